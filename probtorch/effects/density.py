@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import TensorLike
 from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.trace import Trace
 from probtorch.errors import ModelError
@@ -15,10 +15,10 @@ __all__ = ["log_density"]
 
 
 def log_density(
-    model: Callable[..., Any],
-    model_args: tuple[Any, ...] = (),
-    model_kwargs: dict[str, Any] | None = None,
-    params: Mapping[str, Any] | None = None,
+    model: Callable[..., object],
+    model_args: tuple[object, ...] = (),
+    model_kwargs: dict[str, object] | None = None,
+    params: Mapping[str, TensorLike] | None = None,
 ) -> tuple[Tensor, Trace]:
     """Return the joint log density of a model at given latent values, and the trace of that run.
 

@@ -18,9 +18,9 @@ elimination for plated factor graphs".
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType, Shape
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.handlers import infer_config
 from probtorch.effects.markov import Link, MarkovStep
@@ -84,7 +85,7 @@ class Variable:
     plates: frozenset[str]
     frames: tuple[Frame, ...]
     fn: Distribution
-    values: Tensor
+    values: Tensor | None
     location: str = ""
 
     @property
@@ -151,7 +152,7 @@ class enumerate_sites(Handler):
 
     def __init__(
         self,
-        fn: Callable[..., Any] | None = None,
+        fn: Callable[..., object] | None = None,
         enumeration: Enumeration | None = None,
         choose: Callable[[Site], str | None] | None = None,
     ) -> None:
@@ -168,7 +169,7 @@ class enumerate_sites(Handler):
         self._links: tuple[Link, ...] = ()
         self._near: tuple[Link, ...] = ()
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         self._watches.append(self.enumeration.watch())
         self._watches[-1].__enter__()
         return super().__enter__()
@@ -234,7 +235,7 @@ class enumerate_sites(Handler):
 
     # ---------------------------------------------------------------------------------- scope
 
-    def _in_sight(self):
+    def _in_sight(self) -> dict[int, int]:
         """Which variable lives at which dim, for a statement here."""
         near = self._reach()
         if not near:
@@ -251,7 +252,7 @@ class enumerate_sites(Handler):
                     )
         return found
 
-    def _reach(self):
+    def _reach(self) -> tuple[Link, ...]:
         """The chains in sight of a statement: those around it, and some that were left.
 
         What follows a loop may depend on its last steps: statements after it, until another loop
@@ -271,7 +272,7 @@ class enumerate_sites(Handler):
             self._near = links + before[shared:] if begins else links
         return self._near
 
-    def _names(self, windows):
+    def _names(self, windows: Sequence[Sequence[MarkovStep]]) -> Iterator[str]:
         """Sites stated in these steps, one window per chain, whose own chains are all in sight."""
         if len(windows) == 1:
             for step in windows[0]:
@@ -288,7 +289,7 @@ class enumerate_sites(Handler):
 
     # ------------------------------------------------------------------------------------ dims
 
-    def _enumerate(self, site, in_sight):
+    def _enumerate(self, site: Site, in_sight: Mapping[int, int]) -> None:
         """Give the site its support, or `num_samples` draws, along a dim that is free here."""
         taken = set(in_sight)
         for name in self._names([link.in_use for link in self._near]):
@@ -337,10 +338,10 @@ class enumerate_sites(Handler):
         site.infer["_enumerate_dim"] = dim
         site.notes["variable"] = number
 
-    def _name(self, variable):
+    def _name(self, variable: int) -> str:
         return self.enumeration.variables[variable].name
 
-    def _ambiguous(self, site, variable, other):
+    def _ambiguous(self, site: Site, variable: int, other: int) -> InferenceError:
         return InferenceError(
             f"site {site.name!r} depends on {self._name(variable)!r} where "
             f"{self._name(other)!r} is in sight too",
@@ -351,7 +352,7 @@ class enumerate_sites(Handler):
         )
 
 
-def _beside_parameters(fn, values):
+def _beside_parameters(fn: Any, values: Tensor) -> Tensor:
     """Values on the device of the distribution's parameters."""
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
@@ -362,7 +363,7 @@ def _beside_parameters(fn, values):
     return values
 
 
-def _support(values, event, dim):
+def _support(values: Tensor, event: Shape, dim: int) -> tuple[Tensor, Tensor]:
     """Values of a support, and the same along `dim`.
 
     The steps of a chain share one tensor, so that a compiler sees what they have in common.
@@ -375,7 +376,7 @@ def _support(values, event, dim):
 
 
 @functools.lru_cache(maxsize=256)
-def _shared_support(content, dtype, shape, dim):
+def _shared_support(content: bytes, dtype: DType, shape: Shape, dim: int) -> tuple[Tensor, Tensor]:
     # Read-only, as what is made from bytes is.
     array = np.frombuffer(content, dtype).reshape(shape)
     return wrap(array), wrap(array.reshape(shape[0], *(1,) * (-dim - 1), *shape[1:]))
@@ -447,7 +448,7 @@ def why_not(site: Site) -> InferenceError:
 
 
 def config_enumerate(
-    guide: Any = None,
+    guide: Callable[..., object] | None = None,
     default: str | None = "parallel",
     expand: bool = False,
     num_samples: int | None = None,
@@ -511,13 +512,15 @@ def config_enumerate(
     return infer_config(guide, functools.partial(_asked, default, expand, num_samples))
 
 
-def _asked(default, expand, num_samples, site):
+def _asked(
+    default: str | None, expand: bool, num_samples: int | None, site: Site
+) -> dict[str, object]:
     """What `config_enumerate` asks of a site."""
     if site.kind != "sample" or site.observed or not hasattr(site.fn, "log_prob"):
         return {}
     if num_samples is None and not can_enumerate(site):
         return {}
-    asked: dict[str, Any] = {"enumerate": default, "expand": expand}
+    asked: dict[str, object] = {"enumerate": default, "expand": expand}
     if num_samples is not None:
         asked["num_samples"] = num_samples
     return {} if site.infer.get("enumerate", default) != default else {**asked, **site.infer}

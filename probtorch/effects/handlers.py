@@ -13,20 +13,22 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import TensorLike
 from probtorch.effects.markov import markov
 from probtorch.effects.plates import place
-from probtorch.effects.priors import fit_prior
+from probtorch.effects.priors import Prior, fit_prior
 from probtorch.effects.runtime import STATE, Handler, outside, perform
-from probtorch.effects.site import Site, as_mask, as_value
+from probtorch.effects.site import Mask, Site, as_mask, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, ModelError, ShapeError
 from probtorch.ops.elementwise import logical_and
+from probtorch.utils.data.loader import DataLoader
 
 __all__ = [
     "block",
@@ -79,7 +81,7 @@ class trace(Handler):
 
     def __init__(
         self,
-        fn: Callable[..., Any] | None = None,
+        fn: Callable[..., object] | None = None,
         graph_type: str = "flat",
         param_only: bool = False,
     ) -> None:
@@ -99,7 +101,7 @@ class trace(Handler):
         self.trace = Trace()
         return self.trace
 
-    def get_trace(self, *args: Any, **kwargs: Any) -> Trace:
+    def get_trace(self, *args: object, **kwargs: object) -> Trace:
         """Run the wrapped function and return the trace of that run."""
         run = trace(None, param_only=self.param_only)
         with run as recorded:
@@ -125,6 +127,10 @@ class trace(Handler):
     after_deterministic = after_factor = after_plate = after_sample
 
 
+# Values by the names of sites, or the sites of a run.
+Data: TypeAlias = Mapping[str, TensorLike | None] | Trace | None
+
+
 class _Values(Handler):
     """Base of the handlers that give values to named sites.
 
@@ -134,7 +140,7 @@ class _Values(Handler):
 
     _kinds: tuple[str, ...] = ("sample",)
 
-    def __init__(self, fn: Callable[..., Any] | None, data: Any, strict: bool) -> None:
+    def __init__(self, fn: Any, data: Data, strict: bool) -> None:
         if data is None and not callable(fn):
             fn, data = None, fn
         super().__init__(fn)
@@ -161,7 +167,7 @@ class _Values(Handler):
         if kind is None and self.strict and not self._met.issuperset(self.data):
             raise self._unknown()
 
-    def _unknown(self):
+    def _unknown(self) -> ModelError:
         name = next(name for name in self.data if name not in self._met)
         close = difflib.get_close_matches(name, self._met, 1)
         return ModelError(
@@ -200,7 +206,7 @@ class condition(_Values):
     """
 
     def __init__(
-        self, fn: Callable[..., Any] | None = None, data: Any = None, *, strict: bool = True
+        self, fn: Callable[..., object] | Data = None, data: Data = None, *, strict: bool = True
     ) -> None:
         super().__init__(fn, data, strict)
 
@@ -230,10 +236,10 @@ class substitute(_Values):
 
     def __init__(
         self,
-        fn: Callable[..., Any] | None = None,
-        data: Any = None,
+        fn: Callable[..., object] | None = None,
+        data: Data = None,
         *,
-        substitute_fn: Callable[[Site], Any] | None = None,
+        substitute_fn: Callable[[Site], TensorLike | None] | None = None,
         strict: bool = False,
     ) -> None:
         if substitute_fn is not None and data is None and (fn is None or callable(fn)):
@@ -246,7 +252,7 @@ class substitute(_Values):
         self._met.add(site.name)
         if site.observed:
             return
-        value = self.data.get(site.name)
+        value: TensorLike | None = self.data.get(site.name)
         if value is None and self.substitute_fn is not None:
             value = self.substitute_fn(site)
         if value is not None:
@@ -276,9 +282,9 @@ class replay(Handler):
 
     def __init__(
         self,
-        fn: Callable[..., Any] | None = None,
+        fn: Callable[..., object] | None = None,
         trace: Mapping[str, Site] | None = None,
-        params: dict[str, Any] | None = None,
+        params: dict[str, TensorLike] | None = None,
         *,
         guide_trace: Mapping[str, Site] | None = None,
     ) -> None:
@@ -306,7 +312,7 @@ class replay(Handler):
         site.value = other.value
         site.infer = dict(other.infer)
 
-    def _check_shape(self, site, other):
+    def _check_shape(self, site: Site, other: Site) -> None:
         shape, have = getattr(site.fn, "batch_shape", None), getattr(other.value, "shape", None)
         if shape is None or have is None:
             return
@@ -348,7 +354,7 @@ class replay(Handler):
             site.notes.pop("whole", None)
 
 
-def _described(loader):
+def _described(loader: DataLoader | None) -> str:
     return "no loader" if loader is None else f"a loader of {type(loader.dataset).__name__}"
 
 
@@ -376,7 +382,7 @@ class block(Handler):
 
     def __init__(
         self,
-        fn: Callable[..., Any] | None = None,
+        fn: Callable[..., object] | None = None,
         hide_fn: Callable[[Site], bool | None] | None = None,
         expose_fn: Callable[[Site], bool | None] | None = None,
         hide_all: bool = True,
@@ -420,7 +426,13 @@ class block(Handler):
     on_param = on_deterministic = on_factor = on_plate = on_sample
 
 
-def _chooser(hide, expose, hide_types, expose_types, hide_the_rest):
+def _chooser(
+    hide: Iterable[str] | None,
+    expose: Iterable[str] | None,
+    hide_types: Iterable[str] | None,
+    expose_types: Iterable[str] | None,
+    hide_the_rest: bool,
+) -> Callable[[Site], bool]:
     """The `hide_fn` that the lists of `block` amount to; see there."""
     hide, expose = set(hide or ()), set(expose or ())
     hide_types, expose_types = set(hide_types or ()), set(expose_types or ())
@@ -436,14 +448,21 @@ def _chooser(hide, expose, hide_types, expose_types, hide_the_rest):
     return functools.partial(_chosen, hide, expose, hide_types, expose_types, hide_the_rest)
 
 
-def _chosen(hide, expose, hide_types, expose_types, hide_the_rest, site):
+def _chosen(
+    hide: Collection[str],
+    expose: Collection[str],
+    hide_types: Collection[str],
+    expose_types: Collection[str],
+    hide_the_rest: bool,
+    site: Site,
+) -> bool:
     kind = "observe" if site.observed and site.kind == "sample" else site.kind
     if site.name in hide or kind in hide_types:
         return True
     return hide_the_rest and site.name not in expose and kind not in expose_types
 
 
-def _not(fn, site):
+def _not(fn: Callable[[Site], object], site: Site) -> bool:
     return not fn(site)
 
 
@@ -458,11 +477,13 @@ class mask(Handler):
         switches the density off altogether. Masks of nested handlers are combined with "and".
     """
 
-    def __init__(self, fn: Callable[..., Any] | None = None, mask: Any = None) -> None:
+    def __init__(
+        self, fn: Callable[..., object] | None = None, mask: TensorLike | None = None
+    ) -> None:
         if mask is None and not callable(fn):
             fn, mask = None, fn
         super().__init__(fn)
-        self.mask: Any = as_mask(True if mask is None else mask, "mask")
+        self.mask: Mask = as_mask(True if mask is None else mask, "mask")
 
     def on_sample(self, site: Site) -> None:
         """Combine the masks."""
@@ -471,6 +492,7 @@ class mask(Handler):
         elif self.mask is False or site.mask is False:
             site.mask = False
         elif self.mask is not True:
+            assert self.mask is not None  # None is True here
             site.mask = logical_and(site.mask, self.mask)
 
     on_factor = on_sample
@@ -486,7 +508,7 @@ class scale(Handler):
         Nested scales multiply, also with those of subsampling plates.
     """
 
-    def __init__(self, fn: Callable[..., Any] | None = None, scale: Any = None) -> None:
+    def __init__(self, fn: Any = None, scale: Any = None) -> None:
         if scale is None and not callable(fn):
             fn, scale = None, fn
         super().__init__(fn)
@@ -523,7 +545,7 @@ class seed(Handler):
     """
 
     def __init__(
-        self, fn: Callable[..., Any] | None = None, rng_seed: int | Generator | None = None
+        self, fn: Callable[..., object] | None = None, rng_seed: int | Generator | None = None
     ) -> None:
         if rng_seed is None and not callable(fn):
             fn, rng_seed = None, fn
@@ -566,7 +588,7 @@ class do(_Values):
     """
 
     def __init__(
-        self, fn: Callable[..., Any] | None = None, data: Any = None, *, strict: bool = True
+        self, fn: Callable[..., object] | Data = None, data: Data = None, *, strict: bool = True
     ) -> None:
         super().__init__(fn, data, strict)
 
@@ -605,8 +627,8 @@ class infer_config(Handler):
 
     def __init__(
         self,
-        fn: Callable[..., Any] | None = None,
-        config_fn: Callable[[Site], dict[str, Any]] | None = None,
+        fn: Callable[..., object] | None = None,
+        config_fn: Callable[[Site], dict[str, object]] | None = None,
     ) -> None:
         super().__init__(fn)
         if config_fn is None:
@@ -636,7 +658,7 @@ class lift(Handler):
         parameters. Those of modules have priors that broadcast to their shape.
     """
 
-    def __init__(self, fn: Callable[..., Any] | None = None, prior: Any = None) -> None:
+    def __init__(self, fn: Callable[..., object] | None = None, prior: Prior | None = None) -> None:
         super().__init__(fn)
         if prior is None:
             raise ArgumentError(
@@ -649,6 +671,7 @@ class lift(Handler):
 
     def on_param(self, site: Site) -> None:
         """Make the site a sample site of the prior; handlers further out see only that."""
+        prior: Any = None
         if isinstance(self.prior, Mapping):
             prior = self.prior.get(site.name)
         elif hasattr(self.prior, "log_prob"):
@@ -677,7 +700,7 @@ class scope(Handler):
     """
 
     def __init__(
-        self, fn: Callable[..., Any] | None = None, prefix: str = "", divider: str = "/"
+        self, fn: Callable[..., object] | None = None, prefix: str = "", divider: str = "/"
     ) -> None:
         if isinstance(fn, str):
             fn, prefix = None, fn

@@ -96,7 +96,7 @@ class markov:
 
     def __init__(
         self,
-        fn: Any = None,
+        fn: Callable[..., object] | Iterable[object] | None = None,
         history: int = 1,
         keep: bool = False,
         dim: int | None = None,
@@ -116,7 +116,7 @@ class markov:
         self.keep = bool(keep)
         self.kept: list[MarkovStep] = []
         self.fn = fn if callable(fn) else None
-        self.iterable: Iterable[Any] | None = None if callable(fn) else fn
+        self.iterable: Iterable[object] | None = None if callable(fn) else fn
         if self.fn is not None:
             functools.update_wrapper(self, self.fn, updated=())
 
@@ -165,12 +165,12 @@ class markov:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.fn is None:
-            fn: Callable[..., Any] = args[0]
+            fn: Callable[..., object] = args[0]
             return markov(fn, self.history, self.keep)
         with self:
             return self.fn(*args, **kwargs)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Any:
         # A decorated method binds like any other.
         return self if instance is None or self.fn is None else MethodType(self, instance)
 

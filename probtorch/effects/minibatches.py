@@ -13,9 +13,9 @@ from __future__ import annotations
 import abc
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.tree import leaves
+from probtorch.core.typed import StateDict, Tree
 from probtorch.effects.runtime import STATE
 from probtorch.errors import ArgumentError, ModelError, ShapeError
 from probtorch.ops.elementwise import where
@@ -67,8 +68,8 @@ class Minibatch:
         Number of rows.
     """
 
-    data: Any
-    rows: Any
+    data: Tree
+    rows: Tensor | None
     size: int
 
 
@@ -159,6 +160,10 @@ def next_minibatch(name: str, loader: DataLoader) -> Minibatch:
 _LOOSE: weakref.WeakKeyDictionary[Any, tuple[Iterator[Any], Any]] = weakref.WeakKeyDictionary()
 
 
+# Data and rows by the id of a loader.
+Batch: TypeAlias = tuple[Tree, Tensor | None]
+
+
 class RowSource(abc.ABC):
     """Base of the sources of rows.
 
@@ -195,12 +200,12 @@ class AllRows(RowSource):
 
     whole = True
 
-    def __init__(self, convert: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, convert: Callable[[Tree], Tree] | None = None) -> None:
         self.convert = convert
         # The loader is kept beside its data, so that its id stays its own.
         self._loaded: dict[int, tuple[Any, Minibatch]] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"convert": self.convert, "_loaded": {}}  # elsewhere loaders have other ids
 
     def minibatch(self, name: str, loader: DataLoader) -> Minibatch:
@@ -234,22 +239,22 @@ class Feed(RowSource):
         Applied to the data.
     """
 
-    def __init__(self, convert: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, convert: Callable[[Tree], Tree] | None = None) -> None:
         self.convert = convert
         # Loaders that nobody else holds are let go, with their data.
-        self._streams: weakref.WeakKeyDictionary[Any, _Stream] = weakref.WeakKeyDictionary()
+        self._streams: weakref.WeakKeyDictionary[DataLoader, _Stream] = weakref.WeakKeyDictionary()
         # Those of the step before, by the id of the loader, and those met since.
         self._active: dict[int, _Stream] = {}
         self._met: dict[int, _Stream] = {}
         # States of loaders, by plate, that have not been met yet.
-        self._waiting: dict[str, Any] = {}
-        self._lent: dict[int, Any] | None = None
+        self._waiting: dict[str, StateDict] = {}
+        self._lent: dict[int, Batch] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Streams hold on to iterators, of workers even; elsewhere they go on from their positions.
         return {"convert": self.convert, "_waiting": self.state_dict()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         self.__init__(state["convert"])  # type: ignore[misc]  # all else comes from the positions
         self._waiting = state["_waiting"]
 
@@ -271,7 +276,7 @@ class Feed(RowSource):
         data, rows = self._lent[id(loader)]
         return Minibatch(data, rows, batch.size)
 
-    def _stream(self, name, loader):
+    def _stream(self, name: str, loader: DataLoader) -> _Stream:
         stream = self._streams.get(loader)
         if stream is None:
             stream = self._streams[loader] = _Stream(name, loader)
@@ -290,14 +295,14 @@ class Feed(RowSource):
         for stream in self._active.values():
             stream.current(self.convert)
 
-    def batches(self) -> dict[int, tuple[Any, Any]]:
+    def batches(self) -> dict[int, Batch]:
         """Return data and rows of this step by loader, for a recording to take as its inputs."""
         self._met.update(self._active)
         made = {key: stream.current(self.convert) for key, stream in self._active.items()}
         return {key: (batch.data, batch.rows) for key, batch in made.items()}
 
     @contextlib.contextmanager
-    def lending(self, batches: dict[int, tuple[Any, Any]]) -> Iterator[None]:
+    def lending(self, batches: dict[int, Batch]) -> Iterator[None]:
         """Context manager: while recording, plates get `batches`, which are inputs."""
         self._lent = batches
         try:
@@ -320,7 +325,7 @@ class Feed(RowSource):
 
     # ------------------------------------------------------------------------ saving, resuming
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where the loaders that steps use stand, by plate."""
         used = (self._active or self._met).values()
         return self._waiting | {s.name: s.state() for s in used if s.loader is not None}
@@ -343,21 +348,21 @@ class Feed(RowSource):
 class _Stream:
     """One loader of a feed."""
 
-    def __init__(self, name, loader):
+    def __init__(self, name: str, loader: DataLoader) -> None:
         self.name, self._loader = name, weakref.ref(loader)
         # Others may iterate over the loader in between: the epoch is the iterator's own.
         self.iterator: Any = None
         self.epoch: Any = None
         # The batch in use, and where the loader stood before it.
         self.batch: Minibatch | None = None
-        self.before: dict[str, Any] | None = None
+        self.before: StateDict | None = None
 
     @property
-    def loader(self):
+    def loader(self) -> Any:
         """The loader, None if it is gone."""
         return self._loader()
 
-    def current(self, convert):
+    def current(self, convert: Callable[[Tree], Tree] | None) -> Minibatch:
         """The batch of this step, loaded if it is not there yet."""
         if self.batch is None:
             data = self._next()
@@ -367,7 +372,7 @@ class _Stream:
             self.batch = batch
         return self.batch
 
-    def _next(self):
+    def _next(self) -> Tree:
         for _ in range(2):
             if self.iterator is None:
                 self.iterator, self.epoch = iter(self.loader), self.loader.epoch
@@ -377,26 +382,26 @@ class _Stream:
             self.iterator = None
         raise _no_batches(self.name)
 
-    def _position(self):
+    def _position(self) -> StateDict | None:
         # Out of order there is none; who asks for the state is told.
         return self.loader.state_dict(self.epoch) if self.loader.in_order else None
 
-    def finish(self):
+    def finish(self) -> None:
         """The batch in use is done with."""
         self.batch = self.before = None
 
-    def go_to(self, state):
+    def go_to(self, state: StateDict | None) -> None:
         """Go on from `state`, or from a new epoch if there is none."""
         self.iterator = self.epoch = self.batch = self.before = None
         if state is not None:
             self.loader.load_state_dict(state)
 
-    def state(self):
+    def state(self) -> StateDict:
         """Where the loader stood after the last batch that a step is through with."""
         return self.before or self.loader.state_dict(self.epoch)
 
 
-def _no_batches(name):
+def _no_batches(name: str) -> ArgumentError:
     return ArgumentError(
         f"plate {name!r}: loader",
         expected="at least one batch",
@@ -405,7 +410,7 @@ def _no_batches(name):
     )
 
 
-def _made(name, data, rows):
+def _made(name: str, data: Tree, rows: Sequence[int] | None) -> Minibatch:
     """The minibatch of these data."""
     counts = [len(x.array) for x in leaves(data) if isinstance(x, TensorBase) and x.array.ndim]
     if rows is None:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from types import CodeType
 from typing import Any
 
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.effects.params import get_param_store
 from probtorch.effects.primitives import owned_param, sample_from
-from probtorch.effects.priors import check_priors, fit_prior, prior_of
+from probtorch.effects.priors import Prior, check_priors, fit_prior, prior_of
 from probtorch.errors import DTypeError
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_weights
@@ -100,7 +101,7 @@ def module(name: str, nn_module: Module, update_module_params: bool = False) -> 
     return with_weights(nn_module, found)
 
 
-def random_module(name: str, nn_module: Module, prior: Any) -> Module:
+def random_module(name: str, nn_module: Module, prior: Prior) -> Module:
     """Return a network whose weights are random sites, for this run of the model.
 
     Parameters
@@ -168,7 +169,7 @@ def random_module(name: str, nn_module: Module, prior: Any) -> Module:
 # ------------------------------------------------------------------------------- stating weights
 
 # Weights by the id of the parameter they replace, which is kept beside them so that it stays alive.
-Weights = dict[int, tuple[Any, Any]]
+Weights = dict[int, tuple[Tensor, Tensor]]
 
 
 def stated_weights(name: str, net: Module) -> Iterator[tuple[str, Tensor]]:
@@ -188,7 +189,7 @@ def stated_weights(name: str, net: Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def state_weights(
-    name: str, net: Module, where_from: tuple[Any, int], from_store: bool = False
+    name: str, net: Module, where_from: tuple[CodeType, int], from_store: bool = False
 ) -> Weights:
     """State the parameters of a network that are not frozen; return those with another value."""
     found: Weights = {}
@@ -200,12 +201,12 @@ def state_weights(
     return found
 
 
-def _keep(found, p, value):
+def _keep(found: Weights, p: Tensor, value: Tensor) -> None:
     if value is not p:
         found[id(p)] = p, value
 
 
-def _see_buffers(name, net):
+def _see_buffers(name: str, net: Module) -> None:
     buffers = get_param_store().buffers
     for full, b in net.named_buffers(prefix=name):
         buffers[full] = b
@@ -218,7 +219,7 @@ def name_tree(net: Module, name: str) -> None:
             m.__dict__["_pyro_name"] = path
 
 
-def _take_from_store(name, net):
+def _take_from_store(name: str, net: Module) -> None:
     """Copy the values of the store into the parameters that it does not refer to."""
     store = get_param_store()
     for full, p in stated_weights(name, net):
@@ -226,7 +227,7 @@ def _take_from_store(name, net):
             Module._overwrite(p, store.unconstrained(full).detach())
 
 
-def _check(statement, name, net):
+def _check(statement: str, name: object, net: Any) -> None:
     if not isinstance(name, str):
         raise DTypeError(
             statement,

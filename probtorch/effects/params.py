@@ -26,7 +26,7 @@ from probtorch.core.dispatch import mark_changed, set_grad_enabled, wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.surroundings import Surroundings
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import StateDict, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraint_states import constraint_of, constraint_state
 from probtorch.distributions.constraints import Constraint
@@ -59,7 +59,7 @@ class ParamStore:
         self._leaves: dict[str, Tensor] = {}
         self._constraints: dict[str, Constraint] = {}
         # Running statistics and the like of the modules met, by dotted name: state, not parameters.
-        self.buffers: dict[str, Any] = {}
+        self.buffers: dict[str, Tensor] = {}
 
     # -------------------------------------------------------------------- values
 
@@ -162,7 +162,7 @@ class ParamStore:
                 fix="run the model first: param() makes its parameters when it is first called",
             ) from None
 
-    def _put(self, name, init, constraint):
+    def _put(self, name: str, init: Any, constraint: Constraint) -> None:
         value = as_value(init, name)
         if value.array.dtype.kind != "f":
             value = cast(value, dtypes.default_dtype())
@@ -201,7 +201,7 @@ class ParamStore:
         """Return the names, in order of creation."""
         return list(self._leaves)
 
-    def match(self, pattern: str) -> dict[str, Any]:
+    def match(self, pattern: str) -> dict[str, Tensor]:
         """Return the constrained values of the names that a regular expression matches."""
         regex = re.compile(pattern)
         return {name: self[name] for name in self._leaves if regex.match(name)}
@@ -212,11 +212,11 @@ class ParamStore:
         self._constraints.clear()
         self.buffers.clear()
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return ``{"params": leaves, "constraints": ...}``, the leaves themselves."""
         return {"params": dict(self._leaves), "constraints": dict(self._constraints)}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Replace everything by what `get_state` returned."""
         if set(state["params"]) != set(state["constraints"]):
             raise ArgumentError(
@@ -228,7 +228,7 @@ class ParamStore:
         self._leaves = dict(state["params"])
         self._constraints = dict(state["constraints"])
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return leaves, constraints and the buffers of modules as a tree for `probtorch.save`.
 
         The tensors are those in use, not copies.
@@ -316,7 +316,7 @@ class ParamStore:
             STATE.params = before
 
     @contextlib.contextmanager
-    def scope(self, state: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    def scope(self, state: StateDict | None = None) -> Iterator[StateDict]:
         """Context manager: an empty store, or one with `state`; what was before comes back after.
 
         Gives a dict that holds the inner state when the block has ended; pass it to the next
@@ -339,7 +339,7 @@ class ParamStore:
 _SCRIPT_STORE = ParamStore()
 
 
-def _read_by_scripts():
+def _read_by_scripts() -> tuple[object, Mapping[str, object]]:
     """What compiled functions of a script depend on, if they perform statements."""
     found = {} if _SCRIPT_STORE is None else vars(_SCRIPT_STORE)
     return Entries(globals(), ("_SCRIPT_STORE",)), found
@@ -356,7 +356,7 @@ class _Statements(Surroundings):
             STATE.params is None and STATE.rows is None
         )
 
-    def roots(self) -> tuple[Any, ...]:
+    def roots(self) -> tuple[object, ...]:
         return _read_by_scripts()
 
 
@@ -376,7 +376,7 @@ def clear_param_store() -> None:
     get_param_store().clear()
 
 
-def _overwrite(tensor, saved):
+def _overwrite(tensor: Tensor, saved: Tensor) -> None:
     tensor.array[...] = saved.array
     mark_changed(tensor)
 

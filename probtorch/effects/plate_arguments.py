@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import SupportsIndex
 
 from probtorch.errors import ArgumentError
+from probtorch.tensor import Tensor
 
 __all__ = ["check_alone", "full_size_of", "negative", "subsample_size_of"]
 
 
-def _count(name, value, what):
+def _count(name: str, value: SupportsIndex, what: str) -> int:
     try:
         count = operator.index(value)
     except TypeError:
@@ -25,7 +27,9 @@ def _count(name, value, what):
     return count
 
 
-def full_size_of(name: str, size: Any, coords: tuple[Any, ...] | None, rows: Any) -> int:
+def full_size_of(
+    name: str, size: SupportsIndex | None, coords: Sequence[object] | None, rows: object
+) -> int:
     """Return the number of rows there are, from what was given of size, labels and subsample."""
     if size is None:
         if coords is None:
@@ -47,7 +51,7 @@ def full_size_of(name: str, size: Any, coords: tuple[Any, ...] | None, rows: Any
     return size
 
 
-def check_alone(name: str, subsample_size: Any, rows: Any) -> None:
+def check_alone(name: str, subsample_size: object, rows: object) -> None:
     """Refuse other ways to choose rows beside a loader."""
     if subsample_size is not None or rows is not None:
         given = "subsample" if subsample_size is None else "subsample_size"
@@ -59,7 +63,9 @@ def check_alone(name: str, subsample_size: Any, rows: Any) -> None:
         )
 
 
-def subsample_size_of(name: str, size: int, subsample_size: Any, rows: Any) -> int:
+def subsample_size_of(
+    name: str, size: int, subsample_size: SupportsIndex | None, rows: Tensor | None
+) -> int:
     """Return the number of rows in use of `size`, from what was given of count and subsample."""
     if rows is not None:
         given = rows.shape[0]

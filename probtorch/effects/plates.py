@@ -19,15 +19,15 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.minibatches import draw_rows, next_minibatch, rows_there_are
 from probtorch.effects.plate_arguments import (
@@ -72,7 +72,7 @@ class EmptyPlateWarning(UserWarning):
 
 
 # Where it was told of plates without rows: once, not at each evaluation.
-_TOLD: dict[Any, int] = {}
+_TOLD: dict[str | tuple[str, type[Warning], int], int] = {}
 
 
 class plate:
@@ -146,7 +146,7 @@ class plate:
         subsample: TensorLike | None = None,
         dim: int | None = None,
         *,
-        coords: Sequence[Any] | None = None,
+        coords: Sequence[object] | None = None,
         loader: DataLoader | None = None,
         use_cuda: bool | None = None,
         device: str | None = None,
@@ -168,7 +168,12 @@ class plate:
             file, line = user_frame() or ("<unknown>", 0)
             warnings.warn_explicit(message, EmptyPlateWarning, file, line, registry=_TOLD)
 
-    def _of_rows(self, size, subsample_size, subsample):
+    def _of_rows(
+        self,
+        size: SupportsIndex | None,
+        subsample_size: SupportsIndex | None,
+        subsample: TensorLike | None,
+    ) -> None:
         """Choose the rows of a plate without a loader."""
         name = self.name
         self.full_size = full_size_of(name, size, self.coords, subsample)
@@ -192,7 +197,7 @@ class plate:
         whole = site.notes.get("whole") and self.size == self.full_size
         self._chosen = None if whole else chosen
 
-    def _of_batches(self, loader, size):
+    def _of_batches(self, loader: DataLoader, size: int | None) -> None:
         """Take the rows that the loader has for this run."""
         size = rows_there_are(self.name, loader, size)
         self.full_size = full_size_of(self.name, size, self.coords, None)
@@ -202,7 +207,7 @@ class plate:
         self._data, self._chosen = batch.data, batch.rows
         self.size = site.notes["size"] = batch.size
 
-    def _site(self, value, size):
+    def _site(self, value: Tensor | None, size: int | None) -> Site:
         code, instruction = calling_line(4)
         return Site(
             "plate",
@@ -269,7 +274,7 @@ class plate:
             finally:
                 STATE.plates = outer
 
-    def _frame(self, dim, index=None):
+    def _frame(self, dim: int | None, index: int | None = None) -> Frame:
         return Frame(
             self.name,
             self.size,
@@ -281,11 +286,11 @@ class plate:
             self.loader,
         )
 
-    def _push(self, frame, shape):
+    def _push(self, frame: Frame, shape: Shape) -> None:
         now = STATE.plates
         STATE.plates = Placement(now.frames + (frame,), shape, now.scale * frame.scale, now)
 
-    def _check_not_active(self):
+    def _check_not_active(self) -> None:
         if any(frame.name == self.name for frame in STATE.plates.frames):
             raise ModelError(
                 f"plate {self.name!r} is entered inside itself",
@@ -294,7 +299,7 @@ class plate:
                 fix="rename one of them, or leave the inner one out",
             )
 
-    def _collision(self, taken):
+    def _collision(self, taken: Collection[int | None]) -> ModelError:
         other = next(frame for frame in STATE.plates.frames if frame.dim == self.dim)
         return ModelError(
             f"plates {other.name!r} and {self.name!r} collide at dim={self.dim}",
@@ -365,6 +370,7 @@ def take_rows(value: Tensor, event_dim: int, frames: tuple[Frame, ...], subject:
                 fix="let the stream yield these data too",
             )
         if size == frame.full_size:
+            assert frame.indices is not None  # looked at above
             value = value.index_select(dim, frame.indices)
         elif size not in (1, frame.size):
             raise ShapeError(
@@ -412,7 +418,7 @@ def place(
     return fn.expand(tuple(target)) if tuple(target) != tuple(fn.batch_shape) else fn
 
 
-def _other_size(batch, frame, size):
+def _other_size(batch: Shape, frame: Frame, size: int) -> str:
     """What to do about a batch dim of another size than its plate."""
     further_left = batch[: frame.dim][::-1]
     if frame.size in further_left:
@@ -436,7 +442,9 @@ class replicate(Handler):
         Left of every plate of the model. Dims at or to the left of it are held to no plate.
     """
 
-    def __init__(self, fn: Callable[..., Any] | None = None, size: int = 1, dim: int = -1) -> None:
+    def __init__(
+        self, fn: Callable[..., object] | None = None, size: int = 1, dim: int = -1
+    ) -> None:
         super().__init__(fn)
         self.size, self.dim = size, dim
 
@@ -481,7 +489,7 @@ def particles(size: int, dim: int) -> Iterator[Frame]:
 
 
 @default_for("plate")
-def _draw_rows(site):
+def _draw_rows(site: Site) -> Any:
     """Rows of a loader, or without replacement from the generator in force; see minibatches.py."""
     source, loader = STATE.rows, site.notes.get("loader")
     if loader is not None:
@@ -497,7 +505,7 @@ def _draw_rows(site):
 # A model asks for the same few index tensors at every run, and a large one takes longer to build
 # than the rest of the plate.
 @functools.lru_cache(maxsize=32)
-def _all_rows(size):
+def _all_rows(size: int) -> Tensor:
     # Asked first: some systems promise memory that is not there, and kill whoever uses it.
     if 8 * size > _memory():
         raise _too_many_rows(size)
@@ -510,7 +518,7 @@ def _all_rows(size):
 
 
 @functools.cache
-def _memory():
+def _memory() -> int:
     """Bytes of memory that the machine has, or a number beyond all."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -518,7 +526,7 @@ def _memory():
         return sys.maxsize
 
 
-def _too_many_rows(size):
+def _too_many_rows(size: float) -> CapacityError:
     return CapacityError(
         f"a plate of {size:.3g} rows",
         expected=f"rows whose numbers fit into memory ({_memory() / 2**30:.3g} GiB here)",
@@ -528,12 +536,12 @@ def _too_many_rows(size):
     )
 
 
-def _free_dim(taken):
+def _free_dim(taken: Collection[int | None]) -> int:
     """The rightmost negative dim that is not in `taken`."""
     return next(dim for dim in range(-1, -len(taken) - 2, -1) if dim not in taken)
 
 
-def _with_size(shape, dim, size):
+def _with_size(shape: Shape, dim: int, size: int) -> Shape:
     """`shape` with `size` at the negative `dim`, padded with 1 on the left as needed."""
     shape = (1,) * (-dim - len(shape)) + shape
     i = len(shape) + dim

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import closest, explain_calls
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
@@ -39,7 +39,7 @@ WRITTEN = 2
 class _Absent:
     """The default of `obs`, which is not the None that a user gives."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "None"
 
 
@@ -143,7 +143,7 @@ def sample_from(
     name: str,
     fn: Any,
     args: tuple[object, ...],
-    kwargs: dict[str, Any],
+    kwargs: dict[str, object],
     obs: TensorLike | None,
     mask: bool | Tensor | None,
     infer: Mapping[str, object] | None,
@@ -331,7 +331,7 @@ def owned_param(
 
 
 @default_for("param")
-def _read_param(site):
+def _read_param(site: Site) -> Tensor:
     init, constraint, _ = site.args
     leaf = site.notes.get("leaf")
     if leaf is None:
@@ -339,7 +339,14 @@ def _read_param(site):
     return read_owned(site.name, leaf, constraint, site.notes["from_store"])
 
 
-def _partly_observed(name, fn, data, obs_mask, infer, where_from):
+def _partly_observed(
+    name: str,
+    fn: Distribution,
+    data: Tensor,
+    obs_mask: TensorLike,
+    infer: Mapping[str, object] | None,
+    where_from: tuple[CodeType, int],
+) -> Tensor:
     """`sample` with data for some elements only."""
     there: Any = as_mask(obs_mask, f"obs_mask of site {name!r}")
     observed = sample_from(f"{name}_observed", fn, (), {}, data, there, infer, where_from)
@@ -349,7 +356,7 @@ def _partly_observed(name, fn, data, obs_mask, infer, where_from):
     return deterministic(name, where(there, observed, unobserved), len(fn.event_shape))
 
 
-def _check_statement(name, fn):
+def _check_statement(name: object, fn: object) -> None:
     if type(name) is not str:
         raise DTypeError(
             "sample",
@@ -394,7 +401,9 @@ _MEANT = {
 }
 
 
-def _not_taken(name, fn, args, kwargs):
+def _not_taken(
+    name: str, fn: object, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> ArgumentError:
     """Error for arguments beside a distribution: data under another name would be forgotten."""
     taken = ("obs", "obs_mask", "infer", "sample_shape")
     of = f"{type(fn).__name__}(...)"
@@ -416,7 +425,7 @@ def _not_taken(name, fn, args, kwargs):
     )
 
 
-def _check_data(site, shape):
+def _check_data(site: Site, shape: Shape) -> None:
     """Refuse data of another shape than the distribution where that changes the sum."""
     batch, event = tuple(site.fn.batch_shape), tuple(site.fn.event_shape)
     expected = batch + event
@@ -443,12 +452,12 @@ def _check_data(site, shape):
             )
 
 
-def _misfit(site, shape, batch, event):
+def _misfit(site: Site, shape: Shape, batch: Shape, event: Shape) -> ShapeError:
     """Error for data that do not broadcast with the distribution."""
     fix = "check the order of the dims, and that the last ones are the event's"
     placed = [f for f in site.plates if f.dim is not None]
     if len(placed) > 1 and sorted(shape) == sorted(batch + event):
-        where = ", ".join(f"{f.name!r} is dim {f.dim - len(event)}" for f in placed)
+        where = ", ".join(f"{f.name!r} is dim {(f.dim or 0) - len(event)}" for f in placed)
         fix = f"transpose the data: plate {where} (an inner plate lies to the left of an outer one)"
     for frame in site.plates:
         i = (frame.dim or 0) - len(event)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 
-__all__ = ["check_priors", "fit_prior", "prior_of"]
+__all__ = ["Prior", "check_priors", "fit_prior", "prior_of"]
+
+# One for all parameters, one each by name, or a function of name and shape (or of a module).
+Prior: TypeAlias = Distribution | Mapping[str, Distribution] | Callable[..., Any]
 
 
-def prior_of(prior: Any, name: str, shape: tuple[int, ...]) -> Distribution:
+def prior_of(prior: Prior, name: str, shape: tuple[int, ...]) -> Any:
     """Return the prior of the parameter `name`, None if it has none.
 
     Parameters
@@ -28,7 +31,7 @@ def prior_of(prior: Any, name: str, shape: tuple[int, ...]) -> Distribution:
     return prior if hasattr(prior, "log_prob") else prior(name, shape)
 
 
-def check_priors(subject: str, prior: Any, names: Iterable[str]) -> None:
+def check_priors(subject: str, prior: Prior, names: Iterable[str]) -> None:
     """Refuse what is no prior, and a dict that names parameters which are not there."""
     if isinstance(prior, Mapping):
         names = list(names)

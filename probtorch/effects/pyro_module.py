@@ -20,34 +20,41 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, SupportsIndex
+from types import CodeType
+from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import DTypeLike
+from probtorch.core.typed import DTypeLike, Shape, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.transforms.registry import transform_to
 from probtorch.effects.modules import name_tree, state_weights
 from probtorch.effects.primitives import owned_param, sample_from
-from probtorch.effects.priors import fit_prior
+from probtorch.effects.priors import Prior, fit_prior
 from probtorch.effects.site import as_value
 from probtorch.errors import DomainError, DTypeError
 from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
 from probtorch.nn.utils import with_weights
-from probtorch.tensor import tensor
+from probtorch.tensor import Tensor, tensor
 
 __all__ = ["PyroModule", "PyroParam", "PyroSample", "pyro_method", "to_pyro_module_"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
+_Self = TypeVar("_Self", bound=Module)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
 class _Call(threading.local):
     """What attributes of the running call were drawn as; None outside of calls."""
 
-    drawn: dict[tuple[int, str], Any] | None = None
+    drawn: dict[tuple[int, str], Tensor] | None = None
 
 
 _CALL = _Call()
@@ -65,7 +72,7 @@ class _Attribute(abc.ABC):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+    def __get__(self, obj: PyroModule | None, owner: type | None = None) -> Any:
         if obj is None:
             return self
         if self.name not in obj._pyro_params and self.name not in obj._pyro_samples:
@@ -73,7 +80,7 @@ class _Attribute(abc.ABC):
         return obj.__getattr__(self.name)
 
     @abc.abstractmethod
-    def bound(self, obj: Any) -> _Attribute:
+    def bound(self, obj: PyroModule) -> _Attribute:
         """Return what to assign to the attribute of `obj`."""
 
 
@@ -105,17 +112,18 @@ class PyroParam(_Attribute):
 
     def __init__(
         self,
-        init_value: Any = None,
+        init_value: TensorLike | Callable[..., TensorLike] | None = None,
         constraint: Constraint = constraints.real,
         event_dim: int | None = None,
     ) -> None:
-        self.init_value, self.constraint, self.event_dim = init_value, constraint, event_dim
+        self.init_value: Any = init_value
+        self.constraint, self.event_dim = constraint, event_dim
 
-    def __call__(self, init_value: Callable[[Any], Any]) -> PyroParam:
+    def __call__(self, init_value: Callable[[Any], TensorLike]) -> PyroParam:
         """Decorate a method that returns the initial value."""
         return PyroParam(init_value, self.constraint, self.event_dim)
 
-    def bound(self, obj: Any) -> PyroParam:
+    def bound(self, obj: PyroModule) -> PyroParam:
         """Return the attribute with the method's value as initial one."""
         return PyroParam(self.init_value(obj), self.constraint, self.event_dim)
 
@@ -139,7 +147,7 @@ class PyroSample(_Attribute):
     Size([1, 3])
     """
 
-    def __init__(self, prior: Any) -> None:
+    def __init__(self, prior: Prior) -> None:
         if not callable(prior) and not hasattr(prior, "log_prob"):
             raise DTypeError(
                 "PyroSample",
@@ -147,15 +155,15 @@ class PyroSample(_Attribute):
                 got=f"{type(prior).__name__} {prior!r:.60}",
                 fix="for example PyroSample(Normal(0., 1.))",
             )
-        self.prior = prior
+        self.prior: Any = prior
         # Of the parameter whose place it takes.
         self.shape: tuple[int, ...] | None = None
 
-    def bound(self, obj: Any) -> PyroSample:
+    def bound(self, obj: PyroModule) -> PyroSample:
         """Return the attribute itself: its method takes the module already."""
         return self
 
-    def distribution(self, module: PyroModule, name: str) -> Any:
+    def distribution(self, module: Module, name: str) -> Distribution:
         """Return the prior of attribute `name` of `module`."""
         prior = self.prior if hasattr(self.prior, "log_prob") else self.prior(module)
         if self.shape is not None:
@@ -241,7 +249,10 @@ class PyroModule(Module):
         own = self.__dict__
         if isinstance(value, (PyroParam, PyroSample)):
             self._check_ready("a PyroParam or PyroSample")
-            (_set_param if isinstance(value, PyroParam) else _set_sample)(self, name, value)
+            if isinstance(value, PyroParam):
+                _set_param(self, name, value)
+            else:
+                _set_sample(self, name, value)
         elif name in own.get("_pyro_params", ()) and not isinstance(value, Parameter):
             _assign(self, name, value)
         else:
@@ -252,7 +263,7 @@ class PyroModule(Module):
         if not _forget(self, name):
             super().__delattr__(name)
 
-    def register_module(self, name: str, module: Any) -> None:
+    def register_module(self, name: str, module: Module | None) -> None:
         """Add a child module under `name`; its sites are called after it."""
         super().register_module(name, module)
         if module is not None:
@@ -262,7 +273,7 @@ class PyroModule(Module):
 
     def named_pyro_params(
         self, prefix: str = "", recurse: bool = True
-    ) -> Iterator[tuple[str, Any]]:
+    ) -> Iterator[tuple[str, Tensor]]:
         """Yield ``(dotted name, constrained value)`` of all parameters.
 
         Parameters
@@ -281,13 +292,13 @@ class PyroModule(Module):
                 if p is not None:
                     yield f"{path}.{attribute}" if path else attribute, p
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # A class made by PyroModule[...] is not to be found by its name.
         if "_generated" in type(self).__dict__:
             return _blank, (type(self).__mro__[1],), self.__dict__
         return super().__reduce_ex__(protocol)
 
-    def _child_reprs(self):
+    def _child_reprs(self) -> list[tuple[str, str]]:
         samples = [
             (name, f"PyroSample({'...' if s.shape is None else tuple(s.shape)})")
             for name, s in self._pyro_samples.items()
@@ -295,7 +306,7 @@ class PyroModule(Module):
         return [*super()._child_reprs(), *samples]
 
 
-def pyro_method(fn: Callable[..., Any]) -> Callable[..., Any]:
+def pyro_method(fn: Callable[Concatenate[_Self, P], R]) -> Callable[Concatenate[_Self, P], R]:
     """Decorator: a method of a `PyroModule` that states parameters and draws as `forward` does.
 
     Parameters
@@ -305,7 +316,7 @@ def pyro_method(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(fn)
-    def method(self, *args, **kwargs):
+    def method(self: Module, *args: P.args, **kwargs: P.kwargs) -> R:
         with _call_of(self) as me:
             return fn(me, *args, **kwargs)
 
@@ -333,7 +344,7 @@ def to_pyro_module_(m: Module, recurse: bool = True) -> None:
 
 
 @functools.cache
-def _with_powers(base):
+def _with_powers(base: type[Module]) -> type[Module]:
     """The class that is `base` and a `PyroModule`."""
     if not (isinstance(base, type) and issubclass(base, Module)):
         raise DTypeError(
@@ -351,12 +362,12 @@ def _with_powers(base):
     return type(f"Pyro{base.__name__}", (base, PyroModule), namespace)
 
 
-def _prepare(module, name):
+def _prepare(module: Module, name: str) -> None:
     """Give a module what makes it a `PyroModule`."""
     module.__dict__.update(_pyro_name=name, _pyro_params={}, _pyro_samples={})
 
 
-def _blank(base):
+def _blank(base: Any) -> Module:
     """An instance without any attributes, for unpickling and copying."""
     return object.__new__(_with_powers(base))
 
@@ -365,7 +376,7 @@ def _blank(base):
 
 
 @contextlib.contextmanager
-def _call_of(module):
+def _call_of(module: Module) -> Iterator[Any]:
     """Context manager: a call of `module`, or part of the one that runs; gives what to run."""
     if _CALL.drawn is not None:
         yield module
@@ -379,7 +390,7 @@ def _call_of(module):
         _CALL.drawn = None
 
 
-def _drawn(module, name, attribute):
+def _drawn(module: Module, name: str, attribute: PyroSample) -> Tensor:
     """The value of a random attribute: once per call, or a fresh one outside of calls."""
     if _CALL.drawn is None:
         return attribute.distribution(module, name)()
@@ -392,12 +403,12 @@ def _drawn(module, name, attribute):
     return _CALL.drawn[key]
 
 
-def _path(module, name):
+def _path(module: Module, name: str) -> str:
     start = module._pyro_name
     return f"{start}.{name}" if start else name
 
 
-def _calling_user():
+def _calling_user() -> tuple[CodeType, int]:
     """Code and instruction of the innermost frame outside of the package."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -408,7 +419,7 @@ def _calling_user():
 # --------------------------------------------------------------------------------------- attributes
 
 
-def _forget(module, name):
+def _forget(module: Module, name: str) -> bool:
     """Take a random or constrained attribute away; returns whether there was one."""
     own = module.__dict__
     sampled = own.get("_pyro_samples", {}).pop(name, None)
@@ -418,7 +429,7 @@ def _forget(module, name):
     return sampled is not None or constrained is not None
 
 
-def _clear(module, name):
+def _clear(module: Module, name: str) -> Shape | None:
     """Take away whatever the attribute was; returns the shape of a parameter."""
     own = module.__dict__
     before = own["_parameters"].get(name)
@@ -432,14 +443,14 @@ def _clear(module, name):
     return shape
 
 
-def _set_sample(module, name, attribute):
+def _set_sample(module: Module, name: str, attribute: PyroSample) -> None:
     shape = _clear(module, name)
     placed = PyroSample(attribute.prior)
     placed.shape = shape
     module._pyro_samples[name] = placed
 
 
-def _set_param(module, name, attribute):
+def _set_param(module: Module, name: str, attribute: PyroParam) -> None:
     init = attribute.init_value() if callable(attribute.init_value) else attribute.init_value
     free = _unconstrained(module, name, init, attribute.constraint)
     _clear(module, name)
@@ -447,13 +458,13 @@ def _set_param(module, name, attribute):
     module._parameters[f"{name}_unconstrained"] = Parameter(free)
 
 
-def _assign(module, name, value):
+def _assign(module: Module, name: str, value: TensorLike) -> None:
     """Give a constrained parameter another value, in place."""
     free = _unconstrained(module, name, value, module._pyro_params[name][0])
     Module._overwrite(module._parameters[f"{name}_unconstrained"], free)
 
 
-def _unconstrained(module, name, value, constraint):
+def _unconstrained(module: Module, name: str, value: TensorLike, constraint: Constraint) -> Tensor:
     """The unconstrained numbers of a value, as a tensor of its own."""
     if not isinstance(value, TensorBase):
         # Numbers become the default dtype, arrays keep theirs.

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import TensorLike
 from probtorch.distributions import constraints
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import Handler, outside
@@ -57,7 +58,11 @@ class reparam(Handler):
     ['theta_decentered', 'theta']
     """
 
-    def __init__(self, fn: Callable[..., Any] | None = None, config: Any = None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., object] | None = None,
+        config: Mapping[str, Reparam] | Callable[[Site], Reparam | None] | None = None,
+    ) -> None:
         if isinstance(fn, Mapping):
             fn, config = None, fn
         super().__init__(fn)
@@ -91,7 +96,7 @@ class reparam(Handler):
         site.kind, site.fn = "deterministic", None
 
 
-def _by_name(config, site):
+def _by_name(config: Mapping[str, Reparam], site: Site) -> Reparam | None:
     return config.get(site.name)
 
 
@@ -109,7 +114,9 @@ class LocScaleReparam:
         Further parameters of the family that are passed on, such as ``df``.
     """
 
-    def __init__(self, centered: Any = None, shape_params: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, centered: TensorLike | None = None, shape_params: tuple[str, ...] = ()
+    ) -> None:
         if isinstance(centered, (int, float)) and not 0.0 <= centered <= 1.0:
             raise ArgumentError(
                 "LocScaleReparam",
@@ -134,7 +141,8 @@ class LocScaleReparam:
                 fix="use another reparameterisation for this site",
                 at=site.location,
             )
-        loc, scale, c = base.loc, base.scale, self.centered
+        loc, scale = base.loc, base.scale
+        c: Any = self.centered
         if c is None:
             half = loc.new_full(broadcast_shapes(tuple(loc.shape), tuple(scale.shape)), 0.5)
             c = param(f"{name}_centered", half, constraint=constraints.unit_interval)
@@ -174,7 +182,7 @@ class TransformReparam:
         return value
 
 
-def _peeled(fn):
+def _peeled(fn: Any) -> tuple[Any, int]:
     """The distribution inside of `Independent` wrappers, and how many dims they reinterpret."""
     event_dim = 0
     while hasattr(fn, "reinterpreted_batch_ndims"):

@@ -23,7 +23,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from types import MethodType
-from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex, TypeVar
 
 from probtorch.core.naming import importable_name
 from probtorch.core.rng import Generator
@@ -42,6 +42,9 @@ __all__ = [
     "outside",
     "perform",
 ]
+
+
+_Default = TypeVar("_Default", bound=Callable[[Site], object])
 
 
 class Placement(NamedTuple):
@@ -99,10 +102,10 @@ STATE = _State()
 _DEFAULTS: dict[str, Callable[[Site], Any]] = {}
 
 
-def default_for(kind: str) -> Callable[[Callable[[Site], Any]], Callable[[Site], Any]]:
+def default_for(kind: str) -> Callable[[_Default], _Default]:
     """Decorator: make a function the default behaviour of sites of `kind` without a value."""
 
-    def register(fn):
+    def register(fn: _Default) -> _Default:
         _DEFAULTS[kind] = fn
         return fn
 
@@ -206,7 +209,7 @@ class Handler:
         }
 
     @explained(None)
-    def __init__(self, fn: Callable[..., Any] | None = None) -> None:
+    def __init__(self, fn: Callable[..., object] | None = None) -> None:
         self.fn = fn
         if fn is not None:
             functools.update_wrapper(self, fn, updated=())
@@ -219,7 +222,7 @@ class Handler:
         made.__dict__.update(self.__dict__)
         return made
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # A decorated function of a module is found by its name, as others are.
         return importable_name(self) or super().__reduce_ex__(protocol)
 
@@ -238,7 +241,7 @@ class Handler:
         """
         return self
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Any:
         # A decorated method binds like any other.
         return self if instance is None or self.fn is None else MethodType(self, instance)
 
@@ -248,7 +251,7 @@ class Handler:
         with self.for_one_run():
             return self.fn(*args, **kwargs)
 
-    def _wrap(self, fn):
+    def _wrap(self, fn: Callable[..., object]) -> Handler:
         """Use as a decorator: a copy of the handler that wraps `fn`."""
         wrapped = copy.copy(self)
         Handler.__init__(wrapped, fn)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field, fields
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.errors import DTypeError, ModelError, ProbtorchError
 from probtorch.ops.elementwise import where
 from probtorch.tensor import Tensor
@@ -60,8 +60,8 @@ class Frame:
     full_size: int
     dim: int | None = None
     index: int | None = None
-    coords: tuple[Any, ...] | None = None
-    indices: Any = None
+    coords: tuple[object, ...] | None = None
+    indices: Tensor | None = None
     loader: Any = None
 
     @property
@@ -85,6 +85,9 @@ class Frame:
         # An empty plate contributes nothing whatever its scale; 1 keeps 0 / 0 out of the sums.
         return self.full_size / self.size if self.size else 1.0
 
+
+# Which elements count: all for None and True.
+Mask: TypeAlias = Tensor | bool | None
 
 _BETWEEN = signatures.__file__
 
@@ -147,8 +150,8 @@ class Site:
     kwargs: dict[str, Any] | None = None
     value: Any = None
     observed: bool = False
-    mask: Any = None
-    scale: Any = 1.0
+    mask: Mask = None
+    scale: float | Tensor = 1.0
     infer: dict[str, Any] = field(default_factory=dict)
     plates: tuple[Frame, ...] = ()
     plate_shape: tuple[int, ...] = ()
@@ -161,15 +164,15 @@ class Site:
     event_dim: int | None = None
     code: CodeType | str | None = None
     instruction: int = -1
-    log_prob: Any = None
-    unscaled_log_prob: Any = None
-    log_prob_sum: Any = None
+    log_prob: Tensor | None = None
+    unscaled_log_prob: Tensor | None = None
+    log_prob_sum: Tensor | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**state, "code": self.location}  # code objects do not travel
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
 
@@ -216,7 +219,7 @@ class Site:
             self.log_prob_sum = log_prob.sum() if log_prob.array.ndim else log_prob
         return self.log_prob_sum
 
-    def _raw_log_prob(self):
+    def _raw_log_prob(self) -> Tensor:
         """Log density with the mask and without the scale."""
         mask, fn = self.mask, self.fn
         if self.kind == "factor":
@@ -239,14 +242,14 @@ class Site:
         except ProbtorchError as error:
             raise _at_site(error, self) from error
 
-    def _masked_factor(self, mask):
+    def _masked_factor(self, mask: Mask) -> Tensor:
         if mask is None or mask is True:
             return self.value
         if mask is False:
             return self.value.new_zeros(self.value.shape)
         return where(mask, self.value, 0.0)
 
-    def _check_plates(self, shape):
+    def _check_plates(self, shape: Shape) -> None:
         covered, free = self.plate_shape, self.free_dim
         outside = 1
         leftmost = 0
@@ -263,7 +266,8 @@ class Site:
         if kind == "factor":
             fix = "sum the log factor first, or put it inside a plate"
         elif getattr(self.mask, "ndim", 0) > len(covered):
-            fix = f"its mask has shape {tuple(self.mask.shape)}: apply it inside the mask's plate"
+            shape_of_mask = tuple(getattr(self.mask, "shape", ()))
+            fix = f"its mask has shape {shape_of_mask}: apply it inside the mask's plate"
         else:
             fix = f"add `with plate('data', {shape[-leftmost]}):` around it"
             if all(size == 1 for size in covered[-leftmost:]):
@@ -289,7 +293,7 @@ class Site:
             raise KeyError(f"{key}: call compute_log_prob() on the trace first")
         return value
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         name = _SPELLINGS.get(key, key)
         if name in _FIELDS:
             setattr(self, name, value)
@@ -302,7 +306,7 @@ class Site:
             return getattr(self, name) is not None
         return name in _FIELDS or key in self.notes
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """Return ``site[key]``, or `default` when there is none."""
         return self[key] if key in self else default
 
@@ -388,7 +392,7 @@ def line_of(code: CodeType | str | None, instruction: int) -> str:
     return f"{code.co_filename}:{line}"
 
 
-def _at_site(error, site):
+def _at_site(error: ProbtorchError, site: Site) -> ProbtorchError:
     """The same error, told of the site it happened at."""
     return type(error)(
         f"site {site.name!r}: {error.subject}",

@@ -14,17 +14,22 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from probtorch.autograd.closures import captured
+from probtorch.autograd.function import Context
 from probtorch.autograd.listener import Listener
 from probtorch.core.dispatch import wrap
 from probtorch.core.interpreter import NUMBERS
+from probtorch.core.op import Op
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import leaves, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import InferenceError, ShapeError, is_users
+from probtorch.tensor import Tensor
 
 __all__ = ["Marks", "SummedValues"]
 
@@ -57,7 +62,7 @@ class Marks:
 
     def __init__(self) -> None:
         # By id; the reference tells a tensor from a later one in its place.
-        self._sites: dict[int, tuple[Any, frozenset[str]]] = {}
+        self._sites: dict[int, tuple[weakref.ref[Tensor], frozenset[str]]] = {}
         self.cure = ""
         self.started: list[str] = []
 
@@ -68,18 +73,18 @@ class Marks:
         """Return the names of the sites that a tensor depends on."""
         return self._own(t) if t._base is None else self._own(t) | self._own(t._base)
 
-    def _own(self, t):
+    def _own(self, t: object) -> frozenset[str]:
         entry = self._sites.get(id(t))
         return entry[1] if entry is not None and entry[0]() is t else NOTHING
 
-    def add(self, t: Any, names: frozenset[str]) -> None:
+    def add(self, t: Tensor, names: frozenset[str]) -> None:
         """Note that a tensor depends on sites, and with it the tensor whose memory it views."""
         if names:
             for x in (t,) if t._base is None else (t, t._base):
                 own = self._own(x)
                 self._sites[id(x)] = (weakref.ref(x), names | own if own else names)
 
-    def start(self, t: Any, name: str) -> None:
+    def start(self, t: Tensor, name: str) -> None:
         """Note the value of an enumerated site; the steps of a chain may share one tensor."""
         if name not in self.started:
             self.started.append(name)
@@ -101,7 +106,7 @@ class SummedValues(Listener):
 
     # ------------------------------------------------------------------------------ dependence
 
-    def _among(self, tensors):
+    def _among(self, tensors: Iterable[object]) -> frozenset[str]:
         # Asked at every operation of a run: as little as can be.
         sites = self.marks._sites
         found: frozenset[str] = NOTHING
@@ -113,7 +118,7 @@ class SummedValues(Listener):
                         found = found | entry[1] if found else entry[1]
         return found
 
-    def applied(self, op: Any, inputs: Any, attrs: Any, out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any], out: Any) -> None:
         """Let results depend on what their inputs depend on."""
         if self.outer is not None:
             self.outer.applied(op, inputs, attrs, out)
@@ -123,24 +128,26 @@ class SummedValues(Listener):
                 for t in out if type(out) is tuple else (out,):
                     self.marks.add(t, names)
 
-    def function_applied(self, function: Any, ctx: Any, inputs: Any, outs: Any) -> None:
+    def function_applied(
+        self, function: type, ctx: Context, inputs: Sequence[object], outs: Sequence[Tensor]
+    ) -> None:
         """The same for a custom function, which may compute with arrays."""
         super().function_applied(function, ctx, inputs, outs)
         names = self._among(inputs)
         for t in outs:
             self.marks.add(t, names)
 
-    def in_place(self, target: Any, value: Any) -> None:
+    def in_place(self, target: Tensor, value: object) -> None:
         """Let `target` depend on what is written into it."""
         super().in_place(target, value)
         self.marks.add(target, self.marks.of(value))
 
-    def alias(self, source: Any, t: Any, taped: bool) -> None:
+    def alias(self, source: Tensor, t: Tensor, taped: bool) -> None:
         """Let `t` depend on what `source` depends on."""
         super().alias(source, t, taped)
         self.marks.add(t, self.marks.of(source))
 
-    def __exit__(self, *exc: Any) -> Any:
+    def __exit__(self, *exc: object) -> None:
         """Tell of the dims of the values where shapes did not go together."""
         left = super().__exit__(*exc)
         error = exc[1] if len(exc) > 1 else None
@@ -165,14 +172,27 @@ class SummedValues(Listener):
         """Whether the recorder outside takes loops whole."""
         return self.outer is not None and self.outer.records_loops
 
-    def while_loop(self, cond_fn: Any, body_fn: Any, items: Any, structure: Any) -> Any:
+    def while_loop(
+        self,
+        cond_fn: Callable[..., object],
+        body_fn: Callable[..., object],
+        items: Sequence[Tensor],
+        structure: object,
+    ) -> object:
         """Have a loop recorded; its result depends on what its body reads."""
         with self._silent() as outer:
             out = outer.while_loop(cond_fn, body_fn, items, structure)
         self._follow(out, items, structure, lambda state: (cond_fn(state), body_fn(state)))
         return out
 
-    def cond(self, pred: Any, true_fn: Any, false_fn: Any, items: Any, structure: Any) -> Any:
+    def cond(
+        self,
+        pred: Tensor,
+        true_fn: Callable[..., object],
+        false_fn: Callable[..., object],
+        items: Sequence[Tensor],
+        structure: object,
+    ) -> object:
         """Have a branch recorded, if it is not one on a value that is summed out."""
         self._refuse(pred, "bool()")
         with self._silent() as outer:
@@ -190,12 +210,14 @@ class SummedValues(Listener):
         finally:
             self.__enter__()
 
-    def _follow(self, out, items, structure, run):
+    def _follow(
+        self, out: Tree, items: Sequence[Tensor], structure: object, run: Callable[..., object]
+    ) -> None:
         if not self.marks:
             return
         names = self._among(items)
         copies = [wrap(x.array.copy()) for x in items]
-        closed_over: list[Any] = []
+        closed_over: list[Tensor] = []
         try:
             found = captured(
                 lambda: run(unflatten(structure, copies)), copies, branches=True, others=closed_over
@@ -213,7 +235,7 @@ class SummedValues(Listener):
 
     # ------------------------------------------------------------------------------------- reads
 
-    def read(self, what: str, t: Any, value: Any) -> Any:
+    def read(self, what: str, t: Tensor, value: Any) -> Any:
         """Refuse branches, numbers, lists, arrays, and results whose shape depends on a value."""
         if t is not None and what not in HARMLESS:
             kind = type(value).__name__ if isinstance(value, NUMBERS) else ""
@@ -221,12 +243,12 @@ class SummedValues(Listener):
             self._refuse(t, number if kind else what.removesuffix("()"))
         return super().read(what, t, value)
 
-    def not_one(self, what: str, t: Any) -> None:
+    def not_one(self, what: str, t: Tensor) -> None:
         """Refuse the same where the shape refuses it too, for another reason."""
         self._refuse(t, what)
         super().not_one(what, t)
 
-    def _refuse(self, t, what):
+    def _refuse(self, t: Tensor, what: str) -> None:
         names = sorted(self.marks.of(t))
         if not names or _of_the_library():
             return
@@ -252,9 +274,9 @@ class SummedValues(Listener):
         )
 
 
-def _of_the_library():
+def _of_the_library() -> bool:
     """Whether the library itself reads, to check what it was given."""
-    frame: Any = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(ROOT):

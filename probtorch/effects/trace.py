@@ -8,13 +8,14 @@ with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import record
+from probtorch.core.typed import Shape
 from probtorch.effects.site import Site
 from probtorch.errors import ModelError
 from probtorch.tensor import Tensor
@@ -29,11 +30,11 @@ def _all_sites(name: str, site: Site) -> bool:
 class _Nodes(dict):
     """Sites by name; looks up Pyro's "_INPUT" and "_RETURN" too, without listing them."""
 
-    def __init__(self, trace):
+    def __init__(self, trace: Trace) -> None:
         super().__init__()
         self._trace = trace
 
-    def __missing__(self, name):
+    def __missing__(self, name: str) -> Site:
         if name == "_INPUT":
             args, kwargs = self._trace.args, self._trace.kwargs
             return Site("args", name, args=args, kwargs=kwargs)
@@ -56,8 +57,8 @@ class Trace(Mapping):
 
     def __init__(self) -> None:
         self.nodes: dict[str, Site] = _Nodes(self)
-        self.args: tuple[Any, ...] = ()
-        self.kwargs: dict[str, Any] = {}
+        self.args: tuple[object, ...] = ()
+        self.kwargs: dict[str, object] = {}
         self.returned: Any = None
 
     def __getitem__(self, name: str) -> Site:
@@ -221,7 +222,7 @@ class PlateInfo:
     """
 
     dims: dict[str, tuple[str | None, ...]]
-    coords: dict[str, tuple[Any, ...]]
+    coords: dict[str, tuple[object, ...]]
     sizes: dict[str, int]
 
 
@@ -247,7 +248,7 @@ def plate_info(trace: Trace) -> PlateInfo:
     return PlateInfo(dims, coords, sizes)
 
 
-def _dim_names(site):
+def _dim_names(site: Site) -> tuple[str | None, ...]:
     shape = _batch_shape(site)
     if shape is None:
         return ()
@@ -258,7 +259,7 @@ def _dim_names(site):
     return tuple(names)
 
 
-def _batch_shape(site):
+def _batch_shape(site: Site) -> Shape | None:
     """Sizes of the dims of a site that may belong to plates; None when it has no shape."""
     if site.kind == "sample":
         shape = getattr(site.fn, "batch_shape", None)
@@ -270,7 +271,7 @@ def _batch_shape(site):
     return shape if site.event_dim is None else shape[: len(shape) - site.event_dim]
 
 
-def _check_same_plate(before, site):
+def _check_same_plate(before: Site, site: Site) -> None:
     first, second = before.notes["full_size"], site.notes["full_size"]
     if first != second:
         raise ModelError(
@@ -282,7 +283,7 @@ def _check_same_plate(before, site):
         )
 
 
-def _shape_rows(name, site):
+def _shape_rows(name: str, site: Site) -> Iterator[tuple[str, str, str, str]]:
     """The lines of `format_shapes` for one site."""
     event_dim = site.event_dim or 0
     if site.kind == "sample" and hasattr(site.fn, "event_shape"):
@@ -296,5 +297,5 @@ def _shape_rows(name, site):
         yield "", "log_prob", _numbers(site.log_prob.shape), ""
 
 
-def _numbers(shape):
+def _numbers(shape: Iterable[int]) -> str:
     return " ".join(map(str, shape))

@@ -14,7 +14,7 @@ import copy
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Self, overload
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.backends.registry import device_of, to_device
@@ -86,12 +86,13 @@ class Optimizer:
     A subclass calls ``super().__init__(params, defaults)`` and defines `step`.
     """
 
-    def __new__(cls, params: Given = (), *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, params: Given = (), *args: Any, **kwargs: Any) -> Self:
         """Return an optimizer, or a `PyroOptim` where options stand in place of parameters."""
         if (isinstance(params, dict) and "params" not in params) or (
             callable(params) and not hasattr(params, "parameters")
         ):
-            return PyroOptim(cls, params, *args, **kwargs)
+            made: Any = PyroOptim(cls, params, *args, **kwargs)
+            return made
         return super().__new__(cls)
 
     def __init_subclass__(cls, **kwargs: object) -> None:

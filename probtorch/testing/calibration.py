@@ -19,9 +19,10 @@ shapes sensitivity", Bayesian Analysis (2023).
 from __future__ import annotations
 
 import math
+import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,11 +35,14 @@ from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.convergence import ess_bulk
 from probtorch.errors import ArgumentError, DomainError, InferenceError
 from probtorch.infer.mcmc.driver import MCMC
+from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.testing.calibration_plot import ecdf_difference_figure
 from probtorch.testing.displays import TurnProgress
 from probtorch.testing.simulated import (
     BLOCK_ELEMENTS,
+    Arrays,
+    Quantity,
     SimulatedTarget,
     data_sites,
     kernel_for,
@@ -119,7 +123,9 @@ class Calibration:
         """Whether each quantity is calibrated, as far as can be seen."""
         return {name: p > self.level for name, p in self.adjusted.items()}
 
-    def plot(self, path: Any = None, names: Iterable[str] | None = None) -> Any:
+    def plot(
+        self, path: str | os.PathLike[str] | None = None, names: Iterable[str] | None = None
+    ) -> Any:
         """Draw, for each quantity, how far the ECDF of its ranks is from uniform, with its band.
 
         Parameters
@@ -187,11 +193,11 @@ class Calibration:
         return notes
 
 
-def _shown(p):
+def _shown(p: float) -> str:
     return f"{p:.3f}" if p >= 1e-3 else f"{p:.0e}"
 
 
-def _shape(ranks, num_draws):
+def _shape(ranks: np.ndarray, num_draws: int) -> str:
     """What ranks that are not uniform look like, in words."""
     share = (ranks + 0.5) / (num_draws + 1) - 0.5
     shift = share.mean() * math.sqrt(12.0 * len(ranks))
@@ -207,16 +213,16 @@ def _shape(ranks, num_draws):
 
 @explained("sbc")
 def sbc(
-    model: Callable[..., Any],
+    model: Callable[..., object],
     kernel: Any = NUTS,
     replications: int = 100,
     *,
-    args: tuple[Any, ...] = (),
-    kwargs: Mapping[str, Any] | None = None,
+    args: tuple[object, ...] = (),
+    kwargs: Mapping[str, object] | None = None,
     observed: Iterable[str] = (),
-    quantities: Mapping[str, Callable[[dict[str, Any]], Any]] | None = None,
+    quantities: Mapping[str, Quantity] | None = None,
     log_likelihood: bool = True,
-    simulator: Callable[..., Any] | None = None,
+    simulator: Callable[..., object] | None = None,
     num_samples: int = 63,
     warmup_steps: int = 300,
     num_chains: int = 1,
@@ -380,14 +386,21 @@ class _Interrupted(Exception):
 class _Replications:
     """All replications of one call."""
 
-    def __init__(self, target, kernel, drawn, names, asked):
+    def __init__(
+        self,
+        target: SimulatedTarget,
+        kernel: Kernel,
+        drawn: Arrays,
+        names: Sequence[str],
+        asked: dict[str, Any],
+    ) -> None:
         self.target, self.kernel, self.drawn, self.names = target, kernel, drawn, names
         self.settings = asked
         self.done: list[_Run] = []
         self.failed: dict[int, Exception] = {}
         self._needed: list[float] = []  # thinning that would have done, by replication
 
-    def run(self, streams, shown):
+    def run(self, streams: Sequence[Generator], shown: bool) -> None:
         """Run one after the other, until they are done or Ctrl-C comes."""
         points = self.target.points(self.drawn)
         with TurnProgress(len(streams), "replications", shown=shown) as progress:
@@ -407,7 +420,9 @@ class _Replications:
                     flush=True,
                 )
 
-    def _replicate(self, number, stream, points):
+    def _replicate(
+        self, number: int, stream: Generator, points: Callable[[int], np.ndarray]
+    ) -> _Run:
         data = {name: self.drawn[name][number] for name in self.names}
         self.target.exchange(data)
         truth = points(number)
@@ -422,7 +437,7 @@ class _Replications:
         draws = positions[:, rows].reshape(-1, self.target.dim)
         return _Run(draws, truth, self.target.pack_data(data), ess, length // wanted, divergences)
 
-    def _sample(self, stream):
+    def _sample(self, stream: Generator) -> tuple[np.ndarray, int, float]:
         """Positions (chain, draw, dim) before thinning, divergences, effective draws."""
         s = self.settings
         wanted, fixed = s["num_samples"], s["thinning"]
@@ -451,7 +466,7 @@ class _Replications:
             positions = np.concatenate([positions, further], axis=1)
             divergences += diverged
 
-    def _draw(self, mcmc):
+    def _draw(self, mcmc: MCMC) -> tuple[np.ndarray, int]:
         draws = mcmc.run()
         if draws.attrs.get("interrupted"):
             raise _Interrupted
@@ -464,7 +479,7 @@ class _Replications:
             )
         return draws.positions, int(np.sum(draws.sample_stats.get("diverging", 0)))
 
-    def _thinning(self):
+    def _thinning(self) -> int:
         """What would have done for most of the last replications."""
         if not self._needed:
             return FIRST_THINNING
@@ -474,7 +489,7 @@ class _Replications:
 
     # ---------------------------------------------------------------------------------------- ranks
 
-    def ranks(self, generator):
+    def ranks(self, generator: Generator) -> dict[str, np.ndarray]:
         """Ranks (replications,) of the truth among the draws, by label."""
         rng = np.random.default_rng([generator.initial_seed(), generator.stream])
         draws = len(self.done[0].draws)
@@ -507,12 +522,12 @@ class _Replications:
         return {label: ranks[:, i] for i, label in enumerate(labels) if varies[i]}
 
 
-def _least_ess(positions):
+def _least_ess(positions: np.ndarray) -> float:
     """Effective draws of the coordinate that has fewest; 0 for one that does not move."""
     return float(np.min(np.nan_to_num(ess_bulk(positions), nan=0.0)))
 
 
-def _settings(**given):
+def _settings(**given: Any) -> dict[str, Any]:
     """Return the settings; refuse what is no count."""
     least = {"replications": 2, "warmup_steps": 0, "num_samples": 4}
     for name, value in given.items():

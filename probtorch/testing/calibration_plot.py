@@ -63,6 +63,6 @@ def ecdf_difference_figure(calibration: Any, path: Any, names: Any) -> Any:
     return os.fspath(path)
 
 
-def _closed(values):
+def _closed(values: np.ndarray) -> np.ndarray:
     """With 0 at both ends, where every ECDF is that of a uniform variable."""
     return np.concatenate([[0.0], values, [0.0]])

@@ -4,11 +4,14 @@ A failure shows how many elements differ and the worst of them, because one numb
 needs first.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType
 
 __all__ = ["TOLERANCES", "assert_close", "to_array", "tolerances"]
 
@@ -23,7 +26,7 @@ TOLERANCES = {
 }
 
 
-def to_array(x):
+def to_array(x: object) -> np.ndarray:
     """Return `x` (tensor, array, number or nested sequence) as a host array, gradient or not."""
     if isinstance(x, TensorBase):
         return np.asarray(to_host(x.array))
@@ -32,15 +35,22 @@ def to_array(x):
     return np.asarray(x)
 
 
-def tolerances(*dtypes):
+def tolerances(*dtypes: DType) -> tuple[float, float]:
     """Return ``(rtol, atol)`` of the coarsest of some dtypes; zeros for integers and booleans."""
     found = [TOLERANCES[d] for d in dtypes if d in TOLERANCES]
     return max(found, default=(0.0, 0.0))
 
 
 def assert_close(
-    actual, expected, *, rtol=None, atol=None, equal_nan=True, check_dtype=False, msg=""
-):
+    actual: object,
+    expected: object,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = True,
+    check_dtype: bool = False,
+    msg: str = "",
+) -> None:
     """Raise AssertionError unless ``|actual - expected| <= atol + rtol * |expected|`` everywhere.
 
     Parameters
@@ -78,7 +88,7 @@ def assert_close(
     raise AssertionError(head + _explain(a, e, rtol, atol, equal_nan))
 
 
-def _explain(a, e, rtol, atol, equal_nan):
+def _explain(a: np.ndarray, e: np.ndarray, rtol: float, atol: float, equal_nan: bool) -> str:
     wrong = ~np.isclose(a, e, rtol=rtol, atol=atol, equal_nan=equal_nan)
     wide = np.complex128 if np.iscomplexobj(a) or np.iscomplexobj(e) else np.float64
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):

@@ -4,9 +4,13 @@ Test values are spread over the set and keep a distance from its edges and from 
 functions have kinks (0, and ties between two inputs), so that finite differences make sense there.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
+
+from probtorch.core.typed import DType, Shape
 
 __all__ = ["DOMAINS", "Domain", "draw"]
 
@@ -28,7 +32,9 @@ class Domain:
     kind: str
     pieces: tuple[tuple[float, float], ...]
 
-    def draw(self, rng, shape=(), dtype=np.float64):
+    def draw(
+        self, rng: np.random.Generator, shape: Shape = (), dtype: DType | type = np.float64
+    ) -> np.ndarray:
         """Return distinct test values of `shape`, as int64 or bool where that is meant.
 
         Parameters
@@ -53,7 +59,7 @@ class Domain:
         return rng.permutation(values).reshape(shape).astype(dtype)
 
 
-def _float(name, *pieces):
+def _float(name: str, *pieces: tuple[float, float]) -> Domain:
     return Domain(name, "float", pieces)
 
 
@@ -74,6 +80,8 @@ DOMAINS = {
 }
 
 
-def draw(name, rng, shape=(), dtype=np.float64):
+def draw(
+    name: str, rng: np.random.Generator, shape: Shape = (), dtype: DType | type = np.float64
+) -> np.ndarray:
     """Return test values from the domain called `name`; see `Domain.draw`."""
     return DOMAINS[name].draw(rng, shape, dtype)

@@ -8,8 +8,12 @@ accept complex arrays can be differentiated to rounding by a complex step instea
 1998); the op sweep does so with the reference functions.
 """
 
+from __future__ import annotations
+
 import contextlib
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.exceptions import ComplexWarning
@@ -20,6 +24,7 @@ from probtorch.core.dispatch import mark_changed, wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError, DTypeError
+from probtorch.tensor import Tensor
 
 __all__ = ["GradcheckError", "complex_step", "difference", "gradcheck", "gradgradcheck"]
 
@@ -31,7 +36,9 @@ class GradcheckError(AutogradError):
     """A derivative that does not agree with finite differences."""
 
 
-def difference(fn, x, direction):
+def difference(
+    fn: Callable[[np.ndarray], np.ndarray], x: np.ndarray, direction: np.ndarray
+) -> np.ndarray:
     """Return the derivative of the array function `fn` at `x` along `direction`, by differences.
 
     Parameters
@@ -46,7 +53,9 @@ def difference(fn, x, direction):
     return (8.0 * near - far) / (12.0 * h)
 
 
-def complex_step(fn, x, direction):
+def complex_step(
+    fn: Callable[[np.ndarray], np.ndarray], x: np.ndarray, direction: np.ndarray
+) -> np.ndarray | None:
     """Return the derivative of an analytic array function, to rounding, or None if it is not one.
 
     Not analytic is what refuses complex arrays, returns real ones, or (as with abs inside) returns
@@ -68,8 +77,15 @@ def complex_step(fn, x, direction):
 
 
 def gradcheck(
-    func, inputs, *, eps=STEP, atol=1e-5, rtol=1e-3, raise_exception=True, fast_mode=False
-):
+    func: Callable[..., Tensor | Sequence[Tensor]],
+    inputs: Tensor | Sequence[Tensor],
+    *,
+    eps: float = STEP,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    fast_mode: bool = False,
+) -> bool:
     """Compare the gradients that the tape gives with finite differences.
 
     Parameters
@@ -120,12 +136,22 @@ def gradcheck(
     return True
 
 
-def _outputs(func, inputs):
+def _outputs(
+    func: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
     out = func(*inputs)
     return (out,) if isinstance(out, TensorBase) else tuple(out)
 
 
-def _check_input(func, inputs, i, eps, atol, rtol, rng):
+def _check_input(
+    func: Callable[..., Tensor | Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    i: int,
+    eps: float,
+    atol: float,
+    rtol: float,
+    rng: np.random.Generator | None,
+) -> None:
     x = inputs[i]
     outputs = _outputs(func, inputs)
     tested = [k for k, out in enumerate(outputs) if out.dtype.kind == "f"]
@@ -136,10 +162,11 @@ def _check_input(func, inputs, i, eps, atol, rtol, rng):
         directions = rng.standard_normal((1, *x.shape))
     at_rest = np.array(to_host(x.array))
 
-    def value(array):
+    def value(array: np.ndarray) -> list[np.ndarray]:
         with _holding(x, array) as moved:
             replaced = [*inputs[:i], moved, *inputs[i + 1 :]]
-            return [np.array(out.detach().numpy()) for out in _outputs(func, replaced)]
+            found = [np.array(out.detach().numpy()) for out in _outputs(func, replaced)]
+        return found
 
     numeric = [_differences(value, at_rest, d, eps) for d in directions]
     for k in tested:
@@ -159,7 +186,7 @@ def _check_input(func, inputs, i, eps, atol, rtol, rng):
 
 
 @contextlib.contextmanager
-def _holding(x, array):
+def _holding(x: Tensor, array: np.ndarray) -> Iterator[Tensor]:
     """Let `x` hold the numbers of `array` for a while; memory that is read-only is replaced."""
     device = device_of(x.array)
     if type(x.array) is np.ndarray and not x.array.flags.writeable:
@@ -175,17 +202,22 @@ def _holding(x, array):
         mark_changed(x)
 
 
-def _plain(element):
+def _plain(element: str | Iterable[int]) -> str:
     return element if isinstance(element, str) else f"element {tuple(map(int, element))}"
 
 
-def _differences(value, x, direction, eps):
+def _differences(
+    value: Callable[[np.ndarray], list[np.ndarray]],
+    x: np.ndarray,
+    direction: np.ndarray,
+    eps: float,
+) -> list[np.ndarray]:
     h = eps * max(1.0, float(np.max(np.abs(x), initial=0.0)))
     steps = [value(x + k * h * direction) for k in (1, -1, 2, -2)]
     return [(8.0 * (a - b) - (c - d)) / (12.0 * h) for a, b, c, d in zip(*steps)]
 
 
-def _jacobian(out, x):
+def _jacobian(out: Tensor, x: Tensor) -> np.ndarray:
     """Jacobian of shape (*out.shape, *x.shape), one backward pass per element of `out`."""
     rows = np.zeros((out.numel(), x.numel()))
     if out.requires_grad:
@@ -199,7 +231,12 @@ def _jacobian(out, x):
     return rows.reshape((*out.shape, *x.shape))
 
 
-def gradgradcheck(func, inputs, grad_outputs=None, **options):
+def gradgradcheck(
+    func: Callable[..., Tensor | Sequence[Tensor]],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor] | None = None,
+    **options: Any,
+) -> bool:
     """Compare second derivatives with differences of the first ones; options as for `gradcheck`.
 
     Parameters
@@ -221,7 +258,7 @@ def gradgradcheck(func, inputs, grad_outputs=None, **options):
         grad_outputs = (grad_outputs,)
     n = len(inputs)
 
-    def first_derivatives(*both):
+    def first_derivatives(*both: Tensor) -> tuple[Tensor, ...]:
         xs = list(both[:n])
         for i in wanted:
             # Differences pass plain tensors; the inner gradient needs them on the tape.

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,16 +33,26 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
+from probtorch.core.typed import Tree
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.integrators import DensityHandle
+from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.infer.mcmc.randomness import key_of
 from probtorch.ops.control import while_loop
+from probtorch.tensor import Tensor
 from probtorch.testing.calibration import counted
 from probtorch.testing.displays import TurnProgress
-from probtorch.testing.simulated import SimulatedTarget, data_sites, kernel_for, simulate
+from probtorch.testing.simulated import (
+    Arrays,
+    Quantity,
+    SimulatedTarget,
+    data_sites,
+    kernel_for,
+    simulate,
+)
 from probtorch.testing.uniformity import holm
 
 __all__ = ["JointTest", "geweke"]
@@ -127,7 +137,7 @@ class JointTest:
         return "\n".join(lines)
 
 
-def _compare(marginal, successive):
+def _compare(marginal: np.ndarray, successive: np.ndarray) -> tuple[np.ndarray, float]:
     """z-scores of mean and spread, and the p-value of both, for one quantity."""
     ordered = np.sort(marginal)
     chains = len(successive)
@@ -146,7 +156,7 @@ def _compare(marginal, successive):
     return zscores, min(1.0, 2.0 * float(np.min(pvalues)))
 
 
-def _shares(values, ordered):
+def _shares(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
     """The share of an ordered sample that lies below each value; ties count half."""
     below, upto = (np.searchsorted(ordered, values, side=s) for s in ("left", "right"))
     return 0.5 * (below + upto) / len(ordered)
@@ -154,17 +164,17 @@ def _shares(values, ordered):
 
 @explained("geweke")
 def geweke(
-    model: Callable[..., Any],
+    model: Callable[..., object],
     kernel: Any = NUTS,
     num_chains: int = 100,
     num_steps: int = 100,
     *,
-    args: tuple[Any, ...] = (),
-    kwargs: Mapping[str, Any] | None = None,
+    args: tuple[object, ...] = (),
+    kwargs: Mapping[str, object] | None = None,
     observed: Iterable[str] = (),
-    quantities: Mapping[str, Callable[[dict[str, Any]], Any]] | None = None,
+    quantities: Mapping[str, Quantity] | None = None,
     log_likelihood: bool = True,
-    simulator: Callable[..., Any] | None = None,
+    simulator: Callable[..., object] | None = None,
     transitions: int = 1,
     warmup_steps: int = 300,
     level: float = 0.01,
@@ -288,11 +298,11 @@ def geweke(
     )
 
 
-def _only(drawn, names):
+def _only(drawn: Arrays, names: Iterable[str]) -> Arrays:
     return {name: drawn[name] for name in names}
 
 
-def _adapted(kernel, warmup_steps, generator):
+def _adapted(kernel: Kernel, warmup_steps: int, generator: Generator) -> Kernel:
     """The kernel as the warm-up of a chain leaves it, without a density."""
     mcmc = MCMC(kernel, 1, warmup_steps, num_chains=1, seed=generator, progress_bar=False)
     with warnings.catch_warnings():
@@ -304,7 +314,14 @@ def _adapted(kernel, warmup_steps, generator):
 class _Chains:
     """The second simulator's chains: where they are, and the native code that moves them."""
 
-    def __init__(self, target, kernel, points, streams, transitions):
+    def __init__(
+        self,
+        target: SimulatedTarget,
+        kernel: Kernel,
+        points: np.ndarray,
+        streams: Sequence[Generator],
+        transitions: int,
+    ) -> None:
         self.points, self.counters = points, [np.array(0)] * len(points)
         self.context = target.density.context()
         handle = DensityHandle(
@@ -316,7 +333,7 @@ class _Chains:
         task = kernel, count, self.keys[0], wrap(points[0]), wrap(np.array(0))
         self.program = NativeProgram(_transitions, task, name="the sampler").resident(task)
 
-    def advance(self, data):
+    def advance(self, data: np.ndarray) -> np.ndarray:
         """Move each chain given its row of data; returns the points (chains, dim)."""
         moved = np.empty_like(self.points)
         # The last leaves of the task: the key, the point, the counter.
@@ -332,14 +349,14 @@ class _Chains:
         return moved
 
 
-def _transitions(task):
+def _transitions(task: Tree) -> Tree:
     """Make some transitions of a kernel from a point; returns where they end."""
     kernel, count, key, position, counter = task
 
-    def going(carry):
+    def going(carry: Tree) -> Tensor:
         return carry[0] < count
 
-    def step(carry):
+    def step(carry: Tree) -> Tree:
         at, state = carry
         return at + 1, kernel.step(key, state)[0]
 

@@ -11,7 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tree import replace
+from probtorch.core.typed import TensorLike
 from probtorch.diagnostics.layout import entry_labels
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.handlers import condition, seed, trace, uncondition
 from probtorch.effects.runtime import Handler
+from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
 from probtorch.infer.enumeration.summed import marginal_density
 from probtorch.infer.gradient_check import DensityCheck
@@ -37,8 +39,17 @@ from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.predictive import Predictive
 from probtorch.ops.movement import cat, reshape
+from probtorch.tensor import Tensor
 
-__all__ = ["LOG_LIKELIHOOD", "SimulatedTarget", "data_sites", "kernel_for", "simulate"]
+__all__ = [
+    "LOG_LIKELIHOOD",
+    "Arrays",
+    "Quantity",
+    "SimulatedTarget",
+    "data_sites",
+    "kernel_for",
+    "simulate",
+]
 
 # The quantity that a posterior which ignores part of the data gets wrong [modrak2023].
 LOG_LIKELIHOOD = "log_likelihood"
@@ -47,16 +58,18 @@ BLOCK_ELEMENTS = 2**22
 # Points from which on the way to unconstrained space is worth compiling.
 MANY_POINTS = 500
 
-Arrays = dict[str, np.ndarray]
+Arrays: TypeAlias = dict[str, np.ndarray]
+# A test quantity: of parameters and data by name.
+Quantity: TypeAlias = Callable[[dict[str, Tensor]], TensorLike]
 
 
 # ---------------------------------------------------------------------------------------- forwards
 
 
 def data_sites(
-    model: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     observed: Iterable[str],
     caller: str,
 ) -> tuple[str, ...]:
@@ -100,9 +113,9 @@ def data_sites(
 
 
 def simulate(
-    model: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     count: int,
     generator: Generator,
     latent: Arrays | None = None,
@@ -116,7 +129,7 @@ def simulate(
     """
     args, kwargs = lifted(args), lifted(dict(kwargs))
 
-    def forwards():
+    def forwards() -> object:
         with in_float64(), uncondition():
             return model(*args, **kwargs)
 
@@ -145,11 +158,11 @@ class SimulatedTarget(ModelTarget):
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        model: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         data: Arrays,
-        quantities: Mapping[str, Callable[[dict[str, Any]], Any]] | None = None,
+        quantities: Mapping[str, Quantity] | None = None,
         log_likelihood: bool = True,
     ) -> None:
         self._shapes = {name: (x.shape, x.dtype) for name, x in data.items()}
@@ -159,7 +172,7 @@ class SimulatedTarget(ModelTarget):
         self._check_tests()
         self._scores_map = DrawMap(self._scores)
 
-    def run(self, *handlers: Any) -> Any:
+    def run(self, *handlers: Handler) -> Any:
         """Run the model with the data at hand, under handlers, outermost first."""
         return super().run(*handlers, condition(None, self._data, strict=False))
 
@@ -177,7 +190,7 @@ class SimulatedTarget(ModelTarget):
         return np.concatenate(parts, axis=-1)
 
     @contextlib.contextmanager
-    def _given(self, flat: Any) -> Iterator[dict[str, Any]]:
+    def _given(self, flat: Tensor) -> Iterator[dict[str, Tensor]]:
         """Return a context in which the data are those of a vector, a Tensor."""
         before, at, found = self._data, 0, {}
         for name, (shape, dtype) in self._shapes.items():
@@ -191,7 +204,7 @@ class SimulatedTarget(ModelTarget):
         finally:
             self._data = before
 
-    def _joint(self, q: Any, flat: Any) -> Any:
+    def _joint(self, q: Tensor, flat: Tensor) -> Tensor:
         with self._given(flat):
             return self.logdensity(q)
 
@@ -217,14 +230,14 @@ class SimulatedTarget(ModelTarget):
         many = count >= MANY_POINTS
         found = DrawMap(self._inverted)(latent)["q"] if many else np.full((count, self.dim), np.nan)
 
-        def point(i):
+        def point(i: int) -> np.ndarray:
             if np.isfinite(found[i]).all():
                 return found[i]
             return self.unconstrain({name: x[i] for name, x in latent.items()})
 
         return point
 
-    def _inverted(self, values):
+    def _inverted(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         handler = _Inverting(values)
         self.run(handler, *self._discrete())
         return {"q": cat([reshape(x, (-1,)) for x in handler.free])}
@@ -249,7 +262,7 @@ class SimulatedTarget(ModelTarget):
         """
         return self._scores_map({"q": draws, "data": data})
 
-    def _scores(self, inputs):
+    def _scores(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         q = inputs["q"]
         with self._given(inputs["data"]) as data:
             values = self.constrain(q)
@@ -260,7 +273,7 @@ class SimulatedTarget(ModelTarget):
                 found[name] = as_tensor(fn({**values, **data}))
         return {name: cast(x, float64) for name, x in found.items()}
 
-    def _likelihood(self, q):
+    def _likelihood(self, q: Tensor) -> Tensor:
         """The log likelihood of all data, discrete sites summed out, a 0-d tensor."""
         if not self.summed:
             terms = self._log_likelihood(q).values()
@@ -283,7 +296,7 @@ class SimulatedTarget(ModelTarget):
             parts.append(x.reshape(len(x), -1))
         return labels, np.concatenate(parts, axis=1)
 
-    def _check_tests(self):
+    def _check_tests(self) -> None:
         taken = {*self.slots, *self.deterministic, *self._shapes}
         if self._log_likelihood_too:
             taken.add(LOG_LIKELIHOOD)
@@ -300,11 +313,11 @@ class SimulatedTarget(ModelTarget):
 class _Inverting(Handler):
     """Give the latent sites their values, and collect the unconstrained ones, in their order."""
 
-    def __init__(self, values):
+    def __init__(self, values: dict[str, Tensor]) -> None:
         super().__init__()
         self.values, self.free = values, []
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if site.observed or site.name not in self.values:
             return
         site.value = self.values[site.name]
@@ -314,17 +327,17 @@ class _Inverting(Handler):
 class _LatentCheck(DensityCheck):
     """The check of a density of parameters and data: only the former have a gradient."""
 
-    def __init__(self, name, slots, dim):
+    def __init__(self, name: str, slots: Any, dim: int) -> None:
         super().__init__(name, slots)
         self.dim = dim
 
-    def _directions(self, watch, q):
+    def _directions(self, watch: Any, q: Tensor) -> Iterator[np.ndarray]:
         for direction in super()._directions(watch, q):
             direction[self.dim :] = 0.0
             yield direction
 
 
-def kernel_for(kernel: Any, target: ModelTarget, caller: str) -> Kernel:
+def kernel_for(kernel: object, target: ModelTarget, caller: str) -> Kernel:
     """Return the user's kernel for a target: of a class or function, or with another's settings.
 
     Raises

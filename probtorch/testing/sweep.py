@@ -4,6 +4,9 @@ Elementwise ops are tested on shapes made here from their declared domains; all 
 `samples`. The laws themselves are in tests/contracts/test_every_op.py.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +14,8 @@ import numpy as np
 
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.op import REGISTRY, Op
+from probtorch.core.typed import DType, Shape
+from probtorch.tensor import Tensor
 from probtorch.testing.domains import draw
 from probtorch.testing.gradcheck import complex_step, difference
 
@@ -46,7 +51,7 @@ class Case:
     arrays: tuple[np.ndarray, ...]
     attrs: dict[str, Any]
 
-    def tensors(self, dtype=None):
+    def tensors(self, dtype: DType | None = None) -> list[Tensor]:
         """Return fresh tensors of the inputs, on the tape where the op is differentiable in them.
 
         Parameters
@@ -62,7 +67,7 @@ class Case:
             out.append(t)
         return out
 
-    def run(self, tensors):
+    def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Apply the op to tensors; returns the tuple of its outputs."""
         if self.op.family == "elementwise" and self.op.public is not None:
             out = self.op.public(*tensors)
@@ -70,14 +75,14 @@ class Case:
             out = apply(self.op, tuple(tensors), self.attrs)
         return out if isinstance(out, tuple) else (out,)
 
-    def expected(self, arrays=None):
+    def expected(self, arrays: Sequence[np.ndarray] | None = None) -> tuple[np.ndarray, ...]:
         """Return what the reference gives, as a tuple of arrays."""
         reference: Any = self.op.reference
         out = reference(*(self.arrays if arrays is None else arrays), **self.attrs)
         out = out if isinstance(out, (tuple, list)) else (out,)
         return tuple(np.asarray(a) for a in out)
 
-    def slope(self, i, direction, k=0):
+    def slope(self, i: int, direction: np.ndarray, k: int = 0) -> tuple[np.ndarray, bool]:
         """Return the derivative of output `k` of the reference in input `i` along `direction`.
 
         Returns
@@ -88,7 +93,7 @@ class Case:
             Whether it is good to rounding (complex step) or to about ten digits (differences).
         """
 
-        def fn(x):
+        def fn(x: np.ndarray) -> np.ndarray:
             return self.expected([*self.arrays[:i], x, *self.arrays[i + 1 :]])[k]
 
         exact = complex_step(fn, self.arrays[i], direction)
@@ -97,13 +102,13 @@ class Case:
         return difference(fn, self.arrays[i], direction), False
 
 
-def registered_ops():
+def registered_ops() -> list[Op]:
     """Return all registered ops that the sweep can test, by name."""
     missing = untested_ops()
     return [op for _, op in sorted(REGISTRY.items()) if op.name not in missing]
 
 
-def untested_ops():
+def untested_ops() -> list[str]:
     """Return the names of registered ops whose declaration says nothing about how to test them.
 
     Draws (``extra["random"]``) need no reference: their values answer to goodness-of-fit tests.
@@ -116,7 +121,7 @@ def untested_ops():
     )
 
 
-def differentiable_inputs(op, arrays):
+def differentiable_inputs(op: Op, arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
     """Return the positions of the inputs that `op` has a derivative in."""
     if op.vjp is None:
         return ()
@@ -126,7 +131,7 @@ def differentiable_inputs(op, arrays):
     return tuple(i for i, a in enumerate(arrays) if a.dtype.kind == "f" and i not in fixed)
 
 
-def cases(op):
+def cases(op: Op) -> list[Case]:
     """Return the test cases of `op`; the same ones at every call."""
     rng = np.random.default_rng(sum(map(ord, op.name)))
     if op.samples is not None:
@@ -142,7 +147,7 @@ def cases(op):
     return out
 
 
-def _smooth_case(op, label, shapes, rng):
+def _smooth_case(op: Op, label: str, shapes: Sequence[Shape], rng: np.random.Generator) -> Case:
     """Draw inputs until no kink of the reference, such as a tie of two inputs, is close to them."""
     for _ in range(100):
         arrays = tuple(draw(d, rng, shapes[i % 3]) for i, d in enumerate(op.domain))
@@ -152,10 +157,10 @@ def _smooth_case(op, label, shapes, rng):
     raise ValueError(f"{op.name}: the declared domain has a kink wherever test values are drawn")
 
 
-def _is_smooth(case, i):
+def _is_smooth(case: Case, i: int) -> bool:
     x = case.arrays[i]
 
-    def fn(moved):
+    def fn(moved: np.ndarray) -> np.ndarray:
         return case.expected([*case.arrays[:i], moved, *case.arrays[i + 1 :]])[0]
 
     # Two step sizes disagree if a kink or a jump is in reach of either.
@@ -163,7 +168,7 @@ def _is_smooth(case, i):
     return np.allclose(near, far, rtol=1e-3, atol=1e-3)
 
 
-def layouts(array):
+def layouts(array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yield ``(label, copy)``: the same elements laid out differently in memory."""
     a = np.asarray(array)
     if a.ndim:

@@ -117,7 +117,7 @@ def holm(pvalues: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=8)
-def _tails(replications, num_draws):
+def _tails(replications: int, num_draws: int) -> np.ndarray:
     """Two-sided tail probabilities, shape (num_draws, replications + 1), of each count."""
     share = np.arange(1, num_draws + 1)[:, None] / (num_draws + 1)
     law = stats.binom(replications, share)
@@ -127,13 +127,13 @@ def _tails(replications, num_draws):
     return tails
 
 
-def _bounds(statistic, replications, num_draws):
+def _bounds(statistic: float, replications: int, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
     """The least and largest count at each point whose tail probability is above `statistic`."""
     inside = _tails(replications, num_draws) > statistic
     return inside.argmax(axis=1), replications - inside[:, ::-1].argmax(axis=1)
 
 
-def _probability_above(statistic, replications, num_draws):
+def _probability_above(statistic: float, replications: int, num_draws: int) -> float:
     """The probability that all tail probabilities of uniform ranks are above `statistic`."""
     if not (_tails(replications, num_draws) > statistic).any(axis=1).all():
         return 0.0

@@ -29,6 +29,14 @@ MISTAKES = {
     'probtorch.plate("rows", "many")': ("arg-type", "reportArgumentType"),
     'MCMC(NUTS(schools), num_samples="many")': ("arg-type", "reportArgumentType"),
     "func.grad(energy)(Y)": ("call-arg", "reportCallIssue"),
+    "nn.LSTM(3, 4)(Y)[1].sum()": ("attr-defined", "reportAttributeAccessIssue"),
+    "nn.functional.max_pool2d(Y)": ("call-overload", "reportCallIssue"),
+    "SGD([Y], lr=[0.1])": ("arg-type", "reportArgumentType"),
+    "dist.Normal(0.0, 1.0).expand((2,)).probs": ("attr-defined", "reportAttributeAccessIssue"),
+    "DataLoader(5)": ("arg-type", "reportArgumentType"),
+    "handlers.trace(schools).get_trace(Y).nodez": ("attr-defined", "reportAttributeAccessIssue"),
+    "odeint(decay, (Y, Y), Y)": ("arg-type", "reportArgumentType"),
+    "expectation(dist.Bernoulli(0.5), 3)": ("arg-type", "reportArgumentType"),
 }
 
 

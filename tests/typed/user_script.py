@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import assert_type
+
 import numpy as np
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch import Tensor, func, nn
+from probtorch import Tensor, func, handlers, nn
 from probtorch.distributions import constraints, transforms
+from probtorch.effects.density import log_density
+from probtorch.estimators import expectation
 from probtorch.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from probtorch.infer.guides import AutoNormal
-from probtorch.optim import Adam, Optimizer
+from probtorch.ode import odeint, odeint_event
+from probtorch.optim import LBFGS, SGD, Adam, Optimizer, lr_scheduler
+from probtorch.utils.data import DataLoader, TensorDataset, random_split
 
 Y = probtorch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 SIGMA = probtorch.tensor([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
@@ -117,3 +124,131 @@ def tensors() -> np.ndarray:
     shape: tuple[int, ...] = values.shape
     print(top, indices, shape, matrix.device, probtorch.logsumexp(picked, -1))
     return b.numpy()
+
+
+# -------------------------------------------------------------- parameters, layers, optimizers
+
+
+class Deep(nn.Module):
+    """Layers in a list, a parameter by hand, and a recurrent layer."""
+
+    def __init__(self, widths: list[int]) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(probtorch.zeros(1))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
+        self.memory = nn.LSTM(widths[-1], 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = probtorch.tanh(layer(x))
+        output, (h, _) = self.memory(x)
+        assert_type(output, Tensor)
+        return h.sum() + self.bias
+
+
+def layers(x: Tensor) -> None:
+    deep = Deep([3, 8, 4])
+    assert_type(deep(x), Tensor)
+    assert_type(list(deep.parameters()), list[nn.Parameter])
+    assert_type(dict(deep.named_parameters()), dict[str, nn.Parameter])
+    assert_type(deep.eval().double(), Deep)
+    assert_type(deep.bias, nn.Parameter)
+    assert_type(deep.layers[0], nn.Module)
+    assert_type(nn.functional.max_pool2d(x, 2), Tensor)
+    assert_type(nn.functional.max_pool2d(x, 2, return_indices=True), tuple[Tensor, Tensor])
+    deep.load_state_dict(deep.state_dict())
+
+
+def fit_by_closure(x: Tensor) -> float:
+    deep = Deep([3, 4])
+    optimizer = SGD([{"params": deep.parameters(), "lr": 0.1}], lr=1e-3, momentum=0.9)
+    assert_type(optimizer, SGD)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = deep(x)
+        loss.backward()
+        return loss
+
+    assert_type(optimizer.step(closure), Tensor)
+    assert_type(optimizer.step(), None)
+    schedule = lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
+    schedule.step()
+    assert_type(schedule.get_last_lr(), list[float])
+    return float(LBFGS(deep.parameters(), line_search_fn="strong_wolfe").step(closure))
+
+
+# ------------------------------------------------------------- effects, data and distributions
+
+
+def plated(x: Tensor, y: Tensor | None = None) -> Tensor:
+    w = probtorch.param("w", probtorch.zeros(2), constraint=constraints.real)
+    with probtorch.plate("rows", len(x), subsample_size=2):
+        return probtorch.sample("y", dist.Normal((x * w).sum(-1), 1.0), obs=y)
+
+
+def under_handlers(x: Tensor) -> Tensor:
+    run = handlers.trace(handlers.seed(plated, rng_seed=0)).get_trace(x)
+    assert_type(run.log_prob_sum(), Tensor)
+    assert_type(run["y"].compute_log_prob(), Tensor)
+    with handlers.condition(data={"y": 1.0}), handlers.scale(scale=0.5), handlers.mask(mask=x > 0):
+        handlers.block(plated, hide=["w"])(x)
+    log_prob, again = log_density(plated, (x,), {}, {"y": x[:, 0]})
+    return log_prob + again.log_prob_sum()
+
+
+def families(x: Tensor) -> Tensor:
+    normal = dist.Normal(0.0, 1.0)
+    assert_type(normal.loc, Tensor)
+    assert_type(normal.sample((3,)), Tensor)
+    assert_type(normal.log_prob(x), Tensor)
+    assert_type(normal.expand((2, 3)), dist.Normal)
+    assert_type(dist.Gamma(1.0, 2.0).mean, Tensor)
+    assert_type(dist.Uniform(0.0, 1.0).has_rsample, bool)
+    assert_type(dist.Categorical(logits=x).enumerate_support(), Tensor)
+    assert_type(dist.kl_divergence(normal, normal), Tensor)
+    mixture = dist.MixtureSameFamily(dist.Categorical(probs=x), normal)
+    return mixture.log_prob(x) + transforms.biject_to(constraints.positive)(x)
+
+
+class Standard(dist.Normal):
+    """A family of one's own, with a divergence."""
+
+
+@dist.register_kl(Standard, Standard)
+def no_divergence(p: Standard, q: Standard) -> Tensor:
+    return probtorch.zeros(())
+
+
+def batches(x: Tensor, y: Tensor) -> int:
+    data = TensorDataset(x, y)
+    assert_type(data[0], tuple[Tensor, ...])
+    train, test = random_split(data, [0.8, 0.2])
+    loader = DataLoader(train, batch_size=4, shuffle=True)
+    total = len(test)
+    for rows, labels in loader:
+        total += len(rows) + len(labels)
+    probtorch.save(loader.state_dict(), "loader.pt")
+    return total
+
+
+# ------------------------------------------------------------------------ equations, estimators
+
+
+def decay(t: Tensor, y: Tensor) -> Tensor:
+    return -y
+
+
+def turning(t: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    x, v = state
+    return v, -x
+
+
+def solutions(t: Tensor) -> Tensor:
+    assert_type(odeint(decay, probtorch.ones(2), t), Tensor)
+    x, _ = odeint(turning, (probtorch.ones(1), probtorch.zeros(1)), t, method="rk4")
+    when, _ = odeint_event(decay, probtorch.ones(1), 0.0, event_fn=lambda t, y: y[0] - 0.5)
+    assert_type(when, Tensor)
+    value = expectation(dist.Bernoulli(0.3), lambda z: z * 2.0, estimator="disarm")
+    assert_type(value, Tensor)
+    return x.sum() + when + value

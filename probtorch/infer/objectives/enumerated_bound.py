@@ -112,6 +112,7 @@ def weights_of(run: EnumeratedRun, v: int) -> Factor:
         return Factor(value, (v,) if variable.size > 1 else (), axes.plates[v], variable.name)
     site = run.guide.nodes[variable.name]
     site.compute_log_prob()
+    assert site.unscaled_log_prob is not None  # computed just now
     f = factor_of(site, exp(site.unscaled_log_prob), axes)
     mask = site.mask
     if mask is None or mask is True or v not in f.axes:

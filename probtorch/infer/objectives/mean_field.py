@@ -79,7 +79,7 @@ def _alike(site: Site, other: Site) -> bool:
     """Whether both sites count the same elements, as often."""
     number = isinstance(site.scale, float) and isinstance(other.scale, float)
     return site.mask is other.mask and (
-        site.scale == other.scale if number else site.scale is other.scale
+        bool(site.scale == other.scale) if number else site.scale is other.scale
     )
 
 
