@@ -109,7 +109,7 @@ class Op:
     core: str | None = None
     native: Routine | NativeFunction | str | None = None
     num_outputs: int = 1
-    domain: tuple[object, ...] = ()
+    domain: tuple[str, ...] = ()
     reference: Callable[..., object] | None = None
     samples: Callable[[np.random.Generator], Iterable[tuple[tuple[Any, ...], Attrs]]] | None = None
     doc: str = ""

@@ -17,16 +17,16 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from probtorch.autograd.closures import captured
-from probtorch.autograd.function import Context
+from probtorch.autograd.function import Context, Function
 from probtorch.autograd.listener import Listener
 from probtorch.core.dispatch import wrap
-from probtorch.core.interpreter import NUMBERS
-from probtorch.core.op import Op
+from probtorch.core.interpreter import NUMBERS, Interpreter
+from probtorch.core.op import Attrs, Op, Operand, Output
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import leaves, unflatten
+from probtorch.core.tree import Structure, leaves, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import InferenceError, ShapeError, is_users
 from probtorch.tensor import Tensor
@@ -49,6 +49,10 @@ TRUSTED = (
 HARMLESS = ("the text of a tensor",)
 SHOWN = 3
 NOTHING: frozenset[str] = frozenset()
+
+
+R = TypeVar("R")
+S = TypeVar("S")
 
 
 class Marks:
@@ -118,18 +122,22 @@ class SummedValues(Listener):
                         found = found | entry[1] if found else entry[1]
         return found
 
-    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any], out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Output) -> None:
         """Let results depend on what their inputs depend on."""
         if self.outer is not None:
             self.outer.applied(op, inputs, attrs, out)
         if self.marks:
             names = self._among(inputs)
             if names:
-                for t in out if type(out) is tuple else (out,):
+                for t in out if isinstance(out, tuple) else (out,):
                     self.marks.add(t, names)
 
     def function_applied(
-        self, function: type, ctx: Context, inputs: Sequence[object], outs: Sequence[Tensor]
+        self,
+        function: type[Function],
+        ctx: Context,
+        inputs: Sequence[object],
+        outs: Sequence[Tensor],
     ) -> None:
         """The same for a custom function, which may compute with arrays."""
         super().function_applied(function, ctx, inputs, outs)
@@ -137,7 +145,7 @@ class SummedValues(Listener):
         for t in outs:
             self.marks.add(t, names)
 
-    def in_place(self, target: Tensor, value: object) -> None:
+    def in_place(self, target: Tensor, value: Tensor) -> None:
         """Let `target` depend on what is written into it."""
         super().in_place(target, value)
         self.marks.add(target, self.marks.of(value))
@@ -174,11 +182,11 @@ class SummedValues(Listener):
 
     def while_loop(
         self,
-        cond_fn: Callable[..., object],
-        body_fn: Callable[..., object],
+        cond_fn: Callable[[S], Tensor],
+        body_fn: Callable[[S], S],
         items: Sequence[Tensor],
-        structure: object,
-    ) -> object:
+        structure: Structure,
+    ) -> S:
         """Have a loop recorded; its result depends on what its body reads."""
         with self._silent() as outer:
             out = outer.while_loop(cond_fn, body_fn, items, structure)
@@ -188,11 +196,11 @@ class SummedValues(Listener):
     def cond(
         self,
         pred: Tensor,
-        true_fn: Callable[..., object],
-        false_fn: Callable[..., object],
+        true_fn: Callable[..., R],
+        false_fn: Callable[..., R],
         items: Sequence[Tensor],
-        structure: object,
-    ) -> object:
+        structure: Structure,
+    ) -> R:
         """Have a branch recorded, if it is not one on a value that is summed out."""
         self._refuse(pred, "bool()")
         with self._silent() as outer:
@@ -201,17 +209,18 @@ class SummedValues(Listener):
         return out
 
     @contextlib.contextmanager
-    def _silent(self) -> Iterator[Any]:
+    def _silent(self) -> Iterator[Interpreter]:
         """Context manager: the recorder outside takes a loop, whose parts are not heard here."""
         # Not installed while it runs: the recorder of the body would not be the outer one.
         self.__exit__()
         try:
+            assert self.outer is not None  # else it records no loops
             yield self.outer
         finally:
             self.__enter__()
 
     def _follow(
-        self, out: Tree, items: Sequence[Tensor], structure: object, run: Callable[..., object]
+        self, out: Tree, items: Sequence[Tensor], structure: Structure, run: Callable[..., object]
     ) -> None:
         if not self.marks:
             return
@@ -235,7 +244,7 @@ class SummedValues(Listener):
 
     # ------------------------------------------------------------------------------------- reads
 
-    def read(self, what: str, t: Tensor, value: Any) -> Any:
+    def read(self, what: str, t: Tensor | None, value: R) -> R:
         """Refuse branches, numbers, lists, arrays, and results whose shape depends on a value."""
         if t is not None and what not in HARMLESS:
             kind = type(value).__name__ if isinstance(value, NUMBERS) else ""

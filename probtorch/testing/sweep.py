@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.core.dispatch import apply, wrap
-from probtorch.core.op import REGISTRY, Op
+from probtorch.core.op import REGISTRY, Attrs, Op
 from probtorch.core.typed import DType, Shape
 from probtorch.tensor import Tensor
 from probtorch.testing.domains import draw
@@ -49,7 +49,7 @@ class Case:
     op: Op
     label: str
     arrays: tuple[np.ndarray, ...]
-    attrs: dict[str, Any]
+    attrs: Attrs
 
     def tensors(self, dtype: DType | None = None) -> list[Tensor]:
         """Return fresh tensors of the inputs, on the tape where the op is differentiable in them.

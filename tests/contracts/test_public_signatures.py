@@ -45,7 +45,7 @@ ANY = {
     "core": 38,
     "diagnostics": 12,
     "distributions": 54,
-    "effects": 98,
+    "effects": 92,
     "infer": 775,
     "nn": 75,
     "ode": 2,
@@ -53,7 +53,7 @@ ANY = {
     "optim": 19,
     "serialization": 14,
     "tensor.pyi": 10,
-    "testing": 25,
+    "testing": 24,
     "utils": 45,
 }
 # Properties that are constraints of the class as well: their descriptor states the type.

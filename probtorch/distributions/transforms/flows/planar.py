@@ -8,6 +8,7 @@ flow takes one such equation per number, a radial one a quadratic equation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -82,6 +83,10 @@ class ConditionedPlanar(OnePass):
         return y - u * unsqueeze(tanh(height + self.bias), -1)
 
 
+# Root, its bounds, whether it still moves, and the number of steps.
+State: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
 def _height(s: Tensor, c: Tensor, b: Tensor) -> Tensor:
     """Return the a that solves ``a + c tanh(a + b) = s``, for c > -1; differentiable.
 
@@ -103,10 +108,10 @@ def _root(s: Tensor, c: Tensor, b: Tensor) -> Tensor:
     tolerance = 4.0 * float(np.finfo(s.array.dtype).eps)
     none = s.new_zeros(())
 
-    def moving(state: tuple[Tensor, ...]) -> Tensor:
+    def moving(state: State) -> Tensor:
         return state[3] * (state[4] < MAX_STEPS) > 0.5
 
-    def step(state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def step(state: State) -> State:
         a, low, high, _, count = state
         bend = tanh(a + b)
         excess = a + c * bend - s
