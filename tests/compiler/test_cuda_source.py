@@ -13,7 +13,6 @@ import pytest
 
 import probtorch
 from probtorch.compiler.render.cuda_math import NUMBERS, runtime_text
-from probtorch.compiler.render.cuda_matrices import MATRICES
 from probtorch.core.dispatch import wrap
 from probtorch.effects import deterministic
 from probtorch.ops.rejection import SAMPLERS
@@ -99,7 +98,7 @@ def test_nvcc_takes_every_function_of_the_runtime(tmp_path, architecture):
     numbers |= {f"pt_draw_{name}": sampler.arity + 3 for name, sampler in SAMPLERS.items()}
     names = [*NUMBERS, *(f"pt_draw_{name}" for name in SAMPLERS)]
     calls = [f"z += {name}({', '.join(['y'] * numbers.get(name, 2))});" for name in names]
-    source = runtime_text(names) + MATRICES + kernel % (" ".join(calls) + " *x = z;")
+    source = runtime_text(names) + kernel % (" ".join(calls) + " *x = z;")
     assert_compiles([source], tmp_path, architecture)
 
 

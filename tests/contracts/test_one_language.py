@@ -15,6 +15,7 @@ from probtorch.compiler.lang.llvm import LLVM
 from probtorch.compiler.lang.nodes import Binary, Intrinsic, Node, Select, Value
 from probtorch.compiler.lang.routines import draws, elementary
 from probtorch.compiler.lang.routines.quantile import normal_quantile
+from probtorch.compiler.lang.routines.sorting import SORTING
 from probtorch.compiler.lang.types import BYTES
 from probtorch.compiler.native import host
 from probtorch.compiler.render import cuda_math, runtime
@@ -29,7 +30,7 @@ COMPILER = Path(lang.__file__).parents[1]
 def one(name):
     """The name of a routine without the type of its elements."""
     stem, _, ty = name.rpartition("_")
-    return stem if ty in BYTES else name
+    return stem if ty in (*BYTES, "d", "s") else name
 
 
 # Where each routine is written: what `inspect` says of the function that writes it.
@@ -55,7 +56,10 @@ PLACES = {
     "rejection": "pt_draw_log_gamma pt_draw_gamma pt_draw_poisson pt_draw_binomial "
     "pt_draw_von_mises",
     "sorting": "pt_argsort pt_order_statistic pt_searchsorted",
-    "blocks": "pt_block_sum pt_block_prod pt_block_amax pt_block_amin pt_block_argmax "
+    "matrices": "pt_gemm pt_gemm_wide pt_downdate pt_trsm pt_trsm_wide pt_cholesky "
+    "pt_cholesky_together",
+    "elimination": "pt_eliminate pt_solve pt_inv pt_slogdet pt_det",
+    "blocks": "pt_exchange pt_block_sum pt_block_prod pt_block_amax pt_block_amin pt_block_argmax "
     "pt_block_argmin",
 }
 
@@ -108,7 +112,7 @@ BOTH = [
     name
     for name, module in runtime._modules().items()
     if all("ptr" not in [result, *types] for result, types in module.functions.values())
-    or name in cuda_math.FUNCTIONS
+    or name in SORTING
 ]
 
 

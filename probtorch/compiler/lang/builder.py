@@ -386,6 +386,8 @@ class Printer(ABC):
         The number of this thread in its block, of the block, and how many blocks there are.
     threads : int
         Of each block.
+    grid : tuple of str
+        What functions of several blocks hand on to each other.
     """
 
     sigil: ClassVar[str] = ""
@@ -394,6 +396,7 @@ class Printer(ABC):
     block: ClassVar[str] = "0"
     blocks: ClassVar[str] = "1"
     threads: ClassVar[int] = 1
+    grid: ClassVar[tuple[str, ...]] = ()
 
     @functools.cached_property
     def kinds(self) -> dict[type, Any]:

@@ -96,6 +96,7 @@ class CudaPrinter(Printer):
     block = "(i64)block"
     blocks = "(i64)blocks"
     threads = THREADS
+    grid = ("M", "shared", "block", "blocks")
 
     def definition(self, name: str, text: str, ty: str) -> str:
         return f"{C_TYPES[ty]} const {name} = {text};"
@@ -237,6 +238,8 @@ class CudaPrinter(Printer):
 
     def for_(self, f: KernelFunction, node: nodes.For) -> Value:
         i = f.fresh("j")  # "i64" is a type
+        if node.unroll:
+            f.lines.append("#pragma unroll")
         head = f"i64 {i} = {node.start}; {i} < {node.stop}; {i} += {node.step}"
         f.lines.append(f"for ({head}) {{")
         return Value(i, "i64", f)

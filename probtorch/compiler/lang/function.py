@@ -203,13 +203,20 @@ class KernelFunction(Builder):
 
     @contextmanager
     def loop(
-        self, start: Any, stop: Any, step: Value | int = 1, *, certain: bool = False
+        self,
+        start: Any,
+        stop: Any,
+        step: Value | int = 1,
+        *,
+        certain: bool = False,
+        unroll: bool = False,
     ) -> Iterator[Value]:
         """Run the body for i = start, start + step, ... below stop; gives i.
 
-        `certain` where that is known to be one turn or more.
+        `certain` where that is known to be one turn or more; `unroll` where all should be written
+        out.
         """
-        node = nodes.For(self.whole(start), self.whole(stop), step, certain)
+        node = nodes.For(self.whole(start), self.whole(stop), step, certain, unroll)
         yield self.put(node)
         self.put(nodes.End(node))
 
@@ -273,11 +280,18 @@ class KernelFunction(Builder):
 
     def blocks(self, count: Any, step: Any = 1) -> AbstractContextManager[Value]:
         """Share 0, step, ... below `count` among the blocks."""
-        block, blocks = self._team()
+        block, blocks = self.team
         return self.loop(block * step, count, blocks * step)
 
-    def _team(self) -> list[Value]:
-        return [Value(x, "i64", self) for x in (self.printer.block, self.printer.blocks)]
+    @property
+    def team(self) -> tuple[Value, Value]:
+        """The number of this block among those that run the function, and how many these are."""
+        return Value(self.printer.block, "i64", self), Value(self.printer.blocks, "i64", self)
+
+    def on_grid(self, symbol: str, result: str, *args: Value) -> Value:
+        """Call a function of several blocks from another."""
+        own = [Value(name, "ptr", self) for name in self.printer.grid]
+        return self.runtime(symbol, result, *own, *args)
 
     @contextmanager
     def share(self, *sizes: Any, step: Any = 1, everyone: bool = False) -> Iterator[Any]:
@@ -291,14 +305,14 @@ class KernelFunction(Builder):
                 last = loops.enter_context(self.loop(0, size, step))
                 yield (*indices, last) if outer else last
             return
-        block, blocks = self._team() if everyone else (self.whole(0), self.whole(1))
+        block, blocks = self.team if everyone else (self.whole(0), self.whole(1))
         first, apart = block * self.threads + self.thread, blocks * self.threads
         *outer, size = map(self.whole, sizes)
         step = self.whole(step)
-        count = self.quotient(size + step - 1, step)
+        count = (size + step - 1) // step
         with self.loop(first, functools.reduce(operator.mul, outer, count), apart) as t:
-            last = self.rest(t, count) * step if outer else t * step
-            yield (self.quotient(t, count), last) if outer else last
+            last = t % count * step if outer else t * step
+            yield (t // count, last) if outer else last
 
     # ------------------------------------------------------------- control that arrays have as well
 

@@ -31,6 +31,10 @@ class Arithmetic(Protocol):
 
     def compare(self, test: str, a: Any, b: Any) -> Value: ...
 
+    def quotient(self, a: Value, b: Any) -> Value: ...
+
+    def rest(self, a: Value, b: Any) -> Value: ...
+
     def negate(self, a: Value) -> Value: ...
 
     def absolute(self, a: Value) -> Value: ...
@@ -67,6 +71,12 @@ class Value:
 
     def __rtruediv__(self, o: Any) -> Value:
         return self.e.binary("div", o, self)
+
+    def __floordiv__(self, o: Any) -> Value:
+        return self.e.quotient(self, o)
+
+    def __mod__(self, o: Any) -> Value:
+        return self.e.rest(self, o)
 
     def __neg__(self) -> Value:
         return self.e.negate(self)
@@ -349,12 +359,15 @@ class Atomic(Node):
 
 @dataclass(slots=True)
 class For(Node):
-    """Run the body for i = start, start + step, ... below stop; `certain`: at least once."""
+    """Run the body for i = start, start + step, ... below stop; `certain`: at least once; `unroll`
+    where all turns should be written out.
+    """
 
     start: Value
     stop: Value
     step: Value | int = 1
     certain: bool = False
+    unroll: bool = False
     notes: list[Any] = field(default_factory=list)
 
 

@@ -27,14 +27,13 @@ from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop
 from probtorch.compiler.render.cuda_calls import LIBRARY, kernel_of, library_of
 from probtorch.compiler.render.cuda_cluster import EVERY_BLOCK, Cluster
 from probtorch.compiler.render.cuda_math import runtime_text
-from probtorch.compiler.render.cuda_matrices import MATRICES
 from probtorch.compiler.render.cuda_nest import PhaseWriter
 from probtorch.compiler.render.cuda_phases import split
 from probtorch.compiler.render.cuda_schedule import ALIGN, HostLoop, Launch, LibraryCall, Schedule
 from probtorch.compiler.render.llvm import NestPlan
 from probtorch.errors import CompileError
 
-__all__ = ["HELPERS", "ROOM", "render"]
+__all__ = ["ROOM", "render"]
 
 # Steps of a nest up to which it shares a kernel of one block; and in the body of a loop.
 _SMALL, _SMALL_IN_LOOP = 2**14, 2**15
@@ -46,8 +45,6 @@ _MOST_OUTSIDE = 4000
 
 # Memory of a block: what its threads combine.
 ROOM = f"__shared__ double room[{2 * THREADS}]; char *const shared = (char *)room;"
-# Texts of device functions by name.
-HELPERS = {"matrices": MATRICES}
 
 
 def render(low):
@@ -75,7 +72,6 @@ class _Renderer:
     def __init__(self, low):
         self.low = low
         self.functions, self.kernels, self.runtime = [], [], set()
-        self.helpers = set()
         self.phases, self.costs = {}, {}
         self.gates = {}
         self.out = Schedule()
@@ -93,13 +89,12 @@ class _Renderer:
         out.nbytes = out.arena + _aligned(plan.arena)
         out.steps = self._steps(self.low.block, None) + self._updates()
         self._word_kernels()
-        helpers = "\n".join(text for name, text in HELPERS.items() if name in self.helpers)
         body = "\n".join([*self.functions, *self.kernels])
         out.checked |= "pt_fail(" in body
         if out.checked:
             out.steps.insert(0, self.kernel("*(i64 *)M = 0;", 1, shared=False))
             body += "\n" + self.kernels[-1]
-        out.source = "\n".join([runtime_text(self.runtime), helpers, body, ""])
+        out.source = "\n".join([runtime_text(self.runtime), body, ""])
         return out
 
     # ------------------------------------------------------------------------------ before the plan
@@ -133,7 +128,7 @@ class _Renderer:
                 new = low.outputs[k]
                 target = low.buffer("target", new.dtype, new.numel, k)
                 cluster.exchange(target, new)
-            launches.append(cluster.kernel(None, shared=False))
+            launches.append(cluster.kernel(None))
         return launches
 
     def _word_kernels(self):

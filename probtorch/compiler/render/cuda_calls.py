@@ -1,17 +1,19 @@
 """Calls of a lowered program on a GPU: kernels of our own, and what CuPy does.
 
 `kernel_of` gives a device function: for sorting and its kin (`lang/routines/sorting.py`), and for
-matrices (`cuda_matrices.py`) up to sizes from which on a library is faster. A block has a tile of a
-product, or a whole matrix to factor and to solve with. Such kernels can be part of a captured graph
-and of loops on the device, and report failures as others do. `LIBRARY` has the rest: functions of
-the array module and of flat arrays. Of these the executor captures products, which it makes by
-cuBLAS itself; what goes through CuPy stands between two captured graphs. A call that is in neither
-makes the function run eagerly, with a reason that names it.
+matrices (`matrices.py` and `elimination.py` there) up to sizes from which on a library is faster. A
+block has a tile of a product, or a whole matrix to factor and to solve with. Such kernels can be
+part of a captured graph and of loops on the device, and report failures as others do. `LIBRARY` has
+the rest: functions of the array module and of flat arrays. Of these the executor captures products,
+which it makes by cuBLAS itself; what goes through CuPy stands between two captured graphs. A call
+that is in neither makes the function run eagerly, with a reason that names it.
 """
+
+import numpy as np
 
 from probtorch.compiler.lang.cuda import THREADS
 from probtorch.compiler.lang.routines.sorting import RUN, SHORT_ROW
-from probtorch.compiler.render.cuda_own import MEMORY, STATUS, OwnKernel
+from probtorch.compiler.render.cuda_own import OwnKernel
 from probtorch.errors import CompileError
 
 __all__ = ["LIBRARY", "kernel_of", "library_of"]
@@ -80,68 +82,64 @@ def _own_product(buffers, at, large):
     a, b, c = buffers
     first, second = at["offsets"]
     passed = [(a, first), (b, second), c, m, n, k, *along, *at["steps"], batch]
+    letter = "d" if c.dtype == np.float64 else "s"
     if wide:
-        return OwnKernel("pt_gemm_wide", passed, tiles * THREADS, work)
-    return OwnKernel("pt_gemm", [*passed, "shared"], batch * _tiles(m, n, 16) * THREADS, work)
+        return OwnKernel(f"pt_gemm_wide_{letter}", passed, tiles * THREADS, work)
+    return OwnKernel(f"pt_gemm_{letter}", passed, batch * _tiles(m, n, 16) * THREADS, work)
 
 
 def _tiles(m, n, size):
     return -(-m // size) * -(-n // size)
 
 
+def _named(call, kind):
+    """The symbol of another function for the same matrices."""
+    name, _, letter = call.attrs["symbol"].rpartition("_")
+    return f"{name}_{kind}_{letter}"
+
+
 def _own_cholesky(call, arguments, large):
-    a, n, batch = arguments
-    passed, work = [a, n, batch, bool(call.attrs["fails"])], batch * n**3 // 3
+    _, n, batch = arguments
+    fails, work = bool(call.attrs["fails"]), batch * n**3 // 3
+    passed = [*arguments, int(fails)]
     if n > _OWN_MATRIX and batch * 64 <= n:
         # As many blocks as there are tiles in the largest triangle.
-        tiles = _tiles(n, n, 64) // 2
-        function = "pt_cholesky_together"
-        return OwnKernel(function, [*passed, MEMORY], tiles * THREADS, work, together=True)
-    return OwnKernel("pt_cholesky", [*passed, STATUS], batch * THREADS, work)
+        threads = _tiles(n, n, 64) // 2 * THREADS
+        return OwnKernel(_named(call, "together"), passed, threads, work, fails, together=True)
+    return OwnKernel(call.attrs["symbol"], passed, batch * THREADS, work, fails)
 
 
 def _own_trsm(call, arguments, large):
-    a, b, n, m, upper, unit, batch, apart = arguments
-    passed = [a, b, n, m, bool(upper), bool(unit), batch, apart]
+    _, _, n, m, _, _, batch, _ = arguments
+    work = batch * m * n * n
     if n <= _SHORT_TRIANGLE:
-        return OwnKernel("pt_trsm", passed, batch * m, batch * m * n * n)
-    return OwnKernel("pt_trsm_wide", passed, batch * -(-m // 64) * THREADS, batch * m * n * n)
+        return OwnKernel(call.attrs["symbol"], arguments, batch * m, work)
+    threads = batch * -(-m // 64) * THREADS
+    return OwnKernel(_named(call, "wide"), arguments, threads, work)
 
 
 def _own_solve(call, arguments, large):
-    a, b, n, m, batch, _ = arguments
-    passed = [a, b, n, m, batch, STATUS]
-    return _own_matrices("pt_solve", passed, max(n, m), batch, n**3 // 3 + 2 * n * n * m, large)
+    _, _, n, m, batch, _ = arguments
+    return _own_matrices(call, arguments, max(n, m), batch, n**3 // 3 + 2 * n * n * m, large)
 
 
 def _own_inv(call, arguments, large):
-    a, out, n, batch, _ = arguments
-    passed = [a, out, n, batch, bool(call.attrs["fails"]), STATUS]
-    return _own_matrices("pt_inv", passed, n, batch, 7 * n**3 // 3, large)
+    n, batch = arguments[2:4]
+    passed = [*arguments, int(bool(call.attrs["fails"]))]
+    return _own_matrices(call, passed, n, batch, 7 * n**3 // 3, large)
 
 
-def _own_slogdet(call, arguments, large):
-    a, signs, logs, n, batch, _ = arguments
-    passed = [a, signs, logs, n, batch]
-    return _own_matrices("pt_slogdet", passed, n, batch, n**3 // 3, large)
+def _own_determinants(call, arguments, large):
+    n, batch = arguments[3:5]
+    return _own_matrices(call, arguments, n, batch, n**3 // 3, large)
 
 
-def _own_det(call, arguments, large):
-    a, out, _, n, batch, _ = arguments
-    return _own_matrices("pt_det", [a, out, n, batch], n, batch, n**3 // 3, large)
-
-
-def _own_qr(call, arguments, large):
-    *buffers, m, n, batch, _, _, _ = arguments
-    passed = [*buffers, m, n, batch]
-    return _own_matrices("pt_qr", passed, max(m, n), batch, 4 * m * n * min(m, n), large)
-
-
-def _own_matrices(function, passed, size, batch, work, large):
+def _own_matrices(call, passed, size, batch, work, large):
     """Return the kernel of a function for which a block has a matrix; None if they are large."""
     if size > _OWN_MATRIX and not large:
         return None
-    return OwnKernel(function, passed, batch * THREADS, batch * work)
+    fails = bool(call.attrs["fails"])
+    return OwnKernel(call.attrs["symbol"], passed, batch * THREADS, batch * work, fails)
 
 
 def _own_searchsorted(call, arguments, large):
@@ -168,7 +166,7 @@ def _own_order_statistic(call, arguments, large):
 
 def _own_rows(call, threads, work):
     """Return the kernel of a function of the language, which takes what it takes on a processor."""
-    return OwnKernel(call.attrs["symbol"], call.attrs["arguments"], threads, work, "")
+    return OwnKernel(call.attrs["symbol"], call.attrs["arguments"], threads, work)
 
 
 _OWN = {
@@ -179,9 +177,8 @@ _OWN = {
     "trsm": _own_trsm,
     "solve": _own_solve,
     "inv": _own_inv,
-    "slogdet": _own_slogdet,
-    "det": _own_det,
-    "qr": _own_qr,
+    "slogdet": _own_determinants,
+    "det": _own_determinants,
 }
 
 

@@ -13,9 +13,9 @@ from probtorch.compiler.lang.builder import Builder
 from probtorch.compiler.lang.cuda import C_TYPES, CUDA, THREADS
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop, MemoryBuffer
+from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop
 from probtorch.compiler.render.cuda_calls import kernel_of
-from probtorch.compiler.render.cuda_own import MEMORY, STATUS
+from probtorch.compiler.render.cuda_own import OwnKernel
 from probtorch.compiler.render.guards import holds
 
 __all__ = ["EVERY_BLOCK", "Cluster"]
@@ -88,15 +88,14 @@ class Cluster:
         """Write a call that is a kernel of its own."""
         own = kernel_of(call)
         self.blocks = _blocks(own)
-        self.lines.append(self._own(call, own, EVERY_BLOCK))
+        self.lines.append(self._own(own, EVERY_BLOCK))
 
     def exchange(self, one, other):
         """Write an exchange of two arrays of the same type, by all blocks."""
-        ty = C_TYPES[ir_type(one.dtype)]
-        texts = [f"({ty} *){self.base(b)}" for b in (one, other)]
-        self.lines.append(f"pt_exchange({EVERY_BLOCK}, {', '.join(texts)}, {one.numel}LL);")
-        self.module.runtime.add("pt_exchange")
-        self.blocks = max(self.blocks, min(_MOST_BLOCKS, -(-one.numel // THREADS)))
+        passed = [one, other, one.numel]
+        own = OwnKernel(f"pt_exchange_{ir_type(one.dtype)}", passed, one.numel, one.numel)
+        self.lines.append(self._own(own, EVERY_BLOCK))
+        self.blocks = max(self.blocks, _blocks(own))
 
     def _made(self, blocks, *, everyone):
         self.calls += 1
@@ -133,7 +132,7 @@ class Cluster:
                 self._made(piece.blocks, everyone=everyone)
         elif isinstance(s, Call):
             own = kernel_of(s, large=everyone)
-            self.lines.append(self._own(s, own, team))
+            self.lines.append(self._own(own, team))
             self._barrier(everyone=everyone)
             self._made(_blocks(own), everyone=everyone)
         elif isinstance(s, Guard):
@@ -161,25 +160,18 @@ class Cluster:
         self.lines.append(f"const bool {name} = {text};")
         self._barrier(everyone=everyone)
 
-    def _own(self, call, own, team):
+    def _own(self, own, team):
         """Return the call of a device function of ours."""
-        if not own.helpers:
-            self.module.runtime.add(own.function)
-            texts = [f"{x}LL" if isinstance(x, int) else self.base(x) for x in own.arguments]
-            return f"{own.function}(M, shared, {', '.join([team, *texts])});"
-        self.module.helpers.add(own.helpers)
-        self.module.out.checked |= bool(call.attrs.get("fails")) and any(
-            x in (STATUS, MEMORY) for x in own.arguments if isinstance(x, str)
-        )
+        self.module.runtime.add(own.function)
+        self.module.out.checked |= own.fails
         texts = []
         for x in own.arguments:
-            buffer, offset = x if isinstance(x, tuple) else (x, 0)
-            if isinstance(buffer, MemoryBuffer):
-                pointer = f"({C_TYPES[ir_type(buffer.dtype)]} *){self.base(buffer)}"
-                texts.append(f"{pointer} + {offset}" if offset else pointer)
+            if isinstance(x, int):
+                texts.append(f"{x}LL")
             else:
-                texts.append(_number(x))
-        return f"{own.function}({', '.join([team, *texts])});"
+                buffer, offset = x if isinstance(x, tuple) else (x, 0)
+                texts.append(f"{self.base(buffer)} + {offset * buffer.dtype.itemsize}")
+        return f"{own.function}(M, shared, {', '.join([team, *texts])});"
 
     def _guard(self, guard):
         """Write a guard, for one block."""
@@ -194,9 +186,3 @@ class Cluster:
 
 def _blocks(own):
     return max(1, min(_MOST_BLOCKS, -(-own.threads // THREADS)))
-
-
-def _number(x):
-    if isinstance(x, str):
-        return x
-    return str(x).lower() if isinstance(x, bool) else f"{x}LL"

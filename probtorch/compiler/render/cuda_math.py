@@ -1,7 +1,7 @@
 """What stands at the head of a CUDA program: what its kernels call, and C has no word for.
 
-`PREAMBLE` is in every program: extremes in which nan wins, conversions that saturate, sums and
-their kin over the threads of a block, a barrier across blocks. Routines of the kernel language
+`PREAMBLE` is in every program: extremes in which nan wins, conversions that saturate, the status, a
+barrier across blocks. Routines of the kernel language
 (`lang/routines`) are added when a kernel calls them. The text is plain C++, so that it compiles for
 the host too, where it is tested against SciPy.
 """
@@ -11,8 +11,10 @@ from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.compiler.lang.routines import special
 from probtorch.compiler.lang.routines.blocks import BLOCKS
 from probtorch.compiler.lang.routines.draws import write_draw
+from probtorch.compiler.lang.routines.elimination import ELIMINATION
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.integers import bits_to_integers, power
+from probtorch.compiler.lang.routines.matrices import MATRICES
 from probtorch.compiler.lang.routines.philox import philox
 from probtorch.compiler.lang.routines.sorting import SORTING
 
@@ -37,65 +39,6 @@ template <class T> static __device__ T pt_minimum(T a, T b) {
 template <class T> static __device__ T pt_to_integer(double x) {
   const double low = (T)((u64)1 << (8 * sizeof(T) - 1)), high = -(low + 1);
   return x != x ? (T)0 : x >= high ? (T)~(T)low : x <= low ? (T)low : (T)x;
-}
-struct pt_sum {
-  template <class T> __device__ T operator()(T a, T b) const { return (T)(a + b); }
-};
-template <> __device__ i64 pt_sum::operator()(i64 a, i64 b) const {
-  return (i64)((u64)a + (u64)b);
-}
-template <> __device__ int pt_sum::operator()(int a, int b) const {
-  return (int)((unsigned)a + (unsigned)b);
-}
-struct pt_prod {
-  template <class T> __device__ T operator()(T a, T b) const { return (T)(a * b); }
-};
-template <> __device__ i64 pt_prod::operator()(i64 a, i64 b) const {
-  return (i64)((u64)a * (u64)b);
-}
-template <> __device__ int pt_prod::operator()(int a, int b) const {
-  return (int)((unsigned)a * (unsigned)b);
-}
-struct pt_amax {
-  template <class T> __device__ T operator()(T a, T b) const { return pt_maximum(a, b); }
-};
-struct pt_amin {
-  template <class T> __device__ T operator()(T a, T b) const { return pt_minimum(a, b); }
-};
-// Each thread has a value; all get the combination, always in the same order.
-template <class C, class T> static __device__ T pt_block(T v, void *shared) {
-  T *s = (T *)shared;
-  C combine;
-  s[threadIdx.x] = v;
-  __syncthreads();
-  for (int half = blockDim.x / 2; half > 0; half /= 2) {
-    if ((int)threadIdx.x < half) s[threadIdx.x] = combine(s[threadIdx.x], s[threadIdx.x + half]);
-    __syncthreads();
-  }
-  v = s[0];
-  __syncthreads();
-  return v;
-}
-// The position of the best value: the first of equal ones, nan before all others.
-template <class T> static __device__ bool pt_better(bool largest, T a, i64 ka, T b, i64 kb) {
-  if (ka < 0 || kb < 0) return kb < 0 && ka >= 0;
-  if (a != a || b != b) return a != a && (b == b || ka < kb);
-  return a == b ? ka < kb : largest ? a > b : a < b;
-}
-template <class T> static __device__ i64 pt_block_best(bool largest, T v, i64 k, void *shared) {
-  T *s = (T *)shared;
-  i64 *p = (i64 *)(s + blockDim.x);
-  s[threadIdx.x] = v;
-  p[threadIdx.x] = k;
-  __syncthreads();
-  for (int half = blockDim.x / 2; half > 0; half /= 2) {
-    const int i = threadIdx.x, j = i + half;
-    if (i < half && pt_better(largest, s[j], p[j], s[i], p[i])) { s[i] = s[j]; p[i] = p[j]; }
-    __syncthreads();
-  }
-  k = p[0];
-  __syncthreads();
-  return k;
 }
 // The first failure stays: 0 is none, -1 what eager execution would raise, else 1 + a guard.
 static __device__ void pt_fail(i64 *status, i64 code) { if (*status == 0) *status = code; }
@@ -125,14 +68,12 @@ static __device__ void pt_meet(char *M) {
 }
 """
 
-_EXCHANGE = r"""
-template <class T>
-static __device__ void pt_exchange(const unsigned block, const unsigned blocks, T *a, T *b, i64 n) {
-  for (i64 i = block * blockDim.x + threadIdx.x; i < n; i += blocks * blockDim.x) {
-    const T x = a[i];
-    a[i] = b[i];
-    b[i] = x;
-  }
+# Memory of a block for tiles, one for all functions of a kernel; one that has no use for it takes
+# none. Products want most, 16 x 65 numbers of either matrix.
+_ROOM = """
+static __device__ char *pt_room() {
+  __shared__ double room[2 * 16 * 65];
+  return (char *)room;
 }
 """
 
@@ -145,7 +86,7 @@ NUMBERS = {
     "pt_philox": KernelRoutine(philox, _WORDS, "i64"),
     "pt_power": KernelRoutine(power, _WORDS[:2], "i64"),
 }
-FUNCTIONS = {**NUMBERS, **BLOCKS, **SORTING}
+FUNCTIONS = {**NUMBERS, **BLOCKS, **SORTING, **MATRICES, **ELIMINATION}
 _DRAW = "pt_draw_"
 
 
@@ -164,11 +105,11 @@ def runtime_text(names):
         module = CudaModule(f"t_{name}")
         if name.startswith(_DRAW):
             write_draw(module, name.removeprefix(_DRAW))
-        elif name != "pt_exchange":
+        elif name != "pt_room":
             FUNCTIONS[name].write(module, name)
         for other in sorted(module.runtime):
             add(other)
-        done[name] = module.text() if module.functions else _EXCHANGE
+        done[name] = module.text() if module.functions else _ROOM
 
     for name in sorted(names):
         add(name)

@@ -4,11 +4,9 @@ Made by `cuda_calls.py`, read by `cuda.py`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["MEMORY", "STATUS", "OwnKernel"]
-
-# The argument of a function that may fail; and of one that has barriers across blocks, too.
-STATUS, MEMORY = "(i64 *)M", "M"
+__all__ = ["OwnKernel"]
 
 
 @dataclass(frozen=True)
@@ -18,22 +16,22 @@ class OwnKernel:
     Attributes
     ----------
     function : str
+        A symbol of `cuda_math.FUNCTIONS`, with `grid`.
     arguments : list
-        Behind the numbers of blocks: buffers, pairs of buffer and offset, numbers, and names of the
-        kernel's variables; `STATUS` or `MEMORY` among them if it can fail.
+        Buffers, pairs of buffer and offset, numbers.
     threads : int
         That have something to do.
     work : int
         Steps in all.
-    helpers : str
-        Which text has the function, a key of `cuda.HELPERS`.
+    fails : bool
+        Whether it may set the status.
     together : bool
         Whether its blocks wait for each other: the kernel is started with all of them at once.
     """
 
     function: str
-    arguments: list
+    arguments: list[Any]
     threads: int
     work: int
-    helpers: str = "matrices"
+    fails: bool = False
     together: bool = False

@@ -83,11 +83,25 @@ def _best(w: KernelFunction, shared: Value, v: Value, place: Value, *, kind: str
     return found
 
 
+def _exchange(w: KernelFunction, a: Value, b: Value, n: Value, *, ty: str) -> None:
+    """Exchange the elements of two arrays."""
+    one, other = w.array(a, ty), w.array(b, ty)
+    with w.share(n, everyone=True) as i:
+        x = one[i]
+        one[i] = other[i]
+        other[i] = x
+
+
 BLOCKS = {}
 for _ty in BYTES:
+    BLOCKS[f"pt_exchange_{_ty}"] = KernelRoutine(
+        functools.partial(_exchange, ty=_ty), ("ptr", "ptr", "i64"), "void", grid=True
+    )
     for _kind in ("sum", "prod", "amax", "amin"):
-        _body = functools.partial(_combine, kind=_kind)
-        BLOCKS[f"pt_block_{_kind}_{_ty}"] = KernelRoutine(_body, ("ptr", _ty), _ty)
+        BLOCKS[f"pt_block_{_kind}_{_ty}"] = KernelRoutine(
+            functools.partial(_combine, kind=_kind), ("ptr", _ty), _ty
+        )
     for _kind in ("argmax", "argmin"):
-        _body = functools.partial(_best, kind=_kind)
-        BLOCKS[f"pt_block_{_kind}_{_ty}"] = KernelRoutine(_body, ("ptr", _ty, "i64"), "i64")
+        BLOCKS[f"pt_block_{_kind}_{_ty}"] = KernelRoutine(
+            functools.partial(_best, kind=_kind), ("ptr", _ty, "i64"), "i64"
+        )

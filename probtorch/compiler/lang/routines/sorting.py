@@ -175,7 +175,7 @@ def _argsort(w: KernelFunction, *arguments: Value, ty: str) -> None:
     """Indices that sort each row of (x, rows, n, descending, out, work)."""
     x, rows, n, descending, out, work = arguments
     alone, backwards = w.threads == 1, w.truth(descending)
-    together = w.whole(1) if alone else w.maximum(w.quotient(w.whole(RUN * w.threads), n), 1)
+    together = w.whole(1) if alone else w.maximum(w.whole(RUN * w.threads) // n, 1)
     with w.blocks(rows, together) as begin:
         count = w.minimum(rows - begin, together)
 
