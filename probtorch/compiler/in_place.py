@@ -19,7 +19,6 @@ from probtorch.compiler.nests.loops import (
     Mem,
     MemoryBuffer,
     Reg,
-    buffers_of,
 )
 from probtorch.compiler.render.blocked import in_blocks
 from probtorch.compiler.render.items import kept_strides
@@ -52,7 +51,7 @@ def write_in_place(lowering):
     statements = lowering.block.statements
     touched = {}  # by buffer, the statements that read or write it
     for i, statement in enumerate(statements):
-        for b in set(buffers_of(statement)):
+        for b in set(statement.all_buffers()):
             touched.setdefault(b, []).append(i)
     targets = {b.slot: b for b in lowering.buffers if b.kind == "ref"}
     slots = {id(t): slot for slot, t in enumerate(lowering.refs)}

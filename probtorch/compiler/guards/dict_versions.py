@@ -14,6 +14,7 @@ import sys
 import numpy as np
 
 from probtorch.compiler import engine
+from probtorch.compiler.lang.llvm import LlvmModule
 from probtorch.compiler.nests.loops import address
 
 __all__ = ["DictVersions", "available"]
@@ -21,28 +22,6 @@ __all__ = ["DictVersions", "available"]
 # Behind the reference count, the type and the number of items.
 _OFFSET = 3 * ctypes.sizeof(ctypes.c_void_p)
 _RELEASES = ((3, 11), (3, 12))
-
-_IR = """
-define i64 @pt_same_tags(ptr %places, ptr %tags, i64 %n) {
-entry:
-  br label %head
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %body ]
-  %more = icmp ult i64 %i, %n
-  br i1 %more, label %body, label %out
-body:
-  %place.p = getelementptr ptr, ptr %places, i64 %i
-  %place = load ptr, ptr %place.p
-  %now = load i64, ptr %place
-  %tag.p = getelementptr i64, ptr %tags, i64 %i
-  %tag = load i64, ptr %tag.p
-  %i.next = add i64 %i, 1
-  %same = icmp eq i64 %now, %tag
-  br i1 %same, label %head, label %out
-out:
-  ret i64 %i
-}
-"""
 
 
 @functools.cache
@@ -91,9 +70,21 @@ def _tag(d):
     return ctypes.c_uint64.from_address(id(d) + _OFFSET).value
 
 
+def _written():
+    """Return the text of a function that counts the tags before the first other one."""
+    module = LlvmModule()
+    w = module.function("pt_same_tags", "i64", ["ptr", "ptr", "i64"])
+    places, tags, n = w.arguments
+    with w.loop(0, n) as i:
+        now = w.load(w.load(places, i, "ptr"), 0, "i64")
+        w.leave_if(now != w.load(tags, i, "i64"), i)
+    w.finish(n)
+    return module.text()
+
+
 @functools.cache
 def _native():
-    module = engine.compile_module(_IR)
+    module = engine.compile_module(_written())
     types = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(module.address("pt_same_tags"))
     return function, module  # which keeps the code alive

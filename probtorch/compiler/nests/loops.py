@@ -13,6 +13,7 @@ of the outermost block; `plan_memory` then packs all temporaries into one arena.
 """
 
 import bisect
+from collections.abc import Iterable
 
 __all__ = [
     "POINTWISE",
@@ -28,7 +29,6 @@ __all__ = [
     "Reg",
     "Root",
     "address",
-    "buffers_of",
     "squeeze",
 ]
 
@@ -110,8 +110,29 @@ class Item:
             attrs,
         )
 
+    def written(self):
+        """Yield the buffers that it writes to."""
+        if "buffer" in self.attrs:
+            yield self.attrs["buffer"]
+        if self.root is not None and self.root.buffer is not None:
+            yield self.root.buffer
 
-class Group:
+
+class Statement:
+    """A line of a block: it touches `buffers`, and may run other `blocks`."""
+
+    buffers: Iterable[MemoryBuffer]
+    blocks: tuple["Block", ...] = ()
+
+    def all_buffers(self):
+        """Yield every buffer that it touches, those of nested blocks included."""
+        yield from self.buffers
+        for block in self.blocks:
+            for inner in block.walk():
+                yield from inner.buffers
+
+
+class Group(Statement):
     """A loop nest over `domain` with `items` in order; `fills` lists (buffer, number) to set before
     it runs, `scratch` buffers that only the renderer uses; `parts` is how threads share it, if they
     do (`render/parts.py`).
@@ -124,33 +145,46 @@ class Group:
         self.scratch = []
         self.parts = None
 
+    @property
+    def buffers(self):  # type: ignore[override]  # never set: items come and go
+        yield from (b for b, _ in self.fills)
+        yield from self.scratch
+        for item in self.items:
+            for x in item.operands:
+                if isinstance(x, Mem):
+                    yield x.buffer
+            yield from item.written()
 
-class Call:
+
+class Call(Statement):
     """A library routine on buffers; `name` selects the renderer's template."""
 
     def __init__(self, name, buffers, node=None, **attrs):
         self.name, self.buffers, self.node, self.attrs = name, buffers, node, attrs
 
 
-class Guard:
+class Guard(Statement):
     """Leave with a status unless the scalar in `buffer` equals `value`."""
 
     def __init__(self, buffer, value, index):
         self.buffer, self.value, self.index = buffer, value, index
+        self.buffers = [buffer]
 
 
-class Loop:
+class Loop(Statement):
     """While the scalar `flag`, computed by `test`, is true: run `body`."""
 
     def __init__(self, test, flag, body):
         self.test, self.flag, self.body = test, flag, body
+        self.blocks, self.buffers = (test, body), [flag]
 
 
-class Branch:
+class Branch(Statement):
     """Run `yes` or `no` by the scalar `flag`."""
 
     def __init__(self, flag, yes, no):
         self.flag, self.yes, self.no = flag, yes, no
+        self.blocks, self.buffers = (yes, no), [flag]
 
 
 class Block:
@@ -166,6 +200,13 @@ class Block:
         self.statements.append(statement)
         return len(self.statements) - 1
 
+    def walk(self):
+        """Yield the statements in order, each before those of its blocks."""
+        for statement in self.statements:
+            yield statement
+            for block in statement.blocks:
+                yield from block.walk()
+
     def group_at(self, domain, bound):
         """Return the index of a group over `domain` at or after `bound`, new if there is none."""
         known = self.by_domain.setdefault(domain, [])
@@ -174,35 +215,6 @@ class Block:
                 return i
         known.append(self.append(Group(domain)))
         return known[-1]
-
-
-def buffers_of(statement):
-    """Yield every buffer a statement touches, those of nested blocks included."""
-    if isinstance(statement, Group):
-        for b, _ in statement.fills:
-            yield b
-        yield from statement.scratch
-        for item in statement.items:
-            for x in item.operands:
-                if isinstance(x, Mem):
-                    yield x.buffer
-            if "buffer" in item.attrs:
-                yield item.attrs["buffer"]
-            if item.root is not None and item.root.buffer is not None:
-                yield item.root.buffer
-    elif isinstance(statement, Call):
-        yield from statement.buffers
-    elif isinstance(statement, Guard):
-        yield statement.buffer
-    else:
-        yield statement.flag
-        for block in (
-            (statement.test, statement.body)
-            if isinstance(statement, Loop)
-            else (statement.yes, statement.no)
-        ):
-            for inner in block.statements:
-                yield from buffers_of(inner)
 
 
 def address(array):

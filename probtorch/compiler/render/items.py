@@ -67,7 +67,7 @@ class Items(KernelFunction, abc.ABC):
         super().__init__(module, printer, name, "void", parameters, **options)
         self.group = group
         self.index, self.registers, self.loaded, self.totals = [], {}, {}, {}
-        self.written = {id(b): b for b in _written(group)}
+        self.written = {id(b): b for item in group.items for b in item.written()}
 
     # ------------------------------------------------------------------ what is for each target
 
@@ -243,12 +243,3 @@ def kept_strides(shape):
             strides.append(step)
             step *= n
     return tuple(reversed(strides))
-
-
-def _written(group):
-    """Yield the buffers that the items of a group write to."""
-    for item in group.items:
-        if "buffer" in item.attrs:
-            yield item.attrs["buffer"]
-        if item.root is not None and item.root.buffer is not None:
-            yield item.root.buffer

@@ -15,7 +15,7 @@ numbers as bit patterns.
 
 from probtorch.compiler.lang.llvm import LlvmModule
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.nests.loops import Branch, Group, Loop, buffers_of
+from probtorch.compiler.nests.loops import Group
 from probtorch.compiler.render import mathlib, runtime
 from probtorch.compiler.render.blocked import write_nest
 from probtorch.compiler.render.calls import CALLS, write_helper
@@ -88,7 +88,7 @@ def _rounded(nbytes):
 
 def _lifetimes(lowering):
     for i, statement in enumerate(lowering.block.statements):
-        for b in buffers_of(statement):
+        for b in statement.all_buffers():
             b.first = i if b.first is None else min(b.first, i)
             b.last = i if b.last is None else max(b.last, i)
 
@@ -103,7 +103,8 @@ class NestModule(LlvmModule):
             plan_parts(lowering)
         self.plan = plan or NestPlan(lowering)
         self.groups = 0
-        self.inline = _count_groups(lowering.block) <= _INLINE_GROUPS
+        groups = sum(isinstance(s, Group) for s in lowering.block.walk())
+        self.inline = groups <= _INLINE_GROUPS
 
     def program(self, driver=None):
         """Return the module's IR, with the driver of a class other than `Driver` if given."""
@@ -111,18 +112,6 @@ class NestModule(LlvmModule):
         for name in sorted(self.helpers):
             write_helper(self, name)
         return self.text(mathlib.declarations(sorted(self.runtime)) if self.runtime else "")
-
-
-def _count_groups(block):
-    n = 0
-    for s in block.statements:
-        if isinstance(s, Group):
-            n += 1
-        elif isinstance(s, Loop):
-            n += _count_groups(s.test) + _count_groups(s.body)
-        elif isinstance(s, Branch):
-            n += _count_groups(s.yes) + _count_groups(s.no)
-    return n
 
 
 class ProgramFunction(Writer):

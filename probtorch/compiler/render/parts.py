@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probtorch.compiler.nests.loops import POINTWISE, Branch, Group, Loop, Mem, MemoryBuffer
+from probtorch.compiler.nests.loops import POINTWISE, Group, Mem, MemoryBuffer
 from probtorch.compiler.render.blocked import BLOCK, in_blocks
 from probtorch.compiler.render.costs import cost_of
 from probtorch.compiler.render.items import kept_strides
@@ -82,20 +82,9 @@ def plan_parts(lowering):
     """Set `parts` of every group that is worth it; must come before memory is planned."""
     if not pool.supported():
         return
-    _plan(lowering.block, lowering)
-
-
-def _plan(block, lowering):
-    for s in block.statements:
-        if isinstance(s, Group):
-            if s.items and s.domain and 0 not in s.domain:
-                s.parts = _cut(s, lowering)
-        elif isinstance(s, Loop):
-            _plan(s.test, lowering)
-            _plan(s.body, lowering)
-        elif isinstance(s, Branch):
-            _plan(s.yes, lowering)
-            _plan(s.no, lowering)
+    for s in lowering.block.walk():
+        if isinstance(s, Group) and s.items and s.domain and 0 not in s.domain:
+            s.parts = _cut(s, lowering)
 
 
 def _cut(group, lowering):

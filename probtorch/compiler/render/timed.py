@@ -8,7 +8,7 @@ runs): first the cost of reading the clock, then the statements in the order of 
 
 import time
 
-from probtorch.compiler.nests.loops import Branch, Call, Group, Loop
+from probtorch.compiler.nests.loops import Call, Group
 from probtorch.compiler.render.llvm import Driver, NestModule
 
 __all__ = ["render_timed", "timed"]
@@ -18,15 +18,7 @@ def timed(block):
     """Yield the statements that are timed, in order: nests and calls, those inside loops and
     branches too.
     """
-    for s in block.statements:
-        if _has_clock(s):
-            yield s
-        elif isinstance(s, Loop):
-            yield from timed(s.test)
-            yield from timed(s.body)
-        elif isinstance(s, Branch):
-            yield from timed(s.yes)
-            yield from timed(s.no)
+    return filter(_has_clock, block.walk())
 
 
 def _has_clock(statement):
