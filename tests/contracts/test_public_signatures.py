@@ -40,13 +40,13 @@ TYPED = {
 # `Distribution`, `object`, a Protocol or a type variable tells users what they get.
 ANY = {
     "autograd": 115,
-    "backends": 48,
-    "compiler": 217,
-    "core": 38,
+    "backends": 50,
+    "compiler": 285,
+    "core": 39,
     "diagnostics": 12,
     "distributions": 54,
     "effects": 92,
-    "infer": 775,
+    "infer": 777,
     "nn": 75,
     "ode": 2,
     "ops": 76,
