@@ -329,24 +329,20 @@ def linear(
     def jvp(tangents, out, inputs, attrs):
         return apply(op, (tangents[0],), attrs)
 
-    op = register(
-        Op(
-            name,
-            family,
-            run,
-            vjp,
-            jvp,
-            inputs=_names(run),
-            saves=(),
-            core=core,
-            native=native,
-            samples=samples,
-            reference=reference,
-            doc=doc,
-        )
+    op = structured(
+        name,
+        family,
+        run=run,
+        samples=samples,
+        vjp=vjp,
+        jvp=jvp,
+        reference=reference,
+        saves="",
+        core=core,
+        native=native,
+        doc=doc,
+        extra={"view": True} if view else None,
     )
-    if view:
-        op.extra["view"] = True
     return op
 
 

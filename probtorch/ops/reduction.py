@@ -432,28 +432,22 @@ def _arg_samples(rng):
     return [((x,), {"dims": (0, 1, 2), "keepdim": False}), ((x,), {"dims": (1,), "keepdim": True})]
 
 
-_ARGMAX = structured(
-    "argmax",
-    "reduction",
-    run=_run_arg("argmax"),
-    native="reduce",
-    samples=_arg_samples,
-    doc="Index of the first largest element.",
-    reference=lambda x, dims, keepdim: np.argmax(
-        x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim
-    ),
-)
-_ARGMIN = structured(
-    "argmin",
-    "reduction",
-    run=_run_arg("argmin"),
-    native="reduce",
-    samples=_arg_samples,
-    doc="Index of the first smallest element.",
-    reference=lambda x, dims, keepdim: np.argmin(
-        x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim
-    ),
-)
+def _arg(name, reference, doc):
+    return structured(
+        name,
+        "reduction",
+        run=_run_arg(name),
+        native="reduce",
+        samples=_arg_samples,
+        doc=doc,
+        reference=lambda x, dims, keepdim: reference(
+            x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim
+        ),
+    )
+
+
+_ARGMAX = _arg("argmax", np.argmax, "Index of the first largest element.")
+_ARGMIN = _arg("argmin", np.argmin, "Index of the first smallest element.")
 
 
 def argmax(
