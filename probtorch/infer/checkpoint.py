@@ -16,18 +16,23 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 import numpy as np
 
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, FileError, user_frame
 from probtorch.infer.run_identity import differences, digests, site_densities
 from probtorch.serialization import load, save
 from probtorch.serialization.files import TEMPORARY, remove, replacing
+
+if TYPE_CHECKING:
+    from probtorch.infer.vi.svi import SVI
+
 
 __all__ = ["Checkpoint", "CheckpointWarning", "Restored", "RunRecord"]
 
@@ -46,7 +51,7 @@ class Restored(NamedTuple):
     """Where a run stands: steps taken, and the values that were saved (None at the beginning)."""
 
     step: int
-    values: Any
+    values: Tree
 
 
 class Checkpoint:
@@ -104,12 +109,12 @@ class Checkpoint:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        objects: Mapping[str, Any] | None = None,
+        objects: Mapping[str, object] | None = None,
         *,
         every: int = 100,
         keep: int = 2,
         resume: bool = True,
-        map_location: Any = None,
+        map_location: str | None = None,
     ) -> None:
         self.path = Path(path)
         self.every, self.keep = _count("every", every), _count("keep", keep)
@@ -127,7 +132,7 @@ class Checkpoint:
 
     # ------------------------------------------------------------------------------------- writing
 
-    def save(self, step: int, values: Any = None) -> Path:
+    def save(self, step: int, values: Tree = None) -> Path:
         """Write a file now.
 
         Parameters
@@ -161,7 +166,7 @@ class Checkpoint:
             remove(old)
         return path
 
-    def update(self, step: int, values: Any = None) -> bool:
+    def update(self, step: int, values: Tree = None) -> bool:
         """Write a file if `step` is a multiple of `every`; a failure is a warning.
 
         Parameters
@@ -181,7 +186,7 @@ class Checkpoint:
         """
         return step % self.every == 0 and self.try_to_save(step, values)
 
-    def try_to_save(self, step: int, values: Any = None) -> bool:
+    def try_to_save(self, step: int, values: Tree = None) -> bool:
         """Write a file now, as `update` does when it is time."""
         try:
             self.save(step, values() if callable(values) else values)
@@ -192,7 +197,7 @@ class Checkpoint:
 
     # ------------------------------------------------------------------------------------- reading
 
-    def restore(self, check: Callable[[Any], None] | None = None) -> Restored:
+    def restore(self, check: Callable[[Tree], None] | None = None) -> Restored:
         """Bring all objects to where the newest checkpoint has them; call it once, at the start.
 
         Parameters
@@ -327,7 +332,12 @@ class RunRecord:
     """
 
     def __init__(
-        self, svi: Any, args: Any, kwargs: Any, checkpoint: Any, every: int | None
+        self,
+        svi: SVI,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        checkpoint: str | os.PathLike[str] | Checkpoint | None,
+        every: int | None,
     ) -> None:
         self.svi, self.losses, self.seconds, self.stopped = svi, [], 0.0, False
         self._began = time.perf_counter()
@@ -340,7 +350,9 @@ class RunRecord:
         if self.checkpoint is None:
             return
         self._args, self._kwargs = args, kwargs
-        self._sites: Any = None  # those by which the model is known; not found out yet
+        self._sites: frozenset[str] | None = (
+            None  # those by which the model is known; not found out yet
+        )
         self._identity = {**svi.identity, "data": digests(args, kwargs)}
         step, values = self.checkpoint.restore(self._check)
         if values is not None:
@@ -455,7 +467,7 @@ def _checkpoint(given, every, objects):
 _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
 
-def _methods(thing: Any) -> tuple[str, str] | None:
+def _methods(thing: object) -> tuple[str, str] | None:
     """Names of the methods that take and bring back the state of an object, if it has them."""
     for methods in _METHODS:
         if all(callable(getattr(thing, method, None)) for method in methods):
@@ -463,7 +475,7 @@ def _methods(thing: Any) -> tuple[str, str] | None:
     return None
 
 
-def _kind(name: str, thing: Any) -> tuple[str, str]:
+def _kind(name: str, thing: object) -> tuple[str, str]:
     """The same, of an object that has to have them."""
     methods = _methods(thing)
     if methods is not None:
@@ -476,7 +488,7 @@ def _kind(name: str, thing: Any) -> tuple[str, str]:
     )
 
 
-def _state(name: str, thing: Any) -> Any:
+def _state(name: str, thing: object) -> Tree:
     taken = getattr(thing, _kind(name, thing)[0])()
     return tuple(taken) if isinstance(taken, tuple) else taken
 
@@ -485,12 +497,12 @@ def _step_of(path: Path) -> int:
     return int(path.stem.partition("-")[2])
 
 
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[str]) -> str:
     shown = list(itertools.islice(sorted(map(repr, names)), 10))
     return ", ".join(shown) or "nothing"
 
 
-def _count(name: str, value: Any) -> int:
+def _count(name: str, value: SupportsIndex) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:
         raise ArgumentError(
             f"Checkpoint({name}=...)",

@@ -33,7 +33,7 @@ __all__ = ["infer_discrete"]
 
 
 def infer_discrete(
-    fn: Callable[..., Any] | None = None,
+    fn: Callable[..., object] | None = None,
     first_available_dim: int | None = None,
     temperature: int = 1,
     *,
@@ -92,7 +92,7 @@ def infer_discrete(
     first_dim = -1
 
     @functools.wraps(model)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> Any:
         nonlocal first_dim
         found, enumeration = _enumerated(model, args, kwargs, first_dim)
         first_dim = enumeration.first_dim
@@ -125,7 +125,12 @@ def _enumerated(model, args, kwargs, first_dim):
             first_dim = min(first_dim, _leftmost_plate(_run(model, args, kwargs))) - 1
 
 
-def _run(model: Callable[..., Any], args: Any, kwargs: Any, *handlers: Handler) -> Trace:
+def _run(
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    *handlers: Handler,
+) -> Trace:
     """Run the model under handlers that have the last word, unseen by the traces around."""
     before = STATE.handlers
     tracer = trace()

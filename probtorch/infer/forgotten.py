@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.starts.initialization import uniform_point
+
+if TYPE_CHECKING:
+    from probtorch.infer.potential import Target
+
 
 __all__ = ["Statements", "refuse_flat", "warn_of_no_data", "without_data"]
 
@@ -124,7 +128,7 @@ def warn_of_no_data(
     warnings.warn_explicit(message, InferenceWarning, *(user_frame() or ("<unknown>", 0)))
 
 
-def refuse_flat(target: Any, start: np.ndarray) -> None:
+def refuse_flat(target: Target, start: np.ndarray) -> None:
     """Refuse a density that does not fall off in some direction.
 
     Parameters

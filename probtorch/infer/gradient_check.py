@@ -13,7 +13,8 @@ values are not finite, or where a model is not the same function twice.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +28,11 @@ from probtorch.core.rng import Generator
 from probtorch.errors import InferenceError
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.starts.initialization import uniform_point
+
+if TYPE_CHECKING:
+    from probtorch.compiler.density import NativeDensity
+    from probtorch.infer.slots import Slot
+
 
 __all__ = ["DensityCheck", "quotient", "random_direction", "wrong"]
 
@@ -54,14 +60,14 @@ class DensityCheck:
     slots : dict of str to Slot
     """
 
-    def __init__(self, name: str, slots: Any) -> None:
+    def __init__(self, name: str, slots: Mapping[str, Slot]) -> None:
         self.name, self.slots = name, slots
         self.left = TRIES
         self._rest = self._pause = 0  # calls to let go by, and how many it were the last time
         self._watch: Any = None
         self._value_before: float | None = None  # at the point at hand
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_watch": None}  # it follows the tensors of one evaluation
 
     def due(self) -> bool:
@@ -71,7 +77,7 @@ class DensityCheck:
         self._rest -= 1
         return self._rest < 0
 
-    def before(self, density: Any, q: np.ndarray) -> None:
+    def before(self, density: NativeDensity, q: np.ndarray) -> None:
         """Run the density eagerly under a watch; refuse what comes back into it.
 
         Raises
@@ -107,7 +113,7 @@ class DensityCheck:
             return False
         return not abs(value - before) <= SAME * max(abs(value), abs(before))
 
-    def after(self, density: Any, q: np.ndarray) -> None:
+    def after(self, density: NativeDensity, q: np.ndarray) -> None:
         """Compare the compiled gradient with differences of compiled values, if that is enough."""
         watch, self._watch = self._watch, None
         if watch is None:

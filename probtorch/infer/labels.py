@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ class Labels:
     """
 
     dims: dict[str, tuple[str | None, ...]]
-    coords: dict[str, list[Any]]
+    coords: dict[str, list[object]]
     observed: dict[str, np.ndarray]
     constant: dict[str, np.ndarray]
 
@@ -45,9 +44,9 @@ class Labels:
 def labels_of(
     first: Trace,
     latent: Iterable[str],
-    model: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Labels:
     """Return the labels that a trace of a model gives.
 
@@ -81,7 +80,7 @@ def labels_of(
 
 
 def array_arguments(
-    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    model: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> dict[str, np.ndarray]:
     """Return the array arguments of a model by the names of its parameters.
 
@@ -95,7 +94,7 @@ def array_arguments(
         bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
         bound = kwargs
-    arrays: dict[str, Any] = {name: _array(value) for name, value in bound.items()}
+    arrays: dict[str, np.ndarray | None] = {name: _array(value) for name, value in bound.items()}
     return {name: x for name, x in arrays.items() if x is not None and x.dtype.kind in "biuf"}
 
 

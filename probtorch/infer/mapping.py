@@ -21,6 +21,7 @@ from probtorch.compiler.program import NativeProgram
 from probtorch.config import settings
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import CompileError
 from probtorch.ops.control import while_loop
 from probtorch.ops.indexing import index_put
@@ -51,15 +52,15 @@ class DrawMap:
     gradient.
     """
 
-    def __init__(self, fn: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    def __init__(self, fn: Callable[[dict[str, TensorBase]], dict[str, TensorBase]]) -> None:
         self.fn = fn
-        self._signature: Any = None
+        self._signature: object = None
         self._program: NativeProgram | None = None
         self._block = 0
         self._outputs: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         self._eager_only = False
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"fn": self.fn}  # compiled programs are addresses: they mean nothing elsewhere
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,9 @@ __all__ = ["check_model", "check_model_call", "is_rng_key"]
 
 
 def check_model_call(
-    model: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     call: str,
     first: str = "",
 ) -> None:
@@ -81,7 +80,7 @@ def check_model_call(
         raise error
 
 
-def check_model(model: Any, call: str, what: str = "model") -> None:
+def check_model(model: object, call: str, what: str = "model") -> None:
     """Refuse what is no function in place of a model or guide.
 
     Parameters
@@ -110,7 +109,7 @@ def check_model(model: Any, call: str, what: str = "model") -> None:
     )
 
 
-def is_rng_key(value: Any) -> bool:
+def is_rng_key(value: object) -> bool:
     """Whether a value looks like the key, seed or generator that other libraries want first."""
     if isinstance(value, (Generator, np.random.Generator, np.random.RandomState)):
         return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,7 +28,10 @@ def in_float64() -> default_dtype_as:
     return default_dtype_as(float64, strong_scalars=True)
 
 
-def lifted(tree: Any) -> Any:
+T = TypeVar("T")
+
+
+def lifted(tree: T) -> T:
     """Return `tree` with floating tensors and arrays as float64, everything else as it is."""
 
     def lift(x):

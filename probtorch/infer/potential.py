@@ -24,9 +24,10 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probtorch.backends.registry import to_host
 from probtorch.compiler.density import NativeDensity
@@ -36,9 +37,10 @@ from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.runtime import STATE, Handler
-from probtorch.effects.site import Site, as_value
+from probtorch.effects.site import as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer.enumeration.summed import (
@@ -56,7 +58,12 @@ from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import OUTSIDE, RunSurroundings, in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.slots import Discovery, Evaluation, Inversion, Slot, slot_values
-from probtorch.infer.starts.initialization import init_to_uniform, starting_points, uniform_point
+from probtorch.infer.starts.initialization import (
+    Strategy,
+    init_to_uniform,
+    starting_points,
+    uniform_point,
+)
 
 __all__ = ["DensityTarget", "ModelTarget", "Target"]
 
@@ -64,6 +71,10 @@ __all__ = ["DensityTarget", "ModelTarget", "Target"]
 FIRST_RUNS = 100
 # Values of discrete sites at which deterministic ones are compared.
 MANY_VALUES = 8
+
+
+# Unconstrained values, a vector or by name.
+Example: TypeAlias = TensorLike | Mapping[str, TensorLike]
 
 
 class Target(abc.ABC):
@@ -109,18 +120,20 @@ class Target(abc.ABC):
         self.dim = dim
         self.slots = dict(slots)
         self.dims: dict[str, tuple[str | None, ...]] = {}
-        self.coords: dict[str, Any] = {}
+        self.coords: dict[str, list[object]] = {}
         self.observed_data: dict[str, np.ndarray] = {}
         self.constant_data: dict[str, np.ndarray] = {}
         self._constrain_map = DrawMap(self._constrain_one)
 
-    def _constrain_one(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _constrain_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
         return self.constrain(inputs["q"])
 
     # --------------------------------------------------------------------------------------- makers
 
     @classmethod
-    def from_model(cls, model: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ModelTarget:
+    def from_model(
+        cls, model: Callable[..., object], /, *args: object, **kwargs: object
+    ) -> ModelTarget:
         """Return the posterior of a model, given its arguments.
 
         Parameters
@@ -142,7 +155,11 @@ class Target(abc.ABC):
 
     @classmethod
     def from_density(
-        cls, fn: Callable[[Any], Any], dim: int | None = None, *, example: Any = None
+        cls,
+        fn: Callable[[Any], TensorBase],
+        dim: int | None = None,
+        *,
+        example: Example | None = None,
     ) -> DensityTarget:
         """Return a hand-written log density.
 
@@ -165,7 +182,10 @@ class Target(abc.ABC):
 
     @classmethod
     def from_potential(
-        cls, potential_fn: Callable[[Any], Any], example: Any = None, dim: int | None = None
+        cls,
+        potential_fn: Callable[[Any], TensorBase],
+        example: Example | None = None,
+        dim: int | None = None,
     ) -> DensityTarget:
         """Return the target of a potential, minus a log density; otherwise as `from_density`."""
         fn = functools.partial(_minus, potential_fn)
@@ -174,7 +194,7 @@ class Target(abc.ABC):
     # -------------------------------------------------------------------------------------- density
 
     @abc.abstractmethod
-    def logdensity(self, q: Any) -> Any:
+    def logdensity(self, q: TensorBase) -> TensorBase:
         """Return the log density at `q`, up to a constant.
 
         Parameters
@@ -197,11 +217,11 @@ class Target(abc.ABC):
             check=DensityCheck(self.name, self.slots),
         )
 
-    def value_and_grad(self, q: Any) -> tuple[float, np.ndarray]:
+    def value_and_grad(self, q: ArrayLike) -> tuple[float, np.ndarray]:
         """Return ``(log density, gradient)`` at an array `q` of shape (dim,)."""
         return self.density.value_and_grad(np.asarray(q, np.float64))
 
-    def value_and_grad_many(self, q: Any) -> tuple[np.ndarray, np.ndarray]:
+    def value_and_grad_many(self, q: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(log densities, gradients)`` at the rows of an array, many at a time.
 
         Parameters
@@ -227,7 +247,7 @@ class Target(abc.ABC):
     # ------------------------------------------------------------------------------------ variables
 
     @abc.abstractmethod
-    def constrain(self, q: Any) -> dict[str, Any]:
+    def constrain(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the variables at `q`: latent sites, then deterministic ones, by name.
 
         Parameters
@@ -263,7 +283,7 @@ class Target(abc.ABC):
         return self._constrain_map({"q": draws}, draws.ndim - 1)
 
     @abc.abstractmethod
-    def unconstrain(self, values: Mapping[str, Any]) -> np.ndarray:
+    def unconstrain(self, values: Mapping[str, TensorLike]) -> np.ndarray:
         """Return the point `q` of shape (dim,) at which the variables have the given values.
 
         Raises
@@ -274,7 +294,7 @@ class Target(abc.ABC):
             If a value lies outside the support of its site.
         """
 
-    def pack(self, values: Mapping[str, Any]) -> np.ndarray:
+    def pack(self, values: Mapping[str, TensorLike]) -> np.ndarray:
         """Return the point `q` of shape (dim,) made of unconstrained values; undoes `unpack`.
 
         Raises
@@ -298,7 +318,7 @@ class Target(abc.ABC):
             q[slot.start : slot.stop] = array.reshape(-1)
         return q
 
-    def unpack(self, q: Any) -> dict[str, Any]:
+    def unpack(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the unconstrained values at a Tensor `q` by name, as views."""
         return {name: slot_values(q, slot) for name, slot in self.slots.items()}
 
@@ -325,7 +345,7 @@ class Target(abc.ABC):
         self,
         num_chains: int = 1,
         generator: Generator | None = None,
-        strategy: Callable[..., Any] = init_to_uniform,
+        strategy: Strategy = init_to_uniform,
     ) -> np.ndarray:
         """Return a starting point per chain, at which density and gradient are finite.
 
@@ -351,7 +371,7 @@ class Target(abc.ABC):
         return starting_points(self, num_chains, generator or default_generator, strategy).positions
 
     @abc.abstractmethod
-    def start(self, strategy: Callable[[Site], Any], generator: Generator) -> np.ndarray:
+    def start(self, strategy: Strategy, generator: Generator) -> np.ndarray:
         """Return the point `q` of shape (dim,) that a strategy, asked site by site, amounts to."""
 
     def __repr__(self) -> str:
@@ -380,7 +400,7 @@ class ModelTarget(Target):
     """
 
     def __init__(
-        self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, model: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
     ) -> None:
         self.model = model
         self.name = getattr(model, "__name__", type(model).__name__)
@@ -413,28 +433,28 @@ class ModelTarget(Target):
         self.observed_data, self.constant_data = labels.observed, labels.constant
         self._log_likelihood_map = DrawMap(self._log_likelihood_one)
 
-    def _log_likelihood_one(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _log_likelihood_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
         return self._log_likelihood(inputs["q"])
 
     # ----------------------------------------------------------------------------------------- runs
 
-    def run(self, *handlers: Handler) -> Any:
+    def run(self, *handlers: Handler) -> object:
         """Run the model under handlers, outermost first, and return its result."""
         with self._surroundings.under(*handlers):
             return self.model(*self.args, **self.kwargs)
 
-    def unconditioned(self) -> Any:
+    def unconditioned(self) -> object:
         """Run the model with its data taken away, under the handlers that are active now too."""
         with self._surroundings.under(*STATE.handlers, uncondition()):
             return self.model(*self.args, **self.kwargs)
 
-    def trace_at(self, q: Any) -> Trace:
+    def trace_at(self, q: TensorBase) -> Trace:
         """Return the trace of a run with the latent sites at a Tensor `q`."""
         tracer = trace()
         self.run(tracer, Evaluation(q, self.slots, density=False), *self._discrete())
         return tracer.trace
 
-    def centred_sites(self, q: Any) -> list[str]:
+    def centred_sites(self, q: TensorBase) -> list[str]:
         """Return the latent sites whose spread depends on other latent sites, at an array `q`.
 
         They are what a non-centred form changes: loc + scale * z in place of a draw with such a
@@ -467,7 +487,7 @@ class ModelTarget(Target):
                 return finder.slots, tracer.trace, discrete.sizes
         raise failures[0]
 
-    def logdensity(self, q: Any) -> Any:
+    def logdensity(self, q: TensorBase) -> TensorBase:
         """Return the log joint density plus log-determinants at `q`; see `Target.logdensity`."""
         if self.summed:
             evaluation, found, enumeration = self._sums.run(q)
@@ -535,7 +555,7 @@ class ModelTarget(Target):
         """
         return self._sums.values_at(np.asarray(draws, np.float64), temperature, generator)
 
-    def constrain(self, q: Any) -> dict[str, Any]:
+    def constrain(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the values of latent and deterministic sites at `q`; see `Target.constrain`."""
         evaluation = Evaluation(q, self.slots, density=False)
         self.run(evaluation, *self._discrete())
@@ -544,12 +564,12 @@ class ModelTarget(Target):
             computed = {name: x for name, x in computed.items() if name in self.deterministic}
         return evaluation.values | computed
 
-    def unconstrain(self, values: Mapping[str, Any]) -> np.ndarray:
+    def unconstrain(self, values: Mapping[str, TensorLike]) -> np.ndarray:
         """Return the point at which the latent sites have these values; see `Target`."""
         self._check_names(values, "unconstrain")
         return self._invert(lambda site: values[site.name])
 
-    def start(self, strategy: Callable[[Site], Any], generator: Generator) -> np.ndarray:
+    def start(self, strategy: Strategy, generator: Generator) -> np.ndarray:
         """Return the point that a strategy amounts to; see `Target.start`."""
 
         def value(site):
@@ -599,7 +619,11 @@ class DensityTarget(Target):
     """A hand-written log density; see `Target.from_density`."""
 
     def __init__(
-        self, fn: Callable[[Any], Any], dim: int | None, example: Any, named: Any = None
+        self,
+        fn: Callable[[Any], TensorBase],
+        dim: int | None,
+        example: Example | None,
+        named: Callable[..., object] | None = None,
     ) -> None:
         if dim is None and example is None:
             raise ArgumentError(
@@ -611,8 +635,10 @@ class DensityTarget(Target):
         self.fn = fn
         self.name = getattr(named or fn, "__name__", "density")
         self._of_dict = isinstance(example, Mapping)
-        if not self._of_dict:
-            size = dim if example is None else np.size(as_value(example, "example").array)
+        if not isinstance(example, Mapping):
+            size = dim or 0
+            if example is not None:
+                size = np.size(as_value(example, "example").array)
             example = {"x": np.empty(size)}
         slots, start = {}, 0
         for name, value in example.items():
@@ -621,20 +647,20 @@ class DensityTarget(Target):
             start = slots[name].stop
         super().__init__(start, slots)
 
-    def logdensity(self, q: Any) -> Any:
+    def logdensity(self, q: TensorBase) -> TensorBase:
         """Return the user's log density at `q`."""
         with in_float64():
             return cast(as_tensor(self.fn(self.unpack(q) if self._of_dict else q)), float64)
 
-    def constrain(self, q: Any) -> dict[str, Any]:
+    def constrain(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the parts of `q` by name."""
         return self.unpack(q)
 
-    def unconstrain(self, values: Mapping[str, Any]) -> np.ndarray:
+    def unconstrain(self, values: Mapping[str, TensorLike]) -> np.ndarray:
         """Return the values as one vector: there are no constraints."""
         return self.pack(values)
 
-    def start(self, strategy: Callable[[Site], Any], generator: Generator) -> np.ndarray:
+    def start(self, strategy: Strategy, generator: Generator) -> np.ndarray:
         """Refuse: there are no sites a strategy could be asked about."""
         raise InferenceError(
             f"initial values of {self.name}",

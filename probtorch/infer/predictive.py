@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
@@ -127,14 +127,14 @@ class Predictive:
     @explained("Predictive", meant=MEANT)
     def __init__(
         self,
-        model: Callable[..., Any],
-        posterior_samples: Mapping[str, Any] | Draws | None = None,
-        guide: Callable[..., Any] | None = None,
+        model: Callable[..., object],
+        posterior_samples: Mapping[str, TensorLike] | Draws | None = None,
+        guide: Callable[..., object] | None = None,
         num_samples: int | None = None,
         return_sites: Sequence[str] = (),
         parallel: bool | None = None,
         *,
-        params: Mapping[str, Any] | None = None,
+        params: Mapping[str, TensorLike] | None = None,
         batch_ndims: int | None = None,
         seed: int | Generator | None = None,
         all_rows: bool = True,
@@ -179,7 +179,7 @@ class Predictive:
     def __repr__(self) -> str:
         return call_of(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Run the model on these arguments.
 
         Returns
@@ -198,7 +198,7 @@ class Predictive:
 
     forward = __call__
 
-    def get_vectorized_trace(self, *args: Any, **kwargs: Any) -> Trace:
+    def get_vectorized_trace(self, *args: object, **kwargs: object) -> Trace:
         """Return the trace of one run with all draws along a dim to the left of all plates."""
         with _no_grad():
             job = self._job(args, kwargs)
@@ -220,12 +220,12 @@ class Predictive:
 
 
 def log_likelihood(
-    model: Callable[..., Any],
-    posterior_samples: Mapping[str, Any] | Draws,
-    *args: Any,
+    model: Callable[..., object],
+    posterior_samples: Mapping[str, TensorLike] | Draws,
+    *args: object,
     parallel: bool | None = None,
     batch_ndims: int | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> dict[str, np.ndarray]:
     """Return the log density of each observation at draws of the latent sites.
 

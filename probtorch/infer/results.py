@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
@@ -22,6 +23,10 @@ from probtorch.diagnostics.draws import Draws
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.predictive import Predictive
+
+if TYPE_CHECKING:
+    from probtorch.diagnostics.summary import Summary
+
 
 __all__ = ["SampledDraws", "joined", "make_draws"]
 
@@ -36,11 +41,11 @@ SHOWN_SITES = 3
 def make_draws(
     target: Target,
     positions: np.ndarray,
-    stats: Mapping[str, Any],
-    attrs: Mapping[str, Any] | None = None,
+    stats: Mapping[str, np.ndarray],
+    attrs: Mapping[str, object] | None = None,
     *,
     warmup_positions: np.ndarray | None = None,
-    warmup_stats: Mapping[str, Any] | None = None,
+    warmup_stats: Mapping[str, np.ndarray] | None = None,
 ) -> SampledDraws:
     """Label a sampler's draws.
 
@@ -112,19 +117,19 @@ class SampledDraws(Draws):
         Unconstrained draws.
     """
 
-    target: Any = None
-    positions: Any = None
+    target: Target | None = None
+    positions: np.ndarray = cast("np.ndarray", None)  # which sampled draws always have
 
     def extended(
         self,
         log_likelihood: bool | None = None,
-        posterior_predictive: bool | Mapping[str, Any] = False,
-        prior: bool | int | Mapping[str, Any] = False,
+        posterior_predictive: bool | Mapping[str, ArrayLike] = False,
+        prior: bool | int | Mapping[str, ArrayLike] = False,
         *,
         seed: int | Generator | None = None,
-        constant_data: Mapping[str, Any] | None = None,
-        coords: Mapping[str, Any] | None = None,
-        dims: Mapping[str, Any] | None = None,
+        constant_data: Mapping[str, ArrayLike] | None = None,
+        coords: Mapping[str, Sequence[object]] | None = None,
+        dims: Mapping[str, Sequence[str | None]] | None = None,
     ) -> SampledDraws:
         """Return draws with more groups of ArviZ's schema.
 
@@ -208,7 +213,7 @@ class SampledDraws(Draws):
         return {name: x.reshape((*sizes, *x.shape[1:])) for name, x in values.items()}
 
     def predict(
-        self, *args: Any, seed: int | Generator | None = None, **kwargs: Any
+        self, *args: object, seed: int | Generator | None = None, **kwargs: object
     ) -> dict[str, np.ndarray]:
         """Draw what the model predicts, one replication per posterior draw.
 
@@ -271,8 +276,12 @@ class SampledDraws(Draws):
         return self._model().discrete_at(self.positions, temperature, generator)
 
     def summary(
-        self, *, names: Any = None, hdi_prob: float = 0.9, round_to: int | None = None
-    ) -> Any:
+        self,
+        *,
+        names: str | Sequence[str] | None = None,
+        hdi_prob: float = 0.9,
+        round_to: int | None = None,
+    ) -> Summary:
         """Summarise each scalar parameter in one row; see `probtorch.diagnostics.summary`."""
         table = Draws.summary(self, names=names, hdi_prob=hdi_prob, round_to=round_to)
         if getattr(self.target, "without_data", None) is not None:
@@ -289,13 +298,13 @@ class SampledDraws(Draws):
     def to_arviz(
         self,
         log_likelihood: bool | None = None,
-        posterior_predictive: bool | Mapping[str, Any] = False,
-        prior: bool | int | Mapping[str, Any] = False,
+        posterior_predictive: bool | Mapping[str, ArrayLike] = False,
+        prior: bool | int | Mapping[str, ArrayLike] = False,
         *,
         seed: int | Generator | None = None,
-        constant_data: Mapping[str, Any] | None = None,
-        coords: Mapping[str, Any] | None = None,
-        dims: Mapping[str, Any] | None = None,
+        constant_data: Mapping[str, ArrayLike] | None = None,
+        coords: Mapping[str, Sequence[object]] | None = None,
+        dims: Mapping[str, Sequence[str | None]] | None = None,
     ) -> Any:
         """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23).
 
@@ -337,14 +346,14 @@ class SampledDraws(Draws):
             fix="write Predictive(model, draws)(...)",
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # A model is code, which the process that reads a file of draws may not have.
         return {**self.__dict__, "target": None}
 
     def __copy__(self) -> SampledDraws:
         return self  # it never changes
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SampledDraws:
+    def __deepcopy__(self, memo: dict[int, object]) -> SampledDraws:
         made = object.__new__(type(self))
         memo[id(self)] = made
         made.__dict__.update({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items()})

@@ -15,8 +15,8 @@ import functools
 import hashlib
 import math
 import types
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import overwrite
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import trace
@@ -33,6 +34,10 @@ from probtorch.nn.module import Module
 from probtorch.optim.optimizer import Optimizer
 from probtorch.tensor import tensor
 from probtorch.utils.data.worker import streams_of
+
+if TYPE_CHECKING:
+    from probtorch.infer.vi.svi import SVI
+
 
 __all__ = ["differences", "digests", "objective_options", "options_of", "site_densities"]
 
@@ -45,7 +50,7 @@ ROWS = 64
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def digests(args: Any, kwargs: Mapping[str, Any]) -> dict[str, str]:
+def digests(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, str]:
     """Return the SHA-256 of each argument's content, by its name.
 
     Of objects with a state that a run changes (modules) their class counts alone, of loaders also
@@ -88,10 +93,10 @@ def _add(digest, x, open_):
         _add(digest, np.asarray(x), open_ | {id(x)})
 
 
-def options_of(optim: Any, options: Mapping[str, Any]) -> dict[str, str]:
+def options_of(optim: object, options: Mapping[str, object]) -> dict[str, str]:
     """Return what an optimizer was asked for, by name, each as a text."""
     if isinstance(optim, Optimizer):
-        found: dict[str, Any] = {"optimizer": type(optim).__name__}
+        found: dict[str, object] = {"optimizer": type(optim).__name__}
         for i, group in enumerate(optim.param_groups):
             found |= {
                 f"{k} of group {i}" if i else k: group.get("initial_lr", v) if k == "lr" else v
@@ -137,7 +142,12 @@ class _FirstRows(RowSource):
         return Minibatch(data, tensor(np.arange(count)), count)
 
 
-def site_densities(svi: Any, args: Any, kwargs: Any, names: Any = None) -> dict[str, list[Any]]:
+def site_densities(
+    svi: SVI,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    names: Collection[str] | None = None,
+) -> dict[str, list[object]]:
     """Run model and guide of an SVI with draws of a fixed seed; nothing is moved by that.
 
     Parameters
@@ -231,7 +241,7 @@ def _modules(roots):
     return found
 
 
-def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differences(saved: Mapping[str, Tree], now: Mapping[str, Tree]) -> list[str]:
     """Say in which respects two identities differ; what one of them does not know is left out."""
     found = []
     if saved.get("seed") != now.get("seed"):
@@ -282,7 +292,7 @@ def _seed_text(seed):
     return "none" if seed is None else str(seed[0])
 
 
-def objective_options(objective: Any) -> dict[str, str]:
+def objective_options(objective: object) -> dict[str, str]:
     """Return the kind of an objective and its settings that are plain values."""
     found = {"objective": getattr(objective, "__name__", type(objective).__name__)}
     with contextlib.suppress(TypeError):

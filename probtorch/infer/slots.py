@@ -9,13 +9,13 @@ since a support may depend on sites before it.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.dtype import float64
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
@@ -55,7 +55,7 @@ class Slot:
     location: str = ""
 
 
-def slot_values(q: Any, slot: Slot) -> Any:
+def slot_values(q: TensorBase, slot: Slot) -> TensorBase:
     """Return the unconstrained values of one site, in its shape: a view of `q`."""
     if slot.free_shape == ():
         return q[slot.start]

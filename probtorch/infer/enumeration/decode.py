@@ -121,7 +121,7 @@ def _choices(tables, variables, axes, temperature, generator):
     return chosen
 
 
-def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, Any]:
+def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the values of the latent sites of a trace for chosen values of its variables.
 
     Parameters
@@ -141,7 +141,9 @@ def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, Any]:
     return found
 
 
-def selected(site: Site, value: Any, event_ndim: int, chosen: Mapping[int, np.ndarray]) -> Any:
+def selected(
+    site: Site, value: TensorBase, event_ndim: int, chosen: Mapping[int, np.ndarray]
+) -> np.ndarray:
     """Return a tensor of a site at chosen values of the variables that it depends on.
 
     Parameters
@@ -166,7 +168,7 @@ def selected(site: Site, value: Any, event_ndim: int, chosen: Mapping[int, np.nd
         return array
     names = names_of(site, batch)
     lead = len(batch) - depth
-    key: list[Any] = []
+    key: list[np.ndarray | slice] = []
     for name in names[:lead]:
         index = np.zeros((), np.int64) if name is None else chosen[name]  # type: ignore[index]
         key.append(index.reshape((1,) * (depth - index.ndim) + index.shape))
@@ -206,7 +208,7 @@ def _given(table, chosen, axes):
     """A table at the values chosen for the other variables: rows of the plates, then values."""
     plates = _plates(table.variable, axes)
     array = np.moveaxis(_array(table.table), table.axes.index(table.variable), -1)
-    key: list[Any] = []
+    key: list[np.ndarray | slice] = []
     for axis in table.axes:
         if axis == table.variable:
             continue

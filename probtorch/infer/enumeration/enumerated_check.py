@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.enumeration import Enumeration
 from probtorch.effects.plates import PARTICLES, give_rows
@@ -24,6 +25,10 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.infer.enumeration.decode import selected, values_at
+
+if TYPE_CHECKING:
+    from probtorch.effects.site import Site
+
 
 __all__ = ["GiveValues", "check_against_one", "crossed_particles"]
 
@@ -46,16 +51,16 @@ class GiveValues(Handler):
     trace : Trace
     """
 
-    def __init__(self, values: dict[str, Any], trace: Trace) -> None:
+    def __init__(self, values: dict[str, TensorBase], trace: Trace) -> None:
         super().__init__()
         self.values, self.trace = values, trace
 
-    def on_sample(self, site: Any) -> None:
+    def on_sample(self, site: Site) -> None:
         """Give the value; a point mass computes its own, from the values given before it."""
         if site.value is None and site.name in self.values and not isinstance(site.fn, Delta):
             site.value = self.values[site.name]
 
-    def on_plate(self, site: Any) -> None:
+    def on_plate(self, site: Site) -> None:
         """Give the rows."""
         give_rows(site, self.trace)
 
@@ -96,7 +101,7 @@ def check_against_one(
     sizes = {v: variables[v].size for v in shapes}
     for turn, chosen in enumerate(_choices(sizes, shapes)):
         row = None if not particles else (0, particles - 1)[turn % 2]
-        values: dict[str, Any] = {}
+        values: dict[str, TensorBase] = {}
         handlers = []
         for trace in found:
             # What a guide has drawn is replayed: its values come first.

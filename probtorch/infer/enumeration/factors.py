@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -91,7 +90,7 @@ def names_of(site: Site, shape: tuple[int, ...]) -> list[Axis | None]:
     return names
 
 
-def factor_of(site: Site, value: Any, axes: Axes) -> Factor:
+def factor_of(site: Site, value: TensorBase, axes: Axes) -> Factor:
     """Return a tensor of a site, such as its log density, as a factor.
 
     Raises
@@ -115,7 +114,7 @@ def compute_densities(*traces: Trace) -> None:
                 site.compute_log_prob()
 
 
-def has_variables(site: Site, value: Any) -> bool:
+def has_variables(site: Site, value: TensorBase) -> bool:
     """Whether a tensor of a site has dims of variables."""
     shape, free = value.array.shape, site.free_dim
     if free is None or len(shape) < -free:

@@ -22,8 +22,10 @@ import heapq
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
+from probtorch.core.tensor_base import TensorBase
+from probtorch.effects.enumeration import Variable
 from probtorch.errors import InferenceError
 from probtorch.ops.elementwise import eq, where
 from probtorch.ops.movement import permute, reshape
@@ -43,7 +45,9 @@ __all__ = [
     "sum_plates",
 ]
 
-Axis = int | str
+Axis: TypeAlias = int | str
+# The site that a factor comes from, or the origins of what it was made of.
+Origin: TypeAlias = "str | tuple[Origin, ...]"
 
 
 class Axes:
@@ -59,7 +63,7 @@ class Axes:
         Sizes of the plates, from left to right.
     """
 
-    def __init__(self, variables: Iterable[Any], plates: Mapping[str, int]) -> None:
+    def __init__(self, variables: Iterable[Variable], plates: Mapping[str, int]) -> None:
         # Later variables further left, as the dims of a run are: few factors need a permutation.
         variables = sorted(variables, key=lambda v: -v.id)
         self.size: dict[Axis, int] = {v.id: v.size for v in variables}
@@ -77,7 +81,9 @@ class Axes:
         """Return axes from left to right."""
         return tuple(sorted(axes, key=self.rank.__getitem__))
 
-    def packed(self, value: Any, names: Sequence[Axis | None]) -> tuple[Any, tuple[Axis, ...]]:
+    def packed(
+        self, value: TensorBase, names: Sequence[Axis | None]
+    ) -> tuple[TensorBase, tuple[Axis, ...]]:
         """Return a tensor without the dims that have no name, and its axes in order."""
         kept = tuple(name for name in names if name is not None)
         if len(kept) != len(names):
@@ -108,15 +114,16 @@ class Factor:
         The site it comes from, or the origins of what it was made of; see `sites`.
     """
 
-    value: Any
+    value: TensorBase
     axes: tuple[Axis, ...]
     plates: frozenset[str]
-    origin: Any = ()
+    origin: Origin = ()
 
     @property
     def sites(self) -> list[str]:
         """Names of the sites it comes from."""
-        found, waiting = [], [self.origin]
+        found: list[str] = []
+        waiting: list[Origin] = [self.origin]
         while waiting:
             origin = waiting.pop()
             if isinstance(origin, str):
@@ -126,7 +133,7 @@ class Factor:
         return found
 
 
-def aligned(value: Any, axes: tuple[Axis, ...], onto: tuple[Axis, ...]) -> Any:
+def aligned(value: TensorBase, axes: tuple[Axis, ...], onto: tuple[Axis, ...]) -> TensorBase:
     """Return `value` so that its dims broadcast with those of a tensor with axes `onto`."""
     if not axes or axes == onto:
         return value
@@ -179,7 +186,7 @@ class Eliminated:
     """
 
     variable: int
-    table: Any
+    table: TensorBase
     axes: tuple[Axis, ...]
 
 

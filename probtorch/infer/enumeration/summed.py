@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.enumeration import (
     DeeperPlates,
     Enumeration,
@@ -46,6 +47,10 @@ from probtorch.infer.enumeration.sum_product import Axes, Eliminated
 from probtorch.infer.mapping import DrawMap
 from probtorch.ops.movement import expand, permute, reshape
 from probtorch.ops.reduction import sum as total
+
+if TYPE_CHECKING:
+    from probtorch.infer.slots import Evaluation
+
 
 __all__ = [
     "OneValue",
@@ -112,7 +117,10 @@ class Sums:
     """
 
     def __init__(
-        self, run: Callable[..., Any], evaluation: Callable[[Any], Handler], first_dim: int
+        self,
+        run: Callable[..., object],
+        evaluation: Callable[[TensorBase], Evaluation],
+        first_dim: int,
     ) -> None:
         self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
         self._log_joint_map = DrawMap(self._log_joint_one)
@@ -124,13 +132,15 @@ class Sums:
             DrawMap(functools.partial(self._numbered_one, 1)),
         )
 
-    def _log_joint_one(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _log_joint_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
         return self._log_joint(inputs["q"])
 
-    def _numbered_one(self, temperature: int, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _numbered_one(
+        self, temperature: int, inputs: dict[str, TensorBase]
+    ) -> dict[str, TensorBase]:
         return self._numbered(inputs["q"], temperature)
 
-    def run(self, q: Any) -> tuple[Any, Trace, Enumeration]:
+    def run(self, q: TensorBase) -> tuple[Evaluation, Trace, Enumeration]:
         """Run at a point with all values of the discrete sites: evaluation, trace, variables."""
         while True:
             enumeration = Enumeration(self._first_dim)
@@ -144,7 +154,7 @@ class Sums:
             except DeeperPlates:
                 self._first_dim -= 1
 
-    def check(self, q: Any) -> None:
+    def check(self, q: TensorBase) -> None:
         """Sum once, and compare with a run at single values; see enumerated_check.py."""
         _, found, enumeration = self.run(q)
         tables: list[Eliminated] = []
@@ -240,7 +250,7 @@ class _Solved:
     axes: Axes
     tables: list[Eliminated]
 
-    def numbered(self) -> dict[str, Any]:
+    def numbered(self) -> dict[str, TensorBase]:
         """Return the tables by their number."""
         return {str(i): table.table for i, table in enumerate(self.tables)}
 
@@ -287,7 +297,7 @@ def own_shape(site: Site) -> tuple[int, ...]:
 
 def marginal_density(
     trace: Trace, enumeration: Enumeration, tables: list[Eliminated] | None = None
-) -> Any:
+) -> TensorBase:
     """Return the log density of a trace with all variables summed out, a 0-d float64 tensor.
 
     `tables` is extended by the tables that were summed.
@@ -302,7 +312,7 @@ def marginal_density(
     return cast(found, float64)
 
 
-def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, Any]:
+def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, TensorBase]:
     """Return the log densities of observed sites by name, row by row, variables summed out.
 
     Unscaled. A site has one per row if the rows are independent once the variables are summed out,

@@ -21,7 +21,7 @@ import abc
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -34,9 +34,10 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree, record, static
+from probtorch.core.typed import DTypeLike
 from probtorch.distributions.distribution import sum_rightmost
 from probtorch.distributions.transforms.registry import biject_to
-from probtorch.distributions.transforms.transform import identity_transform
+from probtorch.distributions.transforms.transform import Transform, identity_transform
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block, trace
 from probtorch.effects.handlers import seed as seed_handler
@@ -50,12 +51,17 @@ from probtorch.infer.enumeration.summed import OneValue
 from probtorch.infer.model_calls import check_model
 from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
 from probtorch.infer.starts.initialization import (
+    Strategy,
     check_value_names,
     for_one_start,
     init_to_feasible,
     uniform_point,
 )
 from probtorch.nn.module import Module
+
+if TYPE_CHECKING:
+    from probtorch.distributions.constraints import Constraint
+
 
 __all__ = ["AutoGuide", "Latent"]
 
@@ -92,12 +98,12 @@ class Latent:
     batch_ndim: int = static()
     event_dim: int = static()
     frames: tuple[Frame, ...] = static()
-    support: Any = static()
+    support: Constraint = static()
     init: np.ndarray = static()
     location: str = static()
 
     @property
-    def transform(self) -> Any:
+    def transform(self) -> Transform:
         """The bijection from unconstrained values onto the support."""
         return biject_to(self.support)
 
@@ -156,12 +162,12 @@ class AutoGuide(Module, abc.ABC):
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Callable[..., object],
         *,
-        init_loc_fn: Callable[..., Any] = init_to_feasible,
-        create_plates: Callable[..., Any] | None = None,
+        init_loc_fn: Strategy = init_to_feasible,
+        create_plates: Callable[..., plate | Iterable[plate]] | None = None,
         prefix: str = "auto",
-        dtype: Any = float64,
+        dtype: DTypeLike = float64,
     ) -> None:
         super().__init__()
         check_model(model, type(self).__name__)
@@ -171,7 +177,7 @@ class AutoGuide(Module, abc.ABC):
         self.latents: dict[str, Latent] = {}
         self._store: ParamStore | None = None
         # Leaves that were handed out, with their constraints.
-        self._owned: dict[str, tuple[Any, Any]] = {}
+        self._owned: dict[str, tuple[TensorBase, Constraint]] = {}
 
     # A guide may be given a network; it is no part of the guide, whose parameters are its own.
     __setattr__ = object.__setattr__  # type: ignore[assignment]  # of any class
@@ -183,7 +189,7 @@ class AutoGuide(Module, abc.ABC):
 
     # ------------------------------------------------------------------------------- running
 
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def forward(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Draw all latent sites; return their values by name.
 
         Parameters
@@ -195,15 +201,15 @@ class AutoGuide(Module, abc.ABC):
         with self._in_store():
             return self.draw(self._plates(args, kwargs))
 
-    def call(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, *args: object, **kwargs: object) -> tuple[TensorBase, ...]:
         """Draw all latent sites; return their values in the order of their names."""
         return tuple(value for _, value in sorted(self(*args, **kwargs).items()))
 
     @abc.abstractmethod
-    def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
+    def draw(self, plates: dict[str, plate]) -> dict[str, TensorBase]:
         """State all latent sites, within the given plates; return their values by name."""
 
-    def setup(self, *args: Any, **kwargs: Any) -> None:
+    def setup(self, *args: object, **kwargs: object) -> None:
         """Run the model once to find its latent sites; the first call does it by itself."""
         if not self.latents:
             self.latents = _found(self, args, kwargs)
@@ -280,7 +286,7 @@ class AutoGuide(Module, abc.ABC):
     # ------------------------------------------------------------------------------- as a module
 
     @property
-    def _parameters(self) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, TensorBase]:
         """The leaves of the guide by name, which are its own from now on."""
         if not self.latents:
             return {}
@@ -316,7 +322,7 @@ class AutoGuide(Module, abc.ABC):
 
     # ----------------------------------------------------------------------------- the sites
 
-    def _state(self, latent: Latent, free: Any) -> Any:
+    def _state(self, latent: Latent, free: TensorBase) -> TensorBase:
         """State a latent site whose unconstrained value is known; called inside its plates."""
         value, log_det = latent.transform.call_and_ladj(free)
         # The rows of a plate have a Jacobian each; what is left belongs to the event.
@@ -338,14 +344,16 @@ class AutoGuide(Module, abc.ABC):
     # -------------------------------------------------------------------------- the posterior
 
     @abc.abstractmethod
-    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Return the median of every latent site by name.
 
         Arguments are accepted for Pyro's sake. Medians are taken on the unconstrained scale and
         sent through the bijection; for a site in a subsampled plate, of all its rows.
         """
 
-    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def quantiles(
+        self, quantiles: Iterable[float], *args: object, **kwargs: object
+    ) -> dict[str, TensorBase]:
         """Return quantiles of every latent site by name.
 
         Parameters
@@ -376,7 +384,7 @@ class AutoGuide(Module, abc.ABC):
         sample_shape: int | tuple[int, ...] = (),
         *,
         generator: Generator | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, TensorBase]:
         """Return draws of the latent sites by name.
 
         Parameters
@@ -395,7 +403,7 @@ class AutoGuide(Module, abc.ABC):
             free = self.free_draws(shape, generator or default_generator)
             return off_tape({n: self.latents[n].transform(x) for n, x in free.items()})
 
-    def _quantiles_of_draws(self, levels: np.ndarray) -> dict[str, Any]:
+    def _quantiles_of_draws(self, levels: np.ndarray) -> dict[str, TensorBase]:
         """Quantiles of many draws, the same every time, for guides that have them in no other way.
 
         With 10 000 draws the standard error of a median is 1.3 % of a standard deviation, that of a
@@ -409,7 +417,7 @@ class AutoGuide(Module, abc.ABC):
             )
 
     @abc.abstractmethod
-    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return draws of the unconstrained values by name, each (*shape, *free_shape)."""
 
     def __repr__(self) -> str:
@@ -561,12 +569,15 @@ def _no_latent(guide, seen):
     )
 
 
-def off_tape(tree: Any) -> Any:
+T = TypeVar("T")
+
+
+def off_tape(tree: T) -> T:
     """Return copies of the tensors in a tree, so that no answer changes with the next step."""
     return map_tree(lambda x: wrap(x.array.copy()) if isinstance(x, TensorBase) else x, tree)
 
 
-def check_scale(guide: str, init_scale: Any) -> float:
+def check_scale(guide: str, init_scale: float) -> float:
     """Return `init_scale` as a positive number, or refuse it."""
     if not isinstance(init_scale, (int, float)) or not 0.0 < init_scale < math.inf:
         raise ArgumentError(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DTypeLike
 from probtorch.effects.plates import plate
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import AutoGuide
@@ -47,16 +48,16 @@ class AutoGuideList(AutoGuide):
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Callable[..., object],
         *,
-        create_plates: Callable[..., Any] | None = None,
+        create_plates: Callable[..., plate | Iterable[plate]] | None = None,
         prefix: str = "auto",
-        dtype: Any = float64,
+        dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(model, create_plates=create_plates, prefix=prefix, dtype=dtype)
-        self.parts: list[Any] = []
+        self.parts: list[AutoGuide | Callable[..., object]] = []
 
-    def append(self, part: Callable[..., Any]) -> None:
+    def append(self, part: AutoGuide | Callable[..., object]) -> None:
         """Add a guide of some of the sites.
 
         Parameters
@@ -87,16 +88,16 @@ class AutoGuideList(AutoGuide):
     def __len__(self) -> int:
         return len(self.parts)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[AutoGuide | Callable[..., object]]:
         return iter(self.parts)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> AutoGuide | Callable[..., object]:
         return self.parts[index]
 
     def _automatic(self):
         return [part for part in self.parts if isinstance(part, AutoGuide)]
 
-    def setup(self, *args: Any, **kwargs: Any) -> None:
+    def setup(self, *args: object, **kwargs: object) -> None:
         """Let all automatic parts meet their models."""
         if not self.parts:
             raise InferenceError(
@@ -112,10 +113,10 @@ class AutoGuideList(AutoGuide):
                 self._chosen_by_caller |= part._chosen_by_caller
             self.latents.update(part.latents)
 
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def forward(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Draw all latent sites; return their values by name."""
         self.setup(*args, **kwargs)
-        values: dict[str, Any] = {}
+        values: dict[str, TensorBase] = {}
         with self._in_store():
             plates = self._plates(args, kwargs)
             for part in self.parts:
@@ -127,22 +128,24 @@ class AutoGuideList(AutoGuide):
                     values.update(found if isinstance(found, dict) else {})
         return values
 
-    def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
+    def draw(self, plates: dict[str, plate]) -> dict[str, TensorBase]:
         """State the sites of all automatic parts."""
         values = {}
         for part in self._automatic():
             values.update(part.draw(plates))
         return values
 
-    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Return medians of the sites of all automatic parts, by name."""
         return self._joined(lambda part: part.median())
 
-    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def quantiles(
+        self, quantiles: Iterable[float], *args: object, **kwargs: object
+    ) -> dict[str, TensorBase]:
         """Return quantiles of the sites of all automatic parts, by name."""
         return self._joined(lambda part: part.quantiles(quantiles))
 
-    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return draws of the sites of all automatic parts on the unconstrained scale."""
         return self._joined(lambda part: part.free_draws(shape, generator))
 

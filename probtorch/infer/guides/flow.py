@@ -12,7 +12,7 @@ to invert (`TransformedDistribution.remembering`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DTypeLike
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.flows.autoregressive import affine_autoregressive
@@ -31,7 +33,7 @@ from probtorch.effects.primitives import param
 from probtorch.errors import ArgumentError
 from probtorch.infer.guides.base import as_quantiles, off_tape
 from probtorch.infer.guides.joint import ScaledGuide
-from probtorch.infer.starts.initialization import init_to_median
+from probtorch.infer.starts.initialization import Strategy, init_to_median
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
 
@@ -87,19 +89,19 @@ class AutoNormalizingFlow(ScaledGuide):
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        init_transform_fn: Callable[[int], Any],
-        init_loc_fn: Callable[..., Any] = init_to_median,
+        model: Callable[..., object],
+        init_transform_fn: Callable[[int], Transform],
+        init_loc_fn: Strategy = init_to_median,
         init_scale: float = 0.1,
         *,
         prefix: str = "auto",
-        dtype: Any = float64,
+        dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
         self.init_transform_fn = init_transform_fn
-        self.flow: Any = None
+        self.flow: Any = None  # made by `setup`
 
-    def setup(self, *args: Any, **kwargs: Any) -> None:
+    def setup(self, *args: object, **kwargs: object) -> None:
         """Run the model once to find its latent sites, and make the flow."""
         super().setup(*args, **kwargs)
         if self.flow is None:
@@ -149,11 +151,13 @@ class AutoNormalizingFlow(ScaledGuide):
         with self._asked():
             return self._sent(off_tape)
 
-    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Return medians by name, those of 10 000 draws; see `AutoGuide.median`."""
         return {n: x[0] for n, x in self._quantiles_of_draws(np.array([0.5])).items()}
 
-    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def quantiles(
+        self, quantiles: Iterable[float], *args: object, **kwargs: object
+    ) -> dict[str, TensorBase]:
         """Return quantiles by name, those of 10 000 draws; see `AutoGuide.quantiles`."""
         return self._quantiles_of_draws(as_quantiles(quantiles))
 
@@ -178,15 +182,15 @@ class AutoIAFNormal(AutoNormalizingFlow):
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Callable[..., object],
         hidden_dim: int | Sequence[int] | None = None,
-        init_loc_fn: Callable[..., Any] | None = None,
+        init_loc_fn: Strategy | None = None,
         num_transforms: int = 1,
         *,
         init_scale: float = 0.1,
         prefix: str = "auto",
-        dtype: Any = float64,
-        **init_transform_kwargs: Any,
+        dtype: DTypeLike = float64,
+        **init_transform_kwargs: object,
     ) -> None:
         layers = [hidden_dim] if isinstance(hidden_dim, int) else hidden_dim
         settings = {"hidden_dims": layers, **init_transform_kwargs}

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DTypeLike
 from probtorch.distributions import constraints
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal
@@ -31,10 +33,14 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
 from probtorch.infer.guides.low_rank import LowRankNormal
 from probtorch.infer.potential import Target
-from probtorch.infer.starts.initialization import init_to_median
+from probtorch.infer.starts.initialization import Strategy, init_to_median
 from probtorch.ops.elementwise import sqrt
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.special import ndtri
+
+if TYPE_CHECKING:
+    from probtorch.distributions.distribution import Distribution
+
 
 __all__ = [
     "AutoContinuous",
@@ -62,15 +68,15 @@ class AutoContinuous(AutoGuide):
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        init_loc_fn: Callable[..., Any] = init_to_median,
+        model: Callable[..., object],
+        init_loc_fn: Strategy = init_to_median,
         *,
         prefix: str = "auto",
-        dtype: Any = float64,
+        dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(model, init_loc_fn=init_loc_fn, prefix=prefix, dtype=dtype)
 
-    def setup(self, *args: Any, **kwargs: Any) -> None:
+    def setup(self, *args: object, **kwargs: object) -> None:
         """Run the model once to find its latent sites."""
         if self.latents:
             return
@@ -94,10 +100,10 @@ class AutoContinuous(AutoGuide):
         return sum(latent.size for latent in self.latents.values())
 
     @abc.abstractmethod
-    def distribution(self) -> Any:
+    def distribution(self) -> Distribution:
         """Return the distribution of the vector, made from `param` statements."""
 
-    def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
+    def draw(self, plates: dict[str, plate]) -> dict[str, TensorBase]:
         """State all latent sites; see `AutoGuide.draw`."""
         helper = {"is_auxiliary": True}
         vector = sample(f"_{self.prefix}_latent", self.distribution(), infer=helper)
@@ -125,7 +131,7 @@ class AutoContinuous(AutoGuide):
         parts = [latent.free_init.reshape(-1) for latent in self.latents.values()]
         return np.concatenate(parts).astype(self.dtype)
 
-    def get_posterior(self) -> Any:
+    def get_posterior(self) -> Distribution:
         """Return the distribution of the unconstrained vector."""
         with self._asked():
             return off_tape(self.distribution())
@@ -134,13 +140,15 @@ class AutoContinuous(AutoGuide):
         parts = self._cut(vectors, 0)
         return off_tape({n: self.latents[n].transform(x) for n, x in parts.items()})
 
-    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Return medians by name; see `AutoGuide.median`."""
         posterior = self.get_posterior()
         with self._asked():
             return self._constrained(posterior.mean)
 
-    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def quantiles(
+        self, quantiles: Iterable[float], *args: object, **kwargs: object
+    ) -> dict[str, TensorBase]:
         """Return quantiles of each number on its own, by name; see `AutoGuide.quantiles`."""
         levels = as_quantiles(quantiles)
         posterior = self.get_posterior()
@@ -148,7 +156,7 @@ class AutoContinuous(AutoGuide):
             z = wrap(to_host(ndtri(wrap(levels)).array).astype(self.dtype)[:, None])
             return self._constrained(posterior.mean + z * sqrt(posterior.variance))
 
-    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return draws on the unconstrained scale; see `AutoGuide.free_draws`."""
         return self._cut(self.get_posterior().sample(shape, generator), 0)
 
@@ -169,12 +177,12 @@ class ScaledGuide(AutoContinuous):
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        init_loc_fn: Callable[..., Any] = init_to_median,
+        model: Callable[..., object],
+        init_loc_fn: Strategy = init_to_median,
         init_scale: float = 0.1,
         *,
         prefix: str = "auto",
-        dtype: Any = float64,
+        dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
         self.init_scale = check_scale(self.__name__, init_scale)
@@ -208,7 +216,7 @@ class AutoDiagonalNormal(ScaledGuide):
     Parameters are ``auto_loc`` and ``auto_scale``, of shape (dim,).
     """
 
-    def distribution(self) -> Any:
+    def distribution(self) -> Distribution:
         """Return the normal of the vector."""
         return Normal(*self._loc_and_scale()).to_event(1)
 
@@ -267,13 +275,13 @@ class AutoLowRankMultivariateNormal(ScaledGuide):
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        init_loc_fn: Callable[..., Any] = init_to_median,
+        model: Callable[..., object],
+        init_loc_fn: Strategy = init_to_median,
         init_scale: float = 0.1,
         rank: int | None = None,
         *,
         prefix: str = "auto",
-        dtype: Any = float64,
+        dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
         if rank is not None and (not hasattr(rank, "__index__") or rank < 1):
@@ -316,7 +324,7 @@ class AutoLaplaceApproximation(AutoContinuous):
         """Return the point."""
         return Delta(param(f"{self.prefix}_loc", self._start), event_dim=1)
 
-    def laplace_approximation(self, *args: Any, **kwargs: Any) -> AutoMultivariateNormal:
+    def laplace_approximation(self, *args: object, **kwargs: object) -> AutoMultivariateNormal:
         """Return the normal guide at the point reached.
 
         Parameters
@@ -378,17 +386,19 @@ class AutoLaplaceApproximation(AutoContinuous):
 
     def _rows_in(self, target):
         """Where the numbers of this guide's vector are in the target's."""
-        parts: Sequence[Any] = [
-            np.arange(target.slots[n].start, target.slots[n].stop) for n in self.latents
-        ]
+        parts = [np.arange(target.slots[n].start, target.slots[n].stop) for n in self.latents]
         return np.concatenate(parts)
 
-    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return the point on the unconstrained scale, as often as asked for."""
-        found = self._cut(self.get_posterior().v, 0)
+        posterior = self.get_posterior()
+        assert isinstance(posterior, Delta)
+        found = self._cut(posterior.v, 0)
         return {n: expand(x, (*shape, *x.array.shape)) for n, x in found.items()}
 
-    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def quantiles(
+        self, quantiles: Iterable[float], *args: object, **kwargs: object
+    ) -> dict[str, TensorBase]:
         """Refuse: a point has no quantiles; ask the guide of `laplace_approximation`."""
         raise InferenceError(
             f"{self.__name__}.quantiles",

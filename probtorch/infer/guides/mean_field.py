@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DTypeLike
 from probtorch.distributions import constraints
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
-from probtorch.infer.starts.initialization import init_to_feasible, init_to_median
+from probtorch.infer.starts.initialization import Strategy, init_to_feasible, init_to_median
 from probtorch.ops.elementwise import mul
 from probtorch.ops.movement import expand
 from probtorch.ops.special import ndtri
@@ -39,18 +40,18 @@ class AutoDelta(AutoGuide):
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        init_loc_fn: Callable[..., Any] = init_to_median,
+        model: Callable[..., object],
+        init_loc_fn: Strategy = init_to_median,
         *,
-        create_plates: Callable[..., Any] | None = None,
+        create_plates: Callable[..., plate | Iterable[plate]] | None = None,
         prefix: str = "auto",
-        dtype: Any = float64,
+        dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(
             model, init_loc_fn=init_loc_fn, create_plates=create_plates, prefix=prefix, dtype=dtype
         )
 
-    def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
+    def draw(self, plates: dict[str, plate]) -> dict[str, TensorBase]:
         """State all latent sites; see `AutoGuide.draw`."""
         values = {}
         for name, latent in self.latents.items():
@@ -64,12 +65,12 @@ class AutoDelta(AutoGuide):
         name = f"{latent.name}_{self.prefix}_loc"
         return param(name, lambda: self._init(latent, free=False), latent.support, event_dim)
 
-    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Return the points by name; see `AutoGuide.median`."""
         with self._asked():
             return off_tape({n: self._loc(latent) for n, latent in self.latents.items()})
 
-    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return the points, unconstrained, as often as asked for."""
         found = {n: self.latents[n].transform.inv(x) for n, x in self.median().items()}
         return {n: expand(x, (*shape, *x.array.shape)) for n, x in found.items()}
@@ -97,20 +98,20 @@ class AutoNormal(AutoGuide):
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        init_loc_fn: Callable[..., Any] = init_to_feasible,
+        model: Callable[..., object],
+        init_loc_fn: Strategy = init_to_feasible,
         init_scale: float = 0.1,
         *,
-        create_plates: Callable[..., Any] | None = None,
+        create_plates: Callable[..., plate | Iterable[plate]] | None = None,
         prefix: str = "auto",
-        dtype: Any = float64,
+        dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(
             model, init_loc_fn=init_loc_fn, create_plates=create_plates, prefix=prefix, dtype=dtype
         )
         self.init_scale = check_scale("AutoNormal", init_scale)
 
-    def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
+    def draw(self, plates: dict[str, plate]) -> dict[str, TensorBase]:
         """State all latent sites; see `AutoGuide.draw`."""
         values = {}
         for name, latent in self.latents.items():
@@ -141,13 +142,15 @@ class AutoNormal(AutoGuide):
             moments = {n: self._moments(latent) for n, latent in self.latents.items()}
             return {n: Normal(*off_tape(m)) for n, m in moments.items()}
 
-    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Return medians by name; see `AutoGuide.median`."""
         posterior = self.get_posterior()
         with self._asked():
             return off_tape({n: self.latents[n].transform(d.loc) for n, d in posterior.items()})
 
-    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def quantiles(
+        self, quantiles: Iterable[float], *args: object, **kwargs: object
+    ) -> dict[str, TensorBase]:
         """Return quantiles by name; see `AutoGuide.quantiles`."""
         levels, found = as_quantiles(quantiles), {}
         posterior = self.get_posterior()
@@ -158,6 +161,6 @@ class AutoNormal(AutoGuide):
                 found[name] = self.latents[name].transform(normal.loc + mul(z, normal.scale))
         return found
 
-    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return draws on the unconstrained scale; see `AutoGuide.free_draws`."""
         return {n: d.sample(shape, generator) for n, d in self.get_posterior().items()}

@@ -14,8 +14,8 @@ sparse Cholesky factorisation). For a normal posterior the result can represent 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
@@ -27,6 +27,10 @@ from probtorch.effects.plates import take_rows
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.errors import ArgumentError
 from probtorch.ops.reduction import sum as total
+
+if TYPE_CHECKING:
+    from probtorch.infer.guides.base import Latent
+
 
 __all__ = ["coupled_plates", "elimination_parents", "factors_of", "sorted_by_parents"]
 
@@ -46,7 +50,10 @@ class _Leaves(Handler):
 
 
 def factors_of(
-    model: Any, latents: Mapping[str, Any], args: Any, kwargs: Any
+    model: Callable[..., object],
+    latents: Mapping[str, Latent],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> tuple[list[tuple[frozenset[str], frozenset[str]]], list[set[str]]]:
     """Run the model and return what its log densities are functions of.
 
@@ -107,7 +114,9 @@ def _touched(site, leaves):
     return frozenset(n for n, g in zip(leaves, slopes, strict=True) if g is not None)
 
 
-def coupled_plates(factors: Iterable[Any], name: str, plates: Iterable[str]) -> set[str]:
+def coupled_plates(
+    factors: Iterable[tuple[frozenset[str], frozenset[str]]], name: str, plates: Iterable[str]
+) -> set[str]:
     """Return those of a site's plates whose rows the posterior couples.
 
     A log density outside of a plate that is a function of a site inside sees all of its rows.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
+from probtorch.core.typed import DTypeLike
 from probtorch.distributions import constraints
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal
@@ -43,7 +45,7 @@ from probtorch.infer.guides.structure import (
 )
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
-from probtorch.infer.starts.initialization import init_to_feasible
+from probtorch.infer.starts.initialization import Strategy, init_to_feasible
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
 from probtorch.ops.movement import cat, expand, permute, reshape, squeeze, unsqueeze
@@ -119,15 +121,15 @@ class AutoStructured(AutoGuide):
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Callable[..., object],
         *,
-        conditionals: Any = "mvn",
-        dependencies: Any = "linear",
-        init_loc_fn: Callable[..., Any] = init_to_feasible,
+        conditionals: str | Mapping[str, str | Callable[[], TensorBase]] = "mvn",
+        dependencies: str | Mapping[str, Mapping[str, str | Callable[..., TensorBase]]] = "linear",
+        init_loc_fn: Strategy = init_to_feasible,
         init_scale: float = 0.1,
-        create_plates: Callable[..., Any] | None = None,
+        create_plates: Callable[..., plate | Iterable[plate]] | None = None,
         prefix: str = "auto",
-        dtype: Any = float64,
+        dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(
             model, init_loc_fn=init_loc_fn, create_plates=create_plates, prefix=prefix, dtype=dtype
@@ -135,12 +137,14 @@ class AutoStructured(AutoGuide):
         self.init_scale = check_scale("AutoStructured", init_scale)
         _check_conditionals(conditionals)
         _check_dependencies(dependencies)
-        self.conditionals, self.dependencies = conditionals, dependencies
+        # By name once the model has been met.
+        self.conditionals: Any = conditionals
+        self.dependencies: Any = dependencies
         self._blocks: dict[str, _Block] = {}
 
     # -------------------------------------------------------------------------------- structure
 
-    def setup(self, *args: Any, **kwargs: Any) -> None:
+    def setup(self, *args: object, **kwargs: object) -> None:
         """Run the model to find its latent sites and what they depend on."""
         if self._blocks:
             return
@@ -177,9 +181,9 @@ class AutoStructured(AutoGuide):
                         raise _comes_and_goes(self, name, other, moved[0])
             return {n: dict(earlier) for n, earlier in given.items()}
         order = sorted(blocks, key=lambda n: len(blocks[n].local))
-        found: dict[str, dict[str, Any]] = {}
-        for name, earlier in elimination_parents(order, cliques).items():
-            for other in earlier:
+        found: dict[str, dict[str, str | Callable[..., TensorBase]]] = {}
+        for name, parents in elimination_parents(order, cliques).items():
+            for other in parents:
                 if all(f.indices is None for f in blocks[other].beyond(blocks[name])):
                     found.setdefault(name, {})[other] = given
         return found
@@ -195,10 +199,10 @@ class AutoStructured(AutoGuide):
 
     # ---------------------------------------------------------------------------------- running
 
-    def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
+    def draw(self, plates: dict[str, plate]) -> dict[str, TensorBase]:
         """State all latent sites; see `AutoGuide.draw`."""
         values = {}
-        away: dict[str, Any] = {}
+        away: dict[str, TensorBase] = {}
         for name in self._blocks:
             latent = self.latents[name]
             free = self._free(name, plates, away)
@@ -286,11 +290,11 @@ class AutoStructured(AutoGuide):
 
     # -------------------------------------------------------------------------------- questions
 
-    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return draws on the unconstrained scale; see `AutoGuide.free_draws`."""
         count = math.prod(shape)
         depth = max(latent.batch_ndim for latent in self.latents.values())
-        away: dict[str, Any] = {}
+        away: dict[str, TensorBase] = {}
         hidden = block(hide_fn=lambda site: site.kind != "param")
         with hidden, seed_handler(None, generator), replicate(None, count, -1 - depth):
             plates = {
@@ -308,7 +312,7 @@ class AutoStructured(AutoGuide):
             return wrap(np.broadcast_to(to_host(free.array).reshape(own), (*shape, *own)).copy())
         return reshape(free, (*shape, *own))
 
-    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Return medians by name; see `AutoGuide.median`.
 
         Exact where all dependencies are linear and no conditional is a function, since the guide is
@@ -324,7 +328,9 @@ class AutoStructured(AutoGuide):
                 found[name] = self.latents[name].transform(layout.restored(loc))
             return off_tape({n: found[n] for n in self.latents})
 
-    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def quantiles(
+        self, quantiles: Iterable[float], *args: object, **kwargs: object
+    ) -> dict[str, TensorBase]:
         """Return quantiles by name, those of 10 000 draws; see `AutoGuide.quantiles`."""
         return self._quantiles_of_draws(as_quantiles(quantiles))
 
@@ -363,7 +369,7 @@ class _Block:
         local, rest = self._axes()
         return array.transpose(*local, *rest).reshape(*self.rows, self.size)
 
-    def restored(self, vector: Any) -> Any:
+    def restored(self, vector: TensorBase) -> TensorBase:
         """Return a block as the unconstrained value; particles stay in front."""
         local, rest = self._axes()
         shape, k = vector.array.shape, self.latent.batch_ndim
@@ -379,7 +385,7 @@ class _Block:
         names = {f.name for f in other.local}
         return [f for f in self.local if f.name not in names]
 
-    def seen_by(self, other: _Block, vector: Any) -> Any:
+    def seen_by(self, other: _Block, vector: TensorBase) -> TensorBase:
         """Return a block as a vector for each row of another: rows beyond it become numbers."""
         shape = vector.array.shape
         moved = sorted(len(shape) - 1 + f.dim for f in self.beyond(other) if f.dim is not None)

@@ -14,18 +14,20 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.effects.handlers import trace
 from probtorch.effects.params import get_param_store
 from probtorch.errors import ArgumentError
-from probtorch.infer.objectives.protocol import Estimate
+from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import Run, Vectorised, run_pair
-from probtorch.infer.objectives.score import all_costs, score_terms
+from probtorch.infer.objectives.score import Baselined, Relevant, all_costs, score_terms
 from probtorch.infer.objectives.site_estimators import (
     EstimatorWatch,
     Peers,
@@ -33,6 +35,11 @@ from probtorch.infer.objectives.site_estimators import (
     needs_peers,
     site_term,
 )
+
+if TYPE_CHECKING:
+    from probtorch.effects.site import Site
+    from probtorch.estimators.protocol import Memory
+
 
 __all__ = ["ELBO", "BoundLoss", "Trace_ELBO"]
 
@@ -78,7 +85,7 @@ class ELBO(abc.ABC):
         self.retain_graph, self.allow_missing = retain_graph, allow_missing
         self._vectorised = Vectorised(self.num_particles, allow_missing)
         # What the estimators of sites remember from step to step, by site.
-        self._memory: dict[str, dict[str, Any]] = {}
+        self._memory: dict[str, Memory] = {}
 
     min_particles = 1
     # Whether sites of the guide may choose a gradient estimator.
@@ -91,15 +98,17 @@ class ELBO(abc.ABC):
 
     @abc.abstractmethod
     def estimates(
-        self, model: Callable[..., Any], guide: Callable[..., Any], args: Any, kwargs: Any
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Iterator[Estimate]:
         """Yield estimates whose sum is that of the objective; their tapes are independent."""
 
-    def settled(self, model: Any, guide: Any) -> bool:
+    def settled(self, model: Model, guide: Guide) -> bool:
         """Whether all is known of this pair that the first of its `runs` finds out."""
         return not self.vectorize_particles or self._vectorised.settled(model, guide)
 
-    def runs(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Run]:
+    def runs(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[Run]:
         """Yield the runs of guide and model that an estimate needs."""
         many = self.vectorize_particles and self.num_particles > 1
         for _ in range(1 if many else self.num_particles):
@@ -130,7 +139,7 @@ class ELBO(abc.ABC):
         """Whether `loss_and_grads` is not the one below: on the class, or put on the object."""
         return getattr(self.loss_and_grads, "__func__", None) is not ELBO.loss_and_grads
 
-    def loss(self, model: Callable[..., Any], guide: Callable[..., Any], *args: Any, **kwargs: Any):
+    def loss(self, model: Model, guide: Guide, *args: object, **kwargs: object) -> float:
         """Return an estimate of the loss, without gradients.
 
         Parameters
@@ -147,8 +156,8 @@ class ELBO(abc.ABC):
         return -sum(float(v.item()) for v in values)
 
     def differentiable_loss(
-        self, model: Callable[..., Any], guide: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
+        self, model: Model, guide: Guide, *args: object, **kwargs: object
+    ) -> TensorBase:
         """Return an estimate of the loss whose gradient estimates that of the expected loss.
 
         Returns
@@ -164,9 +173,7 @@ class ELBO(abc.ABC):
             found = found + value
         return -found
 
-    def loss_and_grads(
-        self, model: Callable[..., Any], guide: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> float:
+    def loss_and_grads(self, model: Model, guide: Guide, *args: object, **kwargs: object) -> float:
         """Return an estimate of the loss and add its gradients to the ``.grad`` of the parameters.
 
         Particles that are run one by one are also differentiated one by one, so that memory does
@@ -179,15 +186,15 @@ class ELBO(abc.ABC):
                 (-surrogate).backward(retain_graph=self.retain_graph)
         return loss
 
-    def __call__(self, model: Callable[..., Any], guide: Callable[..., Any]) -> BoundLoss:
+    def __call__(self, model: Model, guide: Guide) -> BoundLoss:
         """Return the differentiable loss as a function of the data, for training loops."""
         return BoundLoss(self, model, guide)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Tree]:
         """Return what the objective remembers from step to step: nothing, unless it says so."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tree]) -> None:
         """Take over what `state_dict` returned."""
         if state:
             raise ArgumentError(
@@ -207,11 +214,11 @@ class BoundLoss:
     model, guide : callable
     """
 
-    def __init__(self, objective: ELBO, model: Any, guide: Any) -> None:
+    def __init__(self, objective: ELBO, model: Model, guide: Guide) -> None:
         self.objective, self.model, self.guide = objective, model, guide
-        self._leaves: dict[str, Any] = {}
+        self._leaves: dict[str, TensorBase] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> TensorBase:
         """Return the differentiable loss; see `ELBO.differentiable_loss`."""
         with trace(param_only=True) as met:
             loss = self.objective.differentiable_loss(self.model, self.guide, *args, **kwargs)
@@ -219,11 +226,11 @@ class BoundLoss:
         self._leaves.update({n: store.unconstrained(n) for n in met if n in store})
         return loss
 
-    def parameters(self) -> list[Any]:
+    def parameters(self) -> list[TensorBase]:
         """Return the unconstrained leaves of the param sites met so far: call the loss first."""
         return list(self._leaves.values())
 
-    def named_parameters(self) -> list[tuple[str, Any]]:
+    def named_parameters(self) -> list[tuple[str, TensorBase]]:
         """Return the same with their names."""
         return list(self._leaves.items())
 
@@ -263,7 +270,9 @@ class Trace_ELBO(ELBO):
 
     estimators_per_site = True
 
-    def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
+    def estimates(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[Estimate]:
         """Yield one estimate per run."""
         held = []
         for run in self.runs(model, guide, args, kwargs):
@@ -276,7 +285,7 @@ class Trace_ELBO(ELBO):
             yield scaled(self.estimate(run, peers), run.size, self.num_particles)
 
     @staticmethod
-    def costs_of(run: Run, taped: bool = False) -> Any:
+    def costs_of(run: Run, taped: bool = False) -> Relevant:
         """Return the function that gives a site of the guide its costs in a run."""
         return all_costs(run, taped)
 
@@ -291,17 +300,19 @@ class Trace_ELBO(ELBO):
             return Estimate(value, value)
         return Estimate(value, value + scores / run.size)
 
-    def baseline(self, run: Run) -> Any:
+    def baseline(self, run: Run) -> Baselined | None:
         """Return what reduces the costs of sites without an estimator; None for nothing."""
         return None
 
-    def chosen(self, run: Run, relevant: Any, peers: Peers | None) -> Any:
+    def chosen(
+        self, run: Run, relevant: Relevant, peers: Peers | None
+    ) -> Callable[[Site], TensorBase | None] | None:
         """Return the function that gives a site its term by an estimator of its own."""
         if run.watch is None or not grad_enabled():
             return None
         return lambda site: site_term(run, site, relevant, self.costs_of, self._memory, peers)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Tree]:
         """Return what the estimators of sites remember: running means of costs."""
         memory = {
             site: {name: wrap(x.array.copy()) for name, x in kept.items()}
@@ -310,7 +321,7 @@ class Trace_ELBO(ELBO):
         }
         return {"memory": memory} if memory else {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tree]) -> None:
         """Take over what `state_dict` returned."""
         rest = {name: value for name, value in state.items() if name != "memory"}
         super().load_state_dict(rest)
@@ -320,7 +331,7 @@ class Trace_ELBO(ELBO):
             self._memory[site] = {name: wrap(x.array.copy()) for name, x in kept.items()}
 
 
-def averaged(x: Any, run: Run) -> Any:
+def averaged(x: TensorBase, run: Run) -> TensorBase:
     """Return the mean over the particles of a run."""
     return x.mean() if x.array.ndim else x
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,11 +57,15 @@ from probtorch.infer.objectives.enumerated_bound import (
     times,
     weights_of,
 )
-from probtorch.infer.objectives.protocol import Estimate
+from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import FEW, plate_depth, run_pair, same_draws
 from probtorch.ops.elementwise import eq, log, where
 from probtorch.ops.movement import permute, reshape
 from probtorch.ops.reduction import sum as total
+
+if TYPE_CHECKING:
+    from probtorch.distributions.distribution import Distribution
+
 
 __all__ = ["TraceEnum_ELBO"]
 
@@ -138,13 +142,15 @@ class TraceEnum_ELBO(ELBO):
             allow_missing=allow_missing,
         )
         # The pair that ran last, and how many batch dims its plates took.
-        self._known: tuple[Any, Any, int] | None = None
+        self._known: tuple[Model, Guide, int] | None = None
         # The pair that was compared with runs at single values.
-        self._checked: tuple[Any, Any] | None = None
+        self._checked: tuple[Model, Guide] | None = None
 
     # -------------------------------------------------------------------------------------- runs
 
-    def runs(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[EnumeratedRun]:
+    def runs(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[EnumeratedRun]:
         """Yield the runs of guide and model: one per particle and combination of chosen values."""
         for _ in range(1 if self._at_once else self.num_particles):
             paths: list[tuple[int, ...]] = [()]
@@ -156,7 +162,7 @@ class TraceEnum_ELBO(ELBO):
         """How many particles a run has beside each other, 0 for one without a dim of its own."""
         return self.num_particles if self.vectorize_particles and self.num_particles > 1 else 0
 
-    def settled(self, model: Any, guide: Any) -> bool:
+    def settled(self, model: Model, guide: Guide) -> bool:
         """Whether this pair has been checked."""
         checked = self._checked
         return checked is not None and _alike(checked[0], model) and _alike(checked[1], guide)
@@ -272,7 +278,9 @@ class TraceEnum_ELBO(ELBO):
 
     # --------------------------------------------------------------------------------- estimates
 
-    def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
+    def estimates(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[Estimate]:
         """Yield one estimate per run."""
         for run in self.runs(model, guide, args, kwargs):
             yield scaled(self.estimate(run), 1, self.num_particles)
@@ -284,7 +292,7 @@ class TraceEnum_ELBO(ELBO):
         weight = chosen_weight(run)
         if weight is not None and weight.axes:
             terms = [(times(as_factor(run, t, m), weight, run.axes), m) for t, m in terms]
-        value: Any = 0.0
+        value: TensorBase | float = 0.0
         factors = []
         for term, of_model in terms:
             if term.factor is None:
@@ -307,8 +315,8 @@ class TraceEnum_ELBO(ELBO):
     # ----------------------------------------------------------------- what was summed, afterwards
 
     def compute_marginals(
-        self, model: Any, guide: Any, *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
+        self, model: Model, guide: Guide, *args: object, **kwargs: object
+    ) -> dict[str, Distribution]:
         """Return the marginal posteriors of the sites that are summed out in the model.
 
         Parameters
@@ -334,7 +342,7 @@ class TraceEnum_ELBO(ELBO):
             terms = marginal_terms(
                 run.model, run.summed, axes, scaled=False, extra=[f for f, _ in unit.values()]
             )
-            joint: Any = wrap(np.zeros(()))
+            joint = wrap(np.zeros(()))
             for term in terms:
                 if term.factor is not None:
                     joint = joint + total(term.factor.value)
@@ -345,7 +353,7 @@ class TraceEnum_ELBO(ELBO):
             found[variable.name] = _marginal(variable.fn, share)
         return found
 
-    def sample_posterior(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+    def sample_posterior(self, model: Model, guide: Guide, *args: object, **kwargs: object) -> Any:
         """Return what the model returns at a draw from the joint posterior of its summed sites.
 
         Parameters

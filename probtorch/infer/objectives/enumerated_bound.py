@@ -13,19 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
 from probtorch.infer.enumeration.factors import Term, factor_of, marginal_terms
 from probtorch.infer.enumeration.sum_product import Axes, Factor, add, aligned, expect, sum_plates
 from probtorch.infer.objectives.runs import Run
-from probtorch.infer.objectives.score import Cost, downstream, has_score
+from probtorch.infer.objectives.score import CostTerm, downstream, has_score
 from probtorch.ops.elementwise import eq, exp, where
 from probtorch.ops.movement import permute, reshape
 from probtorch.ops.reduction import sum as total
+
+if TYPE_CHECKING:
+    from probtorch.effects.enumeration import Enumeration
+    from probtorch.effects.site import Frame
+
 
 __all__ = [
     "EnumeratedRun",
@@ -53,8 +59,9 @@ class EnumeratedRun(Run):
         Sites of the guide that had one of their values in this run, by sequential enumeration.
     """
 
-    enumeration: Any = None
-    axes: Any = None
+    # Every enumerated run has both.
+    enumeration: Enumeration = cast("Enumeration", None)
+    axes: Axes = cast("Axes", None)
     guided: frozenset[int] = frozenset()
     chosen: tuple[str, ...] = ()
 
@@ -96,7 +103,8 @@ def as_factor(run: EnumeratedRun, term: Term, of_model: bool) -> Term:
 
 def times(term: Term, weight: Factor, axes: Axes) -> Term:
     """Return the term times a weight; where that is 0 the term does not count."""
-    f: Any = term.factor
+    f = term.factor
+    assert f is not None  # see `as_factor`
     onto = axes.ordered({*f.axes, *weight.axes})
     w = aligned(weight.value, weight.axes, onto)
     value = w * where(eq(w, 0.0), 0.0, aligned(f.value, f.axes, onto))
@@ -159,7 +167,7 @@ def _reduced(factor, axes):
 
 def _grouped(factors, axes):
     """Factors of equal axes and plates added up."""
-    groups: dict[Any, list[Factor]] = {}
+    groups: dict[tuple[object, ...], list[Factor]] = {}
     for f in factors:
         groups.setdefault((f.axes, f.plates), []).append(f)
     return [add(held, axes) for held in groups.values()]
@@ -170,7 +178,7 @@ def _grouped(factors, axes):
 
 def score_terms(
     run: EnumeratedRun, terms: list[tuple[Term, bool]], weights: Mapping[int, Factor]
-) -> Any:
+) -> TensorBase | None:
     """Return the score-function terms of draws that are not differentiable.
 
     Parameters
@@ -197,7 +205,7 @@ def score_terms(
         return None
     fixed = {v: Factor(w.value.detach(), w.axes, w.plates) for v, w in weights.items()}
     detached = [(_detached(run, term, of_model), of_model) for term, of_model in terms]
-    costs: list[Cost] | None = None
+    costs: list[CostTerm] | None = None
     found = None
     for site in drawn:
         log_q = site.compute_log_prob()
@@ -240,7 +248,7 @@ def _as_cost(run, term, of_model, weights):
         at = {dims[plate]: n for plate, n in sizes.items()}
         value = reshape(value, tuple(at.get(d, 1) for d in range(dims[order[0]], 0)))
     first = term.sites[0]
-    return Cost(value, replace(first, plates=frames), of_model)
+    return CostTerm(value, replace(first, plates=frames), of_model)
 
 
 def _frames(sites):
@@ -248,7 +256,7 @@ def _frames(sites):
 
     A copy is the frame of no other site, so that the rows of the plate count as dependent.
     """
-    held: dict[str, Any] = {}
+    held: dict[str, Frame] = {}
     for site in sites:
         for frame in site.plates:
             if frame.dim is not None:
@@ -280,7 +288,7 @@ def _score_with_variables(run, site, score, terms, weights):
         products.append(Factor(value, onto, factor.plates | score.plates, score.origin))
     # Takes the gradient of -log q out of the bound: it is 0 in expectation.
     products.append(factor_of(site, site.compute_log_prob(), axes))
-    found: Any = 0.0
+    found: TensorBase | float = 0.0
     for factor in means(products, weights, axes):
         found = found + factor.value
     return found

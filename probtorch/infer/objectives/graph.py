@@ -8,11 +8,13 @@ from typing import Any
 from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.runs import Run
-from probtorch.infer.objectives.score import later_costs
+from probtorch.infer.objectives.score import Baselined, Relevant, later_costs
 from probtorch.ops.reduction import mean
 from probtorch.ops.reduction import sum as total
 
@@ -56,14 +58,14 @@ class TraceGraph_ELBO(Trace_ELBO):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._averages: dict[str, Any] = {}
+        self._averages: dict[str, TensorBase] = {}
 
     @staticmethod
-    def costs_of(run: Run, taped: bool = False) -> Any:
+    def costs_of(run: Run, taped: bool = False) -> Relevant:
         """Return the function that gives a site of the guide its costs in a run."""
         return later_costs(run, taped)
 
-    def baseline(self, run: Run) -> Any:
+    def baseline(self, run: Run) -> Baselined:
         """Return what reduces the cost of a site by the baseline that it asks for."""
         return lambda site, cost: self._reduced(run, site, cost)
 
@@ -102,19 +104,19 @@ class TraceGraph_ELBO(Trace_ELBO):
             self._averages[site.name] = new.detach()
         return 0.0 if before is None else before
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Tree]:
         """Return the running means of the costs."""
         averages = {n: wrap(x.array.copy()) for n, x in self._averages.items()}
         return {"averages": averages, **super().state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tree]) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict({n: x for n, x in state.items() if n != "averages"})
         self._averages.clear()
         self._averages.update({n: wrap(x.array.copy()) for n, x in state["averages"].items()})
 
 
-def _check(site: Site, options: Mapping[str, Any]) -> None:
+def _check(site: Site, options: Mapping[str, object]) -> None:
     unknown = [name for name in options if name not in OPTIONS]
     if unknown or ("nn_baseline" in options) != ("nn_baseline_input" in options):
         raise ArgumentError(

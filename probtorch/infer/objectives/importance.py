@@ -12,18 +12,20 @@ draws, and the result is sent through the draws to the parameters.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator
-from typing import Any
 
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.estimators.multi_sample import vimco_signals
-from probtorch.infer.objectives.protocol import Estimate
+from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.renyi import RenyiELBO, log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
 from probtorch.infer.objectives.site_estimators import choice_refused
@@ -99,7 +101,9 @@ class ImportanceWeightedELBO(RenyiELBO):
         )
         self.gradient = gradient
 
-    def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
+    def estimates(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[Estimate]:
         """Yield the bound."""
         if self.gradient not in POWERS or not grad_enabled():
             yield from super().estimates(model, guide, args, kwargs)
@@ -112,17 +116,15 @@ class ImportanceWeightedELBO(RenyiELBO):
         log_w = log_weights(runs)
         value = self.bound(log_w)
         weights = exp(log_w - logsumexp(log_w, -1, keepdim=True)).detach()
-        surrogate, start = None, 0
+        terms, start = [], 0
         for run, cut in zip(runs, cuts):
             mine = weights[start : start + run.size]
             start += run.size
-            term = total(mine * run.log_model()) + _through_draws(
-                run, cut, mine ** POWERS[self.gradient]
-            )
-            surrogate = term if surrogate is None else surrogate + term
-        yield Estimate(value.detach(), surrogate)
+            through = _through_draws(run, cut, mine ** POWERS[self.gradient])
+            terms.append(total(mine * run.log_model()) + through)
+        yield Estimate(value.detach(), functools.reduce(operator.add, terms))
 
-    def gains(self, log_w: Any) -> Any:
+    def gains(self, log_w: TensorBase) -> TensorBase:
         """Return the factors of the particles' scores."""
         return vimco_signals(log_w) if self.gradient == "vimco" else super().gains(log_w)
 
@@ -147,7 +149,7 @@ class _Cut(Handler):
 
     def __init__(self):
         super().__init__()
-        self.draws: list[tuple[Any, Any]] = []
+        self.draws: list[tuple[TensorBase, TensorBase]] = []
 
     def after_sample(self, site: Site) -> None:
         """Cut the draw off the tape."""
@@ -167,7 +169,7 @@ class _Cut(Handler):
         raise _no_path(site, "a factor")
 
 
-def _through_draws(run: Run, cut: _Cut, coefficients: Any) -> Any:
+def _through_draws(run: Run, cut: _Cut, coefficients: TensorBase) -> TensorBase | float:
     """Return a tensor whose gradient is that of the log weights along the draws alone.
 
     With leaves z', the log weight has a gradient at each; the last draw passes its own on to the

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.kl import kl_divergence
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
 from probtorch.infer.objectives.elbo import Trace_ELBO, averaged
 from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.runs import Run
-from probtorch.infer.objectives.score import Cost, score_terms
+from probtorch.infer.objectives.score import CostTerm, score_terms
 from probtorch.ops.elementwise import where
+
+if TYPE_CHECKING:
+    from probtorch.infer.objectives.site_estimators import Peers
+
 
 __all__ = ["TraceMeanField_ELBO"]
 
@@ -37,7 +42,7 @@ class TraceMeanField_ELBO(Trace_ELBO):
 
     estimators_per_site = False
 
-    def estimate(self, run: Run, peers: Any = None) -> Estimate:
+    def estimate(self, run: Run, peers: Peers | None = None) -> Estimate:
         """Return the mean over the particles of one run."""
         divergences = _divergences(run)
         value, costs = None, []
@@ -51,7 +56,7 @@ class TraceMeanField_ELBO(Trace_ELBO):
                     term = -divergences[name]
                 else:
                     term = site.compute_log_prob() if of_model else -site.compute_log_prob()
-                costs.append(Cost(term.detach(), site, of_model))
+                costs.append(CostTerm(term.detach(), site, of_model))
                 term = run.per_particle(term)
                 value = term if value is None else value + term
         value = averaged(wrap(np.zeros(())) if value is None else value, run)
@@ -83,7 +88,7 @@ def _alike(site: Site, other: Site) -> bool:
     )
 
 
-def _divergence(guide: Site, model: Site) -> Any:
+def _divergence(guide: Site, model: Site) -> TensorBase | None:
     try:
         kl = kl_divergence(guide.fn, model.fn)
     except (ArgumentError, NotImplementedError):

@@ -7,13 +7,15 @@ or an object with some of the methods, of which loss_function.py makes a whole o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.infer.objectives.runs import Run
 
 __all__ = ["Estimate", "Guide", "Model", "Objective"]
 
-Model = Callable[..., Any]
+Model: TypeAlias = Callable[..., object]
 
 
 class Estimate(NamedTuple):
@@ -27,8 +29,8 @@ class Estimate(NamedTuple):
         Its gradient estimates that of the expected value.
     """
 
-    value: Any
-    surrogate: Any
+    value: TensorBase
+    surrogate: TensorBase
 
 
 class Guide(Protocol):
@@ -38,7 +40,7 @@ class Guide(Protocol):
     in float64 (`runs.is_precise`).
     """
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> object:
         """Draw the latent sites of the model."""
 
 
@@ -52,23 +54,31 @@ class Objective(Protocol):
         steps are eager, and nobody checks their gradients.
         """
 
-    def estimates(self, model: Model, guide: Guide, args: Any, kwargs: Any) -> Iterator[Estimate]:
+    def estimates(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[Estimate]:
         """Yield estimates whose sum is the negative loss; their tapes are independent."""
 
-    def loss(self, model: Model, guide: Guide, *args: Any, **kwargs: Any) -> Any:
+    def loss(
+        self, model: Model, guide: Guide, *args: object, **kwargs: object
+    ) -> TensorBase | float:
         """Return an estimate of the loss, without gradients."""
 
-    def loss_and_grads(self, model: Model, guide: Guide, *args: Any, **kwargs: Any) -> Any:
+    def loss_and_grads(
+        self, model: Model, guide: Guide, *args: object, **kwargs: object
+    ) -> TensorBase | float:
         """Return an estimate of the loss and add its gradients to those of the parameters."""
 
-    def runs(self, model: Model, guide: Guide, args: Any, kwargs: Any) -> Iterator[Run]:
+    def runs(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[Run]:
         """Yield runs as an estimate needs them: what is not finite is looked for there."""
 
     def settled(self, model: Model, guide: Guide) -> bool:
         """Whether all is known of this pair that the first of its `runs` finds out."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Tree]:
         """Return copies of what is remembered from step to step."""
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tree]) -> None:
         """Take over what `state_dict` returned."""

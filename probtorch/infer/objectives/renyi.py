@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError
 from probtorch.infer.objectives.elbo import ELBO
-from probtorch.infer.objectives.protocol import Estimate
+from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import has_score
 from probtorch.ops.movement import cat, reshape
@@ -81,7 +81,9 @@ class RenyiELBO(ELBO):
         )
         self.alpha = float(alpha)
 
-    def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
+    def estimates(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[Estimate]:
         """Yield the bound."""
         runs = list(self.runs(model, guide, args, kwargs))
         log_w = log_weights(runs)
@@ -89,7 +91,7 @@ class RenyiELBO(ELBO):
         scores = self._scores(runs, log_w)
         yield Estimate(value, value if scores is None else value + scores)
 
-    def bound(self, log_w: Any) -> Any:
+    def bound(self, log_w: TensorBase) -> TensorBase:
         """Return the bound from the log weights of all particles, shape (num_particles,)."""
         power = 1.0 - self.alpha
         return (logsumexp(log_w * power, -1) - math.log(log_w.shape[-1])) * (1.0 / power)
@@ -102,7 +104,7 @@ class RenyiELBO(ELBO):
         score = _joined(scores, runs)
         return total(score * self.gains(log_w))
 
-    def gains(self, log_w: Any) -> Any:
+    def gains(self, log_w: TensorBase) -> TensorBase:
         """Return what each particle adds to the bound: the factor of its score."""
         # What is left of two bounds is small against either: in double precision.
         log_w = log_w.detach().double()
@@ -110,7 +112,7 @@ class RenyiELBO(ELBO):
         return self.bound(log_w) - self.bound(log_w[wrap(_others(count))])
 
 
-def log_weights(runs: list[Run]) -> Any:
+def log_weights(runs: list[Run]) -> TensorBase:
     """Return log p(x, z) - log q(z) of all particles, shape (num_particles,)."""
     return _joined([run.log_model() - run.log_guide() for run in runs], runs)
 

@@ -17,7 +17,7 @@ import contextlib
 import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,11 @@ from probtorch.errors import InferenceError, ModelError
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import sum as total
+
+if TYPE_CHECKING:
+    from probtorch.infer.objectives.protocol import Guide, Model
+    from probtorch.infer.objectives.site_estimators import EstimatorWatch
+
 
 __all__ = [
     "FEW",
@@ -78,9 +83,9 @@ class Run:
     size: int = 1
     dim: int | None = None
     again: Callable[[], Run] | None = None
-    watch: Any = None
+    watch: EstimatorWatch | None = None
 
-    def per_particle(self, log_prob: Any) -> Any:
+    def per_particle(self, log_prob: TensorBase) -> TensorBase:
         """Return a log density summed over all dims but that of the particles.
 
         Returns
@@ -96,11 +101,11 @@ class Run:
         rest = tuple(i for i in range(-len(shape), 0) if i != dim)
         return total(log_prob, rest) if rest else log_prob
 
-    def log_model(self) -> Any:
+    def log_model(self) -> TensorBase:
         """Return the log joint density per particle."""
         return self._sum(self.model)
 
-    def log_guide(self) -> Any:
+    def log_guide(self) -> TensorBase:
         """Return the guide's log density per particle."""
         return self._sum(self.guide)
 
@@ -117,10 +122,10 @@ class Run:
 
 
 def run_pair(
-    model: Callable[..., Any],
-    guide: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    model: Callable[..., object],
+    guide: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     *,
     size: int = 1,
     dim: int | None = None,
@@ -161,12 +166,12 @@ def run_pair(
     return Run(seen, drawn, size, dim)
 
 
-def is_precise(guide: Callable[..., Any]) -> bool:
+def is_precise(guide: Callable[..., object]) -> bool:
     """Whether a guide wants its model to run in float64."""
     return bool(getattr(guide, "precise", False))
 
 
-def precision(guide: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]:
+def precision(guide: Callable[..., object]) -> contextlib.AbstractContextManager[object]:
     """Return the context in which the model of `guide` runs: float64 if the guide asks for it."""
     return in_float64() if is_precise(guide) else contextlib.nullcontext()
 
@@ -286,14 +291,21 @@ class Vectorised:
     def __init__(self, size: int, allow_missing: bool = False) -> None:
         self.size, self.allow_missing = size, allow_missing
         # The pair that was checked, and the number of batch dims that its plates take.
-        self._checked: tuple[Any, Any, int] | None = None
+        self._checked: tuple[Model, Guide, int] | None = None
 
-    def settled(self, model: Any, guide: Any) -> bool:
+    def settled(self, model: Model, guide: Guide) -> bool:
         """Whether this pair has been checked."""
         known = self._checked
         return known is not None and known[0] is model and known[1] is guide
 
-    def __call__(self, model: Any, guide: Any, args: Any, kwargs: Any, handlers: Any = ()) -> Run:
+    def __call__(
+        self,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        handlers: tuple[Handler, ...] = (),
+    ) -> Run:
         """Return one run with all particles; see `run_pair`."""
         known = self._checked
         single = None

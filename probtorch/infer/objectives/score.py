@@ -17,15 +17,16 @@ is decided here from what is certain, so that the estimate stays unbiased:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.site import Site
 from probtorch.estimators.pathwise import Pathwise
 from probtorch.infer.objectives.runs import Run
 from probtorch.ops.reduction import sum as total
 
 __all__ = [
-    "Cost",
+    "CostTerm",
     "all_costs",
     "downstream",
     "has_score",
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 
-class Cost(NamedTuple):
+class CostTerm(NamedTuple):
     """One summand of what the guide is judged by.
 
     Attributes
@@ -47,12 +48,20 @@ class Cost(NamedTuple):
     of_model : bool
     """
 
-    value: Any
+    value: TensorBase
     site: Site
     of_model: bool
 
 
-def all_costs(run: Run, taped: bool = False) -> Callable[[Site], Iterable[Cost]]:
+# Gives a site the costs that count for it; and what its cost is without its baseline, and what
+# trains the baseline.
+Relevant: TypeAlias = Callable[[Site], Iterable[CostTerm]]
+Baselined: TypeAlias = Callable[
+    [Site, TensorBase | float], tuple[TensorBase | float, TensorBase | None]
+]
+
+
+def all_costs(run: Run, taped: bool = False) -> Relevant:
     """Return a function that gives every site all densities of the run.
 
     Parameters
@@ -61,7 +70,7 @@ def all_costs(run: Run, taped: bool = False) -> Callable[[Site], Iterable[Cost]]
     taped : bool
         Whether the costs keep their gradients.
     """
-    costs: list[Cost] = []
+    costs: list[CostTerm] = []
 
     def relevant(site):
         if not costs:
@@ -71,7 +80,7 @@ def all_costs(run: Run, taped: bool = False) -> Callable[[Site], Iterable[Cost]]
     return relevant
 
 
-def later_costs(run: Run, taped: bool = False) -> Callable[[Site], Iterable[Cost]]:
+def later_costs(run: Run, taped: bool = False) -> Relevant:
     """Return a function that gives a site the densities that may depend on it, by order of drawing.
 
     A draw that was made before the site cannot depend on it; nor can a density of the model that
@@ -84,7 +93,7 @@ def later_costs(run: Run, taped: bool = False) -> Callable[[Site], Iterable[Cost
         if name in position and site.kind == "sample" and not site.observed:
             latest = max(latest, position[name])
         seen[name] = latest
-    found: list[Cost] = []
+    found: list[CostTerm] = []
 
     def relevant(site):
         if not found:
@@ -105,16 +114,16 @@ def _costs(run, taped):
             if site.has_density:
                 value = site.compute_log_prob()
                 value = value if taped else value.detach()
-                yield Cost(value if of_model else -value, site, of_model)
+                yield CostTerm(value if of_model else -value, site, of_model)
 
 
 def score_terms(
     run: Run,
-    relevant: Callable[[Site], Iterable[Cost]],
-    baseline: Callable[[Site, Any], tuple[Any, Any]] | None = None,
+    relevant: Relevant,
+    baseline: Baselined | None = None,
     integrated: Collection[str] = (),
-    chosen: Callable[[Site], Any] | None = None,
-) -> Any:
+    chosen: Callable[[Site], TensorBase | None] | None = None,
+) -> TensorBase | None:
     """Return the sum of the score-function terms over sites and particles.
 
     Parameters
@@ -170,8 +179,8 @@ def has_score(site: Site) -> bool:
 
 
 def downstream(
-    run: Run, site: Site, costs: Iterable[Cost], dims: Collection[int] | None = None
-) -> Any:
+    run: Run, site: Site, costs: Iterable[CostTerm], dims: Collection[int] | None = None
+) -> TensorBase | float:
     """Return the costs of a site, summed over all dims but the plates (and particles) it shares.
 
     Parameters
@@ -179,7 +188,7 @@ def downstream(
     run : Run
     site : Site
         Of the guide.
-    costs : iterable of Cost
+    costs : iterable of CostTerm
     dims : collection of int, optional
         Keep these (negative) dims, in place of those that each cost shares.
 
@@ -201,7 +210,7 @@ def downstream(
     return 0.0 if found is None else found
 
 
-def shared_dims(run: Run, site: Site, cost: Cost) -> set[int | None]:
+def shared_dims(run: Run, site: Site, cost: CostTerm) -> set[int | None]:
     """Return the (negative) dims whose rows a cost and a site of the guide have in common."""
     other = run.model.nodes.get(site.name) if cost.of_model else site
     shared = set() if other is None else {id(f) for f in other.plates}

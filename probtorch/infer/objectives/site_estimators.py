@@ -15,8 +15,8 @@ score.py has the costs of a site; probtorch/estimators the estimators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from probtorch.autograd.modes import set_grad_enabled
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import to_host
 from probtorch.core.making import as_tensor
-from probtorch.core.rng import default_generator
+from probtorch.core.rng import GeneratorState, default_generator
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
+from probtorch.core.typed import TensorLike
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
@@ -33,11 +35,11 @@ from probtorch.estimators.control_variates import RELAX
 from probtorch.estimators.costs import Costs
 from probtorch.estimators.multi_sample import VIMCO
 from probtorch.estimators.pathwise import Pathwise
-from probtorch.estimators.protocol import Estimator, Problem, SiteDraws, unwrapped
+from probtorch.estimators.protocol import Estimator, Memory, Problem, SiteDraws, unwrapped
 from probtorch.estimators.registry import as_estimator, check
 from probtorch.estimators.score_function import DiCE, ScoreFunction
 from probtorch.infer.objectives.runs import Run
-from probtorch.infer.objectives.score import Cost, downstream, shared_dims
+from probtorch.infer.objectives.score import Relevant, downstream, shared_dims
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.movement import cat, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
@@ -45,7 +47,9 @@ from probtorch.ops.reduction import sum as total
 __all__ = ["Peers", "EstimatorWatch", "choice_refused", "needs_peers", "site_term"]
 
 # From a run to the function that gives a site its costs.
-CostsOf = Callable[..., Callable[[Site], Iterable[Cost]]]
+CostsOf: TypeAlias = Callable[..., Relevant]
+# Where generators stand: that in force, and the default one.
+States: TypeAlias = tuple[GeneratorState | None, GeneratorState]
 
 
 # ------------------------------------------------------------------------------ while running
@@ -65,8 +69,9 @@ class EstimatorWatch(Handler):
         self.chosen: dict[str, Estimator] = {}
         self._start = _states()
         # Where the generators stood when a site was about to draw, and after.
-        self._ahead: dict[Any, Any] = {}
-        self._behind: dict[str, Any] = {}
+        # Those of plates under a pair.
+        self._ahead: dict[str | tuple[str, str], States] = {}
+        self._behind: dict[str, States] = {}
 
     def on_sample(self, site: Site) -> None:
         """Note where the generators stand."""
@@ -93,7 +98,7 @@ class EstimatorWatch(Handler):
         if not isinstance(estimator, Pathwise) and site.value.requires_grad:
             site.value = site.value.detach()
 
-    def again(self, run: Run, name: str, value: Any, taped: bool) -> Run:
+    def again(self, run: Run, name: str, value: TensorBase, taped: bool) -> Run:
         """Run the pair again with another value at one site, all else from the same bits."""
         now, before = _states(), set_grad_enabled(taped)
         try:
@@ -199,9 +204,9 @@ class Peers:
     def __init__(self, runs: Sequence[Run], costs_of: CostsOf) -> None:
         self.runs = runs
         self._relevant = [costs_of(run) for run in runs]
-        self._known: dict[tuple[int, str], Any] = {}
+        self._known: dict[tuple[int, str], TensorBase] = {}
 
-    def others(self, run: Run, name: str) -> list[Any]:
+    def others(self, run: Run, name: str) -> list[TensorBase]:
         """Return the cost of site `name` in all runs but one."""
         found = []
         for i, other in enumerate(self.runs):
@@ -220,11 +225,11 @@ class Peers:
 def site_term(
     run: Run,
     site: Site,
-    relevant: Callable[[Site], Iterable[Cost]],
+    relevant: Relevant,
     costs_of: CostsOf,
-    memory: dict[str, dict[str, Any]],
+    memory: dict[str, Memory],
     peers: Peers | None,
-) -> Any:
+) -> TensorBase | None:
     """Return what a site contributes to the surrogate, by the estimator that it asks for.
 
     Parameters
@@ -335,7 +340,7 @@ class SiteCosts:
         self,
         run: Run,
         site: Site,
-        relevant: Callable[[Site], Iterable[Cost]],
+        relevant: Relevant,
         costs_of: CostsOf,
         mixes: bool,
     ) -> None:
@@ -347,11 +352,11 @@ class SiteCosts:
         self._value = to_host(site.value.array)
         self._here = self._shaped(run, site, costs)
 
-    def __call__(self, z: Any) -> Any:
+    def __call__(self, z: TensorBase) -> TensorBase:
         """Return the costs of n values, each by a run of its own."""
         return stack([self._at(z[i]) for i in range(z.array.shape[0])])
 
-    def like(self, fn: Callable[[Any], Any]) -> Costs:
+    def like(self, fn: Callable[[TensorBase], TensorLike]) -> Costs:
         """Return the costs of a function of the same values."""
         return Costs(fn, self.site.fn)
 
@@ -372,7 +377,9 @@ class SiteCosts:
 
     def _rerun(self, z, taped):
         name = self.site.name
-        run = self.run.watch.again(self.run, name, z, taped)
+        watch = self.run.watch
+        assert watch is not None  # it has the choice of this estimator
+        run = watch.again(self.run, name, z, taped)
         site = run.guide.nodes[name]
         return self._shaped(run, site, self.costs_of(run, taped)(site))
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.handlers import replay, trace, uncondition
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.objectives.elbo import ELBO
-from probtorch.infer.objectives.protocol import Estimate
+from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.renyi import log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
 from probtorch.infer.objectives.site_estimators import choice_refused
@@ -102,7 +103,9 @@ class ReweightedWakeSleep(ELBO):
         self.insomnia, self.model_has_params = float(insomnia), bool(model_has_params)
         self.num_sleep_particles = num_sleep_particles or self.num_particles
 
-    def runs(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Run]:
+    def runs(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[Run]:
         """Yield runs whose draws are off the tape."""
         if self.vectorize_particles:
             yield self._vectorised(model, guide, args, kwargs, (_Detach(),))
@@ -117,7 +120,9 @@ class ReweightedWakeSleep(ELBO):
                 allow_missing=self.allow_missing,
             )
 
-    def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
+    def estimates(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[Estimate]:
         """Yield the bound, and the losses of model and guide as its surrogate."""
         runs = list(self.runs(model, guide, args, kwargs))
         log_w = log_weights(runs)
@@ -140,7 +145,7 @@ class ReweightedWakeSleep(ELBO):
     def _sleep(self, model, guide, args, kwargs):
         """Mean log density of the guide at draws of the model."""
         _check_observations(guide)
-        found: Any = 0.0
+        found: TensorBase | float = 0.0
         for _ in range(self.num_sleep_particles):
             with no_grad(), trace() as dream, uncondition():
                 model(*args, **kwargs)

@@ -77,20 +77,22 @@ class CompiledStep:
         self._function: Any = None
         self._before: FitState | None = None  # what a run in Python began with
         self._loss: Any = None  # what says how the loss is computed
-        self._settled: Any = None  # the last triple that was given the time to settle
+        self._settled: tuple[object, ...] | None = (
+            None  # the last triple that was given the time to settle
+        )
         # Learning rates by group, which tensor each is in, and the tensors.
-        self._rates: list[Any] = []
+        self._rates: list[TensorBase] = []
         self._numbers: tuple[int | None, ...] = ()
-        self._tensors: list[Any] = []
+        self._tensors: list[TensorBase] = []
         self._seconds = 0.0  # per native step
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"fit": self.fit}  # what was compiled is compiled anew where it is wanted
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # nothing but the fit was kept
 
-    def __environment__(self) -> list[Any]:
+    def __environment__(self) -> list[object]:
         return []  # it names what counts itself, see `_roots`
 
     # ------------------------------------------------------------------------------ may it be used
@@ -145,7 +147,7 @@ class CompiledStep:
     def _roots(self):
         """What has to stay what it is: the user's code and objects, parameters, the optimizer."""
         fit = self.fit
-        found = [fit.model, fit.guide, fit.objective, vars(fit.params)]
+        found: list[object] = [fit.model, fit.guide, fit.objective, vars(fit.params)]
         fixed = "model", "guide", "generator", "objective", "params"
         found.append(Entries(vars(fit), fixed, busy=True))
         found.append(getattr(fit.objective, "__dict__", {}))
@@ -204,7 +206,7 @@ class CompiledStep:
 
     # ------------------------------------------------------------------------------------ the step
 
-    def __call__(self, args: Any, kwargs: Any) -> StepInfo | None:
+    def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> StepInfo | None:
         """Take one step; returns None if it has to be taken eagerly."""
         fit, function = self.fit, self._function
         # The batches of plates with loaders are inputs as the arguments are.
@@ -253,7 +255,7 @@ class CompiledStep:
 
         fit.good, fit.failures = good, 0
 
-    def settle(self, args: Any, kwargs: Any) -> None:
+    def settle(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Let an objective find out what it will of a new pair: that is no part of a step."""
         fit = self.fit
         now = fit.objective, fit.model, fit.guide
@@ -289,8 +291,8 @@ class CompiledStep:
         fit = self.fit
         objective, updater = fit.objective, fit.updater
         estimates = as_objective(objective).estimates(fit.model, fit.guide, args, kwargs)
-        loss: Any = 0.0
-        gradients: Any = None
+        loss: TensorBase | float = 0.0
+        gradients: list[TensorBase | None] | None = None
         for value, surrogate in estimates:
             loss = loss - value.detach()
             updater.adopt(dict(fit.params.named_parameters()))
@@ -299,13 +301,13 @@ class CompiledStep:
                 free = [p for p in parameters if p.requires_grad]
                 part = iter(grad(-surrogate, free, allow_unused=True))
                 found = [next(part) if p.requires_grad else None for p in parameters]
-                gradients = found if gradients is None else map(_added, gradients, found)
-                gradients = list(gradients)
+                before = gradients
+                gradients = found if before is None else list(map(_added, before, found))
         return loss, gradients or [None] * len(updater.parameters)
 
     # ---------------------------------------------------------------------------------- many steps
 
-    def many(self, steps: int, args: Any, kwargs: Any) -> list[float]:
+    def many(self, steps: int, args: tuple[object, ...], kwargs: dict[str, object]) -> list[float]:
         """Take up to `steps` steps on the same data without going back to Python.
 
         Returns

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from probtorch.infer.vi.svi_check import checkable
 __all__ = ["eager_step"]
 
 
-def eager_step(fit: FitMemory, args: Any, kwargs: Any) -> StepInfo:
+def eager_step(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object]) -> StepInfo:
     """Take a step; its number and its batches are counted by the caller.
 
     Parameters
@@ -64,7 +63,8 @@ def eager_step(fit: FitMemory, args: Any, kwargs: Any) -> StepInfo:
             fit.updater.adopt(dict(fit.params.named_parameters()))
         # Loaders may have been met just now; where they stood before this batch they know.
         around["loaders"] = fit.feed.state_dict()
-        before = FitState(**around, **fit.updater.take())
+        moved = fit.updater.take()
+        before = FitState(**around, params=moved["params"], optimizer=moved["optimizer"])
         bad = _bad(fit, loss, error)
         if bad is not None:
             _undo(fit, before)

@@ -8,7 +8,6 @@ verdicts, which samplers share.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from probtorch.core.rng import Generator
 from probtorch.errors import ProbtorchError
@@ -20,7 +19,10 @@ __all__ = ["judge_statements"]
 
 
 def judge_statements(
-    said: Statements, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    said: Statements,
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> None:
     """Warn of a model without data, refuse one whose posterior is no distribution.
 

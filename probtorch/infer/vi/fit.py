@@ -16,6 +16,7 @@ from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.rng import Generator
+from probtorch.core.tensor_base import TensorBase
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.vi.compiled_step import CompiledStep
 from probtorch.infer.vi.eager_step import eager_step
@@ -39,7 +40,7 @@ class Fit(FitMemory):
         super().__init__(*parts)
         self.compiled = CompiledStep(self)
 
-    def advance(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepInfo:
+    def advance(self, args: tuple[object, ...], kwargs: dict[str, object]) -> StepInfo:
         """Take a step on the memory, natively if that is possible; see `take_step`."""
         self.resume(args, kwargs)
         self.params.show()
@@ -56,7 +57,10 @@ class Fit(FitMemory):
         return info
 
     def take_step(
-        self, state: FitState, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        state: FitState,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> tuple[FitState, StepInfo]:
         """Take a step from a state to another: the result depends on the arguments alone.
 
@@ -82,7 +86,7 @@ class Fit(FitMemory):
         info = self.advance(args, kwargs)
         return self.take(), info
 
-    def init(self, seed: int | Generator | None, *args: Any, **kwargs: Any) -> FitState:
+    def init(self, seed: int | Generator | None, *args: object, **kwargs: object) -> FitState:
         """Return the state of a fit that begins, as NumPyro's `init`.
 
         Parameters that exist stay as they are; others are made.
@@ -100,18 +104,18 @@ class Fit(FitMemory):
         self.updater.adopt(dict(self.params.named_parameters()))
         return self.take(step=0, failures=0)
 
-    def update(self, state: FitState, *args: Any, **kwargs: Any) -> tuple[FitState, float]:
+    def update(self, state: FitState, *args: object, **kwargs: object) -> tuple[FitState, float]:
         """Return the state after a step, and its loss; see `take_step`."""
         state, info = self.take_step(state, args, kwargs)
         return state, info.loss
 
-    def evaluate(self, state: FitState, *args: Any, **kwargs: Any) -> float:
+    def evaluate(self, state: FitState, *args: object, **kwargs: object) -> float:
         """Return `evaluate_loss` at a state; nothing is moved."""
         self.meet(state, args, kwargs)
         with self._at(state):
             return self.evaluate_loss(*args, **kwargs)
 
-    def get_params(self, state: FitState | None = None) -> dict[str, Any]:
+    def get_params(self, state: FitState | None = None) -> dict[str, TensorBase]:
         """Return copies of the constrained values of the `param` sites by name.
 
         Parameters
@@ -133,7 +137,7 @@ class Fit(FitMemory):
             self.load(before)
             self.good = good
 
-    def evaluate_loss(self, *args: Any, **kwargs: Any) -> float:
+    def evaluate_loss(self, *args: object, **kwargs: object) -> float:
         """Return an estimate of the loss; nothing is moved.
 
         Parameters

@@ -10,21 +10,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probtorch.core.dispatch import overwrite
 from probtorch.core.rng import Generator, default_generator
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import replace
+from probtorch.core.typed import Tree
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.minibatches import Feed
 from probtorch.effects.params import ParamStore
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.elbo import Trace_ELBO
-from probtorch.infer.objectives.loss_function import as_objective
+from probtorch.infer.objectives.loss_function import Loss, as_objective
 from probtorch.infer.objectives.runs import is_precise, same_draws
 from probtorch.infer.run_identity import objective_options, options_of
-from probtorch.infer.vi.fit_state import FitState
-from probtorch.infer.vi.updater import Updater, copied
+from probtorch.infer.vi.fit_state import FitState, GeneratorStates
+from probtorch.infer.vi.updater import Optim, Updater, copied
+
+if TYPE_CHECKING:
+    from probtorch.infer.objectives.protocol import Guide, Model
+    from probtorch.optim.optimizer import Optimizer
+    from probtorch.optim.pyro import PyroOptim
+
 
 __all__ = ["FitMemory", "number"]
 
@@ -50,18 +58,18 @@ class FitMemory:
 
     def __init__(
         self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any],
-        optim: Any,
-        loss: Any,
-        loss_and_grads: Callable[..., Any] | None,
+        model: Callable[..., object],
+        guide: Callable[..., object],
+        optim: Optim,
+        loss: Loss | None,
+        loss_and_grads: Callable[..., TensorBase | float] | None,
         params: ParamStore | None,
         seed: int | Generator | None,
         patience: int | None,
-        optim_args: Mapping[str, Any],
+        optim_args: Mapping[str, object],
     ) -> None:
         self.model, self.guide = model, guide
-        self.objective: Any = Trace_ELBO() if loss is None else loss
+        self.objective: Loss = Trace_ELBO() if loss is None else loss
         self.params = ParamStore() if params is None else params
         self.generator = None if seed is None else _generator(seed)
         self.patience = patience
@@ -78,22 +86,24 @@ class FitMemory:
         self.waiting: FitState | None = None
         self.good: Callable[[], FitState] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # The way back from a step that fails may be code over this object's own memory.
         return {**self.__dict__, "good": None}
 
     @property
-    def optim(self) -> Any:
+    def optim(self) -> Optimizer | PyroOptim | None:
         """The optimizer; None for one given as a class, before the first step."""
         return self.updater.optimizer
 
     # ---------------------------------------------------------------------------------- losses
 
-    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+    def loss(
+        self, model: Model, guide: Guide, *args: object, **kwargs: object
+    ) -> TensorBase | float:
         """Return the objective's loss for another model and guide, as Pyro's attribute does."""
         return as_objective(self.objective).loss(model, guide, *args, **kwargs)
 
-    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+    def loss_and_grads(self, model: Model, guide: Guide, *args: object, **kwargs: object) -> float:
         """Return the loss and add its gradients to the ``.grad`` of the parameters."""
         own = self.own_loss_and_grads or as_objective(self.objective).loss_and_grads
         return number(own(model, guide, *args, **kwargs))
@@ -118,7 +128,7 @@ class FitMemory:
                 stack.enter_context(seed_handler(None, self.generator))
             yield
 
-    def setup(self, *args: Any, **kwargs: Any) -> None:
+    def setup(self, *args: object, **kwargs: object) -> None:
         """Run guide and model once, so that all parameters exist; `step` does it by itself.
 
         The generators go back to where they were, and so do buffers of modules.
@@ -172,12 +182,12 @@ class FitMemory:
         self.put(state)
         self.waiting = self.good = None
 
-    def generator_states(self) -> tuple[Any, Any]:
+    def generator_states(self) -> GeneratorStates:
         """Return the states of the generator of sample statements and of the default one."""
-        own = None if self.generator is None else tuple(self.generator.get_state())
-        return own, tuple(default_generator.get_state())
+        own = None if self.generator is None else self.generator.get_state()[:]
+        return own, default_generator.get_state()[:]
 
-    def set_generator_states(self, states: tuple[Any, Any]) -> None:
+    def set_generator_states(self, states: GeneratorStates) -> None:
         """Set both."""
         own, default = states
         if own is not None and self.generator is not None:
@@ -186,7 +196,7 @@ class FitMemory:
 
     # ------------------------------------------------------------------------- saving, resuming
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Tree]:
         """Return all that the next steps depend on, as copies.
 
         Returns
@@ -199,7 +209,7 @@ class FitMemory:
         """
         return (self.waiting or self.take()).to_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tree]) -> None:
         """Take over what `state_dict` returned; the steps after it are then the same bit for bit.
 
         Parameters
@@ -229,12 +239,12 @@ class FitMemory:
         """Whether there are the parameters of a state."""
         return {n for n in state.params if not n.startswith("optim.")} <= set(self.params)
 
-    def meet(self, state: FitState, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def meet(self, state: FitState, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Make the parameters of a state, by a run, if they are not there."""
         if not self._has(state):
             self.setup(*args, **kwargs)
 
-    def resume(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def resume(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Bring a state that waits into force."""
         if self.waiting is not None:
             self.meet(self.waiting, args, kwargs)
@@ -242,14 +252,14 @@ class FitMemory:
             self.load(replace(self.waiting, generators=self.generator_states()))
 
 
-class _Noted(dict[str, Any]):
+class _Noted(dict[str, TensorBase]):
     """Buffers by name, with what each held when it was met."""
 
-    def __init__(self, met: dict[str, Any]) -> None:
+    def __init__(self, met: dict[str, TensorBase]) -> None:
         super().__init__(met)
         self.held = [(b, copied(b).array) for b in met.values()]
 
-    def __setitem__(self, name: str, b: Any) -> None:
+    def __setitem__(self, name: str, b: TensorBase) -> None:
         if self.get(name) is not b:
             self.held.append((b, copied(b).array))
         super().__setitem__(name, b)
@@ -272,6 +282,6 @@ def _generator(seed):
     return seed if isinstance(seed, Generator) else Generator(seed)
 
 
-def number(loss: Any) -> float:
+def number(loss: TensorBase | float) -> float:
     """Return a loss as a number."""
     return float(loss.item()) if hasattr(loss, "item") else float(loss)

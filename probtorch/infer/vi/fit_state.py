@@ -8,15 +8,26 @@ business. fit.py has the memory that a state is read from and written to.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["FitState", "StepInfo"]
 
 # The reader of a state refuses others: a later layout gets a later number.
 STATE_FORMAT = 1
+
+
+# Seed, stream and counter of the generator of sample statements, if there is one, and of the
+# default one.
+GeneratorStates: TypeAlias = tuple[tuple[int, int, int] | None, tuple[int, int, int]]
 
 
 @record
@@ -44,16 +55,16 @@ class FitState:
         How many of the last ones in a row were refused: their numbers were not finite.
     """
 
-    params: dict[str, Any]
-    optimizer: dict[str, Any]
-    buffers: dict[str, Any]
-    objective: dict[str, Any]
-    generators: tuple[Any, Any]
-    loaders: dict[str, Any]
+    params: dict[str, TensorBase]
+    optimizer: dict[str, Tree]
+    buffers: dict[str, TensorBase]
+    objective: dict[str, Tree]
+    generators: GeneratorStates
+    loaders: dict[str, Tree]
     step: int = 0
     failures: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Tree]:
         """Return the state in nested dicts, lists, numbers and tensors, for `probtorch.save`."""
         generator, default = self.generators
         return {
@@ -69,7 +80,7 @@ class FitState:
         }
 
     @classmethod
-    def of_dict(cls, state: Mapping[str, Any]) -> FitState:
+    def of_dict(cls, state: Mapping[str, Tree]) -> FitState:
         """Return the state that `to_dict` was called on.
 
         Raises

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +21,13 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.estimators.registry import as_estimator, check, refusal
 from probtorch.estimators.score_function import ScoreFunction
 from probtorch.estimators.variance import VarianceRow, VarianceTable
+from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.objectives.runs import run_pair, same_draws
 from probtorch.infer.vi.fit_memory import FitMemory
+
+if TYPE_CHECKING:
+    from probtorch.estimators.protocol import Estimator
+
 
 __all__ = ["AS_WRITTEN", "gradient_variance"]
 
@@ -43,9 +48,9 @@ DEFAULTS = (
 
 def gradient_variance(
     fit: FitMemory,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    estimators: Sequence[Any] | None = None,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    estimators: Sequence[str | Estimator] | None = None,
     num_samples: int = 100,
 ) -> VarianceTable:
     """Return the gradient variance of several estimators; see `SVI.gradient_variance`.
@@ -78,6 +83,7 @@ def gradient_variance(
             got=type(objective).__name__,
             fix="compare estimators with SVI(model, guide, optim, Trace_ELBO())",
         )
+    objective = as_objective(objective)
     fit.resume(args, kwargs)
     sites = _latent_sites(fit, args, kwargs)
     fit.updater.adopt(dict(fit.params.named_parameters()))
@@ -102,7 +108,7 @@ def gradient_variance(
 class _Choose(Handler):
     """Put estimators on sites, over what they ask for themselves."""
 
-    def __init__(self, estimators: Mapping[str, Any]) -> None:
+    def __init__(self, estimators: Mapping[str, str | Estimator]) -> None:
         super().__init__()
         self.estimators = estimators
 

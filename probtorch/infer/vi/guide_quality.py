@@ -16,13 +16,17 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.psis import MIN_DRAWS, pareto_k_limit, psis
 from probtorch.errors import user_frame
+
+if TYPE_CHECKING:
+    from probtorch.diagnostics.draws import Draws
+
 
 __all__ = ["GuideWarning", "Quality", "judge", "quality_of", "verdict"]
 
@@ -51,14 +55,14 @@ class Quality:
     """
 
     pareto_k: float = math.nan
-    log_weight: Any = None
+    log_weight: np.ndarray | None = None
     sd_ratio: float = math.nan
     widest: str = ""
 
     @property
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> dict[str, object]:
         """The attributes that go with draws."""
-        found: dict[str, Any] = {"pareto_k": self.pareto_k, "sd_ratio": self.sd_ratio}
+        found: dict[str, object] = {"pareto_k": self.pareto_k, "sd_ratio": self.sd_ratio}
         return {**found, "sd_ratio_of": self.widest}
 
 
@@ -101,7 +105,7 @@ def quality_of(log_ratio: np.ndarray, values: Mapping[str, np.ndarray]) -> Quali
     return Quality(k, log_weight, largest, widest)
 
 
-def verdict(draws: Any) -> str:
+def verdict(draws: Draws) -> str:
     """Return the verdict on a guide as a sentence, for summaries."""
     k, limit = draws.attrs["pareto_k"], pareto_k_limit(max(draws.num_draws, 2))
     if math.isnan(k):
@@ -114,7 +118,7 @@ def verdict(draws: Any) -> str:
     return sentence
 
 
-def judge(draws: Any) -> None:
+def judge(draws: Draws) -> None:
     """Warn of a guide that cannot stand for the posterior."""
     k, limit = draws.attrs["pareto_k"], pareto_k_limit(max(draws.num_draws, 2))
     if k > limit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -65,7 +64,7 @@ def _wrong_with(site: Site) -> str | None:
     return bad and f"the log density of site {site.name!r} is {bad}"
 
 
-def bad_entries(value: Any) -> str | None:
+def bad_entries(value: object) -> str | None:
     """Say which entries of a tensor are not finite, the first one by its index; None if none."""
     if not isinstance(value, TensorBase) or value.array.dtype.kind != "f":
         return None

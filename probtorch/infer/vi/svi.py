@@ -13,15 +13,17 @@ guides/ the guides that write themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explained
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.params import ParamStore
-from probtorch.infer.checkpoint import RunRecord
+from probtorch.infer.checkpoint import Checkpoint, RunRecord
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.runs import is_precise
@@ -30,6 +32,13 @@ from probtorch.infer.vi.gradient_variance import gradient_variance
 from probtorch.infer.vi.step_progress import Interrupt, StepProgress
 from probtorch.infer.vi.svi_arguments import advice, check_count, check_parts
 from probtorch.infer.vi.svi_result import SVIResult
+
+if TYPE_CHECKING:
+    from probtorch.estimators.protocol import Estimator
+    from probtorch.estimators.variance import VarianceTable
+    from probtorch.infer.objectives.loss_function import Loss
+    from probtorch.infer.vi.updater import Optim
+
 
 __all__ = ["SVI"]
 
@@ -92,16 +101,16 @@ class SVI(Fit):
     @explained("SVI", advice=advice)
     def __init__(
         self,
-        model: Callable[..., Any],
-        guide: Callable[..., Any],
-        optim: Any,
-        loss: Any = None,
-        loss_and_grads: Callable[..., Any] | None = None,
+        model: Callable[..., object],
+        guide: Callable[..., object],
+        optim: Optim,
+        loss: Loss | None = None,
+        loss_and_grads: Callable[..., TensorBase | float] | None = None,
         *,
         params: ParamStore | None = None,
         seed: int | Generator | None = None,
         patience: int | None = 1,
-        **optim_args: Any,
+        **optim_args: object,
     ) -> None:
         check_parts(model, guide, loss, patience)
         super().__init__(
@@ -111,7 +120,7 @@ class SVI(Fit):
 
     # ----------------------------------------------------------------------------------- steps
 
-    def step(self, *args: Any, **kwargs: Any) -> float:
+    def step(self, *args: object, **kwargs: object) -> float:
         """Take one step: estimate the loss, and move the parameters along its gradients.
 
         Parameters
@@ -136,12 +145,12 @@ class SVI(Fit):
     def run(
         self,
         num_steps: int,
-        *args: Any,
+        *args: object,
         progress_bar: bool = True,
-        callback: Callable[[int, float], Any] | None = None,
-        checkpoint: Any = None,
+        callback: Callable[[int, float], object] | None = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         checkpoint_every: int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> SVIResult:
         """Take many steps.
 
@@ -211,8 +220,12 @@ class SVI(Fit):
         )
 
     def gradient_variance(
-        self, *args: Any, estimators: Any = None, num_samples: int = 100, **kwargs: Any
-    ) -> Any:
+        self,
+        *args: object,
+        estimators: Sequence[str | Estimator] | None = None,
+        num_samples: int = 100,
+        **kwargs: object,
+    ) -> VarianceTable:
         """Compare gradient estimators at the present parameters; nothing is moved.
 
         Parameters

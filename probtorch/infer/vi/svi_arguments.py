@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from probtorch.errors import ArgumentError
@@ -17,7 +14,7 @@ from probtorch.optim.pyro import PyroOptim
 __all__ = ["advice", "check_count", "check_parts"]
 
 
-def advice(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+def advice(args: tuple[object, ...], kwargs: dict[str, object]) -> str | None:
     """The fix line for names that NumPyro and others use."""
     if "optimizer" in kwargs:
         return "write optim=..., or pass the optimizer third: SVI(model, guide, optim, loss)"
@@ -26,7 +23,7 @@ def advice(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
     return None
 
 
-def check_parts(model: Any, guide: Any, loss: Any, patience: Any) -> None:
+def check_parts(model: object, guide: object, loss: object, patience: int | None) -> None:
     """Refuse what is no model, guide or loss, before the first step fails somewhere inside."""
     if patience is not None and (isinstance(patience, bool) or not patience >= 1):
         raise ArgumentError(
@@ -63,7 +60,7 @@ def check_parts(model: Any, guide: Any, loss: Any, patience: Any) -> None:
             )
 
 
-def check_count(num_steps: Any, args: Any) -> None:
+def check_count(num_steps: int, args: tuple[object, ...]) -> None:
     """Refuse what is no number of steps."""
     count = None if isinstance(num_steps, bool) or np.ndim(num_steps) else num_steps
     if not hasattr(count, "__index__") or num_steps < 0:

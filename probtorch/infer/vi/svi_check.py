@@ -51,7 +51,9 @@ class _Names(Handler):
             self._watch.named(site.value, f"param {site.name!r}")
 
 
-def check_svi(fit: FitMemory, args: Any, kwargs: Any, start: Any) -> None:
+def check_svi(
+    fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object], start: Any
+) -> None:
     """Compare the gradient of a fit's objective with differences, with the draws of this step.
 
     Parameters
@@ -161,14 +163,14 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
             raise wrong(f"the objective of {name}", "values", slope, found, watch)
 
 
-def _surrogate(fit, args, kwargs) -> Any:
+def _surrogate(fit, args, kwargs) -> TensorBase:
     """The tensor whose gradient a step follows."""
-    total: Any = 0.0
+    total: TensorBase | float = 0.0
     for _, surrogate in as_objective(fit.objective).estimates(fit.model, fit.guide, args, kwargs):
         total = total - surrogate
     return as_tensor(total)
 
 
-def checkable(fit: FitMemory) -> Callable[..., Any] | None:
+def checkable(fit: FitMemory) -> Callable[..., object] | None:
     """Return the check for a fit; None where its gradient is nobody's but its own."""
     return check_svi if settings.check_gradients and fit.own_gradients() is None else None

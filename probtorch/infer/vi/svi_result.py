@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,10 +33,15 @@ from probtorch.effects.trace import plate_info
 from probtorch.errors import ArgumentError, AutogradError, InferenceError
 from probtorch.factories import zeros
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
-from probtorch.infer.potential import Target
+from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.predictive import Predictive
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.vi.guide_quality import Quality, judge, quality_of, verdict
+
+if TYPE_CHECKING:
+    from probtorch.infer.objectives.protocol import Guide, Model
+    from probtorch.infer.vi.svi import SVI
+
 
 __all__ = ["SVIResult"]
 
@@ -67,16 +73,16 @@ class SVIResult:
     are no `param` sites are not part of it.
     """
 
-    params: dict[str, Any]
+    params: dict[str, TensorBase]
     losses: np.ndarray
-    svi: Any
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    svi: SVI
+    args: tuple[object, ...] = ()
+    kwargs: dict[str, object] = field(default_factory=dict)
     interrupted: bool = False
     seconds: float = 0.0
-    _made: dict[Any, Any] = field(default_factory=dict)
+    _made: dict[object, Any] = field(default_factory=dict)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_made": {}}  # drawn again when asked for
 
     def draws(self, num_draws: int = NUM_DRAWS, *, seed: int | Generator = 0) -> SampledDraws:
@@ -133,7 +139,13 @@ class SVIResult:
         """1000 draws of the guide by site, each (draw, *shape)."""
         return self.draws().get_samples()
 
-    def summary(self, *, names: Any = None, hdi_prob: float = 0.9, round_to: int | None = None):
+    def summary(
+        self,
+        *,
+        names: str | Sequence[str] | None = None,
+        hdi_prob: float = 0.9,
+        round_to: int | None = None,
+    ) -> Summary:
         """Return a table of mean, sd and interval per scalar parameter, with the guide's verdict.
 
         Parameters
@@ -150,7 +162,7 @@ class SVIResult:
         return dataclasses.replace(table, notes=(verdict(draws),))
 
     def predict(
-        self, *args: Any, seed: int | Generator | None = None, **kwargs: Any
+        self, *args: object, seed: int | Generator | None = None, **kwargs: object
     ) -> dict[str, np.ndarray]:
         """Draw what the model predicts, one replication per draw; see `SampledDraws.predict`.
 
@@ -183,7 +195,7 @@ class SVIResult:
         """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
         return self.draws().to_arviz(**groups)
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the draws to a file; see `Draws.save`."""
         self.draws().save(path)
 
@@ -263,7 +275,9 @@ class _Drawn:
         ]
         self.log_joint = self.log_guide = self.log_left = self.log_ratio = np.empty(0)
 
-    def fill(self, model: Any, guide: Any, args: Any, kwargs: Any) -> None:
+    def fill(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
         """Draw: all at once if model and guide bear it, else by `vmap`, else one by one."""
         runs: Iterable[Run] | None = None
         if self.count > 1 and not self.subsampled:
@@ -343,7 +357,7 @@ class _Drawn:
         single = any(x.dtype == np.float32 for x in values.values())
         return bool(np.isclose(alone, joint[i], rtol=1e-3 if single else 1e-8, equal_nan=True))
 
-    def sum_out(self, target: Any) -> None:
+    def sum_out(self, target: ModelTarget | None) -> None:
         """Put the density without the sites in `left` in place of the one at their draws.
 
         Drawn from the prior they would make the importance ratios say nothing of the guide.
@@ -367,11 +381,11 @@ class _Drawn:
             return np.broadcast_to(array.reshape(shape), (run.size, *shape)).copy()
         return array.reshape(run.size, *shape)
 
-    def covers(self, target: Any) -> bool:
+    def covers(self, target: Target) -> bool:
         """Whether the latent sites are those of a density on R^n."""
         return set(target.slots) <= set(self.free)
 
-    def positions(self, target: Any) -> np.ndarray:
+    def positions(self, target: Target) -> np.ndarray:
         """Return the draws as points of the target, shape (count, dim)."""
         q = np.empty((self.count, target.dim))
         for name, slot in target.slots.items():

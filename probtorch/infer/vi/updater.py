@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from probtorch.core.dispatch import around, overwrite
 from probtorch.core.sameness import PLAIN
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, map_tree
+from probtorch.core.typed import Tree
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import ArgumentError, user_frame
 from probtorch.infer.vi.fit_state import FitState
@@ -57,6 +58,10 @@ _MEANT = {
 }
 
 
+# An optimizer, one per parameter as Pyro has it, or what makes one of parameters and options.
+Optim: TypeAlias = Optimizer | PyroOptim | Callable[..., Optimizer]
+
+
 class Updater:
     """An optimizer of any form, and the parameters it moves.
 
@@ -73,13 +78,15 @@ class Updater:
         If `optim` is nothing of these, or options are given to a finished optimizer.
     """
 
-    def __init__(self, optim: Any, options: Mapping[str, Any]) -> None:
+    def __init__(self, optim: Optim, options: Mapping[str, object]) -> None:
         self.options = dict(options)
-        if _steps_together(optim):
-            optim, options = optim.pt_optim_constructor, {**optim.pt_optim_args, **options}
+        together = _steps_together(optim)
+        if together is not None:
+            optim, own = together
+            options = {**own, **options}
             self.options = dict(options)
         self.optimizer = optim if isinstance(optim, (Optimizer, PyroOptim)) else None
-        self.make = optim
+        self.make: Any = optim  # called where it is no optimizer
         if self.optimizer is None and not callable(optim):
             raise ArgumentError(
                 "SVI(optim=...)",
@@ -97,14 +104,16 @@ class Updater:
                     "give them to the optimizer, or pass its class",
                 ),
             )
-        self._known: dict[str, Any] = {}
-        self._foreign: dict[str, Any] = {}
-        self._given: dict[str, Any] = {}  # as they were called before the store referred to them
+        self._known: dict[str, TensorBase] = {}
+        self._foreign: dict[str, TensorBase] = {}
+        self._given: dict[
+            str, TensorBase
+        ] = {}  # as they were called before the store referred to them
         self._told = False
         self._notice()
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, TensorBase]:
         """All leaves by name; those of an optimizer made over them are called ``optim.0`` ..."""
         return {**self._foreign, **self._known}
 
@@ -121,7 +130,7 @@ class Updater:
                 if id(p) not in known:
                     self._foreign[f"optim.{i}"] = self._given[f"optim.{i}"] = p
 
-    def adopt(self, named: Mapping[str, Any]) -> None:
+    def adopt(self, named: Mapping[str, TensorBase]) -> None:
         """Take in the leaves that are not known yet; none at all are told of once."""
         self._notice()
         self._claim(named)
@@ -178,7 +187,7 @@ class Updater:
                 fix="make a new optimizer and a new SVI",
             )
 
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
+    def step(self, closure: Callable[[], TensorBase | float] | None = None) -> None:
         """Move all parameters that have gradients."""
         if self.optimizer is None:
             return
@@ -194,7 +203,7 @@ class Updater:
         for p in (*self._foreign.values(), *self._known.values()):
             p.grad = None
 
-    def optimizers(self) -> list[Any]:
+    def optimizers(self) -> list[Optimizer]:
         """Return the optimizers at work, of which Pyro's has one per parameter."""
         if self.optimizer is None:
             return []
@@ -204,7 +213,7 @@ class Updater:
 
     # ----------------------------------------------------------------- its part of a `FitState`
 
-    def take(self) -> dict[str, Any]:
+    def take(self) -> dict[str, dict[str, Tree]]:
         """Return copies of parameters and state, as `FitState` has them."""
         self._notice()
         optimizer, named = self.optimizer, self.parameters
@@ -243,7 +252,7 @@ class Updater:
         elif self.optimizer is not None:
             yield self.optimizer, saved
 
-    def load(self, state: FitState, named: Mapping[str, Any]) -> None:
+    def load(self, state: FitState, named: Mapping[str, TensorBase]) -> None:
         """Take in the parameters of a state, and the options of its optimizer; `put` does the rest.
 
         Parameters
@@ -294,7 +303,7 @@ class Updater:
                 _write_options(inner, one)
 
 
-def copied(tensor: Any) -> Any:
+def copied(tensor: TensorBase) -> TensorBase:
     """Return the elements of a tensor as a new one, off the tape."""
     return around(tensor.array.copy())
 
@@ -303,7 +312,7 @@ def _write(optimizer, saved):
     """Give an optimizer the state of its parameters: in its own tensors if it has them already."""
     live = optimizer.state_dict()
     (mine, structure), (theirs, other) = flatten(live["state"]), flatten(saved)
-    sources: dict[int, Any] = {}
+    sources: dict[int, TensorBase] = {}
     if structure == other and all(_fits(x, y, sources) for x, y in zip(mine, theirs, strict=True)):
         for x, y in zip(mine, theirs, strict=True):
             if isinstance(x, TensorBase):
@@ -343,7 +352,7 @@ def _equal(a, b):
 
 def _copied_tree(tree):
     """`tree` with copies of its tensors; optimizers share step counts, and go on sharing them."""
-    seen: dict[int, Any] = {}
+    seen: dict[int, TensorBase] = {}
 
     def leaf(x):
         if not isinstance(x, TensorBase):
@@ -370,13 +379,13 @@ def _members(groups):
     return [p for group in groups for p in group["params"]]
 
 
-def _steps_together(optim):
-    """Whether this is ``LBFGS({...})``, whose parameters cannot have an optimizer each."""
+def _steps_together(optim: Optim) -> tuple[type[LBFGS], dict[str, Any]] | None:
+    """Class and options of ``LBFGS({...})``, whose parameters cannot have an optimizer each."""
     if not isinstance(optim, PyroOptim):
-        return False
+        return None
     kind = optim.pt_optim_constructor
     if not (isinstance(kind, type) and issubclass(kind, LBFGS)):
-        return False
+        return None
     if callable(optim.pt_optim_args) or optim.pt_clip_args:
         raise ArgumentError(
             "SVI(optim=LBFGS(...))",
@@ -384,4 +393,4 @@ def _steps_together(optim):
             got="options per parameter" if callable(optim.pt_optim_args) else "clipped gradients",
             fix='write LBFGS({"lr": 1.0, "line_search_fn": "strong_wolfe"})',
         )
-    return True
+    return kind, optim.pt_optim_args
