@@ -99,16 +99,20 @@ class Watch(Listener):
         self.like = like
         self.escapes, self.cuts = [], 0
         self.narrow = self.approximate = False
-        self._names: dict[int, tuple[Any, str]] = {}
-        self._off: dict[int, tuple[Any, tuple[Any, ...]]] = {}  # tainted, off the tape: its inputs
+        self._names: dict[int, tuple[TensorBase, str]] = {}
+        self._off: dict[
+            int, tuple[TensorBase, tuple[TensorBase, ...]]
+        ] = {}  # tainted, off the tape: its inputs
         self._held: list[tuple[Any, ...]] = []  # (kind, shape, dtype, array, input arrays)
-        self._floats: dict[int, tuple[float, Escape]] = {}
+        self._floats: dict[int, tuple[Any, Escape]] = {}
         self._arrays: dict[int, tuple[Any, Escape]] = {}
         self._back: dict[int, tuple[Any, Escape]] = {}
-        self._live: dict[int, Any] = {}  # of what is held: the array of this run
-        self._drawn: dict[int, Any] = {}  # draws that no gradient is meant to pass
+        self._live: dict[int, np.ndarray] = {}  # of what is held: the array of this run
+        self._drawn: dict[int, TensorBase] = {}  # draws that no gradient is meant to pass
         self._made: set[int] = set()
-        self._before: dict[int, tuple[Any, Any]] = {}  # tensors from outside that were changed
+        self._before: dict[
+            int, tuple[TensorBase, np.ndarray]
+        ] = {}  # tensors from outside that were changed
         self._inside = 0  # of forward passes of Functions
 
     def named(self, t, name):

@@ -10,7 +10,6 @@ its cotangent, and its own transpose is the push-forward.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from probtorch.autograd import tape
 from probtorch.autograd.listener import Listener
@@ -121,7 +120,9 @@ class TangentSweep(Listener):
             self._set(t, tangent)
 
 
-def jvp(fn: Callable[..., Any], primals: Tree, tangents: Tree, *, has_aux: bool = False) -> Any:
+def jvp(
+    fn: Callable[..., Tree], primals: Tree, tangents: Tree, *, has_aux: bool = False
+) -> tuple[Tree, ...]:
     """Evaluate `fn` and its derivative along a direction, in forward mode.
 
     Parameters

@@ -20,6 +20,7 @@ from probtorch.core.saved import changed_since, restore, stale
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
 from probtorch.ops.families import unbroadcast
 
@@ -264,7 +265,7 @@ def _fitting(cls, g, x, i):
     return unbroadcast(g, shape)
 
 
-def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+def once_differentiable(backward: Callable[..., Tree]) -> Callable[..., Tree]:
     """Decorate a `backward` that must not be differentiated again: doing so raises.
 
     Use it where the body leaves the tape, for instance to call NumPy.

@@ -5,8 +5,7 @@ There functions return functions; here they take the inputs at once, as one tens
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from probtorch.autograd import forward, jacobians, transforms
 from probtorch.core.dispatch import grad_enabled
@@ -34,7 +33,9 @@ def _finished(tree, create_graph):
     return unflatten(structure, [transforms.untracked(x) for x in items])
 
 
-def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False) -> Any:
+def jacobian(
+    func: Callable[..., Tree], inputs: TensorBase | Sequence[TensorBase], create_graph: bool = False
+) -> Tree:
     """Return the Jacobian of `func` at `inputs`.
 
     Parameters
@@ -56,7 +57,9 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False) 
     return _finished(found, create_graph)
 
 
-def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False) -> Any:
+def hessian(
+    func: Callable[..., Tree], inputs: TensorBase | Sequence[TensorBase], create_graph: bool = False
+) -> Tree:
     """Return the second derivatives of the scalar function `func`; see `jacobian`."""
     xs, one = _call(func, inputs)
     found = jacobians.hessian(_scalar(func, "hessian"), 0 if one else tuple(range(len(xs))))(*xs)
@@ -64,8 +67,11 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False) -
 
 
 def vjp(
-    func: Callable[..., Any], inputs: Any, v: Tree = None, create_graph: bool = False
-) -> tuple[Any, Any]:
+    func: Callable[..., Tree],
+    inputs: TensorBase | Sequence[TensorBase],
+    v: Tree = None,
+    create_graph: bool = False,
+) -> tuple[Tree, Tree]:
     """Return ``(value, v @ jacobian)``; `v` is structured like the value, 1 for scalars."""
     xs, one = _call(func, inputs)
     value, pull = transforms.vjp(func, *xs)
@@ -74,8 +80,11 @@ def vjp(
 
 
 def jvp(
-    func: Callable[..., Any], inputs: Any, v: Tree = None, create_graph: bool = False
-) -> tuple[Any, Any]:
+    func: Callable[..., Tree],
+    inputs: TensorBase | Sequence[TensorBase],
+    v: Tree = None,
+    create_graph: bool = False,
+) -> tuple[Tree, Tree]:
     """Return ``(value, jacobian @ v)``; `v` is structured like the inputs, 1 for one element."""
     xs, one = _call(func, inputs)
     v = _ones_like(xs[0] if one else xs, "jvp") if v is None else v
@@ -84,8 +93,11 @@ def jvp(
 
 
 def hvp(
-    func: Callable[..., Any], inputs: Any, v: Tree = None, create_graph: bool = False
-) -> tuple[Any, Any]:
+    func: Callable[..., Tree],
+    inputs: TensorBase | Sequence[TensorBase],
+    v: Tree = None,
+    create_graph: bool = False,
+) -> tuple[Tree, Tree]:
     """Return ``(value, hessian @ v)`` of the scalar function `func`, forward over reverse."""
     xs, one = _call(func, inputs)
     v = _ones_like(xs[0] if one else xs, "hvp") if v is None else v
@@ -95,8 +107,11 @@ def hvp(
 
 
 def vhp(
-    func: Callable[..., Any], inputs: Any, v: Tree = None, create_graph: bool = False
-) -> tuple[Any, Any]:
+    func: Callable[..., Tree],
+    inputs: TensorBase | Sequence[TensorBase],
+    v: Tree = None,
+    create_graph: bool = False,
+) -> tuple[Tree, Tree]:
     """Return ``(value, v @ hessian)``, which equals `hvp` as Hessians are symmetric."""
     return hvp(func, inputs, v, create_graph)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import AutogradError, NotDifferentiableError
 from probtorch.ops.movement import cat, reshape, stack
 
@@ -43,12 +44,12 @@ def _zeros(t: TensorBase) -> TensorBase:
 
 
 def jacrev(
-    fn: Callable[P, Any],
+    fn: Callable[P, Tree],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
     chunk_size: int | None = None,
-) -> Callable[P, Any]:
+) -> Callable[P, Tree]:
     """Return a function that computes the Jacobian of `fn` by reverse mode, many rows per pass.
 
     Parameters
@@ -121,8 +122,8 @@ def _stacked(rows, o, chosen):
 
 
 def jacfwd(
-    fn: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[P, Any]:
+    fn: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, Tree]:
     """Return a function that computes the Jacobian of `fn` by forward mode, one run per input.
 
     Parameters and result are those of `jacrev`. Prefer it for few inputs and many outputs.
@@ -165,7 +166,7 @@ def jacfwd(
     return wrapped
 
 
-def hessian(fn: Callable[P, Any], argnums: int | Sequence[int] = 0) -> Callable[P, Any]:
+def hessian(fn: Callable[P, Tree], argnums: int | Sequence[int] = 0) -> Callable[P, Tree]:
     """Return a function that computes the second derivatives of `fn`.
 
     Parameters

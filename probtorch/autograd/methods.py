@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from probtorch.autograd import tape
 from probtorch.core.dispatch import recorder, wrap
@@ -102,7 +101,7 @@ def register_hook(t: TensorBase, hook: Callable[[TensorBase], TensorBase | None]
     if t.grad_fn is None:
         if t._extra is None:
             t._extra = {}
-        entry: Any = hook
+        entry: object = hook
         table = t._extra.setdefault("hooks", {})
     else:
         if t.grad_fn.hooks is None:
@@ -130,9 +129,7 @@ def retain_grad(t: TensorBase) -> None:
 class HookHandle:
     """Removes a hook again."""
 
-    def __init__(
-        self, table: dict[int, Any], hook: Callable[[TensorBase], TensorBase | None]
-    ) -> None:
+    def __init__(self, table: dict[int, object], hook: object) -> None:
         self._table, self._key = table, max(table.keys() | {-1}) + 1
         table[self._key] = hook
         hooks_changed(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, Self, TypeVar, overload
+from typing import ParamSpec, Self, TypeVar, overload
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
@@ -23,6 +23,7 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class _Mode:
@@ -103,8 +104,8 @@ def enable_grad(fn: Callable[P, R] | None = None) -> _Mode | Callable[P, R]:
 @overload
 def stop_gradient(x: None = None) -> _Mode: ...
 @overload
-def stop_gradient(x: Tree) -> Any: ...
-def stop_gradient(x: Tree = None) -> Any:
+def stop_gradient(x: T) -> T: ...
+def stop_gradient(x: Tree = None) -> Tree:
     """Let values count as constants, on purpose.
 
     Parameters
@@ -139,7 +140,7 @@ def _detached(t):
 def inference_mode(mode: bool = True) -> _Mode: ...
 @overload
 def inference_mode(mode: Callable[P, R]) -> Callable[P, R]: ...
-def inference_mode(mode: Any = True) -> Any:
+def inference_mode(mode: bool | Callable[P, R] = True) -> _Mode | Callable[P, R]:
     """Context manager or decorator: `no_grad` if `mode`, as PyTorch spells it for inference."""
     if callable(mode):
         return no_grad(mode)

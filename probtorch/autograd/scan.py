@@ -36,12 +36,12 @@ __all__ = ["scan"]
 
 
 def scan(
-    f: Callable[..., Any],
+    f: Callable[[Tree, Tree], tuple[Tree, Tree]],
     init: Tree,
     xs: Tree = None,
     length: int | None = None,
     reverse: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Tree, Tree]:
     """Run ``carry, y = f(carry, x)`` over the slices of `xs` along dim 0; stack what it puts out.
 
     Parameters
@@ -97,7 +97,12 @@ class _Loop:
     """One call of `scan`, on flat lists of tensors."""
 
     def __init__(
-        self, f: Callable[..., Any], init: Tree, xs: Tree, length: int | None, reverse: bool
+        self,
+        f: Callable[[Tree, Tree], tuple[Tree, Tree]],
+        init: Tree,
+        xs: Tree,
+        length: int | None,
+        reverse: bool,
     ) -> None:
         self.f, self.reverse = f, bool(reverse)
         items, self.carry_structure = flatten(init)

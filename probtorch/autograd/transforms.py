@@ -43,6 +43,7 @@ __all__ = [
 First = TypeVar("First")
 P = ParamSpec("P")
 R = TypeVar("R")
+Aux = TypeVar("Aux")
 
 
 # Identities of the stand-ins of transforms that have not returned yet.
@@ -115,7 +116,9 @@ def foreign(outputs: Sequence[TensorBase], own: Sequence[TensorBase]) -> bool:
     return False
 
 
-def select(args: tuple[Any, ...], argnums: Any, op: str) -> tuple[Any, Any]:
+def select(
+    args: tuple[object, ...], argnums: Any, op: str
+) -> tuple[Tree, Callable[[Tree], list[Any]]]:
     """Return the arguments at `argnums`, and a function that puts others in their place."""
     several = not isinstance(argnums, int)
     numbers = tuple(argnums) if several else (argnums,)
@@ -176,17 +179,17 @@ def pull_back(
 
 @overload
 def value_and_grad(
-    fn: Callable[Concatenate[First, P], Any],
+    fn: Callable[Concatenate[First, P], Tree],
     argnums: Literal[0] = 0,
     has_aux: Literal[False] = False,
 ) -> Callable[Concatenate[First, P], tuple[TensorBase, First]]: ...
 @overload
 def value_and_grad(
-    fn: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[P, tuple[Any, Any]]: ...
+    fn: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, tuple[Tree, Tree]]: ...
 def value_and_grad(
-    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+    fn: Callable[..., Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Tree]:
     """Return a function that computes the value of `fn` and its gradient.
 
     Parameters
@@ -243,17 +246,17 @@ def value_and_grad(
 
 @overload
 def grad(
-    fn: Callable[Concatenate[First, P], Any],
+    fn: Callable[Concatenate[First, P], Tree],
     argnums: Literal[0] = 0,
     has_aux: Literal[False] = False,
 ) -> Callable[Concatenate[First, P], First]: ...
 @overload
 def grad(
-    fn: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[P, Any]: ...
+    fn: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, Tree]: ...
 def grad(
-    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+    fn: Callable[..., Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Tree]:
     """Return a function that computes the gradient of `fn`; arguments as for `value_and_grad`.
 
     Examples
@@ -274,17 +277,17 @@ def grad(
 
 @overload
 def grad_and_value(
-    fn: Callable[Concatenate[First, P], Any],
+    fn: Callable[Concatenate[First, P], Tree],
     argnums: Literal[0] = 0,
     has_aux: Literal[False] = False,
 ) -> Callable[Concatenate[First, P], tuple[First, TensorBase]]: ...
 @overload
 def grad_and_value(
-    fn: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[P, tuple[Any, Any]]: ...
+    fn: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, tuple[Tree, Tree]]: ...
 def grad_and_value(
-    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+    fn: Callable[..., Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Tree]:
     """Return a function that computes ``(gradient, value)``, torch.func's order."""
     both = value_and_grad(fn, argnums, has_aux)
 
@@ -299,10 +302,14 @@ def grad_and_value(
 @overload
 def vjp(
     fn: Callable[..., R], *primals: Tree, has_aux: Literal[False] = False
-) -> tuple[R, Callable[..., Any]]: ...
+) -> tuple[R, Callable[[Tree], tuple[Tree, ...]]]: ...
 @overload
-def vjp(fn: Callable[..., Any], *primals: Tree, has_aux: bool) -> Any: ...
-def vjp(fn: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Any:
+def vjp(
+    fn: Callable[..., tuple[R, Aux]], *primals: Tree, has_aux: Literal[True]
+) -> tuple[R, Callable[[Tree], tuple[Tree, ...]], Aux]: ...
+@overload
+def vjp(fn: Callable[..., Tree], *primals: Tree, has_aux: bool) -> tuple[Tree, ...]: ...
+def vjp(fn: Callable[..., Tree], *primals: Tree, has_aux: bool = False) -> tuple[Tree, ...]:
     """Evaluate `fn` and return its value and the function that pulls cotangents back.
 
     Parameters
@@ -359,7 +366,7 @@ def _filled(t, value):
     return wrap(array_module(t.array).full(t.array.shape, value, t.array.dtype))
 
 
-def split_aux(out: Any, has_aux: bool, op: str) -> tuple[Any, Any]:
+def split_aux(out: Tree, has_aux: bool, op: str) -> tuple[Tree, Tree]:
     """Return the value and the rest of what a function with `has_aux` returned."""
     if not has_aux:
         return out, None
@@ -373,7 +380,7 @@ def split_aux(out: Any, has_aux: bool, op: str) -> tuple[Any, Any]:
     return out
 
 
-def _map_tensors(fn: Callable[..., Any], tree: Tree) -> dict[str, TensorBase]:
+def _map_tensors(fn: Callable[[TensorBase], TensorBase], tree: Tree) -> Tree:
     items, structure = flatten(tree)
     return unflatten(structure, [fn(x) if isinstance(x, TensorBase) else x for x in items])
 

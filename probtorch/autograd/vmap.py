@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, AutogradError, DomainError, ShapeError
 from probtorch.ops.elementwise import where
 from probtorch.ops.movement import cat, movedim, reshape, slice_, stack
@@ -345,8 +346,8 @@ def _refusal(what, fix):
 
 def vmap(
     func: Callable[P, R],
-    in_dims: Any = 0,
-    out_dims: Any = 0,
+    in_dims: Tree = 0,
+    out_dims: Tree = 0,
     randomness: str = "error",
     *,
     chunk_size: int | None = None,
@@ -460,7 +461,7 @@ def _rows(x: TensorBase, start: float | TensorBase, stop: int) -> TensorBase:
     return slice_(x, spec)
 
 
-def _moved(x: TensorBase, dim: Any) -> TensorBase:
+def _moved(x: TensorBase, dim: int | None) -> TensorBase:
     """Return a mapped argument with its batch in front."""
     if dim is None:
         return x

@@ -9,7 +9,7 @@ CuPy: addresses and streams are numbers.
 import ctypes
 import sys
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ _FUNCTIONS = {
 _MOST = 2**31
 
 
-def load(major: int) -> Any:
+def load(major: int) -> ctypes.CDLL:
     """Return the library of CUDA `major`, found by its name; OSError if it cannot be loaded."""
     name = f"cublas64_{major}.dll" if sys.platform == "win32" else f"libcublas.so.{major}"
     return ctypes.CDLL(name)
@@ -56,7 +56,7 @@ class Cublas:
         If cuBLAS cannot be used.
     """
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self._handle = ctypes.c_void_p()
         # Stream and working space belong to the handle: they are set and used in one go.
@@ -115,7 +115,7 @@ class Cublas:
                 *(self._handle, *turns, one, *a, *b, zero, *c, ctypes.c_int(count)),
             )
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
         if status:
             raise DeviceError(

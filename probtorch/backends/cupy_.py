@@ -5,18 +5,23 @@ being usable is `cupy.cuda.is_available()`. CuPy lacks some of NumPy's names; as
 `_Named` raises an error that names it, instead of computing on the host unasked.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import importlib.util
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.backends.cublas import Cublas, CublasMatrices, load
 from probtorch.errors import DeviceError
+
+if TYPE_CHECKING:
+    import cupy
 
 __all__ = [
     "MissingOnDeviceError",
@@ -51,7 +56,7 @@ class MissingOnDeviceError(DeviceError, AttributeError):
     """CuPy has no function of this name; `hasattr` sees False."""
 
 
-def owns(array: Any) -> bool:
+def owns(array: object) -> bool:
     """Whether `array` is a CuPy array; never imports CuPy to find out."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(array, cupy.ndarray)
@@ -71,7 +76,7 @@ def unavailable_reason(index: int | None) -> str | None:
     return None
 
 
-def namespace() -> Any:
+def namespace() -> _Named:
     """Return CuPy's functions; one that it lacks is an error that names it.
 
     Notes
@@ -84,7 +89,7 @@ def namespace() -> Any:
     return _namespaces(cupy)[0]
 
 
-def special() -> Any:
+def special() -> _Named:
     """Return `cupyx.scipy.special`; a function it lacks is an error that names it.
 
     Notes
@@ -97,19 +102,19 @@ def special() -> Any:
     return _namespaces(cupy)[1]
 
 
-def device_of(array: Any) -> str:
+def device_of(array: cupy.ndarray) -> str:
     """Return "cuda:N" for the device that holds `array`."""
     return f"cuda:{array.device.id}"
 
 
-def to_host(array: Any) -> np.ndarray:
+def to_host(array: cupy.ndarray) -> np.ndarray:
     """Copy `array` to the host; waits until the GPU has computed it."""
     import cupy
 
     return cupy.asnumpy(array)
 
 
-def to_device(array: Any, index: int | None) -> Any:
+def to_device(array: cupy.ndarray, index: int | None) -> cupy.ndarray:
     """Copy `array` to GPU `index` (None: where it is, else the current one)."""
     import cupy
 
@@ -123,14 +128,14 @@ def to_device(array: Any, index: int | None) -> Any:
 # ------------------------------------------------------------------------------ compiled programs
 
 
-def on_device(device: str) -> Any:
+def on_device(device: str) -> cupy.cuda.Device:
     """Return a context in which CuPy uses `device`, "cuda:N"."""
     import cupy
 
     return cupy.cuda.Device(int(device.partition(":")[2] or 0))
 
 
-def stream() -> Any:
+def stream() -> cupy.cuda.Stream:
     """Return the current stream of the current device; the same one is the same object."""
     import cupy
 
@@ -144,7 +149,7 @@ def synchronize() -> None:
     cupy.cuda.Device().synchronize()
 
 
-def load_kernels(source: str, names: list[str]) -> dict[str, Any]:
+def load_kernels(source: str, names: list[str]) -> dict[str, cupy.RawKernel]:
     """Compile CUDA C for the current device; returns its kernels by name.
 
     Notes
@@ -159,12 +164,12 @@ def load_kernels(source: str, names: list[str]) -> dict[str, Any]:
     return {name: module.get_function(name) for name in names}
 
 
-def address(array: Any) -> int:
+def address(array: cupy.ndarray) -> int:
     """Return the address of an array's first element."""
     return array.data.ptr
 
 
-def bounds(array: Any) -> tuple[int, int]:
+def bounds(array: cupy.ndarray) -> tuple[int, int]:
     """Return the addresses of the first byte of an array, and behind the last."""
     if not array.flags.c_contiguous:
         import cupy
@@ -174,14 +179,14 @@ def bounds(array: Any) -> tuple[int, int]:
     return start, start + array.nbytes
 
 
-def contiguous(array: Any) -> Any:
+def contiguous(array: cupy.ndarray) -> cupy.ndarray:
     """Return the array with its elements in order, itself if they are."""
     import cupy
 
     return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
 
 
-def room(kernel: Any, threads: int) -> int:
+def room(kernel: cupy.RawKernel, threads: int) -> int:
     """Return how many blocks of a kernel the current device should hold at once."""
     import cupy
 
@@ -191,7 +196,7 @@ def room(kernel: Any, threads: int) -> int:
 
 
 def launch(
-    kernel: Any, blocks: int, threads: int, words: list[int], *, together: bool = False
+    kernel: cupy.RawKernel, blocks: int, threads: int, words: list[int], *, together: bool = False
 ) -> None:
     """Start a kernel on the current stream; its arguments are 64 bits each.
 
@@ -205,7 +210,7 @@ def launch(
         kernel((blocks,), (threads,), arguments)
 
 
-def capture(start: Callable[[], None]) -> Any:
+def capture(start: Callable[[], None]) -> cupy.cuda.Graph:
     """Return the CUDA graph of what ``start()`` would run; it has a method `launch`.
 
     Raises
@@ -259,7 +264,7 @@ def multiply(
     left: CublasMatrices,
     right: CublasMatrices,
     out: int,
-    space: Any,
+    space: cupy.ndarray,
 ) -> None:
     """Put matrix products into memory, on the current stream, which may be captured.
 
@@ -272,7 +277,7 @@ def multiply(
     blas.multiply(dtype, sizes, left, right, out, stream().ptr, (address(space), space.nbytes))
 
 
-def product_space() -> Any:
+def product_space() -> cupy.ndarray:
     """Return working space for `multiply`, as large as NVIDIA advises for the current device."""
     import cupy
 
@@ -283,7 +288,7 @@ def product_space() -> Any:
 class _Named:
     """A CuPy module in which a missing name is an error with a cure."""
 
-    def __init__(self, module: Any, label: str) -> None:
+    def __init__(self, module: ModuleType, label: str) -> None:
         self._module = module
         self._label = label
 
@@ -310,7 +315,7 @@ class _Named:
 
 
 @functools.lru_cache(maxsize=1)
-def _namespaces(cupy: Any) -> tuple[_Named, _Named]:
+def _namespaces(cupy: ModuleType) -> tuple[_Named, _Named]:
     import cupyx.scipy.special
 
     return _Named(cupy, "cupy"), _Named(cupyx.scipy.special, "cupyx.scipy.special")

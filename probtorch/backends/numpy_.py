@@ -4,7 +4,9 @@ The functions are those every backend has; see `registry.py`. They are imported 
 for, because a program that needs none should not wait for them.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from types import ModuleType
 
 import numpy as np
 
@@ -21,12 +23,12 @@ __all__ = [
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
-def owns(array: Any) -> bool:
+def owns(array: object) -> bool:
     """Whether `array` is a NumPy array or a number."""
     return isinstance(array, (np.ndarray, *_SCALARS))
 
 
-def namespace() -> Any:
+def namespace() -> ModuleType:
     """Return NumPy."""
     return np
 
@@ -36,22 +38,22 @@ def unavailable_reason(index: int | None) -> str | None:
     return None
 
 
-def contiguous(array: Any) -> np.ndarray:
+def contiguous(array: np.ndarray) -> np.ndarray:
     """Return the array in row-major order: itself if it is, else a copy."""
     return np.asarray(array, order="C")
 
 
-def device_of(array: Any) -> str:
+def device_of(array: np.ndarray) -> str:
     """Return "cpu"."""
     return "cpu"
 
 
-def to_host(array: Any) -> np.ndarray:
+def to_host(array: np.ndarray) -> np.ndarray:
     """Return `array` itself, or a 0-d array for a number."""
     return np.asarray(array)
 
 
-def special() -> Any:
+def special() -> ModuleType:
     """Return `scipy.special`."""
     import scipy.special
 

@@ -33,7 +33,7 @@ __all__ = [
 _BACKENDS: dict[str, ModuleType] = {"cpu": numpy_, "cuda": cupy_}
 
 
-def array_module(array: Any) -> Any:
+def array_module(array: np.ndarray | float) -> Any:
     """Return the module of array functions for `array`, by custom named ``xp``.
 
     Parameters
@@ -62,12 +62,12 @@ def array_module(array: Any) -> Any:
     return _owner(array).namespace()
 
 
-def contiguous(array: Any) -> Any:
+def contiguous(array: np.ndarray) -> np.ndarray:
     """Return the array with its elements in row-major order: itself if they are, else a copy."""
     return _owner(array).contiguous(array)
 
 
-def device_of(array: Any) -> str:
+def device_of(array: np.ndarray | float) -> str:
     """Return the device `array` lives on: "cpu", or "cuda:0" and the like."""
     return _owner(array).device_of(array)
 
@@ -113,12 +113,12 @@ def parse_device(device: str) -> tuple[str, int | None]:
     return kind, int(index) if colon else None
 
 
-def to_host(array: Any) -> np.ndarray:
+def to_host(array: np.ndarray | float) -> np.ndarray:
     """Return `array` as a NumPy array: itself on the CPU, else a copy (which waits for the GPU)."""
     return _owner(array).to_host(array)
 
 
-def to_device(array: Any, device: str) -> Any:
+def to_device(array: np.ndarray, device: str) -> np.ndarray:
     """Return `array` on `device`: itself when it is there already, else a copy.
 
     Parameters
@@ -148,7 +148,7 @@ def to_device(array: Any, device: str) -> Any:
     return _BACKENDS[kind].to_device(array, index)
 
 
-def copy_into(target: Any, array: Any) -> None:
+def copy_into(target: np.ndarray, array: np.ndarray) -> None:
     """Give an array the elements of another of its shape, on whatever devices the two are."""
     device = device_of(target)
     if device == "cpu":
@@ -158,18 +158,18 @@ def copy_into(target: Any, array: Any) -> None:
         target[...] = to_device(array, device)
 
 
-def shares_memory(a: Any, b: Any) -> bool:
+def shares_memory(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays may share memory, by their bounds; never on different devices."""
     owner = _owner(a)
     return owner is _owner(b) and bool(owner.namespace().may_share_memory(a, b))
 
 
-def special(xp: Any) -> Any:
+def special(xp: object) -> Any:
     """Return the special functions that go with `xp`: `scipy.special` or CuPy's."""
     return (numpy_ if xp is np else cupy_).special()
 
 
-def _owner(array: Any) -> ModuleType:
+def _owner(array: object) -> ModuleType:
     for backend in _BACKENDS.values():
         if backend.owns(array):
             return backend

@@ -13,6 +13,8 @@ of the group's own dims gets the ending "_", a dim that shares its name with a v
 ``_dim``, attributes that netCDF refuses (None, booleans, dicts) become JSON text.
 """
 
+from __future__ import annotations
+
 import datetime
 import json
 import math

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.fft import irfft, rfft
@@ -141,7 +140,7 @@ def _size(series_of, variance, pooled, moving, shape, steps):
     """Effective sizes, given what makes the series of some of the entries."""
     total = math.prod(shape)
     tau = np.ones(len(pooled))
-    some: Any = slice(None) if moving.all() else moving  # a slice copies nothing
+    some: np.ndarray | slice = slice(None) if moving.all() else moving  # a slice copies nothing
     of_some = variance[some], pooled[some]
     tau[some] = _autocorrelation_time(series_of(some), *of_some, shape[1], steps)
     tau = np.maximum(tau, 1.0 / math.log10(total))

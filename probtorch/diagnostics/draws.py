@@ -7,12 +7,14 @@ NumPy; names of groups and statistics are ArviZ's (`layout.py`), so `to_arviz` o
 container.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import math
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,11 +84,11 @@ class Draws:
     Draws(4 chains x 100 draws: mu, theta (school: 2))
     """
 
-    posterior: Mapping[str, Any]
-    sample_stats: Mapping[str, Any] = field(default_factory=dict)
+    posterior: Mapping[str, np.ndarray]
+    sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)
     dims: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
-    coords: Mapping[str, Any] = field(default_factory=dict)
-    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    coords: Mapping[str, Sequence[object] | np.ndarray] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -124,15 +126,15 @@ class Draws:
     def _sizes(self):
         return next(iter((self.posterior or self.sample_stats).values())).shape[:2]
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> np.ndarray:
         """Return the draws of a variable of the posterior, shape (chain, draw, *its shape)."""
         (known,) = chosen([name], self.posterior, f"draws[{name!r}]")
         return self.posterior[known]
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self.posterior
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self.posterior)
 
     def divergences(self):

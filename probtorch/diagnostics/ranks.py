@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -69,7 +68,7 @@ class Ordered:
         """Entries and draws."""
         return self.rows.shape
 
-    def __getitem__(self, places: Any) -> np.ndarray:
+    def __getitem__(self, places: np.ndarray | slice | tuple[slice, int]) -> np.ndarray:
         return self.rows.ravel()[self.positions[places]]
 
     def scores(self) -> np.ndarray:

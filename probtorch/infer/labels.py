@@ -66,7 +66,7 @@ def labels_of(
         if any(array.shape == y.shape and np.array_equal(array, y) for y in observed.values()):
             continue
         # A variable of the results already has the name: the argument gets another.
-        constant[f"{name}array" if name in first else name] = array
+        constant[f"{name}_data" if name in first else name] = array
     return Labels(
         dims={
             name: tuple(d and _spelled(d) for d in dims)

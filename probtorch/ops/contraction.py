@@ -194,7 +194,9 @@ def _paired(dims, n, m):
     return tuple([normalize_dim(d, k, "tensordot") for d in p] for p, k in zip(pair, (n, m)))
 
 
-def tensordot(x: TensorLike, y: TensorLike, dims: int | Sequence[Any] = 2) -> TensorBase:
+def tensordot(
+    x: TensorLike, y: TensorLike, dims: int | Sequence[int | Sequence[int]] = 2
+) -> TensorBase:
     """Sum of products over the last `dims` of x and the first of y, or over two lists of dims."""
     x, y = as_tensor(x, "tensordot"), as_tensor(y, "tensordot")
     n, m = x.array.ndim, y.array.ndim

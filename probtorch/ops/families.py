@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -139,14 +139,14 @@ def elementwise(
     name: str,
     *,
     formula: Callable[..., Any],
-    partials: tuple[Callable[..., Any] | None, ...],
+    partials: tuple[Callable[..., TensorBase] | None, ...],
     domain: tuple[str, ...],
-    reference: Callable[..., Any],
+    reference: Callable[..., object],
     saves: tuple[str, ...] | None = None,
-    eager: Callable[..., Any] | str | None = None,
+    eager: Callable[..., np.ndarray] | str | None = None,
     result: str = "same",
     doc: str = "",
-    extra: dict[str, Any] | None = None,
+    extra: Mapping[str, object] | None = None,
 ) -> Any:
     """Declare an elementwise op and return its public function.
 

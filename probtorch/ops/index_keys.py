@@ -7,7 +7,7 @@ integer tensors first, which fixes their shape: `nonzero` says where they hold.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, overload
 
 import numpy as np
 
@@ -213,7 +213,11 @@ def bad_key(k):
     )
 
 
-def nonzero(x: TensorLike, *, as_tuple: bool = False) -> Any:
+@overload
+def nonzero(x: TensorLike, *, as_tuple: Literal[False] = False) -> TensorBase: ...
+@overload
+def nonzero(x: TensorLike, *, as_tuple: Literal[True]) -> tuple[TensorBase, ...]: ...
+def nonzero(x: TensorLike, *, as_tuple: bool = False) -> TensorBase | tuple[TensorBase, ...]:
     """Return the places where `x` is not 0 (or is True), in the order of its elements.
 
     Parameters

@@ -248,7 +248,7 @@ _EXPAND = linear(
 )
 
 
-def expand(x: TensorLike, *shape: SizeLike) -> TensorBase:
+def expand(x: TensorLike, *shape: Any) -> TensorBase:
     """Return `x` broadcast to `shape`; -1 keeps a size. The result is a read-only view."""
     x = as_tensor(x, "expand")
     shape = parse_size(shape)

@@ -6,7 +6,6 @@ Gradients at 0 are 0. Norms of matrices by singular values take these from spect
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
@@ -27,7 +26,7 @@ __all__ = ["matrix_norm", "norm"]
 @in_single
 def norm(
     x: TensorLike,
-    p: Any = 2,
+    p: float | str = 2,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -43,11 +42,13 @@ def norm(
     x, keep = to_float(x), keepdim or keepdims
     if p == "nuc":
         return _nuclear(x, dims, keep)
-    if isinstance(p, str) and p != "fro":
-        raise ArgumentError(
-            "norm", expected="p: a number, inf, 'fro' or 'nuc'", got=repr(p), fix="p=2 is usual"
-        )
-    if p in ("fro", 2):
+    if isinstance(p, str):
+        if p != "fro":
+            raise ArgumentError(
+                "norm", expected="p: a number, inf, 'fro' or 'nuc'", got=repr(p), fix="p=2 is usual"
+            )
+        p = 2
+    if p == 2:
         return safe_sqrt(sum(x * x, dims, keep))
     if p == math.inf:
         return amax(absolute(x), dims, keep)

@@ -14,7 +14,7 @@ import functools
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 
@@ -480,7 +480,9 @@ def max(x: TensorLike) -> TensorBase: ...
 def max(x: TensorLike, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 @overload
 def max(x: TensorLike, dim: TensorBase | np.ndarray) -> TensorBase: ...
-def max(x: TensorLike, dim: Any = None, keepdim: bool = False) -> Any:
+def max(
+    x: TensorLike, dim: int | TensorBase | np.ndarray | None = None, keepdim: bool = False
+) -> TensorBase | ValuesIndices:
     """Largest element; with `dim` a pair (values, indices).
 
     With a tensor as second argument the elementwise maximum, as in PyTorch.
@@ -494,7 +496,9 @@ def min(x: TensorLike) -> TensorBase: ...
 def min(x: TensorLike, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 @overload
 def min(x: TensorLike, dim: TensorBase | np.ndarray) -> TensorBase: ...
-def min(x: TensorLike, dim: Any = None, keepdim: bool = False) -> Any:
+def min(
+    x: TensorLike, dim: int | TensorBase | np.ndarray | None = None, keepdim: bool = False
+) -> TensorBase | ValuesIndices:
     """Smallest element; with `dim` a pair (values, indices).
 
     With a tensor as second argument the elementwise minimum, as in PyTorch.

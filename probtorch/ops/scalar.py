@@ -7,7 +7,6 @@ here makes the name available to all of them.
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -148,7 +147,7 @@ class NumpyAlgebra:
         """Return `x` in the dtype of `y`."""
         return np.asarray(x).astype(y.dtype)
 
-    def __environment__(self) -> list[Any]:
+    def __environment__(self) -> list[object]:
         """What is found at first use is no change (see compiler/guards/entering.py)."""
         return []
 

@@ -8,7 +8,7 @@ equal candidates of a median share its gradient.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 
@@ -382,14 +382,14 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
-) -> Any: ...
+) -> TensorBase | tuple[TensorBase, ...]: ...
 def unique(
     x: TensorLike,
     sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
-) -> Any:
+) -> TensorBase | tuple[TensorBase, ...]:
     """Return the distinct elements in ascending order, or distinct slices along `dim`.
 
     With `return_inverse` also, for every element, its place among them; with `return_counts` also

@@ -547,7 +547,7 @@ def _svd_vjp(g, out, inputs, attrs, needs):
     ut, v = mt(u), mt(vh)
     rtol = _tolerance(s)
     gaps = _gaps(s * s, rtol)
-    inner = diag_embed(g[1]) if g[1] is not None else diag_embed(s * 0.0)
+    inner: Any = diag_embed(g[1]) if g[1] is not None else diag_embed(s * 0.0)
     outside = None
     inverse = _inverse_or_zero(s, rtol)
     if g[0] is not None:

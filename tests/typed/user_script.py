@@ -10,11 +10,23 @@ import numpy as np
 import probtorch
 import probtorch.distributions as dist
 from probtorch import Tensor, func, handlers, nn
+from probtorch.diagnostics import Summary
 from probtorch.distributions import constraints, transforms
 from probtorch.effects.density import log_density
 from probtorch.estimators import expectation
-from probtorch.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
-from probtorch.infer.guides import AutoNormal
+from probtorch.infer import (
+    MCMC,
+    NUTS,
+    SVI,
+    Predictive,
+    RandomWalk,
+    Target,
+    Trace_ELBO,
+    TraceEnum_ELBO,
+    init_to_median,
+    init_to_value,
+)
+from probtorch.infer.guides import AutoMultivariateNormal, AutoNormal
 from probtorch.ode import odeint, odeint_event
 from probtorch.optim import LBFGS, SGD, Adam, Optimizer, lr_scheduler
 from probtorch.utils.data import DataLoader, TensorDataset, random_split
@@ -43,7 +55,24 @@ def draws() -> dict[str, Tensor]:
     spread: float = samples["tau"].std().item()
     mcmc.print_summary()
     print(mean, spread, samples["theta"].shape[0])
+    assert_type(samples, dict[str, Tensor])
+    assert_type(mcmc.draws["mu"], np.ndarray)
+    assert_type(mcmc.summary(), Summary)
+    assert_type(mcmc.get_extra_fields(), dict[str, np.ndarray])
     return samples
+
+
+def settled() -> np.ndarray:
+    start = init_to_value(values={"mu": 0.0}, fallback=init_to_median(num_samples=5))
+    kernel = NUTS(schools, init_strategy=start, metric=[("mu", "tau")], target_accept_prob=0.9)
+    result = MCMC(kernel, num_samples=100, initial_params={"mu": np.zeros(())}).run(SIGMA, Y)
+    assert_type(result.sample_stats["diverging"], np.ndarray)
+    target = Target.from_model(schools, SIGMA, Y)
+    value, gradient = target.value_and_grad([0.0] * target.dim)
+    assert_type(value, float)
+    assert_type(target.constrain(probtorch.zeros(target.dim)), dict[str, Tensor])
+    MCMC(RandomWalk(target, step_size=0.5), num_samples=10).run()
+    return gradient
 
 
 # ----------------------------------------------------------------------- variational inference
@@ -54,8 +83,25 @@ def fit(steps: int) -> list[float]:
     svi = SVI(schools, guide, Adam({"lr": 0.01}), Trace_ELBO())
     losses: list[float] = [svi.step(SIGMA, Y) for _ in range(steps)]
     predictive = Predictive(schools, guide=guide, num_samples=10)
-    predictive(SIGMA)
+    assert_type(predictive(SIGMA), dict[str, Tensor])
+    assert_type(guide.median(), dict[str, Tensor])
     return losses
+
+
+def by_hand(sigma: Tensor, y: Tensor | None = None) -> None:
+    loc = probtorch.param("loc", probtorch.zeros(2))
+    probtorch.sample("mu", dist.Normal(loc[0], 1.0))
+    probtorch.sample("tau", dist.LogNormal(loc[1], 1.0))
+
+
+def losses() -> float:
+    svi = SVI(schools, by_hand, Adam({"lr": 0.01}), TraceEnum_ELBO(num_particles=2), seed=0)
+    result = svi.run(100, SIGMA, Y, progress_bar=False)
+    assert_type(result.params, dict[str, Tensor])
+    assert_type(result.summary(), Summary)
+    assert_type(svi.step(SIGMA, Y), float)
+    bound: Tensor = Trace_ELBO()(schools, AutoMultivariateNormal(schools))(SIGMA, Y)
+    return float(bound)
 
 
 # ------------------------------------------------------------------------- a module by hand
@@ -111,7 +157,23 @@ def derivatives(w: Tensor, rows: Tensor) -> Tensor:
     slope: Tensor = func.grad(energy)(w, rows[0])
     value, again = func.value_and_grad(energy)(w, rows[0])
     each: Tensor = func.vmap(energy, in_dims=(None, 0))(w, rows)
+    assert_type(func.grad(energy)(w, rows[0]), Tensor)
+    assert_type(func.vmap(energy, in_dims=(None, 0))(w, rows), Tensor)
+    pulled, pull = func.vjp(energy, w, rows[0])
+    assert_type(pulled, Tensor)
+    curvature: Tensor = func.hessian(energy)(w, rows[0])
+    print(pull(probtorch.ones(())), curvature)
     return slope + again + value + each.sum()
+
+
+def loops(n: int) -> Tensor:
+    def body(state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return state[0] + 1, state[1] * 2.0
+
+    start = probtorch.tensor(0), probtorch.tensor(1.0)
+    i, x = probtorch.while_loop(lambda state: state[0] < n, body, start)
+    assert_type(x, Tensor)
+    return probtorch.cond(i > 0, lambda y: y, lambda y: -y, x)
 
 
 def tensors() -> np.ndarray:

@@ -1,5 +1,7 @@
 """Bessel functions: sinc, which is the spherical one of order 0, and the modified ones I_v."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
