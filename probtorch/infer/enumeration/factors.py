@@ -35,7 +35,15 @@ from probtorch.infer.enumeration.sum_product import (
 )
 from probtorch.ops.elementwise import where
 
-__all__ = ["Term", "axes_of", "compute_densities", "factor_of", "marginal_terms", "names_of"]
+__all__ = [
+    "Term",
+    "axes_of",
+    "compute_densities",
+    "factor_of",
+    "marginal_terms",
+    "names_of",
+    "unscaled",
+]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,6 +96,12 @@ def names_of(site: Site, shape: tuple[int, ...]) -> list[Axis | None]:
         else:
             raise out_of_sight(site)
     return names
+
+
+def unscaled(site: Site) -> TensorBase:
+    """Return the log density of a site whose density was computed, without its scale."""
+    assert site.unscaled_log_prob is not None
+    return site.unscaled_log_prob
 
 
 def factor_of(site: Site, value: TensorBase, axes: Axes) -> Factor:

@@ -42,6 +42,7 @@ from probtorch.infer.enumeration.factors import (
     compute_densities,
     factor_of,
     marginal_terms,
+    unscaled,
 )
 from probtorch.infer.enumeration.sum_product import Axes, Eliminated
 from probtorch.infer.mapping import DrawMap
@@ -327,8 +328,8 @@ def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, Te
             continue
         site, factor = data[0], term.factor
         if factor is None:
-            found[site.name] = site.unscaled_log_prob
-        elif factor.plates == factor_of(site, site.unscaled_log_prob, axes).plates:
+            found[site.name] = unscaled(site)
+        elif factor.plates == factor_of(site, unscaled(site), axes).plates:
             found[site.name] = _laid_out(factor, site)
     return found
 

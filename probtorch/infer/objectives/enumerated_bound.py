@@ -20,7 +20,7 @@ import numpy as np
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.infer.enumeration.factors import Term, factor_of, marginal_terms
+from probtorch.infer.enumeration.factors import Term, factor_of, marginal_terms, unscaled
 from probtorch.infer.enumeration.sum_product import Axes, Factor, add, aligned, expect, sum_plates
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import CostTerm, downstream, has_score
@@ -120,8 +120,8 @@ def weights_of(run: EnumeratedRun, v: int) -> Factor:
         return Factor(value, (v,) if variable.size > 1 else (), axes.plates[v], variable.name)
     site = run.guide.nodes[variable.name]
     site.compute_log_prob()
-    assert site.unscaled_log_prob is not None  # computed just now
-    f = factor_of(site, exp(site.unscaled_log_prob), axes)
+    assert unscaled(site) is not None  # computed just now
+    f = factor_of(site, exp(unscaled(site)), axes)
     mask = site.mask
     if mask is None or mask is True or v not in f.axes:
         return f
@@ -140,7 +140,7 @@ def chosen_weight(run: EnumeratedRun) -> Factor | None:
     for name in run.chosen:
         site = run.guide.nodes[name]
         site.compute_log_prob()
-        found.append(factor_of(site, site.unscaled_log_prob, run.axes))
+        found.append(factor_of(site, unscaled(site), run.axes))
     if not found:
         return None
     joint = add(found, run.axes)
@@ -209,13 +209,13 @@ def score_terms(
     found = None
     for site in drawn:
         log_q = site.compute_log_prob()
-        score = factor_of(site, site.unscaled_log_prob, run.axes)
+        score = factor_of(site, unscaled(site), run.axes)
         if any(isinstance(axis, int) for axis in score.axes):
             term = _score_with_variables(run, site, score, detached, fixed)
         else:
             if costs is None:
                 costs = [_as_cost(run, t, of_model, fixed) for t, of_model in detached]
-            term = total(site.unscaled_log_prob * downstream(run, site, costs))
+            term = total(unscaled(site) * downstream(run, site, costs))
             # Takes the gradient of -log q out of the bound: it is 0 in expectation.
             term = term + total(log_q)
         found = term if found is None else found + term

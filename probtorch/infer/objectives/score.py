@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.site import Site
 from probtorch.estimators.pathwise import Pathwise
+from probtorch.infer.enumeration.factors import unscaled
 from probtorch.infer.objectives.runs import Run
 from probtorch.ops.reduction import sum as total
 
@@ -156,7 +157,7 @@ def score_terms(
         extra = None
         if baseline is not None:
             cost, extra = baseline(site, cost)
-        term = total(site.unscaled_log_prob * cost)
+        term = total(unscaled(site) * cost)
         if site.name not in integrated:
             # Takes the gradient of -log q out of the bound: it is 0 in expectation.
             term = term + total(log_q)
