@@ -13,7 +13,6 @@ Identifiers are our own numbered ones: no name or number of the user's reaches t
 numbers as bit patterns.
 """
 
-from probtorch.compiler.lang.llvm import LlvmModule
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Group
 from probtorch.compiler.render import mathlib, runtime
@@ -24,7 +23,7 @@ from probtorch.compiler.render.nest import fill
 from probtorch.compiler.render.parts import plan_parts
 from probtorch.compiler.render.region import write_join, write_region
 from probtorch.compiler.render.runtime import interrupts
-from probtorch.compiler.render.writer import Writer
+from probtorch.compiler.render.writer import NativeModule, Writer
 
 __all__ = ["NestPlan", "render"]
 
@@ -93,7 +92,7 @@ def _lifetimes(lowering):
             b.last = i if b.last is None else max(b.last, i)
 
 
-class NestModule(LlvmModule):
+class NestModule(NativeModule):
     """The module of a program: its nests, and the driver that calls them."""
 
     def __init__(self, lowering, plan=None):

@@ -9,7 +9,6 @@ of the parts.
 from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render import runtime
-from probtorch.compiler.render.writer import Writer
 
 __all__ = ["write_join", "write_region"]
 
@@ -45,7 +44,7 @@ def _write_part(module, name, count, checked, turn, turns):
     """Write the function that unpacks a context and calls the nest, for parts of a turn; returns
     its name.
     """
-    w = Writer(module, f"{name}.part{turn}", "i64", ["ptr", "i64"], linkage="internal")
+    w = module.function(f"{name}.part{turn}", "i64", ["ptr", "i64"], linkage="internal")
     context, number = w.arguments
     part = w.binary("add", w.binary("mul", number, turns, "nuw nsw"), turn, "nuw nsw")
     pointers = [w.load(context, i, "ptr") for i in range(count)]
@@ -58,9 +57,8 @@ def write_join(driver, parts, name):
     """Write the joining of what each part of nest `name` had for itself."""
     if not parts.own:
         return
-    w = Writer(
-        driver.module, f"{name}.join", "void", ["ptr", "ptr"] * len(parts.own), linkage="internal "
-    )
+    types = ["ptr", "ptr"] * len(parts.own)
+    w = driver.module.function(f"{name}.join", "void", types, linkage="internal")
     pointers = []
     for k, own in enumerate(parts.own.values()):
         target, source = w.arguments[2 * k : 2 * k + 2]

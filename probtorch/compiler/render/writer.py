@@ -3,11 +3,11 @@ Variables are stack cells, which LLVM turns into registers.
 """
 
 from probtorch.compiler.lang.function import Cell, KernelFunction
-from probtorch.compiler.lang.llvm import LLVM
+from probtorch.compiler.lang.llvm import LLVM, LlvmModule
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.native import library
 
-__all__ = ["Writer"]
+__all__ = ["NativeModule", "Writer"]
 
 
 class Writer(KernelFunction):
@@ -41,3 +41,10 @@ class Writer(KernelFunction):
                 a = self.variable(self.integer, n)
             pointers.append(Value(a.name, "ptr", self))
         self.call(symbol, "void", *pointers)
+
+
+class NativeModule(LlvmModule):
+    """A module whose functions may call libraries."""
+
+    def function(self, name, result, parameters, **options):
+        return Writer(self, name, result, parameters, **options)

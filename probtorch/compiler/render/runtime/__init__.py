@@ -10,11 +10,11 @@ Functions of numbers alone may be merged and moved by LLVM; the others work on a
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from probtorch.compiler.lang.llvm import LlvmModule as Text
+from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.sorting import SORTING
 from probtorch.compiler.render import mathlib
@@ -26,6 +26,7 @@ from probtorch.compiler.render.runtime import (
     products,
     replays,
 )
+from probtorch.compiler.render.writer import NativeModule
 from probtorch.ops.rejection import SAMPLERS
 
 __all__ = ["declaration", "knows", "module_of", "module_text", "types_of", "write_module"]
@@ -38,29 +39,35 @@ class RuntimeModule:
     """One compiled module: its functions (result and parameter types by symbol) and its writer."""
 
     functions: dict[str, tuple[str, list[str]]]
-    write: Callable[[Text], Any]
+    write: Callable[[Any], Any]
+
+
+def _of_routines(routines: dict[str, KernelRoutine], lines: Iterable[str] = ()) -> RuntimeModule:
+    """Return a module of functions, of which those that do not begin with "pt_" are its own."""
+
+    def write(text: Any) -> None:
+        for line in lines:
+            text.declare(line)
+        for name, routine in routines.items():
+            routine.write(text, name, linkage="" if name.startswith("pt_") else "internal")
+
+    known = {name: (r.result, list(r.parameters)) for name, r in routines.items()}
+    return RuntimeModule({name: x for name, x in known.items() if name.startswith("pt_")}, write)
 
 
 @functools.cache
 def _modules():
-    out = {}
-    for name, routine in SORTING.items():
-        write = functools.partial(routine.write, name=name)
-        out[name] = RuntimeModule({name: (routine.result, list(routine.parameters))}, write)
+    out = {name: _of_routines({name: r}) for name, r in (SORTING | INCOMPLETE).items()}
     for kin in (matrices, products):
         for name, p in itertools.product(kin.names(), "ds"):
             write = functools.partial(kin.write, name=name, p=p)
             out[f"{name} {p}"] = RuntimeModule(kin.signature(name, p), write)
-    for name, routine in INCOMPLETE.items():
-        write = functools.partial(routine.write, name=name)
-        out[name] = RuntimeModule({name: (routine.result, list(routine.parameters))}, write)
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
-    out["integers"] = RuntimeModule(draws.integer_signatures(), draws.write_integers)
-    out[pool.MODULE] = RuntimeModule(pool.SIGNATURES, pool.write)
-    for kin in (interrupts, replays):
-        out[kin.MODULE] = RuntimeModule(kin.SIGNATURES, kin.write)
+    out["integers"] = _of_routines(draws.INTEGERS)
+    for kin in (pool, interrupts, replays):
+        out[kin.MODULE] = _of_routines(kin.ROUTINES, kin.DECLARATIONS)
     return out
 
 
@@ -99,7 +106,7 @@ def write_module(name, text):
 
 def module_text(name):
     """Return the IR of a module by its name."""
-    text = Text()
+    text = NativeModule()
     write_module(name, text)
     head = mathlib.declarations(sorted(text.runtime)) if text.runtime else ""
     return text.text(head)

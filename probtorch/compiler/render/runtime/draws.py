@@ -1,11 +1,11 @@
 """Draws for arrays in native code: samplers (`lang/routines/draws.py`) and bits, in a loop."""
 
+from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.compiler.lang.routines.draws import signature, write_draw
 from probtorch.compiler.lang.routines.integers import bits_to_integers
-from probtorch.compiler.render.writer import Writer
 from probtorch.ops.rejection import SAMPLERS
 
-__all__ = ["integer_signatures", "signatures", "write", "write_integers"]
+__all__ = ["INTEGERS", "signatures", "write"]
 
 
 def signatures(name):
@@ -26,7 +26,7 @@ def write(text, name):
     """Write the module of a sampler."""
     write_draw(text, name)
     count = SAMPLERS[name].arity
-    w = Writer(text, f"pt_draws_{name}", "void", signatures(name)[f"pt_draws_{name}"][1])
+    w = text.function(f"pt_draws_{name}", *signatures(name)[f"pt_draws_{name}"])
     arrays, (seed, stream, counters, into, n) = w.arguments[:count], w.arguments[count:]
     with w.loop(0, n) as i:
         values = [w.load(a, i, "double") for a in arrays]
@@ -36,25 +36,14 @@ def write(text, name):
     w.finish()
 
 
-def integer_signatures():
-    """Return the functions for whole numbers.
-
-    ``pt_bits_to_integers`` takes random bits, the lowest number and the count of numbers;
-    ``pt_philox_bits`` a seed, a stream, the first counter, an array for the bits of the counters
-    from there on, and their number.
-    """
-    return {
-        "pt_bits_to_integers": ("i64", ["i64"] * 3),
-        "pt_philox_bits": ("void", ["i64", "i64", "i64", "ptr", "i64"]),
-    }
-
-
-def write_integers(text):
-    """Write the module of the functions for whole numbers."""
-    w = Writer(text, "pt_philox_bits", "void", integer_signatures()["pt_philox_bits"][1])
-    seed, stream, first, into, n = w.arguments
+def _philox_bits(w, seed, stream, first, into, n):
+    """Random bits of the counters from `first` on."""
     with w.loop(0, n) as i:
         w.store(into, i, w.philox(seed, stream, first + i), "i64")
-    w.finish()
-    s = text.function("pt_bits_to_integers", *integer_signatures()["pt_bits_to_integers"])
-    s.finish(bits_to_integers(s, *s.arguments))
+
+
+INTEGERS = {
+    "pt_philox_bits": KernelRoutine(_philox_bits, ("i64", "i64", "i64", "ptr", "i64"), "void"),
+    # Random bits, the lowest number, how many there are.
+    "pt_bits_to_integers": KernelRoutine(bits_to_integers, ("i64",) * 3, "i64"),
+}

@@ -14,9 +14,9 @@ program returns a status that is not 0, and `compiler/interrupts.py` raises it i
 
 import time
 
-from probtorch.compiler.render.writer import Writer
+from probtorch.compiler.lang.function import KernelRoutine
 
-__all__ = ["MODULE", "ROUNDS", "SIGNATURES", "supported", "write"]
+__all__ = ["DECLARATIONS", "MODULE", "ROUNDS", "ROUTINES", "supported"]
 
 MODULE = "interrupts"
 # Rounds before the first question.
@@ -31,14 +31,14 @@ _LEFT, _ASKED, _GIVEN = range(3)
 # Of the process: the thread that an exception is for (0 for none), and its type, value, traceback.
 _OWNER, _TYPE, _VALUE, _TRACEBACK = range(4)
 
-SIGNATURES = {"pt_poll": ("i64", ["ptr"]), "pt_interrupt": ("ptr", [])}
-_C = (
-    "i32 @clock_gettime(i32, ptr)",
-    "i32 @PyGILState_Ensure()",
-    "void @PyGILState_Release(i32)",
-    "i32 @PyErr_CheckSignals()",
-    "void @PyErr_Fetch(ptr, ptr, ptr)",
-    "i64 @PyThread_get_thread_ident()",
+DECLARATIONS = (
+    "@interrupt = internal global [4 x i64] zeroinitializer, align 64",
+    "declare i32 @clock_gettime(i32, ptr)",
+    "declare i32 @PyGILState_Ensure()",
+    "declare void @PyGILState_Release(i32)",
+    "declare i32 @PyErr_CheckSignals()",
+    "declare void @PyErr_Fetch(ptr, ptr, ptr)",
+    "declare i64 @PyThread_get_thread_ident()",
 )
 
 
@@ -47,24 +47,12 @@ def supported():
     return hasattr(time, "clock_gettime")
 
 
-def write(text):
-    """Write the module."""
-    text.declare("@interrupt = internal global [4 x i64] zeroinitializer, align 64")
-    for line in _C:
-        text.declare(f"declare {line}")
-    _write_listen(text)
-    _write_poll(text)
-    w = Writer(text, "pt_interrupt", *SIGNATURES["pt_interrupt"])
-    w.finish(w.symbol("interrupt"))
-
-
 def _word(w, k):
     return w.offset(w.symbol("interrupt"), k, "i64")
 
 
-def _write_listen(text):
+def _listen(w):
     """Let Python's signal handlers run; returns 1 if one has raised an exception in this thread."""
-    w = Writer(text, "listen", "i64", [], linkage="internal ")
     held = w.call("PyGILState_Ensure", "i32")
     failed = w.call("PyErr_CheckSignals", "i32")
     thread = w.call("PyThread_get_thread_ident", "i64")
@@ -73,13 +61,11 @@ def _write_listen(text):
         w.store_at(thread, _word(w, _OWNER))
     stopped = w.where(w.load_at(_word(w, _OWNER), "i64") == thread, w.whole(1), w.whole(0))
     w.call("PyGILState_Release", "void", held)
-    w.finish(stopped)
+    return stopped
 
 
-def _write_poll(text):
+def _poll(w, run):
     """Say whether a loop must end (1) or goes on (0), with the rounds until the next question."""
-    w = Writer(text, "pt_poll", *SIGNATURES["pt_poll"])
-    (run,) = w.arguments
     clock = w.on_stack(2, "i64")
     w.call("clock_gettime", "i32", w.value(time.CLOCK_MONOTONIC, "i32"), clock)
     now = w.load(clock, 0, "i64") * 1_000_000_000 + w.load(clock, 1, "i64")
@@ -94,4 +80,11 @@ def _write_poll(text):
             rounds.value = w.maximum(rounds.value >> 2, w.whole(1))
     for k, x in ((_LEFT, rounds.value), (_GIVEN, rounds.value), (_ASKED, now)):
         w.store(run, k, x, "i64")
-    w.finish(stop.value)
+    return stop.value
+
+
+ROUTINES = {
+    "listen": KernelRoutine(_listen, (), "i64"),
+    "pt_poll": KernelRoutine(_poll, ("ptr",), "i64"),
+    "pt_interrupt": KernelRoutine(lambda w: w.symbol("interrupt"), (), "ptr"),
+}

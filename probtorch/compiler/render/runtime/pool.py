@@ -22,11 +22,11 @@ gate again; all of it sequentially consistent.
 import signal
 import sys
 
+from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.compiler.lang.nodes import Bits
 from probtorch.compiler.native import host
-from probtorch.compiler.render.writer import Writer
 
-__all__ = ["MODULE", "SIGNATURES", "supported", "write"]
+__all__ = ["DECLARATIONS", "MODULE", "ROUTINES", "supported"]
 
 MODULE = "pool"
 # Helpers at most, whatever is asked for.
@@ -44,42 +44,25 @@ _WORDS = _THREADS + _MOST + 1
 # Bytes of a sigset_t: 128 in glibc and musl.
 _SIGNALS = 128
 
-SIGNATURES = {
-    "pt_parallel": ("i64", ["ptr", "ptr", "i64"]),
-    "pt_pool_reset": ("void", []),
-    "pt_pool_limit": ("void", ["i64"]),
-    "pt_pool_stop": ("void", []),
-}
-_C = (
-    "i32 @pthread_create(ptr, ptr, ptr, ptr)",
-    "i32 @pthread_join(i64, ptr)",
-    "i32 @pthread_mutex_init(ptr, ptr)",
-    "i32 @pthread_mutex_lock(ptr)",
-    "i32 @pthread_mutex_unlock(ptr)",
-    "i32 @pthread_cond_init(ptr, ptr)",
-    "i32 @pthread_cond_wait(ptr, ptr)",
-    "i32 @pthread_cond_broadcast(ptr)",
-    "i32 @pthread_sigmask(i32, ptr, ptr)",
-    "i32 @sigfillset(ptr)",
-    "i32 @sched_yield()",
+DECLARATIONS = (
+    f"@pool = internal global [{_WORDS} x i64] zeroinitializer, align 64",
+    "declare i32 @pthread_create(ptr, ptr, ptr, ptr)",
+    "declare i32 @pthread_join(i64, ptr)",
+    "declare i32 @pthread_mutex_init(ptr, ptr)",
+    "declare i32 @pthread_mutex_lock(ptr)",
+    "declare i32 @pthread_mutex_unlock(ptr)",
+    "declare i32 @pthread_cond_init(ptr, ptr)",
+    "declare i32 @pthread_cond_wait(ptr, ptr)",
+    "declare i32 @pthread_cond_broadcast(ptr)",
+    "declare i32 @pthread_sigmask(i32, ptr, ptr)",
+    "declare i32 @sigfillset(ptr)",
+    "declare i32 @sched_yield()",
 )
 
 
 def supported():
     """Return whether loops can have several threads here: on Linux, where this has been tried."""
     return sys.platform == "linux"
-
-
-def write(text):
-    """Write the module."""
-    text.declare(f"@pool = internal global [{_WORDS} x i64] zeroinitializer, align 64")
-    for line in _C:
-        text.declare(f"declare {line}")
-    _write_work(text)
-    _write_helper(text)
-    _write_start(text)
-    _write_parallel(text)
-    _write_control(text)
 
 
 # ------------------------------------------------------------------------------ words of the pool
@@ -133,9 +116,8 @@ def _pause(w):
 # ------------------------------------------------------------------------------------- a region
 
 
-def _write_work(text):
+def _work(w):
     """Take part in the open region until all its parts are taken."""
-    w = Writer(text, "work", "void", [], linkage="internal ")
     body, context, parts = _pointer(w, _BODY), _pointer(w, _CONTEXT), _get(w, _PARTS)
     status = w.variable("i64", 0)
     k = w.variable("i64", _change(w, _NEXT, "add", 1))
@@ -144,12 +126,10 @@ def _write_work(text):
         k.value = _change(w, _NEXT, "add", 1)
     with w.when(status.value != 0):
         _change(w, _STATUS, "or", status.value)
-    w.finish()
 
 
-def _write_helper(text):
+def _helper(w, _):
     """Wait for regions and work in them: the life of a helper."""
-    w = Writer(text, "helper", "ptr", ["ptr"], linkage="internal ")
     rounds = w.variable("i64", 0)
 
     def idle():
@@ -173,13 +153,11 @@ def _write_helper(text):
             with w.when(_replace(w, _GATE, seats, seats - 1)):
                 w.call("work", "void")
                 _change(w, _DONE, "add", 1)
-    w.finish(w.value(0, "ptr"))
+    return w.value(0, "ptr")
 
 
-def _write_start(text):
+def _start(w, wanted):
     """Start helpers until there are `wanted`; returns how many there are."""
-    w = Writer(text, "start", "i64", ["i64"], linkage="internal ")
-    (wanted,) = w.arguments
     count, failed = w.variable("i64", _get(w, _STARTED)), w.variable("i1", w.truth(False))
 
     def more():
@@ -198,13 +176,11 @@ def _write_start(text):
             count.value = count.value + w.where(got != 0, 0, w.whole(1))
         _call(w, "pthread_sigmask", how, before, null)
         _set(w, _STARTED, count.value)
-    w.finish(count.value)
+    return count.value
 
 
-def _write_parallel(text):
+def _parallel(w, body, context, parts):
     """Run parts 0 .. parts - 1 of a nest; returns the bitwise or of what they return."""
-    w = Writer(text, "pt_parallel", *SIGNATURES["pt_parallel"])
-    body, context, parts = w.arguments
     status, seats = w.variable("i64", 0), w.variable("i64", 0)
     wanted = w.minimum(w.minimum(_get(w, _LIMIT), parts), w.whole(_MOST + 1))
     free = w.variable("i1", w.truth(False))
@@ -238,25 +214,24 @@ def _write_parallel(text):
     with alone:
         with w.loop(0, parts) as part:
             status.value = status.value | w.call(body, "i64", context, part)
-    w.finish(status.value)
+    return status.value
 
 
 # ------------------------------------------------------------------------------------- from Python
 
 
-def _write_control(text):
-    w = Writer(text, "pt_pool_reset", *SIGNATURES["pt_pool_reset"])
+def _reset(w):
     with w.loop(0, _WORDS) as k:
         w.store(w.symbol("pool"), k, 0, "i64")
     _call(w, "pthread_mutex_init", _word(w, _MUTEX), w.value(0, "ptr"))
     _call(w, "pthread_cond_init", _word(w, _CONDITION), w.value(0, "ptr"))
-    w.finish()
 
-    w = Writer(text, "pt_pool_limit", *SIGNATURES["pt_pool_limit"])
-    _set(w, _LIMIT, w.arguments[0])
-    w.finish()
 
-    w = Writer(text, "pt_pool_stop", *SIGNATURES["pt_pool_stop"])
+def _limit(w, threads):
+    _set(w, _LIMIT, threads)
+
+
+def _stop(w):
     # Who asks for a region from now on works alone; one that is open ends first.
     _set(w, _LIMIT, 1)
     with w.repeat_while(lambda: w.logical_not(_replace(w, _TAKEN, 0, 1))):
@@ -271,4 +246,14 @@ def _write_control(text):
     _set(w, _STARTED, 0)
     _set(w, _QUIT, 0)
     _set(w, _TAKEN, 0)
-    w.finish()
+
+
+ROUTINES = {
+    "work": KernelRoutine(_work, (), "void"),
+    "helper": KernelRoutine(_helper, ("ptr",), "ptr"),
+    "start": KernelRoutine(_start, ("i64",), "i64"),
+    "pt_parallel": KernelRoutine(_parallel, ("ptr", "ptr", "i64"), "i64"),
+    "pt_pool_reset": KernelRoutine(_reset, (), "void"),
+    "pt_pool_limit": KernelRoutine(_limit, ("i64",), "void"),
+    "pt_pool_stop": KernelRoutine(_stop, (), "void"),
+}

@@ -20,7 +20,6 @@ from probtorch.compiler.lang.nodes import Shuffle
 from probtorch.compiler.lang.types import BYTES, vector
 from probtorch.compiler.native import host
 from probtorch.compiler.render.runtime import pool
-from probtorch.compiler.render.writer import Writer
 
 __all__ = ["is_suitable", "names", "signature", "write"]
 
@@ -93,7 +92,7 @@ def _widths(ty):
 def _write_tile(text, rows, width, ty):
     """A tile of c: `rows` by `width`, for all k."""
     types = ["ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64"]
-    w = Writer(text, _tile(rows, width), "void", types, linkage="internal ", attributes=_ALONE)
+    w = text.function(_tile(rows, width), "void", types, linkage="internal", attributes=_ALONE)
     a, down_a, along_a, b, ldb, c, ldc, k = w.arguments
     lanes = min(width, _lanes(ty))
     wide = vector(ty, lanes)
@@ -124,7 +123,7 @@ def _tile(rows, width):
 
 def _write_panel(text, ty):
     """Panel `number` of c: the columns that one panel of b gives, tiles below one another."""
-    w = Writer(text, "panel", "i64", ["ptr", "i64"], linkage="internal ")
+    w = text.function("panel", "i64", ["ptr", "i64"], linkage="internal")
     context, number = w.arguments
     a, b, c = (w.load(context, i, "ptr") for i in range(3))
     m, n, k, down_a, along_a, ldb, turned_b = (w.load(context, i, "i64") for i in range(3, 10))
@@ -151,7 +150,7 @@ def _write_panel(text, ty):
 def _write_transpose(text, ty):
     """Columns of a panel: out[j, i] = x[i, j] for i < width and j < k, in squares."""
     types = ["ptr", "i64", "ptr", "i64", "i64"]
-    w = Writer(text, "transpose", "void", types, linkage="internal ", attributes=_ALONE)
+    w = text.function("transpose", "void", types, linkage="internal", attributes=_ALONE)
     x, ldx, out, width, k = w.arguments
     # Half a vector is a side: fewer exchanges, and two of them in a cycle where there are 512 bits.
     side = _lanes(ty) // 2
@@ -185,7 +184,7 @@ def _transposed(w, rows):
 def _write_product(text, name, p):
     """All panels, one after the other or shared by threads."""
     ((symbol, (result, types)),) = signature(name, p).items()
-    w = Writer(text, symbol, result, types)
+    w = text.function(symbol, result, types)
     _, _, _, m, n, k, *_ = w.arguments
     context = w.on_stack(len(w.arguments), "i64")
     for i, x in enumerate(w.arguments):

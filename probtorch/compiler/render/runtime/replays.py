@@ -5,18 +5,12 @@ A program is ``int64 run(table)``, see `CallFrame.entry`. What `pt_commit` and `
 `compiler/data_density.py`: they make the tables whose words are numbered here.
 """
 
-from probtorch.compiler.render.writer import Writer
+from probtorch.compiler.lang.function import KernelRoutine
 
-__all__ = ["CALLBACK", "COUNT", "FIRST_PATH", "LAST", "MODULE", "ROW", "SIGNATURES", "write"]
+__all__ = ["CALLBACK", "COUNT", "DECLARATIONS", "FIRST_PATH", "LAST", "MODULE", "ROUTINES", "ROW"]
 
 MODULE = "replays"
-SIGNATURES = {
-    "pt_commit": ("void", ["ptr", "i64"]),
-    # run, table; rows, draws, the result, all results: where, and how many (of the result: bytes)
-    "pt_repeat": ("i64", ["ptr", "ptr", *("ptr", "i64") * 4]),
-    "pt_density": ("double", ["ptr", "ptr", "ptr"]),
-    "pt_density_of_data": ("double", ["ptr", "ptr", "ptr"]),
-}
+DECLARATIONS = ("declare ptr @memcpy(ptr, ptr, i64)",)
 # Of a row of updates: three buffers that take turns, and the word of the table that names the next.
 _TARGET, _NEXT, _NOW, _BEFORE, _SIZE, _SLOT = range(6)
 ROW = 6
@@ -26,22 +20,11 @@ CALLBACK, COUNT, LAST, FIRST_PATH = range(4)
 _FUNCTION, _INNER, _POINT, _SLOPE, _BYTES = range(5)
 
 
-def write(text):
-    """Write the module."""
-    text.declare("declare ptr @memcpy(ptr, ptr, i64)")
-    _write_commit(text)
-    _write_repeat(text)
-    _write_density(text)
-    _write_density_of_data(text)
-
-
 def _place(w, table, k):
     return w.load(table, k, "ptr")
 
 
-def _write_commit(text):
-    w = Writer(text, "pt_commit", *SIGNATURES["pt_commit"])
-    rows, count = w.arguments
+def _commit(w, rows, count):
     with w.loop(0, count) as i:
         row = w.offset(rows, i * ROW, "i64")
         size = w.load(row, _SIZE, "i64")
@@ -52,12 +35,9 @@ def _write_commit(text):
         # In place (nothing is copied), the run has put there what was there before.
         w.store(row, _BEFORE, w.where(size == 0, new, now), "i64")
         w.store(_place(w, row, _SLOT), 0, before, "i64")
-    w.finish()
 
 
-def _write_repeat(text):
-    w = Writer(text, "pt_repeat", *SIGNATURES["pt_repeat"])
-    run, table, rows, count, draws, numbers, result, size, results, steps = w.arguments
+def _repeat(w, run, table, rows, count, draws, numbers, result, size, results, steps):
     done, fits = w.variable("i64", 0), w.variable("i1", 1)
     with w.repeat_while(lambda: w.logical_and(fits.value, done.value < steps)):
         fits.value = w.call(run, "i64", table) == 0
@@ -69,12 +49,10 @@ def _write_repeat(text):
                 advanced = w.load(counter, 0, "i64") + w.load(draws, k * 2 + 1, "i64")
                 w.store(counter, 0, advanced, "i64")
             done.value = done.value + 1
-    w.finish(done.value)
+    return done.value
 
 
-def _write_density(text):
-    w = Writer(text, "pt_density", *SIGNATURES["pt_density"])
-    q, gradient, context = w.arguments
+def _density(w, q, gradient, context):
     count, last = w.load(context, COUNT, "i64"), w.load(context, LAST, "i64")
     value, tried, fits = w.variable("double"), w.variable("i64", 0), w.variable("i1", 0)
     with w.repeat_while(lambda: w.logical_and(w.logical_not(fits.value), tried.value < count)):
@@ -90,16 +68,23 @@ def _write_density(text):
         tried.value = tried.value + 1
     with w.when(w.logical_not(fits.value)):
         value.value = w.call(_place(w, context, CALLBACK), "double", q, gradient, context)
-    w.finish(value.value)
+    return value.value
 
 
-def _write_density_of_data(text):
-    w = Writer(text, "pt_density_of_data", *SIGNATURES["pt_density_of_data"])
-    q, gradient, context = w.arguments
+def _density_of_data(w, q, gradient, context):
     words = _FUNCTION, _INNER, _POINT, _SLOPE
     function, inner, point, slope = (_place(w, context, k) for k in words)
     size = w.load(context, _BYTES, "i64")
     w.call("memcpy", "ptr", point, q, size)
     value = w.call(function, "double", point, slope, inner)
     w.call("memcpy", "ptr", gradient, slope, size)
-    w.finish(value)
+    return value
+
+
+ROUTINES = {
+    "pt_commit": KernelRoutine(_commit, ("ptr", "i64"), "void"),
+    # run, table; rows, draws, the result, all results: where, and how many (of the result: bytes)
+    "pt_repeat": KernelRoutine(_repeat, ("ptr", "ptr", *("ptr", "i64") * 4), "i64"),
+    "pt_density": KernelRoutine(_density, ("ptr", "ptr", "ptr")),
+    "pt_density_of_data": KernelRoutine(_density_of_data, ("ptr", "ptr", "ptr")),
+}
