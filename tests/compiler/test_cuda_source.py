@@ -129,7 +129,7 @@ def test_nvcc_takes_every_structured_op(tmp_path, architecture):
 HOSTILE = 'x"); system("touch /tmp/owned"); //'
 # Every word of a program behind its head: our numbered names, C, and the numbers.
 WORDS = re.compile(
-    r"([fkpxvcjs]\d+|[ixltmMC]|i64|exp|pt_block_sum_double|shared|room|slice|first|end|stop|static|extern"
+    r"([fkpqxvcj]\d+|[ixltmMC]|i64|exp|pt_block_sum_double|shared|room|slice|first|end|stop|static|extern"
     r"|void|char|double|const|unsigned|blocks?|int|for|if|threadIdx|blockIdx|blockDim|gridDim|__\w+)"
 )
 LITERALS = re.compile(r"0x[0-9a-f]+\.?[0-9a-f]*p[+-]\d+|\d+LL")

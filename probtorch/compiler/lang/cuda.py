@@ -240,9 +240,10 @@ class CudaPrinter(Printer):
         i = f.fresh("j")  # "i64" is a type
         if node.unroll:
             f.lines.append("#pragma unroll")
-        head = f"i64 {i} = {node.start}; {i} < {node.stop}; {i} += {node.step}"
+        ty = node.start.ty
+        head = f"{C_TYPES[ty]} {i} = {node.start}; {i} < {node.stop}; {i} += {node.step}"
         f.lines.append(f"for ({head}) {{")
-        return Value(i, "i64", f)
+        return Value(i, ty, f)
 
     def loop(self, f: KernelFunction, node: nodes.Loop) -> None:
         f.lines.append("for (;;) {")

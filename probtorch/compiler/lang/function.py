@@ -216,7 +216,9 @@ class KernelFunction(Builder):
         `certain` where that is known to be one turn or more; `unroll` where all should be written
         out.
         """
-        node = nodes.For(self.whole(start), self.whole(stop), step, certain, unroll)
+        first = start if isinstance(start, Value) else self.whole(start)
+        last = self.convert(self.value(stop, first.ty), first.ty)
+        node = nodes.For(first, last, step, certain, unroll)
         yield self.put(node)
         self.put(nodes.End(node))
 

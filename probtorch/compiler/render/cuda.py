@@ -27,7 +27,7 @@ from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop
 from probtorch.compiler.render.cuda_calls import LIBRARY, kernel_of, library_of
 from probtorch.compiler.render.cuda_cluster import EVERY_BLOCK, Cluster
 from probtorch.compiler.render.cuda_math import runtime_text
-from probtorch.compiler.render.cuda_nest import PhaseWriter
+from probtorch.compiler.render.cuda_nest import write_phase
 from probtorch.compiler.render.cuda_phases import split
 from probtorch.compiler.render.cuda_schedule import ALIGN, HostLoop, Launch, LibraryCall, Schedule
 from probtorch.compiler.render.llvm import NestPlan
@@ -167,7 +167,7 @@ class _Renderer:
         if found is None:
             found = []
             for phase in self.phases[id(group)]:
-                found += PhaseWriter(self, group, phase).write()
+                found += write_phase(self, group, phase)
             self.costs[id(group)] = found
         return found
 

@@ -1,28 +1,34 @@
-"""Phases of loop nests as CUDA C device functions.
+"""Phases of loop nests as device functions.
 
-Every function takes the program's memory, the block's shared memory, the number of this block among
-those that run it, how many these are, and the arrays outside of the memory. It loops over its work
-by the numbers of block and thread, so that it gives the same result however many blocks run it: as
-a kernel of its own over a large nest, or beside others in one block.
+A sibling of `nest.py`: what each item does is in `items.py`. Every function takes the arrays
+outside of the program's memory. It loops over its work by the numbers of block and thread, so that
+it gives the same result however many blocks run it: as a kernel of its own over a large nest, or
+beside others in one block.
 """
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
-from probtorch.compiler.lang.cuda import GRID, THREADS
-from probtorch.compiler.lang.routines.blocks import combined, of_block
+from probtorch.compiler.lang.cuda import CUDA, THREADS
+from probtorch.compiler.lang.function import Array
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.routines.blocks import better, combined, of_block
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.render.cuda_items import ItemWriter
-from probtorch.compiler.render.items import kind_of, summed_type
+from probtorch.compiler.nests.loops import Mem, MemoryBuffer, Reg
+from probtorch.compiler.render.cuda_math import knows
+from probtorch.compiler.render.items import Items, kept_strides, kind_of, summed_type
+from probtorch.errors import CompileError
 
-__all__ = ["Piece", "PhaseWriter"]
+__all__ = ["Piece", "write_phase"]
 
 # Blocks of a kernel at most; their threads loop.
 _MAX_BLOCKS = 4096
-_THREAD = "block * blockDim.x + threadIdx.x"
-_THREADS = "blocks * blockDim.x"
 # Slices up to which one thread adds up the parts of a sum.
 _SHORT_SECOND = 16
+# Offsets up to which loop counters have 32 bits, which GPUs divide faster.
+_SHORT = 2**30
 
 
 @dataclass(frozen=True)
@@ -32,169 +38,237 @@ class Piece:
     """
 
     name: str
-    outside: tuple
+    outside: tuple[MemoryBuffer, ...]
     blocks: int
     work: int
 
 
-class PhaseWriter(ItemWriter):
-    """Writes one phase of a group; `pieces` are its device functions."""
+def write_phase(module: Any, group: Any, phase: Any) -> list[Piece]:
+    """Write the functions of a phase of a group; returns them in order."""
+    w = _PhaseWriter(module, group, phase)
+    pieces = [w.piece(*getattr(w, f"write_{phase.kind}")())]
+    for item in phase.items:
+        if phase.kind != "fill" and id(item) in phase.partial:
+            w = _PhaseWriter(module, group, phase)
+            pieces.append(w.piece(*w.add_slices(item)))
+    return pieces
 
-    def __init__(self, module, group, phase):
-        super().__init__(module, group, phase)
-        self.pieces = []
 
-    def write(self):
-        """Write the functions; returns the pieces in order."""
-        work, threads = getattr(self, f"_{self.phase.kind}")()
-        self._end(work, threads)
-        for item in self.phase.items:
-            if self.phase.kind != "fill" and id(item) in self.phase.partial:
-                self._second_pass(item)
-        return self.pieces
+class _PhaseWriter(Items):
+    """Writes one function of a phase; `write_KIND` returns its steps and threads."""
 
-    def _end(self, work, threads):
-        name = self.module.function_name()
-        outside = tuple(self.outside.values())
-        params = ", ".join([*GRID, *(f"char *x{i}" for i in range(len(outside)))])
-        body = "\n".join([*self.head, *self.cells, *self.lines])
-        self.module.functions.append(f"static __device__ void {name}({params}) {{\n{body}\n}}")
+    def __init__(self, module: Any, group: Any, phase: Any) -> None:
+        super().__init__(module, CUDA, group, module.function_name(), grid=True)
+        self.phase = phase
+        self.bases: dict[int, Value] = {}
+        self.outside: list[MemoryBuffer] = []
+        operands = [] if phase.kind == "fill" else [x for i in phase.items for x in i.operands]
+        buffers = [x.buffer for x in operands if isinstance(x, Mem)] + [*self.written.values()]
+        if phase.kind == "fill":
+            buffers.append(phase.items[0][0])
+        several = max(phase.slices, phase.table.get("owners", 1))
+        extents = math.prod(group.domain), phase.rows * several, phase.length
+        # The type of loop counters.
+        self.ty = "i32" if max(*extents, *(b.numel for b in buffers)) < _SHORT else "i64"
+
+    def piece(self, work: int, threads: int) -> Piece:
+        """Close the function."""
+        self.finish()
         blocks = max(1, min(_MAX_BLOCKS, -(-threads // THREADS)))
-        self.pieces.append(Piece(name, outside, blocks, work))
+        return Piece(self.name, tuple(self.outside), blocks, work)
 
-    # --------------------------------------------------------------------------------------- phases
+    # --------------------------------------------------------------------------------------- memory
 
-    def _fill(self):
-        ((buffer, value),) = self.phase.items
-        ty = self._integer(buffer.numel)
-        name = self.base(buffer)
-        self._over("i", buffer.numel, _THREAD, _THREADS, ty=ty)
-        self.lines.append(f"{name}[i] = {self.value(value, ir_type(buffer.dtype)).name};")
-        self._close()
-        return buffer.numel, buffer.numel
+    def base(self, b: MemoryBuffer) -> tuple[Value, int]:
+        """Return where a buffer begins, and how many bytes behind it does."""
+        if id(b) not in self.bases:
+            at = self.module.offset(b)
+            if at is None:
+                self.outside.append(b)
+                self.bases[id(b)] = self.parameter("ptr")
+            else:
+                with self.at_head():
+                    self.bases[id(b)] = self.emit(f"M + {at}", "ptr")
+        return self.bases[id(b)], 0
 
-    def _map(self):
-        phase, domain = self.phase, self.group.domain
-        ty = self._integer(math.prod(domain))
-        reduces = [i for i in phase.items if i.kind == "reduce" and not self._trivial(i)]
-        if not reduces:
-            self._over("i", math.prod(domain), _THREAD, _THREADS, ty=ty)
-            self.index = self._decompose("i", domain, ty)
-            for item in phase.items:
-                self._write_item(item)
-            self._close()
-            return math.prod(domain) * self._cost(), math.prod(domain)
-        rows, rest = domain[: phase.depth], domain[phase.depth :]
+    def type_of(self, b: MemoryBuffer) -> str:
+        """Return the type of the elements of a buffer."""
+        return ir_type(b.dtype)
 
-        def body(row, term):
-            self.index = row + self._decompose(term, rest, ty)
-            self.term = term
-            for item in phase.items:
-                self._write_item(item)
+    def _array(self, b: MemoryBuffer) -> Array:
+        return self.array(self.base(b)[0], ir_type(b.dtype))
 
-        threads = self._teams(reduces, rows, ty, body)
-        return math.prod(domain) * self._cost(), threads
+    def read(self, x, ty=None):
+        """Return an operand's value; those of other phases come from memory."""
+        if isinstance(x, Reg) and id(x.root) not in self.registers:
+            self.registers[id(x.root)] = self.load_at(
+                self.address(x.root.buffer, 0, kept_strides(x.root.shape)), ir_type(x.root.dtype)
+            )
+        return super().read(x, ty)
+
+    # ---------------------------------------------------------------------------------------- loops
+
+    def _all(self, count: int, *, teams: bool = False) -> AbstractContextManager[Value]:
+        """Share indices below `count` among all threads, or among the blocks as `teams`."""
+        block, blocks = (self.convert(x, self.ty) for x in self.team)
+        if teams:
+            return self.loop(block, count, blocks)
+        return self.loop(block * THREADS + self._thread(), count, blocks * THREADS)
+
+    def _along(self, start: Value, stop: Any, *, teams: bool) -> AbstractContextManager[Value]:
+        """Run from `start` to `stop`, or share that among the threads of a team."""
+        return self.loop(start + self._thread() if teams else start, stop, THREADS if teams else 1)
+
+    def _thread(self) -> Value:
+        return self.convert(self.thread, self.ty)
+
+    def _indices(self, number: Value, sizes: Any) -> list[Value | None]:
+        """Return the indices of a row-major number; None along dims of size 1."""
+        found: list[Value | None] = []
+        step, total = 1, math.prod(sizes)
+        for n in reversed(sizes):
+            i = number if step == 1 else number // step
+            found.append(None if n == 1 else i if step * n == total else i % n)
+            step *= n
+        return found[::-1]
+
+    def _at(self, dims: Any, indices: Any) -> None:
+        """Set the index, whose dims are listed in another order."""
+        at = dict(zip(dims, indices, strict=True))
+        self.index = [at[d] for d in range(len(at))]
+
+    def inner(self, size):
+        """Begin an inner loop; gives its index."""
+        return self.loop(0, size)
+
+    # ---------------------------------------------------------------------------------------- items
+
+    def _form_of(self, kind):
+        return getattr(type(self), f"_item_{kind}", None) or _refuse(kind)
+
+    def _call(self, symbol, ty, operands):
+        if not knows(symbol):
+            _refuse(symbol)
+        return self.runtime(symbol, ty, *operands)
+
+    def _item_reduce(self, item):
+        kind, ty = item.attrs["reduce"], summed_type(item)
+        v = self.convert(self.read(item.operands[0], ty), ty)
+        if self._trivial(item):
+            target = self.address(item.root.buffer, 0, item.attrs["strides"])
+            self.store_at(self.whole(0) if kind in ("argmax", "argmin") else v, target)
+            return
+        total, best = self.totals[id(item)].cell, self.totals[id(item)].best
+        if best is None:
+            total.value = combined(self, kind, total.value, v)
+            return
+        place = self.whole(self.term)
+        with self.when(better(self, kind, v, place, total.value, best.value)):
+            total.value, best.value = v, place
 
     def _trivial(self, item):
         return item.attrs["depth"] == len(self.group.domain)
 
-    def _cost(self):
-        """Steps per index: the longest inner loop."""
-        return max([i.attrs.get("size", 1) for i in self.phase.items], default=1)
+    # --------------------------------------------------------------------------------------- phases
 
-    def _teams(self, items, row_dims, ty, body):
+    def write_fill(self):
+        ((buffer, value),) = self.phase.items
+        with self._all(buffer.numel) as i:
+            self._array(buffer)[i] = value
+        return buffer.numel, buffer.numel
+
+    def write_map(self):
+        phase, domain = self.phase, self.group.domain
+        # Steps per index: the longest inner loop.
+        cost = max([i.attrs.get("size", 1) for i in phase.items], default=1)
+        reduces = [i for i in phase.items if i.kind == "reduce" and not self._trivial(i)]
+        if not reduces:
+            with self._all(math.prod(domain)) as i:
+                self.index = self._indices(i, domain)
+                for item in phase.items:
+                    self._write_item(item)
+            return math.prod(domain) * cost, math.prod(domain)
+
+        def body(row, term):
+            self.index = row + self._indices(term, domain[phase.depth :])
+            self.term = term
+            for item in phase.items:
+                self._write_item(item)
+
+        return math.prod(domain) * cost, self._teams(reduces, domain[: phase.depth], body)
+
+    def _teams(self, items, row_dims, body):
         """Write sums over rows by teams of `lanes` threads; returns how many threads there are.
 
         Each of `items` gets variables for its sum; ``body(row indices, term)`` adds to them.
         """
-        phase = self.phase
-        single = phase.lanes == 1
-        teams = phase.rows * phase.slices
-        bounds = (_THREAD, _THREADS) if single else ("block", "blocks")
-        self._over("t", teams, *bounds, ty=ty)
-        row = "t"
-        if phase.slices > 1:
-            self.lines += [
-                f"const int row = t / {phase.slices}, slice = t % {phase.slices};",
-            ]
-            row = "row"
-        indices = self._decompose(row, row_dims, ty) if row_dims else []
-        for item in items:
-            self.total_of(item, summed_type(item))
-        first, stop = "0", phase.length
-        if phase.slices > 1:
-            first, stop = self._slice(ty)
-        if single:
-            self._over("l", stop, first, ty=ty)
-        else:
-            self._over("l", stop, f"{first} + threadIdx.x", "blockDim.x", ty=ty)
-        self.registers, self.loaded = {}, {}
-        body(indices, "l")
-        self._close()
-        for item in items:
-            self._finish_sum(item, row, single)
-        self._close()
-        return teams * phase.lanes
+        phase, teams = self.phase, self.phase.lanes > 1
+        count = phase.rows * phase.slices
+        with self._all(count, teams=teams) as t:
+            row, part = (t // phase.slices, t % phase.slices) if phase.slices > 1 else (t, None)
+            indices = self._indices(row, row_dims)
+            for item in items:
+                self.total_of(item, summed_type(item))
+            with self._along(*self._slice(part), teams=teams) as term:
+                self.registers, self.loaded = {}, {}
+                body(indices, term)
+            for item in items:
+                total, best = self.totals[id(item)].cell, self.totals[id(item)].best
+                out, found, at = item.root.buffer, (best or total).value, row
+                if teams:
+                    place = [best.value] if best else []
+                    found = of_block(self, kind_of(item), total.value, *place)
+                if id(item) in phase.partial:
+                    out, at = phase.partial[id(item)], part * phase.rows + row
+                self._put_once(out, at, found, teams=teams)
+        return count * phase.lanes
 
-    def _slice(self, ty):
-        """Declare where slice number `slice` of a sum begins and ends; returns the names."""
+    def _put_once(self, out, at, found, *, teams):
+        """Store what all threads of a team know, or what this thread does."""
+        array = self._array(out)
+        if not teams:
+            array[at] = found
+            return
+        with self.when(self.thread == 0):
+            array[at] = found
+
+    def _slice(self, part):
+        """Return where a slice of a sum begins and ends."""
         length = self.phase.length
+        if part is None:
+            return self.value(0, self.ty), length
         size = -(-length // self.phase.slices)
-        self.lines += [
-            f"const {ty} first = ({ty})slice * {size}, end = first + {size};",
-            f"const {ty} stop = end < {length} ? end : {length};",
-        ]
-        return "first", "stop"
+        first = part * size
+        return first, self.minimum(first + size, length)
 
-    def _finish_sum(self, item, row, single):
-        total, best = self.totals[id(item)].cell, self.totals[id(item)].best
-        out, found, at = self.base(item.root.buffer), best or total, row
-        if not single:
-            place = [best.value] if best else []
-            found = of_block(self, kind_of(item), total.value, *place)
-        if id(item) in self.phase.partial:
-            out = self.base(self.phase.partial[id(item)])
-            at = f"slice * {self.phase.rows} + {row}"
-        lead = "" if single else "if (threadIdx.x == 0) "
-        self.lines.append(f"{lead}{out}[{at}] = {found};")
-
-    def _columns(self):
+    def write_columns(self):
         (item,) = self.phase.items
         phase, domain = self.phase, self.group.domain
         dims = range(len(domain))
-        ty = self._integer(phase.rows * phase.length)
-        scaled = item.kind == "axpy"
-        kept = [] if scaled else [d for d in dims if item.attrs["strides"][d]]
+        kept = [] if item.kind == "axpy" else [d for d in dims if item.attrs["strides"][d]]
         summed = [d for d in dims if d not in kept]
-        threads = phase.rows * phase.slices
-        self._over("t", threads, _THREAD, _THREADS, ty=ty)
-        self.lines.append(f"const {ty} m = t % {phase.rows}, slice = t / {phase.rows};")
-        of_kept = self._decompose("m", [domain[d] for d in kept], ty)
-        result = ir_type(item.root.dtype)
-        total = self.total_of(item, result).cell
-        first, stop = self._slice(ty)
-        self._over("l", stop, first, ty=ty)
-        of_summed = self._decompose("l", [domain[d] for d in summed], ty)
-        at = dict(zip([*kept, *summed], [*of_kept, *of_summed], strict=True))
-        self.index = [at[d] for d in dims]
-        if scaled:
-            matrix, vector = item.operands
-            x = self._load(matrix, ("m", item.attrs["step"]))
-            v = x * self.read(vector, result)
-        else:
-            v = self.convert(self.read(item.operands[0], result), result)
-        total.value = combined(self, kind_of(item), total.value, v)
-        self._close()
-        out = self.base(self.phase.partial.get(id(item), item.root.buffer))
-        self.lines.append(f"{out}[{'t' if phase.slices > 1 else 'm'}] = {total};")
-        self._close()
+        threads, result = phase.rows * phase.slices, ir_type(item.root.dtype)
+        with self._all(threads) as t:
+            m, part = t % phase.rows, t // phase.rows
+            of_kept = self._indices(m, [domain[d] for d in kept])
+            total = self.total_of(item, result).cell
+            with self._along(*self._slice(part), teams=False) as term:
+                of_summed = self._indices(term, [domain[d] for d in summed])
+                self._at([*kept, *summed], [*of_kept, *of_summed])
+                if item.kind == "axpy":
+                    matrix, vector = item.operands
+                    v = self._load(matrix, (m, item.attrs["step"])) * self.read(vector, result)
+                else:
+                    v = self.convert(self.read(item.operands[0], result), result)
+                total.value = combined(self, kind_of(item), total.value, v)
+            out = phase.partial.get(id(item), item.root.buffer)
+            self._array(out)[t if phase.slices > 1 else m] = total.value
         return phase.rows * phase.length, threads
 
-    def _dot(self):
+    def write_dot(self):
         (item,) = self.phase.items
         a, b = item.operands
         steps = item.attrs["steps"]
-        ty = self._integer(self.phase.length, self.phase.rows)
 
         def body(row, k):
             self.index = row
@@ -202,98 +276,80 @@ class PhaseWriter(ItemWriter):
             total = self.totals[id(item)].cell
             total.value = self._plus(total.value, product)
 
-        threads = self._teams([item], self.group.domain, ty, body)
-        return self.phase.rows * self.phase.length, threads
+        return self.phase.rows * self.phase.length, self._teams([item], self.group.domain, body)
 
-    def _second_pass(self, item):
+    def add_slices(self, item):
         """Add up the slices of each sum."""
-        phase, kind = self.phase, kind_of(item)
-        self._begin()
-        ty = ir_type(item.root.dtype)
-        partial, out = self.base(phase.partial[id(item)]), self.base(item.root.buffer)
-        alone = phase.rows >= THREADS or phase.slices <= _SHORT_SECOND
-        bounds = (_THREAD, _THREADS) if alone else ("block", "blocks")
-        self._over("m", phase.rows, *bounds)
-        total = self.total_of(item, ty).cell
-        start, step = ("0", "1") if alone else ("threadIdx.x", "blockDim.x")
-        self._over("s", phase.slices, start, step)
-        v = self.load_at(f"{partial}[s * {phase.rows} + m]", ty)
-        total.value = combined(self, kind, total.value, v)
-        self._close()
-        if alone:
-            self.lines.append(f"{out}[m] = {total};")
-        else:
-            found = of_block(self, kind, total.value)
-            self.lines.append(f"if (threadIdx.x == 0) {out}[m] = {found};")
-        self._close()
-        self._end(phase.rows * phase.slices, phase.rows * (1 if alone else THREADS))
+        phase, kind, ty = self.phase, kind_of(item), ir_type(item.root.dtype)
+        teams = phase.rows < THREADS and phase.slices > _SHORT_SECOND
+        with self._all(phase.rows, teams=teams) as m:
+            total = self.total_of(item, ty).cell
+            with self._along(self.value(0, self.ty), phase.slices, teams=teams) as s:
+                v = self._array(phase.partial[id(item)])[s * phase.rows + m]
+                total.value = combined(self, kind, total.value, v)
+            found = of_block(self, kind, total.value) if teams else total.value
+            self._put_once(item.root.buffer, m, found, teams=teams)
+        return phase.rows * phase.slices, phase.rows * (THREADS if teams else 1)
 
     # ----------------------------------------------------------------------------- scattered stores
 
-    def _scatter(self):
+    def write_scatter(self):
         (item,) = self.phase.items
-        domain, strides = self.group.domain, item.attrs["strides"]
-        free = [d for d, s in enumerate(strides) if s]
-        indexed = [d for d in range(len(domain)) if d not in free]
-        ty = self._integer(math.prod(domain))
+        free = [d for d, s in enumerate(item.attrs["strides"]) if s]
+        indexed = [d for d in range(len(self.group.domain)) if d not in free]
         known = item.attrs["sources"] is not None
-        return (self._known_scatter if known else self._owned_scatter)(item, free, indexed, ty)
+        return (self._known_scatter if known else self._owned_scatter)(item, free, indexed)
 
-    def _at(self, free, of_free, indexed, of_indexed):
-        at = dict(zip([*free, *indexed], [*of_free, *of_indexed], strict=True))
-        self.index = [at[d] for d in range(len(at))]
-
-    def _owned_scatter(self, item, free, indexed, ty):
-        phase, domain = self.phase, self.group.domain
+    def _owned_scatter(self, item, free, indexed):
+        phase, domain, a = self.phase, self.group.domain, item.attrs
         owners, step = phase.table["owners"], phase.table["step"]
         value, *index = item.operands
-        result = ir_type(item.attrs["buffer"].dtype)
-        self._over("t", phase.rows * owners, _THREAD, _THREADS, ty=ty)
-        self.lines.append(f"const {ty} f = t / {owners}, owner = t % {owners};")
-        of_free = self._decompose("f", [domain[d] for d in free], ty)
-        self._over("l", phase.length, ty=ty)
-        self._at(free, of_free, indexed, self._decompose("l", [domain[d] for d in indexed], ty))
-        at = self._element_offset(index, item.attrs["wraps"])
-        if owners > 1:
-            self.lines.append(f"if ({at} / {step} % {owners} != owner) continue;")
-        target = self.address(item.attrs["buffer"], 0, item.attrs["strides"], (at, 1))
-        self._put(self.read(value, result), target, item.attrs["mode"])
-        self._close()
-        self._close()
+        with self._all(phase.rows * owners) as t:
+            of_free = self._indices(t // owners, [domain[d] for d in free])
+            with self.loop(self.value(0, self.ty), phase.length) as term:
+                of_indexed = self._indices(term, [domain[d] for d in indexed])
+                self._at([*free, *indexed], [*of_free, *of_indexed])
+                at = self._element_offset(index, a["wraps"])
+                with self.when(at // step % owners == self.whole(t % owners)):
+                    target = self.address(a["buffer"], 0, a["strides"], (at, 1))
+                    self._put(self.read(value, ir_type(a["buffer"].dtype)), target, a["mode"])
         return phase.rows * owners * phase.length, phase.rows * owners
 
-    def _known_scatter(self, item, free, indexed, ty):
-        phase, domain = self.phase, self.group.domain
-        value = item.operands[0]
-        result = ir_type(item.attrs["buffer"].dtype)
+    def _known_scatter(self, item, free, indexed):
+        phase, domain, a = self.phase, self.group.domain, item.attrs
+        result, teams = ir_type(a["buffer"].dtype), phase.lanes > 1
         order, places, starts, ends = (
-            self.base(phase.table[k]) for k in ("order", "places", "starts", "ends")
+            self._array(phase.table[k]) for k in ("order", "places", "starts", "ends")
         )
         count = phase.table["places"].numel
-        adding, single = item.attrs["mode"] == "add", phase.lanes == 1
-        bounds = (_THREAD, _THREADS) if single else ("block", "blocks")
-        self._over("t", phase.rows, *bounds, ty=ty)
-        self.lines.append(f"const {ty} u = t % {count}, f = t / {count};")
-        of_free = self._decompose("f", [domain[d] for d in free], ty)
-        self._at(free, of_free, indexed, ["0"] * len(indexed))
-        target = self.address(item.attrs["buffer"], 0, item.attrs["strides"], (f"{places}[u]", 1))
-        total = self.variable(result, 0)
-        if adding and single:
-            self.lines.append(f"{total} = {target};")
-        start, step = ("", "1") if single else (" + threadIdx.x", "blockDim.x")
-        self._over("q", f"{ends}[u]", f"{starts}[u]{start}", step, ty="i64")
-        self.lines.append(f"const {ty} l = ({ty}){order}[q];")
-        self._at(free, of_free, indexed, self._decompose("l", [domain[d] for d in indexed], ty))
-        v = self.read(value, result)
-        if adding:
-            v = self.binary("add", total.value, v)
-        total.value = v
-        self._close()
-        if single:
-            self.lines.append(f"{target} = {total};")
-        else:
-            found = of_block(self, "sum", total.value)
-            with self.when(self.thread == 0):
-                self.store_at(self._plus(self.load_at(target, result), found), target)
-        self._close()
+        with self._all(phase.rows, teams=teams) as t:
+            u, f = t % count, t // count
+            of_free = self._indices(f, [domain[d] for d in free])
+            self._at([*free, *indexed], [*of_free, *[None] * len(indexed)])
+            target = self.address(a["buffer"], 0, a["strides"], (places[u], 1))
+            adding = a["mode"] == "add"
+            start = self.load_at(target, result) if adding and not teams else 0
+            total = self.variable(result, start)
+            first = starts[u] + self.thread if teams else starts[u]
+            with self.loop(first, ends[u], THREADS if teams else 1) as q:
+                term = self.convert(order[q], self.ty)
+                of_indexed = self._indices(term, [domain[d] for d in indexed])
+                self._at([*free, *indexed], [*of_free, *of_indexed])
+                v = self.read(item.operands[0], result)
+                total.value = self.binary("add", total.value, v) if adding else v
+            if not teams:
+                self.store_at(total.value, target)
+            else:
+                found = of_block(self, "sum", total.value)
+                with self.when(self.thread == 0):
+                    self.store_at(self._plus(self.load_at(target, result), found), target)
         return phase.length * max(1, phase.rows // count), phase.rows * phase.lanes
+
+
+def _refuse(what):
+    raise CompileError(
+        what,
+        expected="an item that has a form on the GPU",
+        got="one that is compiled for the CPU only",
+        fix="the function runs eagerly instead",
+    )

@@ -2,7 +2,7 @@
 
 `Items` is a function of the kernel language that also knows a nest: where operands are read, and
 what each kind of item (formula, gather, store, inner product ...) does with them. Where elements
-lie and what calls are refused is for `nest.py` and `cuda_items.py` to say, its abstract methods;
+lie and what calls are refused is for `nest.py` and `cuda_nest.py` to say, its abstract methods;
 they write the loops, reductions and functions around the items.
 """
 
@@ -17,7 +17,7 @@ from probtorch.compiler.lang.builder import Printer
 from probtorch.compiler.lang.function import Cell, KernelFunction
 from probtorch.compiler.lang.nodes import Compare, Value
 from probtorch.compiler.lang.routines.blocks import combined
-from probtorch.compiler.lang.types import FLOATS, ir_type, limits
+from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type, limits
 from probtorch.compiler.nests.loops import Mem, MemoryBuffer, Reg
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.scans import SCANS
@@ -44,7 +44,7 @@ class Items(KernelFunction, abc.ABC):
     Attributes
     ----------
     index : list
-        Of the dims of the group's domain.
+        Of the dims of the group's domain; None where it is 0 anyway.
     registers : dict of int to Value
         Values of roots at this index, by the root's id.
     loaded : dict of tuple to Value
@@ -72,8 +72,12 @@ class Items(KernelFunction, abc.ABC):
     # ------------------------------------------------------------------ what is for each target
 
     @abc.abstractmethod
-    def address(self, b: MemoryBuffer, offset: int, strides: Any, extra: Any = None) -> Any:
-        """Return where an element of buffer `b` lies; `extra` is a further index and its stride."""
+    def base(self, b: MemoryBuffer) -> tuple[Value, int]:
+        """Return where a buffer, or its area, begins, and how many bytes behind it does."""
+
+    @abc.abstractmethod
+    def type_of(self, b: MemoryBuffer) -> str:
+        """Return the type of the elements of a buffer."""
 
     @abc.abstractmethod
     def inner(self, size: int) -> AbstractContextManager[Value]:
@@ -82,6 +86,19 @@ class Items(KernelFunction, abc.ABC):
     @abc.abstractmethod
     def _call(self, symbol, ty, operands):
         """Return the result of a function of the runtime."""
+
+    def address(self, b: MemoryBuffer, offset: int, strides: Any, extra: Any = None) -> Value:
+        """Return where an element lies; `extra` is a further index with its stride."""
+        pointer, shift = self.base(b)
+        ty = self.type_of(b)
+        total = None
+        for i, s in [*zip(self.index, strides, strict=False), *([extra] if extra else [])]:
+            if s and i is not None:
+                term = self.whole(i if s == 1 else self.binary("mul", i, s, "nsw"))
+                total = term if total is None else self.binary("add", total, term, "nsw")
+        if shift or offset:
+            pointer = self.offset(pointer, shift + offset * BYTES[ty], "i8")
+        return pointer if total is None else self.offset(pointer, total, ty)
 
     def _form_of(self, kind):
         """Return the method that writes items of a kind."""

@@ -19,7 +19,7 @@ from probtorch.compiler.lang.function import Cell
 from probtorch.compiler.lang.llvm import LLVM, in_memory
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.blocks import combined
-from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type
+from probtorch.compiler.lang.types import FLOATS, ir_type
 from probtorch.compiler.nests.loops import Mem
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.items import Items, summed_type
@@ -69,19 +69,6 @@ class Nest(Items):
         """Return the type of the elements of a buffer; a part's own total may be wider."""
         own = self.group.parts.own[b].buffer if b in self.own else b
         return ir_type(own.dtype)
-
-    def address(self, b, offset, strides, extra=None):
-        """Return where an element lies; `extra` is a further index with its stride."""
-        pointer, shift = self.base(b)
-        ty = self.type_of(b)
-        total = None
-        for i, s in [*zip(self.index, strides, strict=False), *([extra] if extra else [])]:
-            if s:
-                term = i if s == 1 else self.binary("mul", i, s, "nsw")
-                total = term if total is None else self.binary("add", total, term, "nsw")
-        if shift or offset:
-            pointer = self.offset(pointer, shift + offset * BYTES[ty], "i8")
-        return pointer if total is None else self.offset(pointer, total, ty)
 
     # ------------------------------------------------------------------------------------- the nest
 
