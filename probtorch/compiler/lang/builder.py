@@ -16,7 +16,7 @@ from keyword import iskeyword
 from typing import Any, ClassVar
 
 from probtorch.compiler.lang import nodes
-from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.types import (
     BYTE,
     BYTES,
@@ -79,15 +79,15 @@ class Builder:
         """Print a node; returns what it gives."""
         return self.printer.kinds[type(node)](self, node)
 
-    def value(self, x: Any, ty: str) -> Value:
+    def value(self, x: Operand, ty: str) -> Value:
         """Return `x` as a value: numbers become constants of type `ty`."""
         return x if isinstance(x, Value) else Value(self.printer.constant(x, ty), ty, self)
 
-    def load_at(self, place: Any, ty: str) -> Value:
+    def load_at(self, place: Value, ty: str) -> Value:
         """Read from a place in memory."""
         return self.put(nodes.Load(place, ty))
 
-    def store_at(self, v: Value, place: Any) -> None:
+    def store_at(self, v: Value, place: Value) -> None:
         """Write to a place in memory."""
         self.put(nodes.Store(v, place))
 
@@ -100,13 +100,13 @@ class Builder:
             fix="render it in a nest, which returns a status",
         )
 
-    def _pair(self, a: Any, b: Any) -> tuple[Value, Value, str]:
+    def _pair(self, a: Operand, b: Operand) -> tuple[Value, Value, str]:
         ty = a.ty if isinstance(a, Value) else b.ty if isinstance(b, Value) else self.default
         return self.value(a, ty), self.value(b, ty), ty
 
     # ----------------------------------------------------------------------------------- arithmetic
 
-    def binary(self, op: str, a: Any, b: Any, flags: str | None = None) -> Value:
+    def binary(self, op: str, a: Operand, b: Operand, flags: str | None = None) -> Value:
         """Write an arithmetic operation; of booleans a sum is "or", a product "and"."""
         a, b, ty = self._pair(a, b)
         if ty == "i1":
@@ -125,15 +125,15 @@ class Builder:
         got = self.put(nodes.Binary(op, a, safe))
         return self.where(minus, -a if op == "sdiv" else 0, got)
 
-    def quotient(self, a: Value, b: Any) -> Value:
+    def quotient(self, a: Value, b: Operand) -> Value:
         """Write the quotient of integers >= 0, for a divisor that is not 0."""
         return self.put(nodes.Binary("sdiv", a, self.value(b, a.ty)))
 
-    def rest(self, a: Value, b: Any) -> Value:
+    def rest(self, a: Value, b: Operand) -> Value:
         """Write the remainder of integers >= 0, for a divisor that is not 0."""
         return self.put(nodes.Binary("srem", a, self.value(b, a.ty)))
 
-    def floor_divide(self, a: Any, b: Any) -> Value:
+    def floor_divide(self, a: Operand, b: Operand) -> Value:
         """Write the quotient of integers, rounded down."""
         a, b, _ = self._pair(a, b)
         quotient = self.divide_integers("sdiv", a, b)
@@ -144,11 +144,11 @@ class Builder:
             quotient,
         )
 
-    def power_of_integers(self, a: Any, b: Any) -> Value:
+    def power_of_integers(self, a: Value, b: Operand) -> Value:
         """Write an integer power; a negative exponent fails."""
         if not isinstance(b, Value) and 0 <= b <= 4:
             out = self.value(1, a.ty)
-            for _ in range(b):
+            for _ in range(int(b)):
                 out = out * a
             return out
         a, b, ty = self._pair(a, b)
@@ -164,7 +164,7 @@ class Builder:
         """Write the size of a number."""
         return self.abs(a)
 
-    def compare(self, test: str, a: Any, b: Any) -> Value:
+    def compare(self, test: str, a: Operand, b: Operand) -> Value:
         """Write a comparison; exact for numbers that the type of the other side cannot hold."""
         turned = not isinstance(a, Value)
         x, y = (b, a) if turned else (a, b)
@@ -178,7 +178,7 @@ class Builder:
         a, b, _ = self._pair(a, b)
         return self.put(nodes.Compare(test, a, b))
 
-    def bits(self, op: str, a: Any, b: Any) -> Value:
+    def bits(self, op: str, a: Operand, b: Operand) -> Value:
         """Write a bitwise operation; shifts by more than the width leave nothing, as NumPy's."""
         known = not isinstance(b, Value)
         a, amount, ty = self._pair(a, b)
@@ -197,13 +197,13 @@ class Builder:
         """Write a shift to the right that fills up with zeros."""
         return self.put(nodes.Binary("lshr", a, self.value(count, a.ty)))
 
-    def truth(self, a: Any) -> Value:
+    def truth(self, a: Operand) -> Value:
         """Return `a` as a boolean."""
         if not isinstance(a, Value):
             return self.value(bool(a), "i1")
         return a if a.ty == "i1" else self.compare("ne", a, 0)
 
-    def fma(self, a: Value, b: Any, c: Any) -> Value:
+    def fma(self, a: Value, b: Operand, c: Operand) -> Value:
         """Return a b + c, rounded once where the processor can, and twice elsewhere."""
         b, c = self.value(b, a.ty), self.value(c, a.ty)
         return self.put(nodes.Fused(a, b, c)) if self.printer.fuses else a * b + c
@@ -218,12 +218,12 @@ class Builder:
 
     # ------------------------------------------------------------------------------------ op graphs
 
-    def evaluate(self, node: Any, operands: list[Any]) -> Value:
+    def evaluate(self, node: Any, operands: list[Operand]) -> Value:
         """Write an elementwise op or a cast of a graph on operands; returns its value."""
         ty = ir_type(node.outs[0].dtype)
         if node.name == "cast":
             (x,) = operands
-            return self.convert(x, ty)
+            return self.convert(self.value(x, ty), ty)
         operands = self._promoted(node, operands, ty)
         self.default = next((o.ty for o in operands if isinstance(o, Value) and o.ty != "i1"), ty)
         operands = self._numbers(operands)
@@ -231,7 +231,7 @@ class Builder:
         formula = node.op.formula if form is None else getattr(type(self), form)
         return self.convert(self.value(formula(self, *operands), ty), ty)
 
-    def _promoted(self, node: Any, operands: list[Any], ty: str) -> list[Any]:
+    def _promoted(self, node: Any, operands: list[Operand], ty: str) -> list[Operand]:
         """Turn booleans into the integers that NumPy computes with where the result is one."""
         if ty == "i1" or node.op.result == "bool":
             return operands
@@ -241,7 +241,7 @@ class Builder:
             for i, o in enumerate(operands)
         ]
 
-    def _numbers(self, operands: list[Any]) -> list[Any]:
+    def _numbers(self, operands: list[Operand]) -> list[Operand]:
         """Round numbers as memory would, because formulas look at them; make all operands values
         when all are numbers, so that operators have something to act on.
         """
@@ -253,54 +253,54 @@ class Builder:
 
     # ----------------------------------------------------------------------- the names formulas use
 
-    def where(self, c: Any, x: Any, y: Any) -> Value:
+    def where(self, c: Operand, x: Operand, y: Operand) -> Value:
         """Write a choice."""
         c = self.truth(c)
         x, y, _ = self._pair(x, y)
         return self.put(nodes.Select(c, x, y))
 
-    def _extreme(self, name: str, test: str, x: Any, y: Any) -> Value:
+    def _extreme(self, name: str, test: str, x: Operand, y: Operand) -> Value:
         x, y, ty = self._pair(x, y)
         if ty in FLOATS:
             return self.put(nodes.Extreme(name, x, y))
         return self.where(self.compare(test, x, y), x, y)
 
-    def maximum(self, x: Any, y: Any) -> Value:
+    def maximum(self, x: Operand, y: Operand) -> Value:
         """Write a maximum in which nan wins."""
         return self._extreme("maximum", "gt", x, y)
 
-    def minimum(self, x: Any, y: Any) -> Value:
+    def minimum(self, x: Operand, y: Operand) -> Value:
         """Write a minimum in which nan wins."""
         return self._extreme("minimum", "lt", x, y)
 
-    def isnan(self, x: Any) -> Value:
+    def isnan(self, x: Operand) -> Value:
         """Write a test for nan."""
         x = self.value(x, self.default)
         return self.put(nodes.Compare("uno", x, x)) if x.ty in FLOATS else self.truth(False)
 
-    def isinf(self, x: Any) -> Value:
+    def isinf(self, x: Operand) -> Value:
         """Write a test for infinities."""
         x = self.value(x, self.default)
         return self.compare("eq", self.abs(x), math.inf) if x.ty in FLOATS else self.truth(False)
 
-    def logical_and(self, x: Any, y: Any) -> Value:
+    def logical_and(self, x: Operand, y: Operand) -> Value:
         """Write a logical and."""
         return self.bits("and", self.truth(x), self.truth(y))
 
-    def logical_or(self, x: Any, y: Any) -> Value:
+    def logical_or(self, x: Operand, y: Operand) -> Value:
         """Write a logical or."""
         return self.bits("or", self.truth(x), self.truth(y))
 
-    def logical_not(self, x: Any) -> Value:
+    def logical_not(self, x: Operand) -> Value:
         """Write a logical not."""
         return self.bits("xor", self.truth(x), True)
 
-    def wide(self, x: Any) -> Any:
+    def wide(self, x: Operand) -> Operand:
         """Write a conversion to double precision, which the formula's numbers have from then on."""
         self.default = "double"
         return self.convert(x, "double") if isinstance(x, Value) else x
 
-    def cast_like(self, x: Any, y: Value) -> Value:
+    def cast_like(self, x: Operand, y: Value) -> Value:
         """Write a conversion to the type of `y`."""
         return self.convert(self.value(x, y.ty), y.ty)
 
@@ -314,20 +314,21 @@ class Builder:
             return self.convert(self.convert(x, "i32"), ty)
         return self.put(nodes.Cast(x, ty, unsigned=x.ty == "i1"))
 
-    def pow(self, x: Any, y: Any) -> Value:
+    def pow(self, x: Operand, y: Operand) -> Value:
         """Write a power; the exponents 2, 1 and -1 are products, 0.5 is a root, as NumPy's."""
         if not isinstance(y, Value) and y in (1, 2, -1, 0.5):
+            base = self.value(x, self.default)
             forms: dict[float, Callable[[], Value]] = {
-                1: lambda: x,
-                2: lambda: x * x,
-                -1: lambda: 1.0 / x,
-                0.5: lambda: self.sqrt(x),
+                1: lambda: base,
+                2: lambda: base * base,
+                -1: lambda: 1.0 / base,
+                0.5: lambda: self.sqrt(base),
             }
             return forms[y]()
         x, y, _ = self._pair(x, y)
         return self.put(nodes.Intrinsic(INTRINSICS["pow"], [x, y]))
 
-    def philox(self, seed: Any, stream: Any, counter: Any) -> Value:
+    def philox(self, seed: Operand, stream: Operand, counter: Operand) -> Value:
         """Write the call for 64 random bits."""
         words = [self.convert(self.value(v, "i64"), "i64") for v in (seed, stream, counter)]
         return self.runtime("pt_philox", "i64", *words)
@@ -347,15 +348,15 @@ class Builder:
         if row is None:
             raise AttributeError(name)
 
-        def call(*args: Any) -> Value:
+        def call(*args: Operand) -> Value:
             ty = next((a.ty for a in args if isinstance(a, Value)), self.default)
             if ty not in FLOATS:
-                return self._of_integers(name, ty, args)
+                return self._of_integers(name, ty, [self.value(a, ty) for a in args])
             return self.put(nodes.Intrinsic(row, [self.value(a, ty) for a in args]))
 
         return call
 
-    def _of_integers(self, name: str, ty: str, args: Any) -> Value:
+    def _of_integers(self, name: str, ty: str, args: list[Value]) -> Value:
         if name in ("floor", "ceil", "trunc", "rint"):
             return args[0]
         if name == "abs":
@@ -408,7 +409,7 @@ class Printer(ABC):
         """Return the line that gives a name to what `text` computes."""
 
     @abstractmethod
-    def constant(self, x: Any, ty: str) -> str:
+    def constant(self, x: float, ty: str) -> str:
         """Return the spelling of a Python number."""
 
     def requires(self, b: Builder, symbol: str) -> None:

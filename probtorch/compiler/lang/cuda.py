@@ -68,7 +68,7 @@ _IN_DOUBLE = ("erfinv", "erfcx", "normcdf", "normcdfinv", "cyl_bessel_i0", "cyl_
 _MISSING = ("pt_iv", "pt_ive")
 
 
-def spell(value: Any, ty: str) -> str:
+def spell(value: float, ty: str) -> str:
     """Return the spelling of a Python number as a C constant of a type."""
     if ty == "i1":
         return "true" if value else "false"
@@ -101,7 +101,7 @@ class CudaPrinter(Printer):
     def definition(self, name: str, text: str, ty: str) -> str:
         return f"{C_TYPES[ty]} const {name} = {text};"
 
-    def constant(self, x: Any, ty: str) -> str:
+    def constant(self, x: float, ty: str) -> str:
         text = spell(x, ty)
         narrow = ty not in FLOATS and ty not in ("i64", "i1")
         return f"({C_TYPES[ty]}){text}" if narrow else text

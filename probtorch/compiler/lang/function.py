@@ -17,7 +17,7 @@ from typing import Any
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
-from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.nodes import Operand, Value
 
 __all__ = ["Array", "Cell", "KernelFunction", "KernelRoutine"]
 
@@ -42,7 +42,7 @@ class Cell:
         return self.writer.put(nodes.Get(self.node))
 
     @value.setter
-    def value(self, x: Any) -> None:
+    def value(self, x: Operand) -> None:
         self.writer.put(nodes.Set(self.node, self.writer.value(x, self.node.ty)))
 
 
@@ -54,15 +54,15 @@ class Array:
     def __init__(self, writer: KernelFunction, pointer: Value, ty: str) -> None:
         self.writer, self.pointer, self.ty = writer, pointer, ty
 
-    def __getitem__(self, i: Any) -> Value:
+    def __getitem__(self, i: Operand) -> Value:
         return self.writer.load(self.pointer, i, self.ty)
 
-    def __setitem__(self, i: Any, x: Any) -> None:
+    def __setitem__(self, i: Operand, x: Operand) -> None:
         self.writer.store(self.pointer, i, x, self.ty)
 
     __iter__ = None
 
-    def at(self, i: Any, ty: str = "") -> Array:
+    def at(self, i: Operand, ty: str = "") -> Array:
         """Return what begins at element `i`; of another type if one is given."""
         return Array(self.writer, self.writer.offset(self.pointer, i, self.ty), ty or self.ty)
 
@@ -140,7 +140,7 @@ class KernelFunction(Builder):
 
     # ----------------------------------------------------------------------------------- variables
 
-    def variable(self, ty: str, start: Any = None) -> Cell:
+    def variable(self, ty: str, start: Operand | None = None) -> Cell:
         """Return a new variable, set to `start` here."""
         node = nodes.Variable(self.fresh("c"), ty)
         self.put(node)
@@ -149,7 +149,7 @@ class KernelFunction(Builder):
             out.value = start
         return out
 
-    def whole(self, n: Any) -> Value:
+    def whole(self, n: Operand) -> Value:
         """Return an integer as an i64 value."""
         return self.convert(self.value(n, "i64"), "i64")
 
@@ -177,24 +177,24 @@ class KernelFunction(Builder):
         self.put(node)
         return Value(node.name, "ptr", self)
 
-    def offset(self, pointer: Value, index: Any, ty: str) -> Value:
+    def offset(self, pointer: Value, index: Operand, ty: str) -> Value:
         """Return the place of element `index` of an array of `ty`."""
         return self.put(nodes.Offset(pointer, self.whole(index), ty))
 
-    def load(self, pointer: Value, index: Any, ty: str) -> Value:
+    def load(self, pointer: Value, index: Operand, ty: str) -> Value:
         """Return element `index` of an array."""
         return self.load_at(self.offset(pointer, index, ty), ty)
 
-    def store(self, pointer: Value, index: Any, x: Any, ty: str) -> None:
+    def store(self, pointer: Value, index: Operand, x: Operand, ty: str) -> None:
         """Write element `index` of an array."""
         self.store_at(self.value(x, ty), self.offset(pointer, index, ty))
 
-    def copy(self, target: Value, source: Value, count: Any, ty: str) -> None:
+    def copy(self, target: Value, source: Value, count: Operand, ty: str) -> None:
         """Copy `count` elements between arrays that do not overlap."""
         with self.loop(0, count) as i:
             self.store(target, i, self.load(source, i, ty), ty)
 
-    def atomic(self, op: str, pointer: Value, x: Any = 0, old: Any = None) -> Value:
+    def atomic(self, op: str, pointer: Value, x: Operand = 0, old: Operand | None = None) -> Value:
         """Read or change an i64 that threads share; see `nodes.Atomic`."""
         before = None if old is None else self.whole(old)
         return self.put(nodes.Atomic(op, pointer, self.whole(x), before))
@@ -204,8 +204,8 @@ class KernelFunction(Builder):
     @contextmanager
     def loop(
         self,
-        start: Any,
-        stop: Any,
+        start: Operand,
+        stop: Operand,
         step: Value | int = 1,
         *,
         certain: bool = False,
@@ -223,7 +223,7 @@ class KernelFunction(Builder):
         self.put(nodes.End(node))
 
     @contextmanager
-    def repeat_while(self, condition: Callable[[], Any]) -> Iterator[None]:
+    def repeat_while(self, condition: Callable[[], Operand]) -> Iterator[None]:
         """Run the body while ``condition()``, evaluated before each round, holds."""
         node = nodes.Loop()
         self.put(node)
@@ -232,14 +232,16 @@ class KernelFunction(Builder):
         self.put(nodes.End(node))
 
     @contextmanager
-    def when(self, c: Any) -> Iterator[None]:
+    def when(self, c: Operand) -> Iterator[None]:
         """Run the body if `c` holds."""
         node = nodes.If(self.truth(c), False)
         self.put(node)
         yield
         self.put(nodes.End(node))
 
-    def branch(self, c: Any) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    def branch(
+        self, c: Operand
+    ) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Return two context managers: what happens if `c` holds, and, entered next, if not."""
         node = nodes.If(self.truth(c), True)
 
@@ -256,7 +258,7 @@ class KernelFunction(Builder):
 
         return first(), second()
 
-    def leave_if(self, c: Any, x: Any) -> None:
+    def leave_if(self, c: Operand, x: Operand) -> None:
         """Return `x` from the function if `c` holds."""
         self.put(nodes.Leave(self.truth(c), self.value(x, self.result)))
 
@@ -280,7 +282,7 @@ class KernelFunction(Builder):
         """Note that this run does not count where `bad` holds."""
         self.put(nodes.Fail(bad))
 
-    def blocks(self, count: Any, step: Any = 1) -> AbstractContextManager[Value]:
+    def blocks(self, count: Operand, step: Value | int = 1) -> AbstractContextManager[Value]:
         """Share 0, step, ... below `count` among the blocks."""
         block, blocks = self.team
         return self.loop(block * step, count, blocks * step)
@@ -296,7 +298,9 @@ class KernelFunction(Builder):
         return self.runtime(symbol, result, *own, *args)
 
     @contextmanager
-    def share(self, *sizes: Any, step: Any = 1, everyone: bool = False) -> Iterator[Any]:
+    def share(
+        self, *sizes: Operand, step: Value | int = 1, everyone: bool = False
+    ) -> Iterator[Any]:
         """Share indices i = 0, ..., size - 1 among the threads of the block, or of all blocks; of
         two sizes in all combinations, the second one's in steps of `step`.
         """
@@ -309,16 +313,22 @@ class KernelFunction(Builder):
             return
         block, blocks = self.team if everyone else (self.whole(0), self.whole(1))
         first, apart = block * self.threads + self.thread, blocks * self.threads
-        *outer, size = map(self.whole, sizes)
+        *rows, size = map(self.whole, sizes)
         step = self.whole(step)
         count = (size + step - 1) // step
-        with self.loop(first, functools.reduce(operator.mul, outer, count), apart) as t:
-            last = t % count * step if outer else t * step
-            yield (t // count, last) if outer else last
+        with self.loop(first, functools.reduce(operator.mul, rows, count), apart) as t:
+            last = t % count * step if rows else t * step
+            yield (t // count, last) if rows else last
 
     # ------------------------------------------------------------- control that arrays have as well
 
-    def choose(self, condition: Any, yes: Any, no: Any, operands: Sequence[Any]) -> Value:
+    def choose(
+        self,
+        condition: Operand,
+        yes: Callable[..., Any],
+        no: Callable[..., Any],
+        operands: Sequence[Operand],
+    ) -> Value:
         """Branch: the result of ``yes(s, *operands)`` or of ``no(s, *operands)``."""
         out = self.variable("double")
         first, second = self.branch(condition)
@@ -328,14 +338,18 @@ class KernelFunction(Builder):
             out.value = no(self, *operands)
         return out.value
 
-    def either(self, condition: Any, test: Any, operands: Sequence[Any]) -> Value:
+    def either(
+        self, condition: Operand, test: Callable[..., Any], operands: Sequence[Operand]
+    ) -> Value:
         """Whether `condition` holds, or else ``test(s, *operands)``."""
         out = self.variable("i1", condition)
         with self.when(self.logical_not(condition)):
             out.value = test(self, *operands)
         return out.value
 
-    def until(self, step: Any, state: Sequence[Value], operands: Sequence[Any] = ()) -> Any:
+    def until(
+        self, step: Callable[..., Any], state: Sequence[Value], operands: Sequence[Operand] = ()
+    ) -> Any:
         """Repeat ``done, state = step(s, *state, *operands)`` until it is done."""
         cells = [self.variable(x.ty, x) for x in state]
         done = self.variable("i1", 0)
@@ -352,7 +366,9 @@ class KernelFunction(Builder):
         ratio = self.minimum(a, b) / top
         return self.where(top == 0.0, 0.0, top * self.sqrt(1.0 + ratio * ratio))
 
-    def fold(self, start: int, stop: int, step: Any, state: Sequence[Any]) -> Any:
+    def fold(
+        self, start: int, stop: int, step: Callable[..., Any], state: Sequence[Operand]
+    ) -> Any:
         """Return the state after ``state = step(s, k, *state)`` for k = start, ..., stop - 1."""
         cells = [self.variable("double", x) for x in state]
         with self.loop(start, stop) as i:
@@ -362,7 +378,12 @@ class KernelFunction(Builder):
         return tuple(c.value for c in cells)
 
     def series(
-        self, count: int, ratio: Any, parts: Any, starts: Sequence[float], operands: Sequence[Any]
+        self,
+        count: int,
+        ratio: Callable[..., Any],
+        parts: Callable[..., Any],
+        starts: Sequence[float],
+        operands: Sequence[Operand],
     ) -> list[Value]:
         """Add ``parts(term, k, *operands)`` to `starts` for k = 1, ..., count, where each term is
         ``ratio(k, *operands)`` times the one before, which was 1.
@@ -376,7 +397,12 @@ class KernelFunction(Builder):
         return [total.value for total in sums]
 
     def quadrature(
-        self, rule: Any, integrand: Any, low: Any, width: Value, operands: Sequence[Any]
+        self,
+        rule: Sequence[Sequence[float]],
+        integrand: Callable[..., Any],
+        low: Operand,
+        width: Value,
+        operands: Sequence[Operand],
     ) -> Value:
         """Integrate ``integrand(s, at, *operands)`` from `low` to `low` + `width`."""
         places, weights = (self.table(x) for x in rule)
@@ -388,7 +414,13 @@ class KernelFunction(Builder):
             total.value = self.binary("add", total.value, term, "reassoc contract")
         return width * total.value
 
-    def panels(self, length: Value, cuts: Any, integral: Any, operands: Sequence[Any]) -> Value:
+    def panels(
+        self,
+        length: Value,
+        cuts: Iterable[Operand],
+        integral: Callable[..., Any],
+        operands: Sequence[Operand],
+    ) -> Value:
         """Add up ``integral(s, low, width, *operands)`` over the parts of [0, length]."""
         total, low = self.variable("double", 0.0), self.variable("double", 0.0)
         places = [self.value(c, "double") for c in cuts]

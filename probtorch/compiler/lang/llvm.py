@@ -35,7 +35,7 @@ def in_memory(ty: str) -> str:
     return _IN_MEMORY.get(ty, ty)
 
 
-def literal(value: Any, ty: str) -> str:
+def literal(value: float, ty: str) -> str:
     """Return the spelling of a Python number as a constant of a type."""
     if ty == "i1":
         return "true" if value else "false"
@@ -72,7 +72,7 @@ class LlvmPrinter(Printer):
     def definition(self, name: str, text: str, ty: str) -> str:
         return f"  {name} = {text}"
 
-    def constant(self, x: Any, ty: str) -> str:
+    def constant(self, x: float, ty: str) -> str:
         text = literal(x, ty)
         return text if self.width == 1 else f"<{', '.join([f'{ty} {text}'] * self.width)}>"
 

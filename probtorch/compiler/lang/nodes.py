@@ -8,7 +8,7 @@ nodes by the builder that it belongs to.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from probtorch.compiler.lang.types import FLOATS
 from probtorch.errors import CompileError
@@ -17,7 +17,7 @@ from probtorch.ops.scalar import Intrinsic as Row
 __all__ = [
     *("Area", "Atomic", "Barrier", "Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else"),
     *("End", "Extreme", "Fail", "For", "Fused", "Get", "If", "Intrinsic", "Leave", "Load"),
-    *("Loop", "Negate", "Node", "Offset", "Select", "Set", "Shuffle", "Store", "Value"),
+    *("Loop", "Negate", "Node", "Offset", "Operand", "Select", "Set", "Shuffle", "Store", "Value"),
     "Variable",
 ]
 
@@ -25,15 +25,15 @@ __all__ = [
 class Arithmetic(Protocol):
     """What makes the nodes of operators: a `Builder`."""
 
-    def binary(self, op: str, a: Any, b: Any) -> Value: ...
+    def binary(self, op: str, a: Operand, b: Operand) -> Value: ...
 
-    def bits(self, op: str, a: Any, b: Any) -> Value: ...
+    def bits(self, op: str, a: Operand, b: Operand) -> Value: ...
 
-    def compare(self, test: str, a: Any, b: Any) -> Value: ...
+    def compare(self, test: str, a: Operand, b: Operand) -> Value: ...
 
-    def quotient(self, a: Value, b: Any) -> Value: ...
+    def quotient(self, a: Value, b: Operand) -> Value: ...
 
-    def rest(self, a: Value, b: Any) -> Value: ...
+    def rest(self, a: Value, b: Operand) -> Value: ...
 
     def negate(self, a: Value) -> Value: ...
 
@@ -48,34 +48,34 @@ class Value:
     def __init__(self, name: str, ty: str, e: Arithmetic) -> None:
         self.name, self.ty, self.e = name, ty, e
 
-    def __add__(self, o: Any) -> Value:
+    def __add__(self, o: Operand) -> Value:
         return self.e.binary("add", self, o)
 
-    def __radd__(self, o: Any) -> Value:
+    def __radd__(self, o: Operand) -> Value:
         return self.e.binary("add", o, self)
 
-    def __sub__(self, o: Any) -> Value:
+    def __sub__(self, o: Operand) -> Value:
         return self.e.binary("sub", self, o)
 
-    def __rsub__(self, o: Any) -> Value:
+    def __rsub__(self, o: Operand) -> Value:
         return self.e.binary("sub", o, self)
 
-    def __mul__(self, o: Any) -> Value:
+    def __mul__(self, o: Operand) -> Value:
         return self.e.binary("mul", self, o)
 
-    def __rmul__(self, o: Any) -> Value:
+    def __rmul__(self, o: Operand) -> Value:
         return self.e.binary("mul", o, self)
 
-    def __truediv__(self, o: Any) -> Value:
+    def __truediv__(self, o: Operand) -> Value:
         return self.e.binary("div", self, o)
 
-    def __rtruediv__(self, o: Any) -> Value:
+    def __rtruediv__(self, o: Operand) -> Value:
         return self.e.binary("div", o, self)
 
-    def __floordiv__(self, o: Any) -> Value:
+    def __floordiv__(self, o: Operand) -> Value:
         return self.e.quotient(self, o)
 
-    def __mod__(self, o: Any) -> Value:
+    def __mod__(self, o: Operand) -> Value:
         return self.e.rest(self, o)
 
     def __neg__(self) -> Value:
@@ -84,58 +84,62 @@ class Value:
     def __abs__(self) -> Value:
         return self.e.absolute(self)
 
-    def __lt__(self, o: Any) -> Value:
+    def __lt__(self, o: Operand) -> Value:
         return self.e.compare("lt", self, o)
 
-    def __le__(self, o: Any) -> Value:
+    def __le__(self, o: Operand) -> Value:
         return self.e.compare("le", self, o)
 
-    def __gt__(self, o: Any) -> Value:
+    def __gt__(self, o: Operand) -> Value:
         return self.e.compare("gt", self, o)
 
-    def __ge__(self, o: Any) -> Value:
+    def __ge__(self, o: Operand) -> Value:
         return self.e.compare("ge", self, o)
 
-    def __eq__(self, o: Any) -> Value:  # type: ignore[override]
+    def __eq__(self, o: Operand) -> Value:  # type: ignore[override]
         return self.e.compare("eq", self, o)
 
-    def __ne__(self, o: Any) -> Value:  # type: ignore[override]
+    def __ne__(self, o: Operand) -> Value:  # type: ignore[override]
         return self.e.compare("ne", self, o)
 
-    def __and__(self, o: Any) -> Value:
+    def __and__(self, o: Operand) -> Value:
         return self.e.bits("and", self, o)
 
-    def __or__(self, o: Any) -> Value:
+    def __or__(self, o: Operand) -> Value:
         return self.e.bits("or", self, o)
 
-    def __xor__(self, o: Any) -> Value:
+    def __xor__(self, o: Operand) -> Value:
         return self.e.bits("xor", self, o)
 
-    def __lshift__(self, o: Any) -> Value:
+    def __lshift__(self, o: Operand) -> Value:
         return self.e.bits("shl", self, o)
 
-    def __rshift__(self, o: Any) -> Value:
+    def __rshift__(self, o: Operand) -> Value:
         return self.e.bits("ashr", self, o)
 
-    def __rand__(self, o: Any) -> Value:
+    def __rand__(self, o: Operand) -> Value:
         return self.e.bits("and", o, self)
 
-    def __ror__(self, o: Any) -> Value:
+    def __ror__(self, o: Operand) -> Value:
         return self.e.bits("or", o, self)
 
-    def __rxor__(self, o: Any) -> Value:
+    def __rxor__(self, o: Operand) -> Value:
         return self.e.bits("xor", o, self)
 
-    def __rlshift__(self, o: Any) -> Value:
+    def __rlshift__(self, o: Operand) -> Value:
         return self.e.bits("shl", o, self)
 
-    def __rrshift__(self, o: Any) -> Value:
+    def __rrshift__(self, o: Operand) -> Value:
         return self.e.bits("ashr", o, self)
 
     __hash__ = object.__hash__
 
     def __str__(self) -> str:
         return self.name
+
+
+# What operators and formulas take: a number becomes a constant of the other side's type.
+Operand: TypeAlias = Value | float
 
 
 def _expect(holds: bool, what: str, expected: str, got: str) -> None:

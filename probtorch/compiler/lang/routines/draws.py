@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from probtorch.compiler.lang.function import KernelFunction
-from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.routines.elementary import split
 from probtorch.compiler.lang.routines.formats import F64
 from probtorch.compiler.lang.routines.philox import philox_pair
@@ -49,7 +49,7 @@ class Draw(KernelFunction):
         """Return the number of the first attempt."""
         return self.whole(0)
 
-    def uniforms(self, n: Any) -> tuple[Value, Value]:
+    def uniforms(self, n: Operand) -> tuple[Value, Value]:
         """Return the n-th pair of uniform numbers."""
         first, second = philox_pair(self, self.key, self.stream, self.whole(n))
         return self.bits_to_uniform(first), self.bits_to_uniform(second)
