@@ -13,23 +13,18 @@ import functools
 import threading
 import types
 
-import numpy as np
-
-from probtorch.autograd.modes import no_grad
-from probtorch.backends.registry import device_of, shares_memory
+from probtorch.backends.registry import device_of
 from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import Compiled, Paths, tell_of_prints
-from probtorch.compiler.prepare import prepare
-from probtorch.compiler.record import rolling
-from probtorch.compiler.record.record import record, recording_lock
-from probtorch.compiler.replay import Path
+from probtorch.compiler.record.record import record
+from probtorch.compiler.replay import path_of
 from probtorch.compiler.room import Room, warn_crowded
 from probtorch.compiler.verified_call import called_twice
 from probtorch.compiler.verify import ReplayError, due
 from probtorch.config import settings
-from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.naming import importable_name
@@ -100,17 +95,6 @@ def compile(fn=None, *, verify=True):
     return CompiledFunction(fn, verify=verify)
 
 
-def _rebuild(structure, fixed):
-    """Return the function that puts tensors back among the numbers of a result."""
-
-    def rebuild(tensors):
-        walk = iter(tensors)
-        return unflatten(structure, [next(walk) if x is _TENSOR else x for x in fixed])
-
-    return rebuild
-
-
-_TENSOR = object()  # where a tensor stands among the leaves of a result
 _PYTHON = object()  # in place of a path
 _FIXED = (bool, int, float, complex, str, bytes, type(None))
 
@@ -144,12 +128,6 @@ def _stand_ins(tensors, known):
             if hasattr(t, "persistent"):
                 s.persistent = t.persistent
     return [made[id(t)] for t in tensors]
-
-
-def _apart(x, others):
-    """Return `x`, or a copy if it may share memory with one of the arrays `others`."""
-    shared = any(shares_memory(x.array, a) for a in others)
-    return wrap(x.array.copy(order="K")) if shared else x
 
 
 def _alike(key):
@@ -223,7 +201,7 @@ class CompiledFunction(Compiled):
         self._changes = 0
         self._statements = False  # whether it performs model statements
         self._told_of_hooks = False
-        self._lock = None  # of all paths that draw or change tensors
+        self._lock = threading.Lock()  # of all paths that draw or change tensors
 
     def __repr__(self):
         return f"compile({self.name})"
@@ -421,7 +399,7 @@ class CompiledFunction(Compiled):
             self._taped.pop(oldest, None)
             self._counts.pop(_alike(oldest), None)
         if self._room.full and not told:
-            warn_crowded(self.name, self._room, key[1])
+            warn_crowded(self.paths, self._room, key[1])
         return admitted
 
     def find(self, *args, **kwargs):
@@ -475,78 +453,29 @@ class CompiledFunction(Compiled):
                 self.paths.give_up(f"every call changes {changed}, a Python value outside it")
             return unflatten(out_structure, out), None
         self._changes = 0
-        fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in out]
-        if any(x is not _TENSOR and type(x) not in _FIXED for x in fixed):
+        if any(not isinstance(x, TensorBase) and type(x) not in _FIXED for x in out):
             rec.refuse("a result that is neither a tensor nor a number")
-        flows = [x.requires_grad for x in result]
-        if any(flows) and grad_enabled() and not detached:
+        if any(x.requires_grad for x in result) and grad_enabled() and not detached:
             # For a tensor outside: from the next call on, an entry on the tape.
             self._taped[key] = None
             return unflatten(out_structure, out), None
         rec.shared_updates()
-        rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
-        unrolled = rec.graph
-        self._roll(rec, tensors)
         if rec.unsupported:
             self.paths.give_up(*rec.unsupported[0])
         elif self.paths.are_full(key):
             self.paths.give_up_full(rec.graph)
         else:
-            made_of = tensors, result, _rebuild(out_structure, fixed), before
             try:
-                try:
-                    path = self._path(rec, *made_of)
-                except CompileError:
-                    if rec.graph is unrolled:
-                        raise
-                    rec.graph = unrolled
-                    path = self._path(rec, *made_of)
+                path = path_of(rec, tensors, found, before, self._lock, self.saving)
             except CompileError as e:
                 self.paths.give_up_refused(e)
             else:
                 self.paths.add(path, key)
                 self.paths.promote(path, key)
                 self.recorded = path
-                path.flows = flows
                 tell_of_prints(self.name, rec)
-                # As on every later call, results share no memory with what goes in.
-                others = [t.array for t in (*tensors, *path.refs)] + path.program.consts
-                return path.rebuild([_apart(x, others) for x in result]), path
+                return path.rebuild(path.apart(result, tensors)), path
         return unflatten(out_structure, out), None
-
-    def _roll(self, rec, tensors):
-        """Put loops into the graph of a recording where Python loops left many nodes alike."""
-        if rec.unsupported or len(rec.graph.nodes) < rolling.MIN_NODES:
-            return
-        stand_ins = [wrap(t.array) for t in tensors]
-        try:
-            fn = rolling.rolled(rec.graph)
-            if fn is None:
-                return
-            with no_grad(), np.errstate(all="ignore"):
-                again, _ = record(fn, stand_ins, frozen=False, abstract=not rec.graph.guards)
-        except Exception:
-            # The long way is right, too. What cannot be rolled is no error of the user's.
-            return
-        if not again.unsupported:
-            rec.graph = again.graph
-
-    def _path(self, rec, tensors, result, rebuild, environment):
-        """Compile a recording for the device that its tensors live on."""
-        first = len(rec.graph.outputs) - len(rec.updates)
-        rec.graph.updates = dict(enumerate(rec.updates.values(), first))
-        # Not made before: a function that has no paths yet can be copied.
-        with recording_lock:
-            self._lock = self._lock or threading.Lock()
-        places = [device_of(t.array) for t in result]
-        devices = (*(device_of(t.array) for t in tensors), *places, rec.device())
-        program = prepare(rec.graph, devices, places)
-        program.keep([t.array for t in tensors])
-        return Path(program, rebuild, rec, environment, self._lock, self.saving)
-
-    def why(self):
-        """Return why calls run eagerly, those of new shapes too; None if none does."""
-        return self.reason or self._room.reason
 
     def executables(self):
         """Return what its paths run."""

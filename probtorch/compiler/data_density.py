@@ -98,21 +98,12 @@ class _Context:
         self._point = np.concatenate([np.zeros(density.dim), density.data])
         self._slope = np.zeros_like(self._point)
         self._grad = np.zeros(density.dim)
-        self._table = np.array(
-            [
-                self.inner.function,
-                self.inner.address,
-                address(self._point),
-                address(self._slope),
-                8 * density.dim,
-            ],
-            np.uintp,
-        )
-        self.function, self.address = (
-            engine.runtime_address("pt_density_of_data"),
-            address(self._table),
-        )
-        self._entry = _ENTRY(self.function)
+        inner, places = self.inner, (address(self._point), address(self._slope))
+        words = inner.function, inner.address, *places, 8 * density.dim
+        self._table = np.array(words, np.uintp)
+        self.function = engine.runtime_address("pt_density_of_data")
+        self.address, self._entry = address(self._table), _ENTRY(self.function)
+        self.raise_error = inner.raise_error
 
     def set_data(self, data):
         """Exchange the data."""
@@ -133,12 +124,3 @@ class _Context:
         value = self._entry(address(point), address(self._grad), self.address)
         self.raise_error()
         return value, self._grad.copy()
-
-    @property
-    def error(self):
-        """The first exception that an evaluation inside native code met, or None."""
-        return self.inner.error
-
-    def raise_error(self):
-        """Raise that exception, if there is one."""
-        self.inner.raise_error()

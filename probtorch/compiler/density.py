@@ -270,11 +270,11 @@ class NativeDensity(Compiled):
             return value.detach(), grad(value, point, materialize_grads=True)[0]
 
         # Without guards only shapes count, and the loops need not be run.
-        def recording():
-            return record(evaluate, [wrap(np.array(q))], abstract=not rec.graph.guards)[0]
-
+        abstract = not rec.graph.guards
         try:
-            again = self._placed(recording)
+            again, _ = self._placed(
+                lambda: record(evaluate, [wrap(np.array(q))], abstract=abstract)
+            )
         except Exception:
             return None
         if again.unsupported and not rec.unsupported:
@@ -298,7 +298,7 @@ class NativeDensity(Compiled):
         ReplayError
             If they differ. All further points are evaluated in Python.
         """
-        if not settings.verify or not context.is_native() or self._python is not None:
+        if not settings.verify or not context.table[COUNT] or self._python is not None:
             return
         before = self.evaluations
         value, g = context.native(q)
@@ -354,16 +354,17 @@ class NativeDensity(Compiled):
         """Evaluate where the device is, eagerly or natively; see `evaluate`."""
         known = len(self.paths)
         if context.bound < known:
-            return context.sync(q)
+            context.bind()
+            return context.called(q)
         found = context.called(q)
         if found is not None:
             return found
         if self.reason is not None:
             return self.eager(np.array(q))
         out = self._extend(q)
-        found = context.sync(q)
+        context.bind()
         # A new path answers natively: results must not depend on who met it first.
-        return out if len(self.paths) == known else found
+        return out if len(self.paths) == known else context.called(q)
 
     def forget(self):
         """Drop what was compiled, so that the next evaluation is like the first."""
@@ -397,9 +398,9 @@ class DensityContext:
         self._q = np.zeros(density.dim)
         self._grad = np.zeros(density.dim)
         self._arguments = address(self._q), address(self._grad), self.address
-        self._bind()
+        self.bind()
 
-    def _bind(self):
+    def bind(self):
         """Take over paths that were compiled since the last time."""
         for program in self.density.paths[self.bound :]:
             frame = program.bind()
@@ -414,11 +415,6 @@ class DensityContext:
                 self.table[COUNT], self.table[LAST] = count + 1, count
         self.bound = len(self._frames)
 
-    def sync(self, q):
-        """Take over new paths; returns what those without a C function give at `q`, or None."""
-        self._bind()
-        return self.called(q)
-
     def called(self, q):
         """Return ``(log density, gradient)`` by a path without a C function; None if none fits."""
         for frame in self._called:
@@ -426,10 +422,6 @@ class DensityContext:
             if frame.run([np.array(q)], outputs) == 0:
                 return float(value), g
         return None
-
-    def is_native(self):
-        """Whether there is a path with a C function."""
-        return self.table[COUNT] > 0
 
     def forget(self):
         """Use none of the paths any more."""

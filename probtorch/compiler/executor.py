@@ -28,7 +28,7 @@ from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.plans import layout_of, load_plan, store_plan
 from probtorch.compiler.render.llvm import render
-from probtorch.compiler.repeat import Commit, Scatter
+from probtorch.compiler.repeat import Commit
 
 __all__ = ["CpuFrame", "CpuProgram"]
 
@@ -168,8 +168,8 @@ class CpuFrame(CallFrame):
     def _write_to(self, targets, saving):
         program = self.program
         first = len(program.results)
-        self.repeats = all(x.flags.c_contiguous for x in targets)
-        self._commit = (Commit if self.repeats else Scatter)(self, first, targets, saving)
+        self._commit = Commit(self, first, targets, saving)
+        self.repeats = self._commit.repeats
         # In place a program writes to a copy where it could not be given the tensor's memory.
         numbers = {id(t): i for i, t in enumerate(program.refs)}
         placed = (numbers[id(program.updates[k - first])] for k in program.plan.in_place)

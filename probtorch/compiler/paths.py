@@ -48,12 +48,15 @@ class Paths(Sequence[Any]):
     ----------
     reason : (str, str) or None
         Why calls that no path fits are Python's, and the user's line as "file:line" or "".
+    aside : (str, str) or None
+        Why some calls are Python's all the same, for `explain`.
     """
 
     def __init__(self, name: str, *, limit: int | None = None, quiet: bool = False) -> None:
         self.name, self.quiet = name, quiet
         self.limit = MAX_PATHS if limit is None else limit
         self.reason: tuple[str, str] | None = None
+        self.aside: tuple[str, str] | None = None
         self._versions: dict[Hashable, list[Any]] = {}
         self._guards: dict[Hashable, set[Hashable]] = {}
 
@@ -162,10 +165,6 @@ class Compiled:
         """Why it runs eagerly, ``(reason, place)``; None where it does not."""
         return self.paths.reason
 
-    def why(self) -> tuple[str, str] | None:
-        """Return the reason that `explain` gives."""
-        return self.reason
-
     def executables(self) -> Sequence[Executable]:
         """Return what its paths run."""
         return list(self.paths)
@@ -186,8 +185,8 @@ class Compiled:
         -------
         Explanation or str
         """
-        found = self.executables()
-        return explain(self.name, found, self.why(), format=format, profile=profile)
+        found, reason = self.executables(), self.reason or self.paths.aside
+        return explain(self.name, found, reason, format=format, profile=profile)
 
 
 # Lines that were told of: functions are recorded path by path and size by size.

@@ -10,6 +10,7 @@ time with the next draws: the inner loop of SVI on fixed data.
 
 import ctypes
 import functools
+import operator
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from probtorch.compiler import engine
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.render.runtime.replays import ROW
 
-__all__ = ["Commit", "Scatter", "run_many"]
+__all__ = ["Commit", "run_many"]
 
 _I, _P = ctypes.c_int64, ctypes.c_void_p
 
@@ -51,9 +52,14 @@ class Commit:
     first : int
         Number of the first output that is an update.
     targets : list of ndarray
-        Contiguous.
     saving : bool
         Keep what the targets held before the last run, see `previous`.
+
+    Attributes
+    ----------
+    repeats : bool
+        Whether `repeat` may be called: not where a target is not contiguous, whose elements pass
+        through memory that is.
     """
 
     def __init__(self, frame, first, targets, saving):
@@ -62,24 +68,30 @@ class Commit:
         self._in_place = [first + i in plan.in_place for i in range(len(targets))]
         counts = [(2 if in_place else 3) if saving else 1 for in_place in self._in_place]
         self._buffers = [
-            [np.empty_like(x) for _ in range(count)]
+            [np.empty(x.shape, x.dtype) for _ in range(count)]
             for x, count in zip(targets, counts, strict=True)
         ]
         self._runs = 0
         frame.point(plan.inputs + first, [buffers[0] for buffers in self._buffers])
         slot = address(frame.table) + 8 * (plan.inputs + first)
+        self._places = [x if x.flags.c_contiguous else np.empty(x.shape, x.dtype) for x in targets]
+        rows = zip(targets, self._places, self._in_place, strict=True)
+        self._apart = [(x, place) for x, place, placed in rows if place is not x and not placed]
+        self.repeats = all(map(operator.is_, targets, self._places))
         self._rows = np.zeros((len(targets), ROW), np.int64)
-        for i, target in enumerate(targets):
+        for i, place in enumerate(self._places):
             # Of those in place the second (what the target is now) is not looked at.
             turns = [address(self._buffers[i][k % counts[i]]) for k in (0, 1, -1)]
-            nbytes = 0 if self._in_place[i] else target.nbytes
-            self._rows[i] = address(target), *turns, nbytes, slot + 8 * i
+            nbytes = 0 if self._in_place[i] else place.nbytes
+            self._rows[i] = address(place), *turns, nbytes, slot + 8 * i
         self._native = _native()
         self._address = address(self._rows)
 
     def __call__(self):
         """Copy once."""
         self._native[0](self._address, len(self._rows))
+        for target, place in self._apart:
+            np.copyto(target, place)
         self._runs += 1
 
     def previous(self):
@@ -127,31 +139,3 @@ class Commit:
         )
         self._runs += done
         return done
-
-
-class Scatter:
-    """`Commit` for targets that are not contiguous; it knows no `repeat`."""
-
-    def __init__(self, frame, first, targets, saving):
-        self._targets = targets
-        self._new = [np.empty(x.shape, x.dtype) for x in targets]
-        self._previous = [np.array(x) for x in targets]
-        plan = frame.program.plan
-        self._in_place = [first + i in plan.in_place for i in range(len(targets))]
-        frame.point(plan.inputs + first, self._new)
-
-    def __call__(self):
-        rows = zip(self._targets, self._new, self._previous, self._in_place, strict=True)
-        for target, new, previous, in_place in rows:
-            if in_place:
-                np.copyto(previous, new)
-            else:
-                np.copyto(previous, target)
-                np.copyto(target, new)
-
-    def previous(self):
-        """Return arrays with what the targets held before the last run."""
-        return self._previous
-
-    def refresh(self):
-        """Nothing: each run copies anew."""

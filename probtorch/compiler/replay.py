@@ -11,17 +11,25 @@ import threading
 
 import numpy as np
 
-from probtorch.backends.registry import copy_into, shares_memory
+from probtorch.autograd.modes import no_grad
+from probtorch.backends.registry import copy_into, device_of, shares_memory
 from probtorch.compiler.executable import arrays_of, owner_of
 from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.nests.loops import address
+from probtorch.compiler.prepare import prepare
+from probtorch.compiler.record import rolling
+from probtorch.compiler.record.record import record
 from probtorch.compiler.verify import coarsest, next_due
 from probtorch.core.dispatch import grad_enabled, last_change, mark_changed, wrap
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.saved import changed_since
-from probtorch.errors import user_frame
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import unflatten
+from probtorch.errors import CompileError, user_frame
 
-__all__ = ["Path"]
+__all__ = ["Path", "path_of"]
+
+_TENSOR = object()  # where a tensor stands among the leaves of a result
 
 _WANTED, _GRADIENT = operator.attrgetter("requires_grad"), operator.attrgetter("_grad")
 
@@ -32,8 +40,8 @@ class Path:
     Parameters
     ----------
     program : Executable
-    rebuild : callable
-        From the tensors among the results to the result.
+    found : (list, structure)
+        Leaves of the result of the recorded call, and their structure.
     rec : Recorder
     environment : Environment
         The Python values that were met.
@@ -41,12 +49,18 @@ class Path:
         That of the function: its paths change the same tensors.
     saving : bool
         Keep what updated tensors held before the last run, for `restore`.
+
+    Attributes
+    ----------
+    flows : list of bool
+        Which tensors among the results needed a gradient.
     """
 
-    def __init__(self, program, rebuild, rec, environment, lock, saving=False):
-        self.program = program
-        self.rebuild = rebuild
-        self.environment = environment
+    def __init__(self, program, found, rec, environment, lock, saving):
+        self.program, self.environment = program, environment
+        leaves, self._structure = found
+        self.flows = [x.requires_grad for x in leaves if isinstance(x, TensorBase)]
+        self._fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in leaves]
         self.refs, self.updates = program.refs, program.updates
         self.tensors = program.tensors
         self.wanted = list(map(_WANTED, self.refs))
@@ -74,6 +88,21 @@ class Path:
         # Draws and updates go through tensors that all threads share.
         shared = self.updates or self.draws or self.restarts
         self.lock = lock if shared else contextlib.nullcontext()
+
+    def rebuild(self, tensors):
+        """Put tensors back among the numbers of a result."""
+        walk = iter(tensors)
+        return unflatten(self._structure, [next(walk) if x is _TENSOR else x for x in self._fixed])
+
+    def apart(self, result, tensors):
+        """Return the recorded tensors of a result, copied where they share memory with arguments
+        or what is read: on later calls none does.
+        """
+        others = [*arrays_of((*tensors, *self.refs)), *self.program.consts]
+        return [
+            wrap(x.array.copy(order="K")) if any(shares_memory(x.array, a) for a in others) else x
+            for x in result
+        ]
 
     def until_due(self):
         """How many runs there are until the next one that is verified."""
@@ -216,6 +245,61 @@ class Path:
         for generator, state in self.restarts.get(number, ()):
             before.insert(0, (generator, generator.get_state()))
             generator.set_state(state)
+
+
+def path_of(rec, tensors, found, environment, lock, saving):
+    """Compile a recording, with loops where Python's loops left many nodes alike.
+
+    Parameters
+    ----------
+    rec : Recorder
+    tensors : list of Tensor
+        Among the arguments of the recorded call.
+    found, environment, lock, saving
+        As for `Path`.
+
+    Raises
+    ------
+    CompileError
+        If something in it has no form where its tensors are.
+    """
+    rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
+    unrolled = rec.graph
+    rec.graph = _rolled(unrolled, tensors) or unrolled
+    places = [device_of(x.array) for x in found[0] if isinstance(x, TensorBase)]
+    devices = (*map(device_of, arrays_of(tensors)), *places, rec.device())
+    try:
+        program = _prepared(rec, devices, places)
+    except CompileError:
+        if rec.graph is unrolled:
+            raise
+        rec.graph = unrolled
+        program = _prepared(rec, devices, places)
+    program.keep(arrays_of(tensors))
+    return Path(program, found, rec, environment, lock, saving)
+
+
+def _rolled(graph, tensors):
+    """Return a graph with loops in the place of nodes that are alike, None where there is none."""
+    if len(graph.nodes) < rolling.MIN_NODES:
+        return None
+    stand_ins = [wrap(t.array) for t in tensors]
+    try:
+        fn = rolling.rolled(graph)
+        if fn is None:
+            return None
+        with no_grad(), np.errstate(all="ignore"):
+            again, _ = record(fn, stand_ins, frozen=False, abstract=not graph.guards)
+    except Exception:
+        # The long way is right, too. What cannot be rolled is no error of the user's.
+        return None
+    return None if again.unsupported else again.graph
+
+
+def _prepared(rec, devices, places):
+    first = len(rec.graph.outputs) - len(rec.updates)
+    rec.graph.updates = dict(enumerate(rec.updates.values(), first))
+    return prepare(rec.graph, devices, places)
 
 
 def _set_back(before):

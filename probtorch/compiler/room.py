@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Hashable
 
-from probtorch.compiler.paths import CompileWarning
+from probtorch.compiler.paths import CompileWarning, Paths
 from probtorch.errors import user_frame
 
 __all__ = ["MAX_SHAPES", "Room", "warn_crowded"]
@@ -69,16 +69,12 @@ class Room:
             return True, oldest
         return False, None
 
-    @property
-    def reason(self) -> tuple[str, str] | None:
-        """Why some calls run eagerly, for `explain`; None if none does."""
-        if not self.full or self.always:
-            return None
-        return f"where arguments have shapes that are new after {self.most} others", ""
 
-
-def warn_crowded(name: str, room: Room, arguments: Collection[object]) -> None:
+def warn_crowded(paths: Paths, room: Room, arguments: Collection[object]) -> None:
     """Say, once, that a function meets more shapes than there is room for."""
+    if not room.always:
+        reason = f"where arguments have shapes that are new after {room.most} others"
+        paths.aside = reason, ""
     shapes = ", ".join(str(tuple(x[0])) for x in arguments if isinstance(x, tuple) and len(x) > 2)
     then = (
         "each shape that comes back after that many others is compiled again, which is slower"
@@ -87,7 +83,7 @@ def warn_crowded(name: str, room: Room, arguments: Collection[object]) -> None:
         "slower"
     )
     message = (
-        f"{name} has met more than {room.most} shapes of its arguments\n"
+        f"{paths.name} has met more than {room.most} shapes of its arguments\n"
         f"  expected: at most {room.most}: each is compiled, and kept in memory, by itself\n"
         f"  got:      one more, {shapes or 'and other values'}; {then}\n"
         "  fix:      pad batches to a few sizes, or leave out the last, shorter one "

@@ -85,7 +85,7 @@ def test_errors_of_python_leave_native_code_as_they_are():
     context = DataDensity(refusing, 2, np.array([1.0]), name="d").context()
     with pytest.raises(ValueError, match="no such model"):
         context.native(np.zeros(2))
-    assert context.error is None
+    assert context.inner.error is None
 
 
 def test_a_point_outside_of_the_model_has_no_density():

@@ -58,8 +58,10 @@ def executable_of(fn, *tensors):
 class Step:
     """A step with a guard, results large and small, one of them on the host, and an update."""
 
-    def __init__(self, device):
+    def __init__(self, device, *, strided=False):
         self.w = on(device, [[1.0, 2.0], [3.0, 4.0]])
+        if strided:
+            self.w = wrap(self.w.array.T)
 
         def step(x):
             if x.sum() > 0:
@@ -117,12 +119,14 @@ def test_where_a_guard_fails_nothing_outside_has_changed(device):
     step.check(frame, -Y, fits=False)
 
 
-def test_what_was_there_before_the_last_run_that_fitted_can_be_had(device):
-    step = Step(device)
+@pytest.mark.parametrize("strided", [False, True])
+def test_what_was_there_before_the_last_run_that_fitted_can_be_had(device, strided):
+    step = Step(device, strided=strided)
     frame = step.executable.bind(saving=True)
     for x in (X, Y, X):
-        before, _ = step.check(frame, x)
+        step.w.array[...] += 1.0
         frame.refresh()
+        before, _ = step.check(frame, x)
         np.testing.assert_array_equal(to_host(frame.previous()[0]), before)
     step.check(frame, -X, fits=False)
     np.testing.assert_array_equal(to_host(frame.previous()[0]), before)
