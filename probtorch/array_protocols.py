@@ -21,8 +21,10 @@ from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError
 from probtorch.ops import (
+    arithmetic,
+    comparisons,
     contraction,
-    elementwise,
+    exponentials,
     linalg,
     movement,
     norms,
@@ -31,6 +33,7 @@ from probtorch.ops import (
     sorting,
     special,
     spectral,
+    trigonometry,
 )
 
 __all__ = ["array_function", "array_ufunc", "refuse_array"]
@@ -54,7 +57,7 @@ _SCIPY_TABLE = (
 
 def _named(name):
     """Our operation of that name, None without one."""
-    for module in (elementwise, special):
+    for module in (arithmetic, comparisons, exponentials, trigonometry, special):
         if hasattr(module, name):
             return getattr(module, name)
     return None
@@ -353,7 +356,7 @@ def _dot(a, b, out=None):
     _absent({"out": out})
     a, b = as_tensor(a), as_tensor(b)
     if not a.array.ndim or not b.array.ndim:
-        return elementwise.mul(a, b)
+        return arithmetic.mul(a, b)
     if b.array.ndim == 1:
         return contraction.matmul(a, b)
     if a.array.ndim <= 2 and b.array.ndim == 2:
@@ -364,7 +367,7 @@ def _dot(a, b, out=None):
 def _where(condition, *choices):
     if not choices:
         return np.where(_plain(condition, force=True))
-    return elementwise.where(as_tensor(condition), *choices)
+    return arithmetic.where(as_tensor(condition), *choices)
 
 
 def _joined(fn):
@@ -473,8 +476,8 @@ def _clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, **kwargs):
     low = a_min if _is_given(a_min) else min
     high = a_max if _is_given(a_max) else max
     x = as_tensor(a)
-    x = elementwise.maximum(x, as_tensor(low)) if _is_given(low) else x
-    return elementwise.minimum(x, as_tensor(high)) if _is_given(high) else x
+    x = arithmetic.maximum(x, as_tensor(low)) if _is_given(low) else x
+    return arithmetic.minimum(x, as_tensor(high)) if _is_given(high) else x
 
 
 def _sort(a, axis=-1, **kwargs):
@@ -503,7 +506,7 @@ def _full_like(value):
         dtype = a.array.dtype if dtype is None else np.dtype(dtype)
         if isinstance(fill_value, TensorBase):
             shape = tuple(a.array.shape)
-            return elementwise.clone(movement.expand(cast(fill_value, dtype), shape))
+            return arithmetic.clone(movement.expand(cast(fill_value, dtype), shape))
         return wrap(np.full(a.array.shape, fill_value, dtype))
 
     return handler
@@ -515,7 +518,7 @@ def _norm(x, ord=None, axis=None, keepdims=False):
         raise _Unknown("ord")
     if axis is None:
         axis = tuple(range(x.array.ndim))
-    return elementwise.sqrt(_reduced(reduction.sum, elementwise.square(x), axis, keepdims))
+    return arithmetic.sqrt(_reduced(reduction.sum, arithmetic.square(x), axis, keepdims))
 
 
 def _average(a, axis=None, weights=None, returned=False, **kwargs):
@@ -569,9 +572,9 @@ def _nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
         return x
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
-    x = elementwise.where(elementwise.isnan(x), float(nan), x)
-    x = elementwise.where(x == np.inf, float(high), x)
-    return elementwise.where(x == -np.inf, float(low), x)
+    x = arithmetic.where(comparisons.isnan(x), float(nan), x)
+    x = arithmetic.where(x == np.inf, float(high), x)
+    return arithmetic.where(x == -np.inf, float(low), x)
 
 
 _FUNCTIONS = {
@@ -628,7 +631,7 @@ _FUNCTIONS = {
     np.argsort: _argsort,
     np.median: lambda a, axis=None, **kwargs: _median(a, axis, **kwargs),
     np.take: _take,
-    np.copy: lambda a, order="K", subok=False: elementwise.clone(as_tensor(a)),
+    np.copy: lambda a, order="K", subok=False: arithmetic.clone(as_tensor(a)),
     np.zeros_like: _full_like(0),
     np.ones_like: _full_like(1),
     np.empty_like: _full_like(0),

@@ -23,7 +23,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nesting import followed
-from probtorch.ops.elementwise import clone
+from probtorch.ops.arithmetic import clone
 from probtorch.ops.movement import diag_embed, expand, reshape
 from probtorch.ops.movement import diagonal as take_diagonal
 from probtorch.tensor import Tensor, tensor

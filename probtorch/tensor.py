@@ -26,8 +26,10 @@ from probtorch.core.told import alias, entered, layout_read, read
 from probtorch.errors import ArgumentError, AutogradError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nesting import from_nested
 from probtorch.ops import (
+    arithmetic,
+    comparisons,
     contraction,
-    elementwise,
+    exponentials,
     gathering,
     index_keys,
     indexing,
@@ -41,6 +43,7 @@ from probtorch.ops import (
     special,
     spectral,
     transfer,
+    trigonometry,
 )
 from probtorch.ops.construction import array_of, copied, tensors_in
 
@@ -65,65 +68,65 @@ class Tensor(TensorBase):
 
     # ----------------------------------------------------------------------------------- arithmetic
 
-    __add__ = elementwise.add
-    __sub__ = elementwise.sub
-    __mul__ = elementwise.mul
-    __truediv__ = elementwise.div
-    __pow__ = elementwise.pow
-    __mod__ = elementwise.remainder
-    __floordiv__ = elementwise.floor_divide
-    __neg__ = elementwise.neg
-    __abs__ = elementwise.abs
+    __add__ = arithmetic.add
+    __sub__ = arithmetic.sub
+    __mul__ = arithmetic.mul
+    __truediv__ = arithmetic.div
+    __pow__ = exponentials.pow
+    __mod__ = arithmetic.remainder
+    __floordiv__ = arithmetic.floor_divide
+    __neg__ = arithmetic.neg
+    __abs__ = arithmetic.abs
     __matmul__ = contraction.matmul
-    __eq__ = elementwise.eq
-    __ne__ = elementwise.ne
-    __lt__ = elementwise.lt
-    __le__ = elementwise.le
-    __gt__ = elementwise.gt
-    __ge__ = elementwise.ge
-    __and__ = elementwise.bitwise_and
-    __or__ = elementwise.bitwise_or
-    __xor__ = elementwise.bitwise_xor
-    __lshift__ = elementwise.shift_left
-    __rshift__ = elementwise.shift_right
-    __invert__ = elementwise.bitwise_not
+    __eq__ = comparisons.eq
+    __ne__ = comparisons.ne
+    __lt__ = comparisons.lt
+    __le__ = comparisons.le
+    __gt__ = comparisons.gt
+    __ge__ = comparisons.ge
+    __and__ = comparisons.bitwise_and
+    __or__ = comparisons.bitwise_or
+    __xor__ = comparisons.bitwise_xor
+    __lshift__ = comparisons.shift_left
+    __rshift__ = comparisons.shift_right
+    __invert__ = comparisons.bitwise_not
     __hash__ = object.__hash__
 
     def __pos__(self):
         return self
 
     def __radd__(self, other):
-        return elementwise.add(other, self)
+        return arithmetic.add(other, self)
 
     def __rsub__(self, other):
-        return elementwise.sub(other, self)
+        return arithmetic.sub(other, self)
 
     def __rmul__(self, other):
-        return elementwise.mul(other, self)
+        return arithmetic.mul(other, self)
 
     def __rtruediv__(self, other):
-        return elementwise.div(other, self)
+        return arithmetic.div(other, self)
 
     def __rpow__(self, other):
-        return elementwise.pow(other, self)
+        return exponentials.pow(other, self)
 
     def __rmod__(self, other):
-        return elementwise.remainder(other, self)
+        return arithmetic.remainder(other, self)
 
     def __rfloordiv__(self, other):
-        return elementwise.floor_divide(other, self)
+        return arithmetic.floor_divide(other, self)
 
     def __rmatmul__(self, other):
         return contraction.matmul(other, self)
 
     def __rand__(self, other):
-        return elementwise.bitwise_and(other, self)
+        return comparisons.bitwise_and(other, self)
 
     def __ror__(self, other):
-        return elementwise.bitwise_or(other, self)
+        return comparisons.bitwise_or(other, self)
 
     def __rxor__(self, other):
-        return elementwise.bitwise_xor(other, self)
+        return comparisons.bitwise_xor(other, self)
 
     # ------------------------------------------------------------------------------------- indexing
 
@@ -412,7 +415,7 @@ class Tensor(TensorBase):
             here = source.to(device=self.device)
         value = movement.expand(cast(here, self.array.dtype), self.array.shape)
         # A place on the tape belongs to one tensor, so one that `source` holds is not handed on.
-        return assign(self, elementwise.clone(value) if value is source else value, "copy_")
+        return assign(self, arithmetic.clone(value) if value is source else value, "copy_")
 
     def fill_(self, value):
         """Overwrite every element with `value`, a number or a tensor without dims."""
@@ -493,18 +496,22 @@ class Tensor(TensorBase):
 
     def where(self, condition, other):
         """Return `self` where `condition` holds, else `other`."""
-        return elementwise.where(condition, self, other)
+        return arithmetic.where(condition, self, other)
 
 
 _METHODS = {
-    elementwise: (
-        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or "
-        "bitwise_xor cbrt ceil clamp clone copysign cos cosh div eq exp exp2 expm1 floor "
-        "floor_divide fmod ge gt isfinite isinf isnan le log log10 log1p log2 logaddexp "
-        "log_sigmoid logical_and logical_not logical_or logical_xor lt maximum minimum mul ne "
-        "neg pow reciprocal relu remainder round rsqrt sigmoid sign signbit sin sinh softplus "
-        "sqrt square sub tan tanh trunc"
+    arithmetic: (
+        "abs add cbrt ceil clamp clone copysign div floor floor_divide fmod maximum minimum mul "
+        "neg reciprocal relu remainder round rsqrt sign sqrt square sub trunc"
     ),
+    comparisons: (
+        "bitwise_and bitwise_not bitwise_or bitwise_xor eq ge gt isfinite isinf isnan le "
+        "logical_and logical_not logical_or logical_xor lt ne signbit"
+    ),
+    exponentials: (
+        "exp exp2 expm1 log log10 log1p log2 logaddexp log_sigmoid pow sigmoid softplus"
+    ),
+    trigonometry: ("acos acosh asin asinh atan atan2 atanh cos cosh sin sinh tan tanh"),
     reduction: (
         "all allclose amax amin any argmax argmin cumsum equal isclose log_softmax logsumexp max "
         "mean min prod softmax std sum sum_to var"
@@ -552,9 +559,9 @@ for _module, _names in _METHODS.items():
         add_method(
             _name,
             getattr(_module, _name),
-            in_place=_module is elementwise and _name in _IN_PLACE.split(),
+            in_place=_name in _IN_PLACE.split(),
         )
-add_method("div", elementwise.divide, in_place=True)
+add_method("div", arithmetic.divide, in_place=True)
 for _name, _alias in {
     "absolute": "abs",
     "subtract": "sub",

@@ -31,7 +31,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.elementwise import clone
+from probtorch.ops.arithmetic import clone
 
 __all__ = ["TangentSweep", "jvp"]
 

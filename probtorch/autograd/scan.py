@@ -27,8 +27,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.arithmetic import clone
 from probtorch.ops.control import check_same_state, while_loop
-from probtorch.ops.elementwise import clone
 from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import expand, stack
 

@@ -25,7 +25,7 @@ from probtorch.core.saved import changed_since, saved_output, stale
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, ShapeError
-from probtorch.ops.elementwise import add, clone
+from probtorch.ops.arithmetic import add, clone
 from probtorch.ops.families import partial_in_single, unbroadcast
 
 __all__ = ["backward", "grad"]

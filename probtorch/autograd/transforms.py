@@ -23,7 +23,7 @@ from probtorch.core.told import alias
 from probtorch.core.tree import flatten, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
-from probtorch.ops.elementwise import clone
+from probtorch.ops.arithmetic import clone
 
 __all__ = [
     "foreign",

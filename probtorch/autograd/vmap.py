@@ -31,7 +31,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, AutogradError, DomainError, ShapeError
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 from probtorch.ops.movement import cat, movedim, reshape, slice_, stack
 from probtorch.ops.reduction import any as any_
 from probtorch.ops.reduction import argmax

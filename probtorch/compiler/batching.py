@@ -25,8 +25,9 @@ from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record.record import OUTSIDE, record, recording_lock, unheard
 from probtorch.core.dispatch import apply, wrap
 from probtorch.errors import CompileError, ShapeError
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq, isnan, logical_and, signbit
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.elementwise import eq, isnan, logical_and, signbit, where
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import any as any_

@@ -1,4 +1,4 @@
-"""`cast`: the one op that promotion needs, from one dtype to another."""
+"""`cast`: the one op that promotion needs, from one dtype to another; and `to_float`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probtorch.core.refusals import complex_refused
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike
 
-__all__ = ["CAST", "cast"]
+__all__ = ["CAST", "cast", "to_float"]
 
 
 def _run_cast(x: np.ndarray, dtype: DTypeLike | None) -> np.ndarray:
@@ -76,3 +76,8 @@ def cast(x: TensorBase, dtype: DType) -> TensorBase:
     if x.array.dtype.kind == "c" or np.dtype(dtype).kind == "c":
         raise complex_refused(CAST)
     return apply(CAST, (x,), {"dtype": dtype})
+
+
+def to_float(x: TensorBase) -> TensorBase:
+    """Return `x` in the default float dtype if it is of integers or booleans, else unchanged."""
+    return x if x.array.dtype.kind == "f" else cast(x, dtypes.default_dtype())

@@ -16,18 +16,9 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.source import Source
-from probtorch.ops.elementwise import (
-    eq,
-    exp,
-    floor,
-    log,
-    log1p,
-    lt,
-    maximum,
-    sigmoid,
-    softplus,
-    where,
-)
+from probtorch.ops.arithmetic import floor, maximum, where
+from probtorch.ops.comparisons import eq, lt
+from probtorch.ops.exponentials import exp, log, log1p, sigmoid, softplus
 from probtorch.ops.special import entr, logit, xlog1py, xlogy
 from probtorch.tensor import Tensor
 

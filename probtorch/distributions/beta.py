@@ -14,7 +14,8 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, in_double, known_small
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
-from probtorch.ops.elementwise import log, maximum, sigmoid, where
+from probtorch.ops.arithmetic import maximum, where
+from probtorch.ops.exponentials import log, sigmoid
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import amax as largest
 from probtorch.ops.reduction import softmax

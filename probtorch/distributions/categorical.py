@@ -26,7 +26,9 @@ from probtorch.distributions.fields import Parameter, one_of, setting
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import require, without_tape
 from probtorch.errors import DomainError
-from probtorch.ops.elementwise import eq, exp, log, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import exp, log
 from probtorch.ops.gathering import one_hot
 from probtorch.ops.indexing import vindex
 from probtorch.ops.movement import expand, permute, reshape, stack

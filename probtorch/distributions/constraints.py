@@ -27,8 +27,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import eq, floor, ge, gt, le, logical_and, lt
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import floor
+from probtorch.ops.comparisons import eq, ge, gt, le, logical_and, lt
 from probtorch.ops.linalg import cholesky, cholesky_ex
 from probtorch.ops.movement import cat as join
 from probtorch.ops.movement import diagonal, slice_, tril, unsqueeze

@@ -23,17 +23,9 @@ from probtorch.distributions.distribution import Distribution, finite, known_sma
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
-from probtorch.ops.elementwise import (
-    eq,
-    exp,
-    floor,
-    log,
-    maximum,
-    minimum,
-    sigmoid,
-    softplus,
-    where,
-)
+from probtorch.ops.arithmetic import floor, maximum, minimum, where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import exp, log, sigmoid, softplus
 from probtorch.ops.special import (
     beta_binomial_kernel,
     betainc,

@@ -41,7 +41,8 @@ from probtorch.distributions.fields import INSTANCE_STATE, Values, WithFields, s
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import NotDifferentiableError, ShapeError
-from probtorch.ops.elementwise import exp, minimum, sqrt, where
+from probtorch.ops.arithmetic import minimum, sqrt, where
+from probtorch.ops.exponentials import exp
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

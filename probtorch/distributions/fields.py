@@ -16,6 +16,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of
 from probtorch.core import dtype as dtypes
+from probtorch.core.casting import to_float
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
@@ -26,7 +27,6 @@ from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.validation import check_parameter, validation_in_force
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.elementwise import to_float
 from probtorch.tensor import Tensor
 
 __all__ = [

@@ -24,7 +24,9 @@ from probtorch.distributions.distribution import (
 )
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
-from probtorch.ops.elementwise import exp, isinf, log, maximum, where
+from probtorch.ops.arithmetic import maximum, where
+from probtorch.ops.comparisons import isinf
+from probtorch.ops.exponentials import exp, log
 from probtorch.ops.reduction import mean
 from probtorch.ops.special import (
     digamma,

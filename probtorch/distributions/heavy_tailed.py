@@ -9,9 +9,11 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import atan2, exp, log, minimum, sqrt, tan, where
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import minimum, sqrt, where
+from probtorch.ops.exponentials import exp, log
 from probtorch.ops.special import betainc, digamma, lgamma_difference, log1p_square
+from probtorch.ops.trigonometry import atan2, tan
 from probtorch.tensor import Tensor
 
 __all__ = ["Cauchy", "HalfCauchy", "StudentT"]

@@ -26,8 +26,10 @@ from probtorch.distributions.positive import Exponential, Pareto
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.uniform import Delta, Uniform
 from probtorch.errors import ArgumentError
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import eq, exp, log, log1p, where
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import diagonal
 from probtorch.ops.reduction import sum as total

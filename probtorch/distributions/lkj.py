@@ -13,7 +13,8 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param, setting
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
-from probtorch.ops.elementwise import log, sigmoid, sqrt, where
+from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.exponentials import log, sigmoid
 from probtorch.ops.movement import cat, diagonal, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma_difference

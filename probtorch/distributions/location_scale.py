@@ -10,8 +10,9 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import exp, log, log1p, minimum, sigmoid, where
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import minimum, where
+from probtorch.ops.exponentials import exp, log, log1p, sigmoid
 from probtorch.tensor import Tensor
 
 __all__ = ["Gumbel", "Laplace", "Logistic"]

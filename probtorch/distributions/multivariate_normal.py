@@ -13,7 +13,7 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
-from probtorch.ops.elementwise import log
+from probtorch.ops.exponentials import log
 from probtorch.ops.linalg import cholesky, solve_triangular
 from probtorch.ops.movement import diagonal, expand, flip, reshape, unsqueeze
 from probtorch.ops.reduction import sum as total

@@ -14,8 +14,9 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import exp, expm1, log, where
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import exp, expm1, log
 from probtorch.ops.special import erf, erfinv, ndtr, ndtri
 from probtorch.tensor import Tensor
 

@@ -11,8 +11,9 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA
 from probtorch.distributions.source import Source
-from probtorch.ops.elementwise import exp, expm1, log, log1p, maximum, where
-from probtorch.ops.elementwise import pow as power
+from probtorch.ops.arithmetic import maximum, where
+from probtorch.ops.exponentials import exp, expm1, log, log1p
+from probtorch.ops.exponentials import pow as power
 from probtorch.ops.special import lgamma, log_ratio, xlogy
 from probtorch.tensor import Tensor
 

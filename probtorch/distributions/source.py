@@ -7,7 +7,8 @@ from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.typed import DType, SizeLike, TensorLike
-from probtorch.ops.elementwise import clamp, log, maximum, neg
+from probtorch.ops.arithmetic import clamp, maximum, neg
+from probtorch.ops.exponentials import log
 from probtorch.ops.movement import expand
 from probtorch.ops.sampling import categorical, rand, randn
 from probtorch.ops.variates import (

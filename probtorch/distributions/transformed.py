@@ -27,7 +27,8 @@ from probtorch.distributions.fields import Values
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform
 from probtorch.errors import ArgumentError
-from probtorch.ops.elementwise import clamp, isfinite, sign, where
+from probtorch.ops.arithmetic import clamp, sign, where
+from probtorch.ops.comparisons import isfinite
 from probtorch.ops.reduction import all as every
 from probtorch.tensor import Tensor
 

@@ -16,18 +16,9 @@ from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution, in_double
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
-from probtorch.ops.elementwise import (
-    clamp,
-    exp,
-    isinf,
-    log,
-    log1p,
-    logaddexp,
-    maximum,
-    minimum,
-    sqrt,
-    where,
-)
+from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
+from probtorch.ops.comparisons import isinf
+from probtorch.ops.exponentials import exp, log, log1p, logaddexp
 from probtorch.ops.special import log1mexp, log_ndtr, ndtri
 from probtorch.tensor import Tensor
 

@@ -15,7 +15,8 @@ from probtorch.distributions.distribution import Distribution, sum_rightmost
 from probtorch.distributions.fields import Parameter, Values, as_parameter, param
 from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
-from probtorch.ops.elementwise import clamp, log, where
+from probtorch.ops.arithmetic import clamp, where
+from probtorch.ops.exponentials import log
 from probtorch.ops.movement import expand
 from probtorch.tensor import Tensor
 

@@ -12,8 +12,8 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
-from probtorch.ops.elementwise import sin
 from probtorch.ops.special import log_i0e, mean_cosine_loss
+from probtorch.ops.trigonometry import sin
 from probtorch.tensor import Tensor
 
 __all__ = ["VonMises"]

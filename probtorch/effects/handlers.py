@@ -27,7 +27,7 @@ from probtorch.effects.runtime import STATE, Handler, outside, perform
 from probtorch.effects.site import Mask, Site, as_mask, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, ModelError, ShapeError
-from probtorch.ops.elementwise import logical_and
+from probtorch.ops.comparisons import logical_and
 from probtorch.utils.data.loader import DataLoader
 
 __all__ = [

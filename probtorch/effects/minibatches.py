@@ -27,7 +27,7 @@ from probtorch.core.tree import leaves
 from probtorch.core.typed import StateDict, Tree
 from probtorch.effects.runtime import STATE
 from probtorch.errors import ArgumentError, ModelError, ShapeError
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 from probtorch.ops.movement import cat
 from probtorch.ops.sampling import randint, randperm
 from probtorch.ops.sorting import sort

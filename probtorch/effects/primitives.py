@@ -24,7 +24,7 @@ from probtorch.effects.plates import PARTICLES, place, take_rows
 from probtorch.effects.runtime import STATE, default_for, perform
 from probtorch.effects.site import Site, as_mask, as_value
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 from probtorch.tensor import Tensor
 
 __all__ = ["deterministic", "factor", "owned_param", "param", "sample", "sample_from"]

@@ -26,7 +26,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
 from probtorch.core.typed import Shape, TensorLike
 from probtorch.errors import DTypeError, ModelError, ProbtorchError
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 from probtorch.tensor import Tensor
 
 __all__ = ["Frame", "Site", "as_mask", "as_value", "calling_line", "line_of"]

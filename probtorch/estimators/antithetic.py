@@ -22,8 +22,9 @@ from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical
 from probtorch.distributions.distribution import Distribution
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import sigmoid, where
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import sigmoid
 from probtorch.ops.movement import cat
 from probtorch.ops.reduction import mean
 from probtorch.tensor import Tensor

@@ -36,7 +36,7 @@ from probtorch.estimators.relaxed import (
     unconditional,
     uniforms,
 )
-from probtorch.ops.elementwise import softplus
+from probtorch.ops.exponentials import softplus
 from probtorch.ops.gathering import one_hot
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import log_softmax, mean

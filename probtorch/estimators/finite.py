@@ -25,7 +25,7 @@ from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
-from probtorch.ops.elementwise import exp
+from probtorch.ops.exponentials import exp
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import cat, expand, movedim, reshape, stack
 from probtorch.ops.reduction import mean, prod

@@ -36,7 +36,8 @@ from probtorch.distributions.location_scale import Laplace
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
 from probtorch.distributions.positive import Exponential, Weibull
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
-from probtorch.ops.elementwise import exp, sqrt, where
+from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.exponentials import exp
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.movement import cat, expand, reshape
 from probtorch.ops.reduction import mean

@@ -18,7 +18,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
 from probtorch.distributions.distribution import Distribution
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total

@@ -16,7 +16,8 @@ from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.distributions.distribution import Distribution
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
-from probtorch.ops.elementwise import log, log1p, sigmoid, softplus, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import log, log1p, sigmoid, softplus
 from probtorch.ops.reduction import mean, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

@@ -22,7 +22,7 @@ from probtorch.core.typed import TensorLike
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.estimators.protocol import Estimated, Estimator, Memory, Problem, Refusal, joined
-from probtorch.ops.elementwise import exp
+from probtorch.ops.exponentials import exp
 from probtorch.ops.reduction import mean
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

@@ -16,8 +16,8 @@ from probtorch.nn.arguments import fraction, whole
 from probtorch.nn.functional.attention import attention_weights, causal_mask
 from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
+from probtorch.ops.arithmetic import where
 from probtorch.ops.contraction import matmul
-from probtorch.ops.elementwise import where
 from probtorch.ops.movement import cat, chunk, expand, permute, reshape, swapaxes, unsqueeze
 from probtorch.ops.reduction import mean
 from probtorch.tensor import Tensor

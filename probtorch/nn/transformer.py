@@ -20,7 +20,7 @@ from probtorch.nn.functional.attention import causal_mask
 from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
 from probtorch.nn.normalization import LayerNorm
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 from probtorch.tensor import Tensor
 
 __all__ = [

@@ -14,7 +14,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.factories import zeros
 from probtorch.nn.module import Module
-from probtorch.ops.elementwise import clamp
+from probtorch.ops.arithmetic import clamp
 from probtorch.ops.movement import cat, reshape, stack
 from probtorch.ops.norms import norm
 from probtorch.tensor import Tensor

@@ -33,8 +33,9 @@ from probtorch.ode.solve import (
     direction_of,
     first_step,
 )
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import logical_and
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.elementwise import logical_and, where
 from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import cat, flip, reshape, stack
 from probtorch.ops.reduction import sum as total

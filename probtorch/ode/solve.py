@@ -17,8 +17,9 @@ from probtorch.autograd.scan import scan
 from probtorch.core.dispatch import wrap
 from probtorch.core.typed import Shape
 from probtorch.ode.methods import Method, Slope
+from probtorch.ops.arithmetic import maximum, minimum, sqrt, where
+from probtorch.ops.comparisons import isfinite, logical_and
 from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import isfinite, logical_and, maximum, minimum, sqrt, where
 from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import cat, reshape, stack
 from probtorch.ops.reduction import mean

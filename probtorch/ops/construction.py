@@ -12,7 +12,7 @@ from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.refusals import no_numbers, refuse_masked
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias
-from probtorch.ops import elementwise
+from probtorch.ops import arithmetic
 
 __all__ = ["array_of", "copied", "tensors_in"]
 
@@ -20,7 +20,7 @@ __all__ = ["array_of", "copied", "tensors_in"]
 def copied(data, dtype, leaf):
     """A copy of a tensor: on the tape, unless it is to be a leaf of its own."""
     if data.requires_grad and grad_enabled() and not leaf:
-        return elementwise.clone(data) if dtype is None else cast(elementwise.clone(data), dtype)
+        return arithmetic.clone(data) if dtype is None else cast(arithmetic.clone(data), dtype)
     array = data.array.copy()
     t = wrap(array if dtype is None else array.astype(dtype))
     if recorder() is not None:

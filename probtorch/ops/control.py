@@ -17,7 +17,8 @@ from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ShapeError
-from probtorch.ops.elementwise import clone, logical_not, where
+from probtorch.ops.arithmetic import clone, where
+from probtorch.ops.comparisons import logical_not
 from probtorch.ops.movement import reshape
 
 __all__ = ["cond", "while_loop"]

@@ -16,7 +16,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
-from probtorch.ops.elementwise import lt, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import lt
 from probtorch.ops.index_keys import bad_key
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import broadcast_tensors, reshape, slice_

@@ -26,7 +26,7 @@ from probtorch.errors import (
     ShapeError,
     TensorIndexError,
 )
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 from probtorch.ops.movement import reshape, stack
 
 __all__ = ["bad_key", "nonzero", "parse", "with_masks_of_dims"]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
@@ -26,8 +26,8 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError
+from probtorch.ops.comparisons import isnan
 from probtorch.ops.contraction import matmul
-from probtorch.ops.elementwise import isnan, to_float
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import (
     diagonal,

@@ -24,7 +24,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import layout_read
 from probtorch.core.typed import Dims, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.elementwise import clone
+from probtorch.ops.arithmetic import clone
 from probtorch.ops.families import linear, structured, unbroadcast
 
 __all__ = [

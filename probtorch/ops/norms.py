@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dims
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import eq, ne, to_float, where
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq, ne
 from probtorch.ops.linalg import as_matrix
 from probtorch.ops.movement import movedim, reshape
 from probtorch.ops.reduction import amax, amin, in_single, kept_shape, safe_sqrt, sum

@@ -12,7 +12,8 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
-from probtorch.ops.elementwise import abs, pow, relu, sign
+from probtorch.ops.arithmetic import abs, relu, sign
+from probtorch.ops.exponentials import pow
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import reshape, slice_, stack
 from probtorch.ops.padding import beside, pad

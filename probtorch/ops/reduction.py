@@ -20,7 +20,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
@@ -28,19 +28,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import DTypeError, ShapeError, users_stacklevel
 from probtorch.ops.accumulate import add_up, floats, wider
-from probtorch.ops.elementwise import (
-    eq,
-    exp,
-    isfinite,
-    isnan,
-    log,
-    logical_and,
-    logical_not,
-    logical_or,
-    sqrt,
-    to_float,
-    where,
-)
+from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.comparisons import eq, isfinite, isnan, logical_and, logical_not, logical_or
+from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import linear, structured, unbroadcast
 from probtorch.ops.movement import cat, expand, flip, reshape, slice_
 from probtorch.ops.named import ValuesIndices

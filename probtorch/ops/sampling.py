@@ -20,7 +20,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.native import NativeFunction
@@ -31,7 +31,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import drawn
 from probtorch.core.typed import DTypeLike, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
-from probtorch.ops.elementwise import clamp, log, minimum, to_float
+from probtorch.ops.arithmetic import clamp, minimum
+from probtorch.ops.exponentials import log
 from probtorch.ops.families import elementwise, structured
 from probtorch.ops.movement import expand, permute, reshape
 from probtorch.ops.reduction import all as all_of

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import int64, promote_types
 from probtorch.core.making import as_tensor
@@ -22,7 +22,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.accumulate import wider
-from probtorch.ops.elementwise import eq, exp, to_float, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import exp
 from probtorch.ops.families import structured
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import cat, expand, flip, reshape, slice_

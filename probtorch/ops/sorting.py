@@ -14,7 +14,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of, to_device, to_host
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import float64, int64
 from probtorch.core.making import as_tensor
@@ -24,18 +24,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
-from probtorch.ops.elementwise import (
-    ceil,
-    eq,
-    floor,
-    ge,
-    isnan,
-    le,
-    logical_and,
-    round,
-    to_float,
-    where,
-)
+from probtorch.ops.arithmetic import ceil, floor, round, where
+from probtorch.ops.comparisons import eq, ge, isnan, le, logical_and
 from probtorch.ops.families import structured
 from probtorch.ops.gathering import gather, index_select
 from probtorch.ops.indexing import index_put

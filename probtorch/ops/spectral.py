@@ -24,9 +24,10 @@ from probtorch.core.native import Routine
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, NotDifferentiableError
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import isfinite, lt
 from probtorch.ops.contraction import matmul
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import isfinite, lt, where
 from probtorch.ops.families import structured
 from probtorch.ops.linalg import (
     INV,

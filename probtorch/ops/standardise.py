@@ -10,11 +10,12 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
+from probtorch.core.casting import to_float
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import float16, float32
 from probtorch.errors import DTypeError
 from probtorch.ops.accumulate import add_up, floats
-from probtorch.ops.elementwise import rsqrt, to_float
+from probtorch.ops.arithmetic import rsqrt
 from probtorch.ops.families import structured
 from probtorch.ops.reduction import centred, mean
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
@@ -26,13 +26,16 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import NotDifferentiableError
-from probtorch.ops.elementwise import atan, eq, log, to_float, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import log
 from probtorch.ops.families import structured
 from probtorch.ops.lanes import gauss_rule, on_chunks
 from probtorch.ops.movement import expand
 from probtorch.ops.rejection import draw
 from probtorch.ops.sampling import check_elements, element_counters, probabilities
 from probtorch.ops.special import gamma_log_implicit
+from probtorch.ops.trigonometry import atan
 
 __all__ = ["binomial", "poisson", "standard_gamma", "standard_log_gamma", "von_mises"]
 

@@ -19,7 +19,8 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.elementwise import eq, maximum
+from probtorch.ops.arithmetic import maximum
+from probtorch.ops.comparisons import eq
 from probtorch.ops.families import linear, structured
 from probtorch.ops.movement import cat, expand, permute, reshape, slice_, unslice
 from probtorch.ops.padding import pad

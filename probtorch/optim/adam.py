@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import ModuleType
 
-from probtorch.ops import elementwise
+from probtorch.ops import arithmetic
 from probtorch.optim.elementwise import ElementwiseOptimizer, V
 from probtorch.optim.optimizer import check_option
 from probtorch.optim.typed import Given, Group
@@ -121,7 +121,7 @@ class Adam(ElementwiseOptimizer):
         assert step is not None  # `uses_step`
         lr, (b1, b2) = group["lr"], group["betas"]
         kept = 1 - lr * group["weight_decay"] if group["decoupled_weight_decay"] else 1.0
-        return lr / (1 - b1**step), 1.0 / elementwise.sqrt(1 - b2**step), kept
+        return lr / (1 - b1**step), 1.0 / arithmetic.sqrt(1 - b2**step), kept
 
     def rule(
         self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
@@ -308,7 +308,7 @@ class ClippedAdam(ElementwiseOptimizer):
         assert step is not None  # `uses_step`
         b1, b2 = group["betas"]
         lr = group["lr"] * group["lrd"] ** step
-        return (lr * elementwise.sqrt(1 - b2**step) / (1 - b1**step),)
+        return (lr * arithmetic.sqrt(1 - b2**step) / (1 - b1**step),)
 
     def rule(
         self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V

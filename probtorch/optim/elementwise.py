@@ -34,7 +34,7 @@ from probtorch.core.in_place import assign
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, StateDict
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops import elementwise
+from probtorch.ops import arithmetic
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.typed import Given, Group, R
 from probtorch.tensor import Tensor
@@ -274,7 +274,7 @@ class ElementwiseOptimizer(Optimizer):
         assert p.grad is not None  # as of all that `_moving` returns
         g = -p.grad if group.get("maximize") else p.grad
         slots = [state[name] for name in self.slots(group)]
-        return self.rule(elementwise, group, numbers, p, g, *slots)
+        return self.rule(arithmetic, group, numbers, p, g, *slots)
 
     def _loop(
         self,

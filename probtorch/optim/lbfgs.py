@@ -24,7 +24,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.in_place import assign
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError
-from probtorch.ops import elementwise
+from probtorch.ops import arithmetic
 from probtorch.ops.contraction import dot
 from probtorch.ops.movement import cat, reshape
 from probtorch.ops.reduction import amax
@@ -138,7 +138,7 @@ class LBFGS(Optimizer):
         return cat(parts, 0)
 
     def _positions(self) -> list[Tensor]:
-        return [elementwise.clone(p) for p in self._params]
+        return [arithmetic.clone(p) for p in self._params]
 
     def _go(self, starts: Sequence[Tensor], direction: Tensor, t: float) -> None:
         """Put the parameters to ``starts + t * direction``."""
@@ -360,9 +360,9 @@ def _minimum_of_cubic(a: _Point, b: _Point, low: float, high: float) -> float:
 
 
 def _largest(x: Tensor) -> float:
-    return amax(elementwise.abs(x)).item()
+    return amax(arithmetic.abs(x)).item()
 
 
 def _size(x: Tensor) -> float:
     """Return the 1-norm of `x`."""
-    return total(elementwise.abs(x)).item()
+    return total(arithmetic.abs(x)).item()

@@ -22,7 +22,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, DTypeError
-from probtorch.ops import elementwise
+from probtorch.ops import arithmetic
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.typed import Group, Options
 from probtorch.serialization import load, save
@@ -310,12 +310,12 @@ def _clip(p: Tensor, clip: Group) -> None:
     assert grad is not None  # the caller has looked
     with no_grad():
         if clip.get("clip_norm") is not None:
-            norm = elementwise.sqrt(total(elementwise.square(grad)))
+            norm = arithmetic.sqrt(total(arithmetic.square(grad)))
             # 1e-6 as in PyTorch, so that a gradient of 0 stays 0.
-            grad.mul_(elementwise.minimum(clip["clip_norm"] / (norm + 1e-6), 1.0))
+            grad.mul_(arithmetic.minimum(clip["clip_norm"] / (norm + 1e-6), 1.0))
         if clip.get("clip_value") is not None:
             bound: float = clip["clip_value"]
-            grad.copy_(elementwise.minimum(elementwise.maximum(grad, -bound), bound))
+            grad.copy_(arithmetic.minimum(arithmetic.maximum(grad, -bound), bound))
 
 
 explain_calls(globals())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from probtorch.errors import ArgumentError
-from probtorch.ops import elementwise
+from probtorch.ops import arithmetic
 from probtorch.optim.elementwise import ElementwiseOptimizer, V
 from probtorch.optim.optimizer import check_option
 from probtorch.optim.typed import Given, Group
@@ -108,7 +108,7 @@ class SGD(ElementwiseOptimizer):
         if step is None:
             return group["lr"], 1.0
         # 1 at the first step, 1 - dampening later; a branch would be frozen by a recording.
-        return group["lr"], 1.0 - elementwise.minimum(step - 1.0, 1.0) * group["dampening"]
+        return group["lr"], 1.0 - arithmetic.minimum(step - 1.0, 1.0) * group["dampening"]
 
     def rule(
         self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V

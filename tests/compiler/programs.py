@@ -16,8 +16,9 @@ from probtorch.core.dispatch import apply, wrap
 from probtorch.core.op import REGISTRY
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops import (
+    arithmetic,
+    comparisons,
     contraction,
-    elementwise,
     gathering,
     indexing,
     linalg,
@@ -197,7 +198,7 @@ def _recurrence(x, y, *, dim):
 def _matrix(x):
     """A square matrix that is far from singular, from the last dim of `x`."""
     n = x.array.shape[-1]
-    x = elementwise.where(elementwise.isfinite(x), x, 0.5).tanh()
+    x = arithmetic.where(comparisons.isfinite(x), x, 0.5).tanh()
     return movement.unsqueeze(x, -1) * movement.unsqueeze(x, -2) * 0.5 + wrap(
         np.eye(n, dtype=x.array.dtype) * 2.0 + np.tri(n, k=-1, dtype=x.array.dtype) * 0.125
     )
@@ -228,7 +229,7 @@ def _solve(x, y, *, kind):
 
 def _special(x, y, *, kind):
     """Incomplete integrals at moderate arguments."""
-    a, b = (elementwise.where(elementwise.isfinite(v), v, 0.5).tanh() + 1.5 for v in (x, y))
+    a, b = (arithmetic.where(comparisons.isfinite(v), v, 0.5).tanh() + 1.5 for v in (x, y))
     if kind == "betainc":
         return special.betainc(a, b, a * 0.25)
     return getattr(special, kind)(a, b)
@@ -237,7 +238,7 @@ def _special(x, y, *, kind):
 def _variate(x, *, name, seed):
     """A draw for each element, from counters that are computed."""
     counters = movement.reshape(wrap(np.arange(x.array.size)), x.array.shape)
-    a = elementwise.where(elementwise.isfinite(x), x, 0.5).abs() % 50.0 + 0.25
+    a = arithmetic.where(comparisons.isfinite(x), x, 0.5).abs() % 50.0 + 0.25
     parameters = (a.double().round(), a.tanh()) if name == "binomial_draw" else (a,)
     return apply(REGISTRY[name], (*parameters, wrap(np.array(seed)), wrap(np.array(1)), counters))
 
@@ -246,8 +247,8 @@ ACTIONS = {
     "elementwise": _elementwise,
     "cast": lambda x, dtype: x.to(np.dtype(dtype)),
     # Conversion of what an integer cannot hold is undefined in C and NumPy, so it is fenced.
-    "to_integer": lambda x, dtype: elementwise.where(
-        x.abs() < 100.0, x, elementwise.sign(elementwise.where(elementwise.isnan(x), 0.0, x))
+    "to_integer": lambda x, dtype: arithmetic.where(
+        x.abs() < 100.0, x, arithmetic.sign(arithmetic.where(comparisons.isnan(x), 0.0, x))
     ).to(np.dtype(dtype)),
     "detach": lambda x: x.detach(),
     "reshape": lambda x, shape: x.reshape(shape),
@@ -273,7 +274,7 @@ ACTIONS = {
     "mean": reduction.mean,
     # What underflows on the way depends on the order of factors, so tiny ones are fenced.
     "prod": lambda x, **settings: reduction.prod(
-        elementwise.where(x.abs() < 1e-30, x * 0.0, x) if x.is_floating_point() else x, **settings
+        arithmetic.where(x.abs() < 1e-30, x * 0.0, x) if x.is_floating_point() else x, **settings
     ),
     "amax": reduction.amax,
     "amin": reduction.amin,

@@ -9,7 +9,7 @@ from probtorch.compiler.verify import ReplayError
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
 from probtorch.errors import DomainError
-from probtorch.ops.elementwise import exp
+from probtorch.ops.exponentials import exp
 
 POINTS = np.random.default_rng(0).normal(size=(5, 3))
 DATA = np.random.default_rng(1).normal(size=(4, 6))

@@ -13,7 +13,7 @@ from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.elementwise import softplus
+from probtorch.ops.exponentials import softplus
 
 RNG = np.random.default_rng(0)
 

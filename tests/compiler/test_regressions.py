@@ -17,8 +17,8 @@ from probtorch.compiler.compile import compile
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.op import REGISTRY
+from probtorch.ops.arithmetic import fmod, remainder
 from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import fmod, remainder
 from probtorch.ops.families import elementwise
 from probtorch.ops.gathering import one_hot
 from probtorch.ops.indexing import index_put

@@ -13,7 +13,7 @@ from probtorch import cond, scan, tensor, while_loop
 from probtorch.compiler.native import keys
 from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import wrap
-from probtorch.ops.elementwise import clamp
+from probtorch.ops.arithmetic import clamp
 
 __all__ = ["PAIRS", "graph_of", "names"]
 

@@ -14,7 +14,7 @@ import pytest
 import probtorch.distributions as dist
 from probtorch import stack
 from probtorch.autograd import grad
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 from probtorch.tensor import tensor
 from tests.distributions.cases import CASES
 

@@ -11,7 +11,7 @@ from probtorch.core.rng import manual_seed
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import leaves
 from probtorch.nn.utils import functional_call
-from probtorch.ops.elementwise import clone
+from probtorch.ops.arithmetic import clone
 from probtorch.ops.reduction import sum
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close

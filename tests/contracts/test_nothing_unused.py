@@ -17,6 +17,12 @@ ROOT = Path(probtorch.__file__).parent
 
 INNER = ("autograd", "backends", "compiler", "core", "ops")
 
+# Modules that keep others in a table, and the folder of these.
+TABLES = {
+    "probtorch.backends.registry": "probtorch.backends",
+    "probtorch.compiler.render.runtime": "probtorch.compiler.render.runtime",
+}
+
 # Read by tests, recipes and extension authors, on purpose.
 LEVERS = {
     "probtorch.autograd.batching.slow_ops": "docs/internals/ops.md shows it to authors of ops",
@@ -93,13 +99,12 @@ def _asked_of_others():
         for node in nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 used.add(f"{modules.get(node.value.id)}.{node.attr}")
-    # The backends are one interface, asked through the table of the registry.
-    asked = {n.attr for n in MODULES["probtorch.backends.registry"] if isinstance(n, ast.Attribute)}
-    used |= {f"probtorch.backends.{b}.{name}" for b in ("numpy_", "cupy_") for name in asked}
-    # So are the kinds of runtime functions that come in two precisions.
-    kinds = ("matrices", "products")
-    runtime = "probtorch.compiler.render.runtime"
-    return used | {f"{runtime}.{k}.{n}" for k in kinds for n in ("names", "signature", "write")}
+    # Modules that are one interface, asked through a table.
+    for table, folder in TABLES.items():
+        asked = {node.attr for node in MODULES[table] if isinstance(node, ast.Attribute)}
+        kin = [name for name in MODULES if name.rpartition(".")[0] == folder]
+        used |= {f"{module}.{name}" for module in kin for name in asked}
+    return used
 
 
 def _unused(module, used):

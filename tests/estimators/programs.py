@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.distributions import Bernoulli, Binomial, Categorical, OneHotCategorical
-from probtorch.ops.elementwise import sigmoid
+from probtorch.ops.exponentials import sigmoid
 from probtorch.ops.movement import stack
 from probtorch.ops.reduction import softmax
 from probtorch.tensor import tensor

@@ -28,7 +28,8 @@ from probtorch.infer import (
     init_to_uniform,
     init_to_value,
 )
-from probtorch.ops.elementwise import log, sqrt
+from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.exponentials import log
 from probtorch.tensor import tensor
 
 

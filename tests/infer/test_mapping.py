@@ -5,7 +5,7 @@ import pytest
 
 from probtorch.config import configure
 from probtorch.infer.mapping import BLOCK, DrawMap
-from probtorch.ops.elementwise import exp
+from probtorch.ops.exponentials import exp
 from probtorch.ops.reduction import sum as total
 
 

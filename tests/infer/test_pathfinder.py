@@ -12,7 +12,7 @@ from probtorch.infer.starts.initialization import starting_points
 from probtorch.infer.starts.lbfgs_paths import InverseHessian
 from probtorch.infer.starts.path_starts import Evaluations
 from probtorch.infer.starts.pathfinder import _log_ratios, _resampled, gaussian_draws
-from probtorch.ops.elementwise import log, logaddexp
+from probtorch.ops.exponentials import log, logaddexp
 from probtorch.tensor import tensor
 
 PRECISION = np.array([[4.0, 1.0, 0.0], [1.0, 9.0, 2.0], [0.0, 2.0, 1.0]])

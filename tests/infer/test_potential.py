@@ -28,7 +28,8 @@ from probtorch.distributions import (
 from probtorch.effects import deterministic, factor, handlers, param, plate, sample
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer import Target
-from probtorch.ops.elementwise import exp, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import exp
 from probtorch.tensor import tensor
 
 POINTS = np.random.default_rng(0).uniform(-2, 2, size=(3, 10))

@@ -29,7 +29,7 @@ from probtorch.infer import (
     init_to_value,
 )
 from probtorch.infer.enumeration import summed
-from probtorch.ops.elementwise import sigmoid
+from probtorch.ops.exponentials import sigmoid
 from probtorch.ops.indexing import Vindex
 from probtorch.optim import Adam
 from probtorch.tensor import tensor

@@ -7,8 +7,8 @@ import pytest
 import probtorch.nn as nn
 from probtorch.errors import ArgumentError, DTypeError, TensorIndexError
 from probtorch.factories import ones, zeros
-from probtorch.ops.elementwise import tanh
 from probtorch.ops.sampling import rand, randn
+from probtorch.ops.trigonometry import tanh
 from probtorch.testing import assert_close
 
 

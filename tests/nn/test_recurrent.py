@@ -10,7 +10,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.factories import zeros
 from probtorch.func import jvp
 from probtorch.nn.utils import functional_call
-from probtorch.ops.elementwise import sin
+from probtorch.ops.trigonometry import sin
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 

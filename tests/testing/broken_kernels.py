@@ -6,8 +6,9 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tree import static
 from probtorch.infer.mcmc.hmc import HMCInfo, HMCState, TrajectoryKernel, energy_drop
 from probtorch.infer.mcmc.randomness import normals, uniform
+from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import clamp, exp, where
+from probtorch.ops.exponentials import exp
 
 # What each does wrong. The last leaves the posterior invariant: dynamics that do not fit the energy
 # are still reversible and preserve volume, so proposals are only accepted less often.

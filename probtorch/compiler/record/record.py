@@ -37,8 +37,8 @@ from probtorch.core.printing import shown_at
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import DomainError, user_frame
+from probtorch.ops.comparisons import isnan, logical_and, logical_not
 from probtorch.ops.control import check_same_state, while_loop
-from probtorch.ops.elementwise import isnan, logical_and, logical_not
 from probtorch.ops.reduction import any as some
 from probtorch.ops.view_places import place_in, written
 

@@ -9,7 +9,8 @@ from probtorch.distributions import constraints
 from probtorch.distributions.transforms.matrix import LowerCholeskyTransform
 from probtorch.distributions.transforms.scalar import LOG_2
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform
-from probtorch.ops.elementwise import log, neg
+from probtorch.ops.arithmetic import neg
+from probtorch.ops.exponentials import log
 from probtorch.ops.linalg import cholesky
 from probtorch.ops.movement import diagonal
 from probtorch.ops.reduction import sum as total

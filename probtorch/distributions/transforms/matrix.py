@@ -20,10 +20,12 @@ from probtorch.distributions.transforms.scalar import LOG_2
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.transforms.vector import last_part
 from probtorch.errors import ShapeError
-from probtorch.ops.elementwise import asinh, exp, expm1, log, neg, softplus, sqrt, tanh
+from probtorch.ops.arithmetic import neg, sqrt
+from probtorch.ops.exponentials import exp, expm1, log, softplus
 from probtorch.ops.movement import cat, diag_embed, diagonal, flip
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
+from probtorch.ops.trigonometry import asinh, tanh
 from probtorch.tensor import Tensor
 
 __all__ = [

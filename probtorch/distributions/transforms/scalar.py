@@ -18,24 +18,13 @@ from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.transforms.transform import Transform
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import (
-    atanh,
-    clamp,
-    exp,
-    expm1,
-    log,
-    log1p,
-    neg,
-    sigmoid,
-    sign,
-    softplus,
-    tanh,
-    where,
-)
-from probtorch.ops.elementwise import pow as power
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import clamp, neg, sign, where
+from probtorch.ops.exponentials import exp, expm1, log, log1p, sigmoid, softplus
+from probtorch.ops.exponentials import pow as power
 from probtorch.ops.movement import expand
 from probtorch.ops.reduction import sum as total
+from probtorch.ops.trigonometry import atanh, tanh
 from probtorch.tensor import Tensor
 
 __all__ = [

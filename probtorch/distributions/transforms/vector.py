@@ -12,8 +12,9 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.errors import ShapeError
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import exp, log, neg, softplus
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import neg
+from probtorch.ops.exponentials import exp, log, softplus
 from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import cat, diagonal, expand, flip, slice_, squeeze, unsqueeze
 from probtorch.ops.reduction import cumsum, softmax

@@ -33,7 +33,7 @@ from probtorch.infer.enumeration.sum_product import (
     connected,
     eliminate,
 )
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 
 __all__ = [
     "Term",

@@ -27,7 +27,8 @@ from typing import TypeAlias
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.enumeration import Variable
 from probtorch.errors import InferenceError
-from probtorch.ops.elementwise import eq, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
 from probtorch.ops.movement import permute, reshape
 from probtorch.ops.reduction import amax, logsumexp
 from probtorch.ops.reduction import sum as total

@@ -34,7 +34,7 @@ from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, of
 from probtorch.infer.guides.low_rank import LowRankNormal
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.initialization import Strategy, init_to_median
-from probtorch.ops.elementwise import sqrt
+from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.special import ndtri
 

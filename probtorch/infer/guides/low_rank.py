@@ -15,7 +15,8 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.errors import ShapeError
-from probtorch.ops.elementwise import log, sqrt
+from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.exponentials import log
 from probtorch.ops.linalg import cholesky, solve_triangular
 from probtorch.ops.movement import diagonal, reshape, unsqueeze
 from probtorch.ops.reduction import sum as total

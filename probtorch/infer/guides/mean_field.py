@@ -17,7 +17,7 @@ from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible, init_to_median
-from probtorch.ops.elementwise import mul
+from probtorch.ops.arithmetic import mul
 from probtorch.ops.movement import expand
 from probtorch.ops.special import ndtri
 

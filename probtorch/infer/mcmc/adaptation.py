@@ -29,8 +29,10 @@ from probtorch.core.typed import Tree
 from probtorch.errors import InferenceError
 from probtorch.infer.mcmc.integrators import Density, PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import Metric, kinetic_energy, sample_momentum
+from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.comparisons import isfinite
 from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import exp, isfinite, log, sqrt, where
+from probtorch.ops.exponentials import exp, log
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.hmc import HMCState

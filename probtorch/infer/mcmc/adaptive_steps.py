@@ -32,8 +32,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.infer.mcmc.integrators import Density, IntegratorStep, PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import Metric, kinetic_energy
+from probtorch.ops.arithmetic import neg, where
+from probtorch.ops.comparisons import isfinite, shift_left
 from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import isfinite, neg, shift_left, where
 
 __all__ = ["ENERGY_TOLERANCE", "MAX_HALVINGS", "AdaptiveSteps"]
 

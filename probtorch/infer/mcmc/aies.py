@@ -28,8 +28,9 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.mcmc.kernel import Kernel, statistic, tuned
 from probtorch.infer.mcmc.random_walk import PointState, accept_probability
 from probtorch.infer.mcmc.randomness import Key, uniform
+from probtorch.ops.arithmetic import floor, where
 from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import floor, log, where
+from probtorch.ops.exponentials import log
 from probtorch.ops.indexing import index_put
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from probtorch.core.typed import DType
 from probtorch.infer.mcmc.adaptation import Tuner
 from probtorch.infer.mcmc.kernel import Kernel, State, statistics
 from probtorch.infer.mcmc.randomness import Key
+from probtorch.ops.arithmetic import where
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.elementwise import where
 from probtorch.ops.indexing import index_put
 
 __all__ = [

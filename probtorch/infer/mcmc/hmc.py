@@ -33,9 +33,11 @@ from probtorch.infer.mcmc.kernels import SteppingKernel
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import Key, uniform
 from probtorch.infer.starts.path_starts import init_to_typical_set
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import clamp, minimum, where
+from probtorch.ops.comparisons import isfinite, shift_left
 from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import clamp, exp, isfinite, minimum, shift_left, where
+from probtorch.ops.exponentials import exp
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.metric_settings import FormOfMetric, GivenMass

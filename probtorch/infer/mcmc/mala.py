@@ -26,7 +26,7 @@ from probtorch.infer.mcmc.kernels import SteppingKernel
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.random_walk import MetropolisInfo, accept_probability
 from probtorch.infer.mcmc.randomness import Key, uniform
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 
 __all__ = ["MALA"]
 

@@ -53,9 +53,11 @@ from probtorch.infer.mcmc.kernel import MEANT, setting
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import Key, bits, uniform
 from probtorch.infer.starts.path_starts import init_to_typical_set
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import clamp, neg, where
+from probtorch.ops.comparisons import shift_left
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import clamp, exp, log, neg, shift_left, where
+from probtorch.ops.exponentials import exp, log
 from probtorch.ops.indexing import index_put
 from probtorch.ops.reduction import sum as total
 

@@ -21,7 +21,9 @@ from probtorch.core.tree import record
 from probtorch.infer.mcmc.kernel import setting, statistic
 from probtorch.infer.mcmc.kernels import SteppingKernel
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
-from probtorch.ops.elementwise import clamp, exp, isnan, where
+from probtorch.ops.arithmetic import clamp, where
+from probtorch.ops.comparisons import isnan
+from probtorch.ops.exponentials import exp
 
 __all__ = ["MetropolisInfo", "PointState", "RandomWalk", "accept_probability"]
 

@@ -27,8 +27,9 @@ from probtorch.infer.mcmc.kernel import statistic, tuned
 from probtorch.infer.mcmc.kernels import MetricKernel
 from probtorch.infer.mcmc.random_walk import PointState
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
+from probtorch.ops.arithmetic import floor, sqrt, where
 from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import floor, log, sqrt, where
+from probtorch.ops.exponentials import log
 from probtorch.ops.reduction import sum as total
 
 __all__ = ["Slice", "SliceInfo"]

@@ -59,7 +59,9 @@ from probtorch.infer.objectives.enumerated_bound import (
 )
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import FEW, plate_depth, run_pair, same_draws
-from probtorch.ops.elementwise import eq, log, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import log
 from probtorch.ops.movement import permute, reshape
 from probtorch.ops.reduction import sum as total
 

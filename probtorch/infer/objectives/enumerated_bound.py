@@ -24,7 +24,9 @@ from probtorch.infer.enumeration.factors import Term, factor_of, marginal_terms,
 from probtorch.infer.enumeration.sum_product import Axes, Factor, add, aligned, expect, sum_plates
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import CostTerm, downstream, has_score
-from probtorch.ops.elementwise import eq, exp, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import exp
 from probtorch.ops.movement import permute, reshape
 from probtorch.ops.reduction import sum as total
 

@@ -16,7 +16,7 @@ from probtorch.infer.objectives.elbo import Trace_ELBO, averaged
 from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import CostTerm, score_terms
-from probtorch.ops.elementwise import where
+from probtorch.ops.arithmetic import where
 
 if TYPE_CHECKING:
     from probtorch.infer.objectives.site_estimators import Peers

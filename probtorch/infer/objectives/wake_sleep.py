@@ -19,7 +19,7 @@ from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.renyi import log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
 from probtorch.infer.objectives.site_estimators import choice_refused
-from probtorch.ops.elementwise import exp
+from probtorch.ops.exponentials import exp
 from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 

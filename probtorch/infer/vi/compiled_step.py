@@ -37,7 +37,7 @@ from probtorch.effects.minibatches import StrangeLoader
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.vi.fit_memory import FitMemory
 from probtorch.infer.vi.fit_state import FitState, StepInfo
-from probtorch.ops.elementwise import isfinite
+from probtorch.ops.comparisons import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
 from probtorch.optim.pyro import PyroOptim

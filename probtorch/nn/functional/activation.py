@@ -16,9 +16,10 @@ from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError, users_stacklevel
-from probtorch.ops import elementwise as ops
-from probtorch.ops import reduction
-from probtorch.ops.elementwise import expm1, ge, gt, le, where
+from probtorch.ops import arithmetic, exponentials, reduction, trigonometry
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import ge, gt, le
+from probtorch.ops.exponentials import expm1
 from probtorch.ops.gathering import one_hot
 from probtorch.ops.movement import chunk, movedim, reshape
 from probtorch.ops.sampling import rand_like
@@ -63,17 +64,17 @@ SELU_SCALE = 1.0507009873554804934193349852946
 
 def sigmoid(input: TensorLike) -> Tensor:
     """1 / (1 + exp(-x))."""
-    return ops.sigmoid(input)
+    return exponentials.sigmoid(input)
 
 
 def tanh(input: TensorLike) -> Tensor:
     """Hyperbolic tangent."""
-    return ops.tanh(input)
+    return trigonometry.tanh(input)
 
 
 def logsigmoid(input: TensorLike) -> Tensor:
     """log(sigmoid(x)), without its underflow."""
-    return ops.log_sigmoid(input)
+    return exponentials.log_sigmoid(input)
 
 
 def _done(x: Tensor, y: Tensor, inplace: bool, name: str) -> Tensor:
@@ -83,7 +84,7 @@ def _done(x: Tensor, y: Tensor, inplace: bool, name: str) -> Tensor:
 def relu(input: TensorLike, inplace: bool = False) -> Tensor:
     """max(x, 0); derivative 0 at 0."""
     x = as_tensor(input, "relu")
-    return _done(x, ops.relu(x), inplace, "relu")
+    return _done(x, arithmetic.relu(x), inplace, "relu")
 
 
 def relu6(input: TensorLike, inplace: bool = False) -> Tensor:
@@ -192,16 +193,16 @@ def silu(input: TensorLike, inplace: bool = False) -> Tensor:
 def mish(input: TensorLike, inplace: bool = False) -> Tensor:
     """X times tanh(softplus(x))."""
     x = as_tensor(input, "mish")
-    return _done(x, x * tanh(ops.softplus(x)), inplace, "mish")
+    return _done(x, x * tanh(exponentials.softplus(x)), inplace, "mish")
 
 
 def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where ``beta * x > threshold``."""
     x = as_tensor(input, "softplus")
     if beta == 1.0 and x.is_floating_point() and _rounds_to_x(x.array.dtype, threshold):
-        return ops.softplus(x)
+        return exponentials.softplus(x)
     scaled = x * float(beta)
-    return where(gt(scaled, float(threshold)), x, ops.softplus(scaled) / float(beta))
+    return where(gt(scaled, float(threshold)), x, exponentials.softplus(scaled) / float(beta))
 
 
 def _rounds_to_x(dtype: DTypeLike | None, threshold: float) -> bool:
@@ -212,7 +213,7 @@ def _rounds_to_x(dtype: DTypeLike | None, threshold: float) -> bool:
 def softsign(input: TensorLike) -> Tensor:
     """X / (1 + abs(x))."""
     x = as_tensor(input, "softsign")
-    return x / (ops.abs(x) + 1.0)
+    return x / (arithmetic.abs(x) + 1.0)
 
 
 def tanhshrink(input: TensorLike) -> Tensor:
@@ -251,14 +252,14 @@ def hardswish(input: TensorLike, inplace: bool = False) -> Tensor:
 def hardshrink(input: TensorLike, lambd: float = 0.5) -> Tensor:
     """X where its size exceeds `lambd`, else 0."""
     x = as_tensor(input, "hardshrink")
-    return where(le(ops.abs(x), lambd), 0.0, x)
+    return where(le(arithmetic.abs(x), lambd), 0.0, x)
 
 
 def softshrink(input: TensorLike, lambd: float = 0.5) -> Tensor:
     """X moved towards 0 by `lambd`, 0 within that distance."""
     x = as_tensor(input, "softshrink")
     moved = where(gt(x, 0.0), x - lambd, x + lambd)
-    return where(le(ops.abs(x), lambd), 0.0, moved)
+    return where(le(arithmetic.abs(x), lambd), 0.0, moved)
 
 
 def threshold(
@@ -344,7 +345,7 @@ def gumbel_softmax(
     logits = as_tensor(logits, "gumbel_softmax")
     if not logits.array.ndim:
         return reshape(gumbel_softmax(reshape(logits, (1,)), tau, hard, eps, dim), ())
-    gumbels = -ops.log(-ops.log(rand_like(logits)))
+    gumbels = -exponentials.log(-exponentials.log(rand_like(logits)))
     soft = reduction.softmax((logits + gumbels) / tau, dim)
     if not hard:
         return soft

@@ -10,8 +10,9 @@ from probtorch.core.making import as_tensor
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn.functional.dropout import dropout
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
 from probtorch.ops.contraction import matmul
-from probtorch.ops.elementwise import eq, where
 from probtorch.ops.movement import repeat, reshape, swapaxes
 from probtorch.ops.reduction import amax, softmax
 from probtorch.tensor import Tensor

@@ -15,7 +15,8 @@ from probtorch.core.making import as_tensor
 from probtorch.core.typed import Shape, TensorLike
 from probtorch.errors import ShapeError
 from probtorch.nn.arguments import fraction
-from probtorch.ops.elementwise import ge, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import ge
 from probtorch.ops.sampling import rand
 from probtorch.tensor import Tensor
 

@@ -7,14 +7,15 @@ import math
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import recorder
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from probtorch.ops.arithmetic import maximum, where
+from probtorch.ops.comparisons import lt, ne
 from probtorch.ops.contraction import einsum, matmul
-from probtorch.ops.elementwise import lt, maximum, ne, to_float, where
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import broadcast_tensors, permute, reshape, unsqueeze
 from probtorch.ops.norms import norm

@@ -10,24 +10,15 @@ from __future__ import annotations
 import math
 import warnings
 
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError, users_stacklevel
 from probtorch.nn.arguments import reduction_of
 from probtorch.ops import reduction as ops
-from probtorch.ops.elementwise import (
-    abs,
-    exp,
-    gt,
-    le,
-    log,
-    lt,
-    ne,
-    softplus,
-    to_float,
-    where,
-)
+from probtorch.ops.arithmetic import abs, where
+from probtorch.ops.comparisons import gt, le, lt, ne
+from probtorch.ops.exponentials import exp, log, softplus
 from probtorch.ops.gathering import gather
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import broadcast_tensors, reshape, squeeze, unsqueeze

@@ -10,7 +10,9 @@ from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexE
 from probtorch.nn.arguments import reduction_of
 from probtorch.nn.functional.linear import pairwise_distance
 from probtorch.nn.functional.loss import reduced
-from probtorch.ops.elementwise import eq, log_sigmoid, minimum, ne, pow, relu, softplus, sqrt, where
+from probtorch.ops.arithmetic import minimum, relu, sqrt, where
+from probtorch.ops.comparisons import eq, ne
+from probtorch.ops.exponentials import log_sigmoid, pow, softplus
 from probtorch.ops.gathering import gather, one_hot
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import reshape, unsqueeze

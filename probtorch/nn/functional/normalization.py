@@ -14,7 +14,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
-from probtorch.ops.elementwise import rsqrt
+from probtorch.ops.arithmetic import rsqrt
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import in_single, mean
 from probtorch.ops.standardise import standardise

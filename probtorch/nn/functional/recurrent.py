@@ -11,9 +11,11 @@ from collections.abc import Callable
 from probtorch.autograd.function import Context, Function
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError
+from probtorch.ops.arithmetic import relu
 from probtorch.ops.contraction import matmul
-from probtorch.ops.elementwise import relu, sigmoid, tanh
+from probtorch.ops.exponentials import sigmoid
 from probtorch.ops.movement import chunk, stack, unbind
+from probtorch.ops.trigonometry import tanh
 from probtorch.tensor import Tensor
 
 __all__ = ["gru_step", "lstm_step", "nonlinearity_of", "rnn_step", "steps"]

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import cos, sign, sin, where
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import sign, where
 from probtorch.ops.families import Binary, Unary, elementwise
 from probtorch.ops.special.declaration import quiet, scipy_value
+from probtorch.ops.trigonometry import cos, sin
 
 __all__ = ["i0", "i0e", "i1", "i1e", "iv", "ive", "log_i0e", "mean_cosine_loss", "sinc"]
 

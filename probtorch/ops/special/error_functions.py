@@ -8,7 +8,9 @@ import math
 
 import numpy as np
 
-from probtorch.ops.elementwise import eq, exp, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import exp
 from probtorch.ops.families import Unary, elementwise
 from probtorch.ops.special.declaration import scipy_value
 

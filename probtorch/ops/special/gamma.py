@@ -10,13 +10,11 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module, device_of, to_device
+from probtorch.core.casting import to_float
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
-from probtorch.ops.elementwise import (
-    to_float,
-)
 from probtorch.ops.families import Binary, Unary, elementwise
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum

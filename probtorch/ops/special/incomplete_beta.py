@@ -8,7 +8,8 @@ import numpy as np
 
 from probtorch.core.dispatch import apply
 from probtorch.core.native import NativeFunction
-from probtorch.ops.elementwise import log, log1p, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import log, log1p
 from probtorch.ops.families import Ternary, elementwise, structured
 from probtorch.ops.incomplete import beta_tail
 from probtorch.ops.lanes import on_chunks

@@ -10,7 +10,9 @@ import numpy as np
 
 from probtorch.core.dispatch import apply
 from probtorch.core.native import NativeFunction
-from probtorch.ops.elementwise import eq, exp, log, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import Binary, elementwise, structured
 from probtorch.ops.incomplete import gamma_tail
 from probtorch.ops.lanes import on_chunks

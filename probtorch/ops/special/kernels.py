@@ -9,7 +9,9 @@ Formulas are in ops/stirling.py.
 
 import numpy as np
 
-from probtorch.ops.elementwise import eq, ge, logical_and, sigmoid, where
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq, ge, logical_and
+from probtorch.ops.exponentials import sigmoid
 from probtorch.ops.families import elementwise
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
 from probtorch.ops.special.gamma import polygamma

@@ -8,21 +8,10 @@ import numpy as np
 
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import (
-    clamp,
-    eq,
-    expm1,
-    gt,
-    le,
-    log,
-    log1p,
-    logical_and,
-    logical_or,
-    lt,
-    sigmoid,
-    where,
-)
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import clamp, where
+from probtorch.ops.comparisons import eq, gt, le, logical_and, logical_or, lt
+from probtorch.ops.exponentials import expm1, log, log1p, sigmoid
 from probtorch.ops.families import Binary, Unary, elementwise
 from probtorch.ops.special.declaration import quiet, tensor_like
 

@@ -9,12 +9,11 @@ import functools
 import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.errors import NotDifferentiableError
-from probtorch.ops.elementwise import to_float
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.special.declaration import tensor_like
 

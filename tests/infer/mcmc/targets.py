@@ -4,7 +4,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.infer.mcmc.integrators import DensityHandle
-from probtorch.ops.elementwise import exp
+from probtorch.ops.exponentials import exp
 
 
 def number(x):

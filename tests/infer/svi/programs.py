@@ -10,7 +10,7 @@ from probtorch.distributions import Bernoulli, Categorical, MultivariateNormal, 
 from probtorch.effects import handlers, param, plate, sample
 from probtorch.effects.params import get_param_store
 from probtorch.effects.runtime import Handler
-from probtorch.ops.elementwise import sigmoid
+from probtorch.ops.exponentials import sigmoid
 from probtorch.tensor import tensor
 
 # ------------------------------------------------------------------------- the conjugate normal

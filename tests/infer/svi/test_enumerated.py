@@ -25,7 +25,7 @@ from probtorch.effects.params import get_param_store
 from probtorch.effects.runtime import Handler
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer import SVI, Predictive, TraceEnum_ELBO, config_enumerate, infer_discrete
-from probtorch.ops.elementwise import sigmoid
+from probtorch.ops.exponentials import sigmoid
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from tests.infer.svi.programs import gradients

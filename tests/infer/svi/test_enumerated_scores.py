@@ -12,7 +12,7 @@ from probtorch.effects import handlers, param, plate, sample
 from probtorch.effects.runtime import Handler
 from probtorch.errors import InferenceError
 from probtorch.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
-from probtorch.ops.elementwise import sigmoid
+from probtorch.ops.exponentials import sigmoid
 from probtorch.tensor import tensor
 from tests.infer.svi.programs import DATA, gradients, normal_guide, normal_model
 

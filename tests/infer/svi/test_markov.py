@@ -11,7 +11,7 @@ from probtorch.effects.enumeration import Enumeration, enumerate_sites
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import TraceEnum_ELBO, config_enumerate, infer_discrete
 from probtorch.infer.enumeration.factors import axes_of, marginal_terms
-from probtorch.ops.elementwise import sigmoid
+from probtorch.ops.exponentials import sigmoid
 from probtorch.ops.indexing import Vindex
 from probtorch.tensor import tensor
 

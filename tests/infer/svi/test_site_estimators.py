@@ -38,7 +38,7 @@ from probtorch.infer import (
     TraceMeanField_ELBO,
 )
 from probtorch.infer.objectives import site_estimators
-from probtorch.ops.elementwise import sigmoid
+from probtorch.ops.exponentials import sigmoid
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from tests.estimators.exhaustive import Exhaustive

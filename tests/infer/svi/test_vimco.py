@@ -11,7 +11,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.estimators import DisARM
 from probtorch.infer import ImportanceWeightedELBO
-from probtorch.ops.elementwise import sigmoid
+from probtorch.ops.exponentials import sigmoid
 from probtorch.tensor import tensor
 from tests.infer.svi.programs import gradients, log_joint
 

@@ -25,8 +25,10 @@ from probtorch.distributions.transforms.flows.module import (
 )
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.nn.autoregressive import AutoRegressiveNN, ConditionalAutoRegressiveNN
-from probtorch.ops.elementwise import exp, neg, sigmoid, softplus, tanh, where
+from probtorch.ops.arithmetic import neg, where
+from probtorch.ops.exponentials import exp, sigmoid, softplus
 from probtorch.ops.reduction import sum as total
+from probtorch.ops.trigonometry import tanh
 from probtorch.tensor import Tensor
 
 __all__ = [

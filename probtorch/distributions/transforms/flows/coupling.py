@@ -21,7 +21,8 @@ from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.transforms.vector import PermuteTransform, last_part
 from probtorch.errors import ArgumentError
 from probtorch.nn.autoregressive import ConditionalDenseNN, DenseNN
-from probtorch.ops.elementwise import exp, neg
+from probtorch.ops.arithmetic import neg
+from probtorch.ops.exponentials import exp
 from probtorch.ops.movement import cat
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.sampling import randperm

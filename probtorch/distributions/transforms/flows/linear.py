@@ -20,7 +20,8 @@ from probtorch.nn import init
 from probtorch.nn.arguments import whole
 from probtorch.nn.autoregressive import DenseNN
 from probtorch.nn.module import Module
-from probtorch.ops.elementwise import log, softplus, sqrt
+from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.exponentials import log, softplus
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import mean, var
 from probtorch.ops.reduction import sum as total

@@ -25,12 +25,14 @@ from probtorch.nn import init
 from probtorch.nn.arguments import whole
 from probtorch.nn.autoregressive import DenseNN
 from probtorch.nn.module import Module
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import log1p, softplus, sqrt, tanh, where
+from probtorch.ops.exponentials import log1p, softplus
 from probtorch.ops.movement import diag_embed, squeeze, stack, triu, unsqueeze
 from probtorch.ops.reduction import any as some
 from probtorch.ops.reduction import sum as total
+from probtorch.ops.trigonometry import tanh
 from probtorch.tensor import Tensor
 
 __all__ = [

@@ -36,8 +36,9 @@ from probtorch.nn.autoregressive import (
     DenseNN,
 )
 from probtorch.nn.module import Module
-from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import clamp, log, softplus, sqrt, where
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import clamp, sqrt, where
+from probtorch.ops.exponentials import log, softplus
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import (
     cat,

@@ -1,0 +1,206 @@
+"""Elementwise ops: powers, exponentials and logarithms.
+
+Read arithmetic.py first.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq, ge, logical_and
+from probtorch.ops.families import Binary, Unary, elementwise
+
+LN2 = math.log(2.0)
+LN10 = math.log(10.0)
+
+
+def _pow_base(g, x, y):
+    if isinstance(y, (int, float)):
+        return g * (y * pow(x, y - 1)) if y else g * 0.0
+    zero = eq(y, 0.0)
+    return where(zero, 0.0, g * (y * pow(x, where(zero, 1.0, y - 1.0))))
+
+
+def _pow_exponent(g, z, x, y):
+    if isinstance(x, (int, float)):
+        return (
+            g * (z * (math.log(x) if x > 0 else math.nan))
+            if x
+            # At 0: z log(0), which is infinite below an exponent of 0.
+            else where(ge(y, 0.0), 0.0, g * (z * -math.inf))
+        )
+    flat = logical_and(eq(x, 0.0), ge(y, 0.0))
+    return where(flat, 0.0, g * (z * log(where(flat, 1.0, x))))
+
+
+pow: Binary = elementwise(
+    "pow",
+    formula=lambda s, x, y: s.pow(x, y),
+    partials=(_pow_base, _pow_exponent),
+    saves=("x y", "out x y"),
+    domain=("positive", "real"),
+    eager=np.power,
+    reference=np.power,
+    extra={"takes": "exponents >= 0 for integer bases"},
+    doc="x ** y. Derivatives at x = 0 are the limits where finite; that in y is nan for x < 0.",
+)
+
+exp: Unary = elementwise(
+    "exp",
+    formula=lambda s, x: s.exp(x),
+    partials=(lambda g, y: g * y,),
+    saves=("out",),
+    domain=("real",),
+    eager=np.exp,
+    reference=np.exp,
+    result="float",
+    doc="Exponential.",
+)
+
+exp2: Unary = elementwise(
+    "exp2",
+    formula=lambda s, x: s.exp2(x),
+    partials=(lambda g, y: g * (y * LN2),),
+    saves=("out",),
+    domain=("real",),
+    eager=np.exp2,
+    reference=np.exp2,
+    result="float",
+    doc="2 ** x.",
+)
+
+expm1: Unary = elementwise(
+    "expm1",
+    formula=lambda s, x: s.expm1(x),
+    partials=(lambda g, y: g * (y + 1.0),),
+    saves=("out",),
+    domain=("real",),
+    eager=np.expm1,
+    reference=np.expm1,
+    result="float",
+    doc="exp(x) - 1, accurate near 0.",
+)
+
+log: Unary = elementwise(
+    "log",
+    formula=lambda s, x: s.log(x),
+    partials=(lambda g, x: g / x,),
+    saves=("x",),
+    domain=("positive",),
+    eager=np.log,
+    reference=np.log,
+    result="float",
+    doc="Natural logarithm.",
+)
+
+log2: Unary = elementwise(
+    "log2",
+    formula=lambda s, x: s.log2(x),
+    partials=(lambda g, x: g / (x * LN2),),
+    saves=("x",),
+    domain=("positive",),
+    eager=np.log2,
+    reference=np.log2,
+    result="float",
+    doc="Logarithm to base 2.",
+)
+
+log10: Unary = elementwise(
+    "log10",
+    formula=lambda s, x: s.log10(x),
+    partials=(lambda g, x: g / (x * LN10),),
+    saves=("x",),
+    domain=("positive",),
+    eager=np.log10,
+    reference=np.log10,
+    result="float",
+    doc="Logarithm to base 10.",
+)
+
+log1p: Unary = elementwise(
+    "log1p",
+    formula=lambda s, x: s.log1p(x),
+    partials=(lambda g, x: g / (x + 1.0),),
+    saves=("x",),
+    domain=("positive",),
+    eager=np.log1p,
+    reference=np.log1p,
+    result="float",
+    doc="log(1 + x), accurate near 0.",
+)
+
+
+def _sigmoid(s, x):
+    # exp(-|x|) never overflows; the two branches are 1 / (1 + e) and e / (1 + e).
+    e = s.exp(-s.abs(x))
+    return s.where(x >= 0.0, 1.0, e) / (1.0 + e)
+
+
+sigmoid: Unary = elementwise(
+    "sigmoid",
+    formula=_sigmoid,
+    partials=(lambda g, y: g * y * (1.0 - y),),
+    saves=("out",),
+    domain=("real",),
+    reference=lambda x: 1.0 / (1.0 + np.exp(-x)),
+    result="float",
+    doc="Logistic function, 1 / (1 + exp(-x)).",
+)
+
+
+def _softplus(s, x):
+    # max(x, 0) + log1p(exp(-|x|)): exact to rounding at both ends, and smooth in every derivative.
+    return s.maximum(x, 0.0) + s.log1p_unit(s.exp(-s.abs(x)))
+
+
+softplus: Unary = elementwise(
+    "softplus",
+    formula=_softplus,
+    partials=(lambda g, x: g * sigmoid(x),),
+    saves=("x",),
+    domain=("real",),
+    reference=lambda x: np.logaddexp(0.0, x),
+    result="float",
+    doc="Smooth positive part, log(1 + exp(x)).",
+)
+
+log_sigmoid: Unary = elementwise(
+    "log_sigmoid",
+    formula=lambda s, x: -_softplus(s, -x),
+    partials=(lambda g, x: g * sigmoid(-x),),
+    saves=("x",),
+    domain=("real",),
+    reference=lambda x: -np.logaddexp(0.0, -x),
+    result="float",
+    doc="log(sigmoid(x)).",
+)
+
+
+def _logaddexp(s, x, y):
+    m = s.maximum(x, y)
+    # Equal infinities would give inf - inf; then the larger one is already the answer.
+    d = s.where(x == y, 0.0, -s.abs(x - y))
+    return m + s.log1p_unit(s.exp(d))
+
+
+logaddexp: Binary = elementwise(
+    "logaddexp",
+    formula=_logaddexp,
+    partials=(lambda g, x, y: _share(g, x, y), lambda g, x, y: _share(g, y, x)),
+    saves=("x y", "x y"),
+    domain=("real", "real"),
+    eager=np.logaddexp,
+    reference=np.logaddexp,
+    result="float",
+    doc="log(exp(x) + exp(y)) without overflow.",
+)
+
+
+def _share(g, x, y):
+    """Weight of `x` in logaddexp(x, y): sigmoid(x - y), with equal infinities handled."""
+    both = eq(x, y)
+    weight = sigmoid(where(both, 0.0, x - where(both, 0.0, y)))
+    return g * where(logical_and(both, eq(x, -math.inf)), 0.0, weight)
