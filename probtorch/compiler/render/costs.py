@@ -40,8 +40,12 @@ def cost_of(group):
         root = item.root
         if root is not None and root.buffer is not None and root.in_register:
             total += _MEMORY * root.dtype.itemsize / 8
-        total += _COSTS.get(item.kind, _compute)(item)
+        total += _COSTS.get(item.kind, _loop)(item)
     return total
+
+
+def _loop(item):
+    return _STEP * item.attrs.get("size", 1)
 
 
 def _compute(item):
@@ -98,6 +102,7 @@ def _reduce(item):
 
 
 _COSTS = {
+    "compute": _compute,
     "native": lambda item: _NATIVE,
     "gather": lambda item: _GATHER,
     "scatter": lambda item: _SCATTER,

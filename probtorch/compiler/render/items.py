@@ -8,7 +8,7 @@ they write the loops, reductions and functions around the items.
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +18,16 @@ from probtorch.compiler.lang.function import Cell, KernelFunction
 from probtorch.compiler.lang.nodes import Compare, Value
 from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type, limits
-from probtorch.compiler.nests.loops import Mem, MemoryBuffer, Reg
+from probtorch.compiler.nests.loops import Item, Mem, MemoryBuffer, Reg
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.scans import SCANS
 from probtorch.compiler.render.small import SMALL_MATRICES
 from probtorch.errors import CompileError
 
-__all__ = ["Items", "Total", "kept_strides", "kind_of", "summed_type"]
+__all__ = ["ITEMS", "Items", "Total", "kept_strides", "kind_of", "summed_type"]
+
+# Kinds of items that are functions of the nest and the item; the others are methods of `Items`.
+ITEMS: dict[str, Callable[[Any, Item], None]] = {**SMALL_MATRICES}
 
 
 @dataclass
@@ -125,7 +128,7 @@ class Items(KernelFunction, abc.ABC):
 
     def _write_item(self, item):
         try:
-            write = SMALL_MATRICES.get(item.kind) or self._form_of(item.kind)
+            write = ITEMS.get(item.kind) or self._form_of(item.kind)
             write(self, item)
         except CompileError as e:
             if item.node is None:
