@@ -184,7 +184,7 @@ class Dependent(Constraint):
 
     def __init__(
         self,
-        resolve: Callable[[Any], Constraint] | None = None,
+        resolve: Callable[..., Constraint] | None = None,
         *,
         event_dim: int = 0,
         is_discrete: bool = False,
@@ -222,7 +222,7 @@ class dependent_property(property, Dependent):
 
     def __init__(
         self,
-        fn: Callable[[Any], Constraint] | None = None,
+        fn: Callable[..., Constraint] | None = None,
         *,
         event_dim: int = 0,
         is_discrete: bool = False,
@@ -230,7 +230,7 @@ class dependent_property(property, Dependent):
         property.__init__(self, fn)
         Dependent.__init__(self, fn, event_dim=event_dim, is_discrete=is_discrete)
 
-    def __call__(self, fn: Callable[[Any], Constraint]) -> dependent_property:  # type: ignore[override]  # a decorator
+    def __call__(self, fn: Callable[..., Constraint]) -> dependent_property:  # type: ignore[override]  # a decorator
         return type(self)(fn, event_dim=self.event_dim, is_discrete=self.is_discrete)
 
     def __get__(self, instance: object, owner: object = None) -> Any:
@@ -521,13 +521,14 @@ class ZeroSum(Constraint):
         self.event_dim = event_dim
 
     def check(self, value: Tensor) -> Tensor:
-        inside: Any = None
+        inside: Tensor | None = None
         for d in range(1, self.event_dim + 1):
             size = total(absolute(value), -d, True)
             near = le(absolute(total(value, -d, True)), (size + 1.0) * _slack(value))
             rest = tuple(range(-self.event_dim, 0))
             near = every(near, rest)
             inside = near if inside is None else logical_and(inside, near)
+        assert inside is not None  # there is a dim to sum over
         return inside
 
     def interior(self, value: Tensor) -> float | Tensor:

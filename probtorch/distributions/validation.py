@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.errors import DomainError
 from probtorch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from probtorch.distributions.fields import WithFields
 
 __all__ = [
     "check_parameter",
@@ -38,7 +41,7 @@ __all__ = [
 
 
 def check_parameter(
-    owner: str, name: str, value: Tensor, constraint: Constraint, instance: Any
+    owner: str, name: str, value: Tensor, constraint: Constraint, instance: WithFields
 ) -> None:
     """Raise DomainError unless a parameter of the distribution `instance` is in its set."""
     active = recorder()

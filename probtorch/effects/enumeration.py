@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import DType, Shape
+from probtorch.core.typed import DType, Shape, Tree
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.handlers import infer_config
 from probtorch.effects.markov import Link, MarkovStep
@@ -352,7 +352,7 @@ class enumerate_sites(Handler):
         )
 
 
-def _beside_parameters(fn: Any, values: Tensor) -> Tensor:
+def _beside_parameters(fn: Distribution, values: Tensor) -> Tensor:
     """Values on the device of the distribution's parameters."""
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
@@ -453,7 +453,7 @@ def config_enumerate(
     expand: bool = False,
     num_samples: int | None = None,
     tmc: str = "diagonal",
-) -> Any:
+) -> Callable[..., Tree]:
     """Ask for the enumeration of all sites of a guide (or a model) that can be enumerated.
 
     Parameters

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import TensorLike, Tree
 from probtorch.effects.markov import markov
 from probtorch.effects.plates import place
 from probtorch.effects.priors import Prior, fit_prior
@@ -110,7 +110,7 @@ class trace(Handler):
         self.trace = recorded
         return recorded
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Tree:
         if self.fn is None:
             return self._wrap(*args, **kwargs)
         return self.get_trace(*args, **kwargs).returned

@@ -17,6 +17,7 @@ from types import MethodType
 from typing import Any, NamedTuple
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Tree
 from probtorch.effects.runtime import STATE, Chains
 from probtorch.errors import ArgumentError
 
@@ -146,7 +147,7 @@ class markov:
     def __exit__(self, *exc: object) -> None:
         STATE.chains = STATE.chains.outer
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tree]:
         if self.iterable is None:
             raise ArgumentError(
                 "markov",
@@ -163,7 +164,7 @@ class markov:
             finally:
                 STATE.chains = outer
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Tree:
         if self.fn is None:
             fn: Callable[..., object] = args[0]
             return markov(fn, self.history, self.keep)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import abc
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from probtorch.ops.movement import cat
 from probtorch.ops.sampling import randint, randperm
 from probtorch.ops.sorting import sort
 from probtorch.tensor import Tensor
-from probtorch.utils.data.loader import DataLoader
+from probtorch.utils.data.loader import DataLoader, Epoch
 from probtorch.utils.data.sampler import SubsetRandomSampler, WeightedRandomSampler
 
 __all__ = [
@@ -150,6 +150,7 @@ def next_minibatch(name: str, loader: DataLoader) -> Minibatch:
         if loader not in _LOOSE:
             _LOOSE[loader] = iter(loader), loader.epoch
         iterator, epoch = _LOOSE[loader]
+        assert epoch is not None  # the iterator began one
         with contextlib.suppress(StopIteration):
             return _made(name, next(iterator), epoch.rows)
         del _LOOSE[loader]
@@ -157,7 +158,9 @@ def next_minibatch(name: str, loader: DataLoader) -> Minibatch:
 
 
 # Where loaders stand that are used outside of inference.
-_LOOSE: weakref.WeakKeyDictionary[Any, tuple[Iterator[Any], Any]] = weakref.WeakKeyDictionary()
+_LOOSE: weakref.WeakKeyDictionary[DataLoader, tuple[Iterator[Tree], Epoch | None]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 # Data and rows by the id of a loader.
@@ -203,7 +206,7 @@ class AllRows(RowSource):
     def __init__(self, convert: Callable[[Tree], Tree] | None = None) -> None:
         self.convert = convert
         # The loader is kept beside its data, so that its id stays its own.
-        self._loaded: dict[int, tuple[Any, Minibatch]] = {}
+        self._loaded: dict[int, tuple[DataLoader, Minibatch]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {"convert": self.convert, "_loaded": {}}  # elsewhere loaders have other ids
@@ -330,7 +333,7 @@ class Feed(RowSource):
         used = (self._active or self._met).values()
         return self._waiting | {s.name: s.state() for s in used if s.loader is not None}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from `state`; parts of it wait for loaders that have not been met yet."""
         self._waiting, self._met = dict(state), {}
         # Where a name has several, it is that of the one which steps use.
@@ -351,21 +354,27 @@ class _Stream:
     def __init__(self, name: str, loader: DataLoader) -> None:
         self.name, self._loader = name, weakref.ref(loader)
         # Others may iterate over the loader in between: the epoch is the iterator's own.
-        self.iterator: Any = None
-        self.epoch: Any = None
+        self.iterator: Iterator[Tree] | None = None
+        self.epoch: Epoch | None = None
         # The batch in use, and where the loader stood before it.
         self.batch: Minibatch | None = None
         self.before: StateDict | None = None
 
     @property
-    def loader(self) -> Any:
+    def loader(self) -> DataLoader | None:
         """The loader, None if it is gone."""
         return self._loader()
+
+    def _there(self) -> DataLoader:
+        loader = self.loader
+        assert loader is not None  # who asks for rows holds it
+        return loader
 
     def current(self, convert: Callable[[Tree], Tree] | None) -> Minibatch:
         """The batch of this step, loaded if it is not there yet."""
         if self.batch is None:
             data = self._next()
+            assert self.epoch is not None  # `_next` began it
             batch = _made(self.name, data, self.epoch.rows)
             if convert is not None:
                 batch = Minibatch(convert(batch.data), batch.rows, batch.size)
@@ -375,7 +384,7 @@ class _Stream:
     def _next(self) -> Tree:
         for _ in range(2):
             if self.iterator is None:
-                self.iterator, self.epoch = iter(self.loader), self.loader.epoch
+                self.iterator, self.epoch = iter(self._there()), self._there().epoch
             self.before = self._position()
             with contextlib.suppress(StopIteration):
                 return next(self.iterator)
@@ -384,7 +393,8 @@ class _Stream:
 
     def _position(self) -> StateDict | None:
         # Out of order there is none; who asks for the state is told.
-        return self.loader.state_dict(self.epoch) if self.loader.in_order else None
+        loader = self._there()
+        return loader.state_dict(self.epoch) if loader.in_order else None
 
     def finish(self) -> None:
         """The batch in use is done with."""
@@ -394,11 +404,11 @@ class _Stream:
         """Go on from `state`, or from a new epoch if there is none."""
         self.iterator = self.epoch = self.batch = self.before = None
         if state is not None:
-            self.loader.load_state_dict(state)
+            self._there().load_state_dict(state)
 
     def state(self) -> StateDict:
         """Where the loader stood after the last batch that a step is through with."""
-        return self.before or self.loader.state_dict(self.epoch)
+        return self.before or self._there().state_dict(self.epoch)
 
 
 def _no_batches(name: str) -> ArgumentError:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from types import CodeType
-from typing import Any
 
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
@@ -227,7 +226,7 @@ def _take_from_store(name: str, net: Module) -> None:
             Module._overwrite(p, store.unconstrained(full).detach())
 
 
-def _check(statement: str, name: object, net: Any) -> None:
+def _check(statement: str, name: object, net: object) -> None:
     if not isinstance(name, str):
         raise DTypeError(
             statement,
@@ -240,7 +239,9 @@ def _check(statement: str, name: object, net: Any) -> None:
         raise DTypeError(
             f"{statement} {name!r}",
             expected="an instance of nn.Module",
-            got=f"the class {net.__name__}" if is_class else f"{type(net).__name__} {net!r:.60}",
+            got=f"the class {net.__name__}"
+            if isinstance(net, type)
+            else f"{type(net).__name__} {net!r:.60}",
             fix="make the network first: net = Net(...)"
             if is_class
             else "pass the network itself, or use param for a single tensor",

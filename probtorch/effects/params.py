@@ -239,7 +239,7 @@ class ParamStore:
             "buffers": {name: buffer.detach() for name, buffer in self.buffers.items()},
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned.
 
         Leaves and buffers that are there keep their memory, so that an optimizer or a module goes

@@ -20,14 +20,14 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
-from probtorch.core.typed import Shape, TensorLike
+from probtorch.core.typed import Shape, TensorLike, Tree
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.minibatches import draw_rows, next_minibatch, rows_there_are
 from probtorch.effects.plate_arguments import (
@@ -241,7 +241,7 @@ class plate:
     def __len__(self) -> int:
         return self.size
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Tree:
         self._check_not_active()
         now = STATE.plates
         taken = {frame.dim for frame in now.frames}
@@ -254,7 +254,9 @@ class plate:
         return found
 
     def __exit__(self, *exc: object) -> None:
-        STATE.plates = STATE.plates.outer
+        outer = STATE.plates.outer
+        assert outer is not None  # what `_push` found
+        STATE.plates = outer
 
     def __iter__(self) -> Iterator[int]:
         self._check_not_active()
@@ -489,7 +491,7 @@ def particles(size: int, dim: int) -> Iterator[Frame]:
 
 
 @default_for("plate")
-def _draw_rows(site: Site) -> Any:
+def _draw_rows(site: Site) -> Tree:
     """Rows of a loader, or without replacement from the generator in force; see minibatches.py."""
     source, loader = STATE.rows, site.notes.get("loader")
     if loader is not None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import closest, explain_calls
-from probtorch.core.typed import Shape, TensorLike
+from probtorch.core.typed import Shape, TensorLike, Tree
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
@@ -79,7 +79,7 @@ def sample(
     rng_key: object = None,
     sample_shape: tuple[int, ...] = (),
     **kwargs: object,
-) -> Any:
+) -> Tree:
     """Draw a value, or state that one was observed.
 
     Parameters
@@ -149,7 +149,7 @@ def sample_from(
     infer: Mapping[str, object] | None,
     where_from: tuple[CodeType, int],
     waiting: bool = False,
-) -> Any:
+) -> Tree:
     """`sample` without its conveniences; `where_from` is code and instruction to blame.
 
     `waiting` is noted of a site that was told ``obs=None``: data were meant.

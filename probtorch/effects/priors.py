@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias, cast
 
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
@@ -11,10 +11,10 @@ from probtorch.errors import ArgumentError, DTypeError, ShapeError
 __all__ = ["Prior", "check_priors", "fit_prior", "prior_of"]
 
 # One for all parameters, one each by name, or a function of name and shape (or of a module).
-Prior: TypeAlias = Distribution | Mapping[str, Distribution] | Callable[..., Any]
+Prior: TypeAlias = Distribution | Mapping[str, Distribution] | Callable[..., Distribution]
 
 
-def prior_of(prior: Prior, name: str, shape: tuple[int, ...]) -> Any:
+def prior_of(prior: Prior, name: str, shape: tuple[int, ...]) -> Distribution | None:
     """Return the prior of the parameter `name`, None if it has none.
 
     Parameters
@@ -28,7 +28,9 @@ def prior_of(prior: Prior, name: str, shape: tuple[int, ...]) -> Any:
     """
     if isinstance(prior, Mapping):
         return prior.get(name, prior.get(name.rpartition(".")[2]))
-    return prior if hasattr(prior, "log_prob") else prior(name, shape)
+    if hasattr(prior, "log_prob"):
+        return cast(Distribution, prior)  # a class of one's own may do
+    return prior(name, shape)
 
 
 def check_priors(subject: str, prior: Prior, names: Iterable[str]) -> None:
@@ -54,7 +56,7 @@ def check_priors(subject: str, prior: Prior, names: Iterable[str]) -> None:
         )
 
 
-def fit_prior(prior: Any, shape: tuple[int, ...], subject: str) -> Distribution:
+def fit_prior(prior: Distribution, shape: tuple[int, ...], subject: str) -> Distribution:
     """Return `prior` as the distribution of one draw of `shape`: expanded, all dims of the event.
 
     Raises

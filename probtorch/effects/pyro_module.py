@@ -26,7 +26,7 @@ from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import DTypeLike, Shape, TensorLike
+from probtorch.core.typed import DTypeLike, Shape, TensorLike, Tree
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
@@ -119,7 +119,7 @@ class PyroParam(_Attribute):
         self.init_value: Any = init_value
         self.constraint, self.event_dim = constraint, event_dim
 
-    def __call__(self, init_value: Callable[[Any], TensorLike]) -> PyroParam:
+    def __call__(self, init_value: Callable[..., TensorLike]) -> PyroParam:
         """Decorate a method that returns the initial value."""
         return PyroParam(init_value, self.constraint, self.event_dim)
 
@@ -227,7 +227,7 @@ class PyroModule(Module):
     def __class_getitem__(cls, base: type) -> type:
         return _with_powers(base)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Tree:
         with _call_of(self) as me:
             return super(PyroModule, me).__call__(*args, **kwargs)
 
@@ -292,7 +292,7 @@ class PyroModule(Module):
                 if p is not None:
                     yield f"{path}.{attribute}" if path else attribute, p
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         # A class made by PyroModule[...] is not to be found by its name.
         if "_generated" in type(self).__dict__:
             return _blank, (type(self).__mro__[1],), self.__dict__

@@ -23,13 +23,19 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from types import MethodType
-from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, SupportsIndex, TypeVar
 
 from probtorch.core.naming import importable_name
 from probtorch.core.rng import Generator
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explained
+from probtorch.core.typed import Tree
 from probtorch.effects.site import Frame, Site
+
+if TYPE_CHECKING:
+    from probtorch.effects.markov import Link
+    from probtorch.effects.minibatches import RowSource
+    from probtorch.effects.params import ParamStore
 
 __all__ = [
     "STATE",
@@ -65,7 +71,7 @@ class Placement(NamedTuple):
     frames: tuple[Frame, ...] = ()
     shape: tuple[int, ...] = ()
     scale: float = 1.0
-    outer: Any = None
+    outer: Placement | None = None
 
 
 class Chains(NamedTuple):
@@ -79,7 +85,7 @@ class Chains(NamedTuple):
         What was in force before the innermost step was entered.
     """
 
-    links: tuple[Any, ...] = ()
+    links: tuple[Link, ...] = ()
     outer: Any = None
 
 
@@ -89,8 +95,8 @@ class _State(threading.local):
     handlers: tuple[Handler, ...] = ()
     plates: Placement = Placement()
     chains: Chains = Chains()
-    params: Any = None
-    rows: Any = None
+    params: ParamStore | None = None
+    rows: RowSource | None = None
     performed: int = 0
 
 
@@ -99,7 +105,7 @@ STATE = _State()
 
 # What a kind of site does when no handler gave it a value; filled in by the module that owns the
 # primitive.
-_DEFAULTS: dict[str, Callable[[Site], Any]] = {}
+_DEFAULTS: dict[str, Callable[[Site], Tree]] = {}
 
 
 def default_for(kind: str) -> Callable[[_Default], _Default]:
@@ -112,7 +118,7 @@ def default_for(kind: str) -> Callable[[_Default], _Default]:
     return register
 
 
-def perform(site: Site) -> Any:
+def perform(site: Site) -> Tree:
     """Send `site` through the handler stack and return its value."""
     STATE.performed += 1
     stack = STATE.handlers
@@ -164,7 +170,7 @@ def outside(handler: Handler) -> Iterator[None]:
 
 
 @default_for("sample")
-def draw(site: Site) -> Any:
+def draw(site: Site) -> Tree:
     """Return a draw from the site's distribution; a reparameterised one where there is one."""
     fn = site.fn
     if not hasattr(fn, "log_prob"):
@@ -195,7 +201,7 @@ class Handler:
     _before: ClassVar[dict[str, Callable[..., None]]] = {}
     _after: ClassVar[dict[str, Callable[..., None]]] = {}
 
-    fn: Callable[..., Any] | None = None
+    fn: Callable[..., Tree] | None = None
     generator: Generator | None = None
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -222,7 +228,7 @@ class Handler:
         made.__dict__.update(self.__dict__)
         return made
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         # A decorated function of a module is found by its name, as others are.
         return importable_name(self) or super().__reduce_ex__(protocol)
 
@@ -245,7 +251,7 @@ class Handler:
         # A decorated method binds like any other.
         return self if instance is None or self.fn is None else MethodType(self, instance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Tree:
         if self.fn is None:
             return self._wrap(*args, **kwargs)
         with self.for_one_run():

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field, fields
 from types import CodeType, FrameType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -24,10 +24,13 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
-from probtorch.core.typed import Shape, TensorLike
+from probtorch.core.typed import Shape, TensorLike, Tree
 from probtorch.errors import DTypeError, ModelError, ProbtorchError
 from probtorch.ops.arithmetic import where
 from probtorch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from probtorch.utils.data.loader import DataLoader
 
 __all__ = ["Frame", "Site", "as_mask", "as_value", "calling_line", "line_of"]
 
@@ -62,7 +65,7 @@ class Frame:
     index: int | None = None
     coords: tuple[object, ...] | None = None
     indices: Tensor | None = None
-    loader: Any = None
+    loader: DataLoader | None = None
 
     @property
     def subsampled(self) -> bool:
@@ -148,7 +151,7 @@ class Site:
     fn: Any = None
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] | None = None
-    value: Any = None
+    value: Tree = None
     observed: bool = False
     mask: Mask = None
     scale: float | Tensor = 1.0
@@ -284,7 +287,7 @@ class Site:
 
     # -------------------------------------------------------------------- Pyro's dict spelling
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Tree:
         name = _SPELLINGS.get(key, key)
         if name not in _FIELDS:
             return self.notes[key]
@@ -306,7 +309,7 @@ class Site:
             return getattr(self, name) is not None
         return name in _FIELDS or key in self.notes
 
-    def get(self, key: str, default: object = None) -> Any:
+    def get(self, key: str, default: object = None) -> Tree:
         """Return ``site[key]``, or `default` when there is none."""
         return self[key] if key in self else default
 

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from probtorch.autograd.closures import captured
 from probtorch.autograd.function import Context, Function
@@ -73,7 +73,7 @@ class Marks:
     def __bool__(self) -> bool:
         return bool(self._sites)
 
-    def of(self, t: Any) -> frozenset[str]:
+    def of(self, t: Tensor) -> frozenset[str]:
         """Return the names of the sites that a tensor depends on."""
         return self._own(t) if t._base is None else self._own(t) | self._own(t._base)
 

@@ -9,13 +9,12 @@ with.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import record
-from probtorch.core.typed import Shape
+from probtorch.core.typed import Shape, Tree
 from probtorch.effects.site import Site
 from probtorch.errors import ModelError
 from probtorch.tensor import Tensor
@@ -59,7 +58,7 @@ class Trace(Mapping):
         self.nodes: dict[str, Site] = _Nodes(self)
         self.args: tuple[object, ...] = ()
         self.kwargs: dict[str, object] = {}
-        self.returned: Any = None
+        self.returned: Tree = None
 
     def __getitem__(self, name: str) -> Site:
         return self.nodes[name]

@@ -30,7 +30,7 @@ from probtorch.ops.sampling import rand
 from probtorch.tensor import Tensor
 
 __all__ = [
-    "Cost",
+    "CostFunction",
     "SiteDraws",
     "Estimated",
     "Estimator",
@@ -104,13 +104,13 @@ class SiteDraws:
         return rand(shape, generator=self.rng, dtype=dtype)
 
 
-class Cost(Protocol):
+class CostFunction(Protocol):
     """From values, shape (n, *B, *E), to costs, shape (n, *C)."""
 
     def __call__(self, z: Tensor) -> Tensor:
         """Return the costs of n values."""
 
-    def like(self, fn: Callable[[Tensor], TensorLike]) -> Cost:
+    def like(self, fn: Callable[[Tensor], TensorLike]) -> CostFunction:
         """Return the costs of another function of the same values."""
 
 
@@ -134,7 +134,7 @@ class Problem:
     """
 
     q: Distribution
-    cost: Cost
+    cost: CostFunction
     draws: SiteDraws
     num_samples: int = 1
     memory: Memory | None = None

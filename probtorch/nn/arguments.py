@@ -7,7 +7,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
@@ -82,6 +82,13 @@ def reduction_of(
             fix="use 'mean', the default",
         )
     return reduction
+
+
+class Place(TypedDict):
+    """Where the parameters of a layer are made, and of which dtype."""
+
+    device: str | None
+    dtype: DTypeLike | None
 
 
 def destination(

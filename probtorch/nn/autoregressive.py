@@ -22,7 +22,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
 from probtorch.nn import init
 from probtorch.nn.activation import ReLU
-from probtorch.nn.arguments import shown, whole
+from probtorch.nn.arguments import Place, shown, whole
 from probtorch.nn.containers import ModuleList
 from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
@@ -206,7 +206,7 @@ class _Made(_Shaped):
         masks, skip = made_masks(
             input_dim, context_dim, self.hidden_dims, order, self.output_multiplier
         )
-        kind: dict[str, Any] = {"device": device, "dtype": dtype}
+        kind: Place = {"device": device, "dtype": dtype}
         self.layers = ModuleList(MaskedLinear(m.shape[1], m.shape[0], m, **kind) for m in masks)
         self.skip_layer = None
         if skip_connections:
@@ -330,7 +330,7 @@ class _Dense(_Shaped):
             input_dim, context_dim, hidden_dims, param_dims, nonlinearity, device, dtype
         )
         sizes = [input_dim + context_dim, *self.hidden_dims, self.output_multiplier]
-        kind: dict[str, Any] = {"device": device, "dtype": dtype}
+        kind: Place = {"device": device, "dtype": dtype}
         self.layers = ModuleList(Linear(a, b, **kind) for a, b in itertools.pairwise(sizes))
 
     def _outputs(self, x: Tensor) -> Any:

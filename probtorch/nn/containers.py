@@ -6,10 +6,10 @@ import itertools
 import operator
 from collections import OrderedDict
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias, cast, overload
 
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, DTypeError, TensorIndexError
 from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
@@ -30,7 +30,7 @@ class Lambda(Module):
     fn : callable
     """
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., Tree]) -> None:
         super().__init__()
         if not callable(fn):
             raise DTypeError(
@@ -38,7 +38,7 @@ class Lambda(Module):
             )
         self.fn = fn
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, *args: Tree, **kwargs: Tree) -> Tree:
         return self.fn(*args, **kwargs)
 
     def extra_repr(self) -> str:
@@ -84,6 +84,10 @@ class _Numbered(Module):
     def __iter__(self) -> Iterator[Module]:
         return iter(self._modules.values())
 
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> Module:
         if isinstance(index, slice):
             return self._from(list(self._modules.items())[index])
@@ -185,7 +189,7 @@ class Sequential(_Numbered):
     def _from(self, items: Iterable[tuple[str, Module]]) -> Sequential:
         return Sequential(OrderedDict(items))
 
-    def forward(self, input: TensorLike) -> Any:
+    def forward(self, input: Tree) -> Tree:
         for module in self._modules.values():
             input = module(input)
         return input
@@ -278,8 +282,9 @@ class ModuleDict(Module):
             self[key] = module
 
 
-def _as_parameter(value: Any) -> Any:
-    return Parameter(value) if isinstance(value, TensorBase) and not value.requires_grad else value
+def _as_parameter(value: Tensor) -> Parameter:
+    plain = isinstance(value, TensorBase) and not value.requires_grad
+    return Parameter(value) if plain else cast(Parameter, value)  # all else is refused
 
 
 def _shape_lines(named: Iterable[tuple[str, Tensor]]) -> str:
@@ -308,7 +313,11 @@ class ParameterList(Module):
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self._parameters.values())
 
-    def __getitem__(self, index: int) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Parameter: ...
+    @overload
+    def __getitem__(self, index: slice) -> ParameterList: ...
+    def __getitem__(self, index: int | slice) -> Parameter | ParameterList:
         found = list(self._parameters.values())
         if isinstance(index, slice):
             return ParameterList(found[index])

@@ -8,7 +8,7 @@ inputs, where they leave.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from probtorch.autograd.function import Context, Function
 from probtorch.core.tensor_base import TensorBase
@@ -17,13 +17,16 @@ from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError
 from probtorch.tensor import Tensor
 
+if TYPE_CHECKING:
+    from probtorch.nn.module import Module
+
 __all__ = ["Hook", "Hooks", "RemovableHandle"]
 
 
 # Called as ``hook(module, ...)``; what it returns, if anything, replaces what it was shown.
 Hook: TypeAlias = Callable[..., object]
 Entry: TypeAlias = tuple[Hook, dict[str, bool]]
-Arguments: TypeAlias = tuple[Any, ...]
+Arguments: TypeAlias = tuple[object, ...]
 Gradients: TypeAlias = tuple[Tensor | None, ...]
 
 
@@ -83,7 +86,7 @@ class Hooks:
             out.tables[kind].update((object(), entry) for entry in table.values())
         return out
 
-    def call(self, module: Any, args: Arguments, kwargs: dict[str, object]) -> object:
+    def call(self, module: Module, args: Arguments, kwargs: dict[str, object]) -> object:
         """Run the forward pass of `module` with its hooks."""
         failed, done = True, set()
         result = None
@@ -98,7 +101,7 @@ class Hooks:
         return result
 
     def _forward(
-        self, module: Any, args: Arguments, kwargs: dict[str, object], done: set[object]
+        self, module: Module, args: Arguments, kwargs: dict[str, object], done: set[object]
     ) -> object:
         for hook, options in list(self.tables["forward_pre"].values()):
             args, kwargs = _changed_arguments(hook, options, module, args, kwargs)
@@ -120,7 +123,7 @@ def _changed_arguments(
     module: object,
     args: Arguments,
     kwargs: dict[str, object],
-) -> tuple[Arguments, dict[str, Any]]:
+) -> tuple[Arguments, dict[str, object]]:
     if not options["with_kwargs"]:
         found = hook(module, args)
         if found is None:
@@ -162,7 +165,7 @@ class _Watch:
 
     def behind_inputs(self, args: Arguments) -> Arguments:
         positions = [i for i, a in enumerate(args) if isinstance(a, TensorBase)]
-        self.has_inputs = any(args[i].requires_grad for i in positions)
+        self.has_inputs = any(a.requires_grad for a in args if isinstance(a, TensorBase))
         if not self.has_inputs:
             return args
         same = _Identity.apply(self.leave, *(args[i] for i in positions))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, misfit
-from probtorch.core.typed import Shape
+from probtorch.core.typed import DType, Shape
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.sampling import rand, randn, randperm
 from probtorch.ops.special import ndtri
@@ -118,7 +118,13 @@ def _filled(tensor: Tensor, value: Tensor) -> Tensor:
     return tensor.copy_(value)
 
 
-def _options(tensor: Tensor, generator: Generator | None) -> dict[str, Any]:
+class _Options(TypedDict):
+    generator: Generator | None
+    dtype: DType
+    device: str
+
+
+def _options(tensor: Tensor, generator: Generator | None) -> _Options:
     return {"generator": generator, "dtype": tensor.dtype, "device": tensor.device}
 
 

@@ -6,7 +6,7 @@ The simplest layers: read them for the form of all others.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeVar
 
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.nn import functional as F
@@ -18,13 +18,16 @@ from probtorch.tensor import Tensor
 __all__ = ["Bilinear", "Identity", "Linear"]
 
 
+R = TypeVar("R")
+
+
 class Identity(Module):
     """Return the input; arguments of any kind are accepted and ignored."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__()
 
-    def forward(self, input: TensorLike) -> Any:
+    def forward(self, input: R) -> R:
         return input
 
 

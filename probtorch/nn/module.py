@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
@@ -20,7 +20,7 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import mark_changed
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import DTypeLike, StateDict
+from probtorch.core.typed import DTypeLike, StateDict, Tree
 from probtorch.errors import ArgumentError, DTypeError, ModelError
 from probtorch.factories import empty
 from probtorch.nn.arguments import check_keywords, destination
@@ -555,7 +555,7 @@ class Module:
         return collect(self, destination, prefix, keep_vars)
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+        self, state_dict: StateDict, strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
         """Copy values by name into the parameters and buffers.
 
@@ -587,7 +587,7 @@ class Module:
         with no_grad():
             target.copy_(value.to(target.device))
 
-    def get_extra_state(self) -> Any:
+    def get_extra_state(self) -> Tree:
         """Return more state to save; a subclass that defines it also defines `set_extra_state`."""
         raise ModelError(
             "get_extra_state",
@@ -596,7 +596,7 @@ class Module:
             fix="define get_extra_state and set_extra_state together",
         )
 
-    def set_extra_state(self, state: Any) -> None:
+    def set_extra_state(self, state: Tree) -> None:
         """Take back what `get_extra_state` returned."""
         raise ModelError(
             "set_extra_state",

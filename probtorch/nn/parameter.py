@@ -6,7 +6,7 @@ saved with the module but not learned, such as a running mean. Both are tensors 
 
 from __future__ import annotations
 
-from typing import Any, Self, SupportsIndex, TypeVar
+from typing import Self, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -107,7 +107,7 @@ class Buffer(Tensor):
         out.persistent = self.persistent
         return out
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
         _, (_, array, _) = super().__reduce_ex__(protocol)
         return _rebuild_buffer, (array, self.persistent)
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import difflib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import StateDict, TensorLike
 from probtorch.errors import ArgumentError, ModelError
 from probtorch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from probtorch.nn.module import Module
 
 __all__ = ["IncompatibleKeys", "collect", "load"]
 
@@ -40,10 +43,10 @@ class IncompatibleKeys(_Keys):
 
 
 # By dotted name the module, the name in it, and the tensor.
-Places: TypeAlias = Mapping[str, tuple[Any, str, Tensor]]
+Places: TypeAlias = Mapping[str, tuple["Module", str, Tensor]]
 
 
-def _entries(module: Any) -> Iterator[tuple[Any, str, Tensor]]:
+def _entries(module: Module) -> Iterator[tuple[Module, str, Tensor]]:
     """Yield ``(module, name, tensor)`` of what one module saves, itself only."""
     for name, p in module._parameters.items():
         if p is not None:
@@ -53,7 +56,7 @@ def _entries(module: Any) -> Iterator[tuple[Any, str, Tensor]]:
             yield module, name, b
 
 
-def _tree(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+def _tree(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
     """Yield ``(prefix, module)`` depth first, a module once for every name it has."""
     yield prefix, module
     for name, child in module._modules.items():
@@ -61,7 +64,9 @@ def _tree(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _tree(child, f"{prefix}{name}.")
 
 
-def collect(module: Any, destination: StateDict | None, prefix: str, keep_vars: bool) -> StateDict:
+def collect(
+    module: Module, destination: StateDict | None, prefix: str, keep_vars: bool
+) -> StateDict:
     """Fill `destination` with the state of `module` and its children; see `Module.state_dict`."""
     out = OrderedDict() if destination is None else destination
     for start, m in _tree(module, prefix):
@@ -72,12 +77,12 @@ def collect(module: Any, destination: StateDict | None, prefix: str, keep_vars: 
     return out
 
 
-def _base_of(module: Any) -> Any:
+def _base_of(module: Module) -> type[Module]:
     """Return `Module`, which this file lies below."""
     return next(c for c in type(module).__mro__ if "load_state_dict" in c.__dict__)
 
 
-def load(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
+def load(module: Module, state: StateDict, strict: bool, assign: bool) -> IncompatibleKeys:
     """Copy `state` into `module`; see `Module.load_state_dict`."""
     if not hasattr(state, "items"):
         raise ArgumentError(
@@ -124,17 +129,18 @@ def _wrong_shapes(places: Places, state: Mapping[str, TensorLike]) -> list[str]:
     return out
 
 
-def _write(owner: Any, attribute: str, target: Any, value: Tensor, assign: bool) -> None:
+def _write(owner: Module, attribute: str, target: Tensor, value: Tensor, assign: bool) -> None:
     if not assign:
         owner._overwrite(target, value)
     elif attribute in owner._parameters:
-        setattr(owner, attribute, type(target)(value.detach(), target.requires_grad))
+        kind: Callable[..., Tensor] = type(target)
+        setattr(owner, attribute, kind(value.detach(), target.requires_grad))
     else:
         owner._buffers[attribute] = value.detach()
 
 
 def _mismatch(
-    module: Any, places: Places, missing: list[str], unexpected: list[str], wrong: list[str]
+    module: Module, places: Places, missing: list[str], unexpected: list[str], wrong: list[str]
 ) -> ModelError:
     lines = []
     if unexpected:

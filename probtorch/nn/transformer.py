@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
 
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
 from probtorch.nn import init
-from probtorch.nn.arguments import documented_by
+from probtorch.nn.arguments import Place, documented_by
 from probtorch.nn.attention import MultiheadAttention
 from probtorch.nn.containers import ModuleList
 from probtorch.nn.dropout import Dropout
@@ -91,15 +90,15 @@ class _Layer(Module):
         dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(device=device, dtype=dtype)
-        place: dict[str, Any] = {"device": device, "dtype": dtype}
-        attention: dict[str, Any] = {
-            "dropout": dropout,
-            "bias": bias,
-            "batch_first": batch_first,
-            **place,
-        }
+        place: Place = {"device": device, "dtype": dtype}
         for name in self.attentions:
-            setattr(self, name, MultiheadAttention(d_model, nhead, **attention))
+            setattr(
+                self,
+                name,
+                MultiheadAttention(
+                    d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **place
+                ),
+            )
         self.linear1 = Linear(d_model, dim_feedforward, bias, **place)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **place)
@@ -328,14 +327,14 @@ class Transformer(Module):
     ) -> None:
         super().__init__(device=device, dtype=dtype)
         settings = (dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
-        place: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
+        place: Place = {"device": device, "dtype": dtype}
         if custom_encoder is None:
-            layer = TransformerEncoderLayer(d_model, nhead, *settings, **place)
-            norm = LayerNorm(d_model, layer_norm_eps, **place)
+            layer = TransformerEncoderLayer(d_model, nhead, *settings, bias=bias, **place)
+            norm = LayerNorm(d_model, layer_norm_eps, bias=bias, **place)
             custom_encoder = TransformerEncoder(layer, num_encoder_layers, norm)
         if custom_decoder is None:
-            inner = TransformerDecoderLayer(d_model, nhead, *settings, **place)
-            norm = LayerNorm(d_model, layer_norm_eps, **place)
+            inner = TransformerDecoderLayer(d_model, nhead, *settings, bias=bias, **place)
+            norm = LayerNorm(d_model, layer_norm_eps, bias=bias, **place)
             custom_decoder = TransformerDecoder(inner, num_decoder_layers, norm)
         self.encoder, self.decoder = custom_encoder, custom_decoder
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first

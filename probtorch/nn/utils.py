@@ -6,11 +6,12 @@ import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MethodType
-from typing import Any, TypeAlias
+from typing import TypeAlias, cast
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.factories import zeros
 from probtorch.nn.module import Module
@@ -165,7 +166,7 @@ def functional_call(
     parameter_and_buffer_dicts: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
     args: Tensor | tuple[Tensor, ...] = (),
     kwargs: Mapping[str, object] | None = None,
-) -> Any:
+) -> Tree:
     """Call a module with other tensors in the place of its parameters and buffers.
 
     Parameters
@@ -185,9 +186,11 @@ def functional_call(
     ArgumentError
         If a name is unknown.
     """
-    values: Any = parameter_and_buffer_dicts
-    if not hasattr(values, "items"):
-        values = {name: t for part in values for name, t in part.items()}
+    given = parameter_and_buffer_dicts
+    if hasattr(given, "items"):
+        values = cast(Mapping[str, Tensor], given)
+    else:
+        values = {name: t for part in given for name, t in part.items()}
     args = args if isinstance(args, tuple) else (args,)
     with _replaced(module, values):
         return module(*args, **(kwargs or {}))
@@ -277,7 +280,7 @@ class _Copy:
         found = self.weights.get(id(p))
         return p if found is None else found[1]
 
-    def attribute(self, value: Any) -> Any:
+    def attribute(self, value: Tree) -> Tree:
         """An attribute, referring to copies where it refers to modules."""
         if id(value) in self.tree:
             return self.copy(value)

@@ -26,7 +26,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import NotDifferentiableError
 from probtorch.ode.solve import (
     SHRINK,
-    Problem,
+    FlatProblem,
     SolutionPath,
     adaptive,
     attempt,
@@ -52,7 +52,7 @@ class _Adjoint(Function):
 
     @staticmethod
     def solve(
-        ctx: Context, problem: Problem, closed_over: Sequence[Tensor], y: Tensor, times: Tensor
+        ctx: Context, problem: FlatProblem, closed_over: Sequence[Tensor], y: Tensor, times: Tensor
     ) -> SolutionPath:
         path = adaptive(problem.method, problem.f, y, times, problem.tolerances)
         ctx.problem, ctx.closed_over = problem, closed_over
@@ -66,7 +66,7 @@ class Discrete(_Adjoint):
     @staticmethod
     def forward(
         ctx: Context,
-        problem: Problem,
+        problem: FlatProblem,
         closed_over: Sequence[Tensor],
         y: Tensor,
         times: Tensor,
@@ -139,7 +139,7 @@ class Discrete(_Adjoint):
 
 
 def _through(
-    problem: Problem,
+    problem: FlatProblem,
     closed_over: Sequence[Tensor],
     times: Tensor,
     given: Sequence[Tensor],
@@ -175,7 +175,7 @@ class Continuous(_Adjoint):
     @staticmethod
     def forward(
         ctx: Context,
-        problem: Problem,
+        problem: FlatProblem,
         closed_over: Sequence[Tensor],
         y: Tensor,
         times: Tensor,
@@ -232,7 +232,7 @@ class Continuous(_Adjoint):
 
 
 def _on_tape(
-    problem: Problem,
+    problem: FlatProblem,
     closed_over: Sequence[Tensor],
     g: Tensor,
     path: Sequence[Tensor],
@@ -277,5 +277,5 @@ def _pulled(
     return [s.new_zeros(s.shape) if x is None else x for s, x in zip(sources, found, strict=True)]
 
 
-def _slopes(problem: Problem, times: Tensor, outputs: Tensor) -> Tensor:
+def _slopes(problem: FlatProblem, times: Tensor, outputs: Tensor) -> Tensor:
     return stack([problem.f(times[i], outputs[i]) for i in range(times.array.shape[0])])

@@ -19,7 +19,7 @@ from probtorch.core.typed import DType, TensorLike, Tree
 from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ode.adjoint import Continuous, Discrete
 from probtorch.ode.methods import METHODS
-from probtorch.ode.solve import Problem, Tolerances, adaptive, fixed
+from probtorch.ode.solve import FlatProblem, Tolerances, adaptive, fixed
 from probtorch.ops.movement import cat, reshape
 from probtorch.tensor import Tensor
 
@@ -137,7 +137,7 @@ def odeint_adjoint(
 
 
 @dataclass
-class InitialValueProblem(Problem):
+class InitialValueProblem(FlatProblem):
     """A problem on flat vectors, with the form its states had.
 
     Attributes

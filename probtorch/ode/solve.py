@@ -27,7 +27,7 @@ from probtorch.tensor import Tensor
 
 __all__ = [
     "Attempt",
-    "Problem",
+    "FlatProblem",
     "SolutionPath",
     "Tolerances",
     "adaptive",
@@ -62,7 +62,7 @@ class Tolerances:
 
 
 @dataclass
-class Problem:
+class FlatProblem:
     """An initial-value problem on flat vectors.
 
     Attributes

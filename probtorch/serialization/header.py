@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from probtorch.core.typed import Tree
+
 __all__ = ["Header", "Pieces", "parse"]
 
 # What JSON holds under names.
@@ -30,7 +32,7 @@ def _pairs(pairs: Sequence[tuple[str, object]]) -> Header:
 
 
 # ``raw_decode`` without its copies: the value at a place, and the place after it.
-_scan: Callable[[str, int], tuple[Any, int]] = getattr(  # noqa: B009  # types do not have it
+_scan: Callable[[str, int], tuple[Tree, int]] = getattr(  # noqa: B009  # types do not have it
     json.JSONDecoder(object_pairs_hook=_pairs), "scan_once"
 )
 
@@ -50,10 +52,10 @@ class Pieces:
     def __len__(self) -> int:
         return len(self._places)
 
-    def __getitem__(self, i: int) -> Any:
+    def __getitem__(self, i: int) -> Tree:
         return _scan(self.text, self._places[i])[0]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tree]:
         return (_scan(self.text, at)[0] for at in self._places)
 
 

@@ -23,7 +23,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -97,7 +97,7 @@ def encode(tree: Tree) -> tuple[Header, Iterator[memoryview | bytes]]:
 class _Open:
     """A container whose children are being written."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Tree) -> None:
         self.value, self.kind = value, _CONTAINERS[type(value)]
         self.children: list[object]
         if type(value) in _MAPPINGS:
@@ -140,7 +140,7 @@ class _Writer:
                 self._known[id(top.value)] = number
                 self._open.pop()
 
-    def _visit(self, value: Any) -> int | None:
+    def _visit(self, value: Tree) -> int | None:
         """The number of a value's node; None for a container, whose children come first."""
         kind = type(value)
         key = (kind, value) if kind in _REPEATED else id(value)
@@ -163,7 +163,7 @@ class _Writer:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def _leaf(self, value: Any) -> Node:
+    def _leaf(self, value: Tree) -> Node:
         kind = type(value)
         if value is None or kind is bool or kind is str:
             return value
@@ -293,7 +293,7 @@ class _Reader:
     """Values of nodes, in order."""
 
     def __init__(self, blobs: list[np.ndarray], views: Sequence[View], budget: int) -> None:
-        self.values: list[Any] = []
+        self.values: list[Tree] = []
         # How much a node holds if it is written out, 1 unless it is a tuple; not counted further
         # than it matters.
         self._sizes = array("H")
@@ -328,7 +328,7 @@ class _Reader:
         if self._budget < 0:
             raise ValueError(f"more than {GROWTH} times its length in memory")
 
-    def _children(self, numbers: Sequence[int]) -> list[Any]:
+    def _children(self, numbers: Sequence[int]) -> list[Tree]:
         known = len(self.values)
         self._spend(8 * len(numbers))
         if not all(type(n) is int and 0 <= n < known for n in numbers):

@@ -214,7 +214,7 @@ def _shape(ranks: np.ndarray, num_draws: int) -> str:
 @explained("sbc")
 def sbc(
     model: Callable[..., object],
-    kernel: Any = NUTS,
+    kernel: Kernel | Callable[..., Kernel] = NUTS,
     replications: int = 100,
     *,
     args: tuple[object, ...] = (),

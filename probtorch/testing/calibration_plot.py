@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.diagnostics.layout import chosen
 from probtorch.testing.uniformity import cumulative_counts, ecdf_band
+
+if TYPE_CHECKING:
+    from probtorch.testing.calibration import Calibration
 
 __all__ = ["ecdf_difference_figure"]
 
@@ -20,7 +24,9 @@ MAX_PANELS = 20
 COLUMNS = 4
 
 
-def ecdf_difference_figure(calibration: Any, path: Any, names: Any) -> Any:
+def ecdf_difference_figure(
+    calibration: Calibration, path: str | os.PathLike[str] | None, names: Iterable[str] | None
+) -> Any:
     """Draw a `Calibration`; see its `plot`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

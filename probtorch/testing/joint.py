@@ -23,7 +23,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -165,7 +164,7 @@ def _shares(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
 @explained("geweke")
 def geweke(
     model: Callable[..., object],
-    kernel: Any = NUTS,
+    kernel: Kernel | Callable[..., Kernel] = NUTS,
     num_chains: int = 100,
     num_steps: int = 100,
     *,

@@ -22,7 +22,7 @@ from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tree import replace
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import TensorLike, Tree
 from probtorch.diagnostics.layout import entry_labels
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.handlers import condition, seed, trace, uncondition
@@ -172,7 +172,7 @@ class SimulatedTarget(ModelTarget):
         self._check_tests()
         self._scores_map = DrawMap(self._scores)
 
-    def run(self, *handlers: Handler) -> Any:
+    def run(self, *handlers: Handler) -> Tree:
         """Run the model with the data at hand, under handlers, outermost first."""
         return super().run(*handlers, condition(None, self._data, strict=False))
 

@@ -8,7 +8,6 @@ become float64, integers int64, and a batch of tuples a list.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.errors import DTypeError, ShapeError
 from probtorch.ops.movement import stack
 from probtorch.tensor import Tensor
@@ -24,7 +24,7 @@ from probtorch.tensor import Tensor
 __all__ = ["default_collate", "default_convert"]
 
 
-def default_collate(batch: Sequence[Any]) -> Any:
+def default_collate(batch: Sequence[Tree]) -> Tree:
     """Return one batch made of a list of samples of one structure.
 
     Parameters
@@ -76,7 +76,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     )
 
 
-def default_convert(data: Any) -> Any:
+def default_convert(data: Tree) -> Tree:
     """Return one sample with its arrays and NumPy numbers as tensors, all else as it is."""
     if isinstance(data, TensorBase) or isinstance(data, (str, bytes)):
         return data
@@ -114,7 +114,7 @@ def _check_lengths(batch: Sequence[Sequence[object]]) -> None:
             )
 
 
-def _like_mapping(first: Mapping[Any, object], columns: dict[Any, object]) -> object:
+def _like_mapping(first: Mapping[object, object], columns: dict[object, object]) -> object:
     """Return `columns` as a mapping of the kind of `first`, or a dict if it cannot be built."""
     kind: Callable[..., object] = type(first)
     try:

@@ -19,7 +19,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import Index
+from probtorch.core.typed import Index, Tree
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.gathering import index_select
 from probtorch.ops.sampling import randperm
@@ -43,7 +43,7 @@ __all__ = [
 class Samples(Protocol):
     """What has numbered samples: a `Dataset`, a list, an array, a tensor."""
 
-    def __getitem__(self, index: Any, /) -> Any:
+    def __getitem__(self, index: Any, /) -> Tree:
         """Return a sample."""
 
 
@@ -65,7 +65,7 @@ class Dataset:
     9
     """
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Tree:
         raise NotImplementedError(f"{type(self).__name__} does not define __getitem__()")
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class IterableDataset(Dataset):
     `get_worker_info` which part to yield, or every sample comes once per worker.
     """
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tree]:
         raise NotImplementedError(f"{type(self).__name__} does not define __iter__()")
 
     def __add__(self, other: Samples) -> Dataset:
@@ -157,19 +157,19 @@ class Subset(Dataset):
         self.dataset: Any = dataset  # `take` and `__getitems__` are looked for
         self.indices = indices
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | list[int] | tuple[int, ...]) -> Tree:
         if isinstance(index, (list, tuple)):
             return self.__getitems__(index)
         return self.dataset[self.indices[index]]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Tree]:
         """Return a list of samples, fetched at once where the dataset can."""
         return fetch(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def take(self, indices: Sequence[int]) -> Any:
+    def take(self, indices: Sequence[int]) -> Tree:
         """Return the batch of these samples; only where the dataset has `take` itself."""
         return self.dataset.take([self.indices[i] for i in indices])
 
@@ -210,7 +210,7 @@ class ConcatDataset(Dataset):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int) -> Tree:
         if not -len(self) <= index < len(self):
             raise TensorIndexError(
                 "ConcatDataset",
@@ -243,7 +243,7 @@ class ChainDataset(IterableDataset):
                     fix="use ConcatDataset for datasets with numbered samples",
                 )
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tree]:
         return itertools.chain.from_iterable(self.datasets)
 
     def __len__(self) -> int:
@@ -318,7 +318,7 @@ def dataset_length(dataset: Any) -> int:
         ) from error
 
 
-def fetch(dataset: Samples, indices: Sequence[int]) -> list[Any]:
+def fetch(dataset: Samples, indices: Sequence[int]) -> list[Tree]:
     """Return the samples at `indices`, at once where the dataset can."""
     if hasattr(dataset, "__getitems__"):
         return dataset.__getitems__(indices)

@@ -24,7 +24,7 @@ from probtorch.core.rng import Generator, default_generator, philox_bits
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.told import read
-from probtorch.core.typed import StateDict
+from probtorch.core.typed import StateDict, Tree
 from probtorch.errors import ArgumentError
 from probtorch.utils.data.collate import default_collate, default_convert
 from probtorch.utils.data.dataset import IterableDataset, Samples, dataset_length
@@ -39,7 +39,7 @@ from probtorch.utils.data.worker import (
     streams_of,
 )
 
-__all__ = ["DataLoader"]
+__all__ = ["DataLoader", "Epoch"]
 
 
 class DataLoader:
@@ -159,7 +159,7 @@ class DataLoader:
             collate_fn = default_collate if batched else default_convert
         self.collate_fn = collate_fn
         self._fetcher = Fetcher(dataset, collate_fn, batched, stream, drop_last)
-        self._epoch: _Epoch | None = None
+        self._epoch: Epoch | None = None
         self._resume: StateDict | None = None
         self._crew: _Crew | None = None
 
@@ -270,14 +270,14 @@ class DataLoader:
         return self._fetcher.stream
 
     @property
-    def epoch(self) -> _Epoch | None:
+    def epoch(self) -> Epoch | None:
         """Where the epoch begun last stands: its `rows` are those of the batch it handed out last.
 
         Rows are numbers of samples in the dataset; None for a stream, and before the first batch.
         """
         return self._epoch
 
-    def load(self, rows: Iterable[int]) -> Any:
+    def load(self, rows: Iterable[int]) -> Tree:
         """Return the samples with the given numbers as one batch, made in this process."""
         return self._fetcher.get(list(rows), None)
 
@@ -289,7 +289,7 @@ class DataLoader:
 
     # --------------------------------------------------------------------------------------- epochs
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tree]:
         """Begin an epoch, or go on with the one that `load_state_dict` brought."""
         read("a pass over a DataLoader")
         epoch = self._epoch = self._begin()
@@ -301,7 +301,7 @@ class DataLoader:
             self._crew = crew if self.persistent_workers else None
         return _Ahead(self, crew, epoch)
 
-    def _begin(self) -> _Epoch:
+    def _begin(self) -> Epoch:
         resume, self._resume = self._resume, None
         generators = self._generators()
         now = [g.get_state() for g in generators]
@@ -320,7 +320,7 @@ class DataLoader:
                     next(keys, None)
             for g, state in zip(generators, now):
                 g.set_state(state)
-        return _Epoch(start, seed, keys, done)
+        return Epoch(start, seed, keys, done)
 
     def _keys(self) -> Iterator[Any]:
         """Return an iterator over what each batch is made of."""
@@ -341,7 +341,7 @@ class DataLoader:
 
     # -------------------------------------------------------------------------- saving and resuming
 
-    def state_dict(self, epoch: _Epoch | None = None) -> StateDict:
+    def state_dict(self, epoch: Epoch | None = None) -> StateDict:
         """Return where an epoch stands, as integers and lists of them.
 
         Parameters
@@ -411,7 +411,7 @@ _CHECKED = (
 ).split()
 
 
-class _Epoch:
+class Epoch:
     """Where an epoch stands."""
 
     def __init__(
@@ -425,7 +425,7 @@ class _Epoch:
         self.over = False
 
 
-def _here(fetcher: Fetcher, epoch: _Epoch) -> Iterator[Any]:
+def _here(fetcher: Fetcher, epoch: Epoch) -> Iterator[Tree]:
     """Yield the batches of an epoch, made in this process."""
     quiet = fetcher.draws_nothing
     iterator, number = None, 0 if fetcher.stream else epoch.done
@@ -472,7 +472,7 @@ class _Crew:
 class _Ahead:
     """Iterator over the batches of an epoch, made by workers ahead of their use."""
 
-    def __init__(self, loader: DataLoader, crew: _Crew, epoch: _Epoch) -> None:
+    def __init__(self, loader: DataLoader, crew: _Crew, epoch: Epoch) -> None:
         self.crew, self.epoch, self.fetcher = crew, epoch, loader._fetcher
         self.timeout, self.in_order = loader.timeout, loader.in_order
         self.persistent, self.warned = loader.persistent_workers, loader.worker_init_fn is not None
@@ -516,7 +516,7 @@ class _Ahead:
             self.rows[number] = None if self.fetcher.stream else key
             worker.ask(number, key)
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Tree:
         if self.round != self.crew.epoch or (self.asked and not self.crew.workers):
             raise ArgumentError(
                 "DataLoader iterator",

@@ -41,6 +41,7 @@ import numpy as np
 from probtorch.compiler.native.threads import set_num_threads
 from probtorch.core.rng import default_generator, philox_bits
 from probtorch.core.tree import record
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.utils.data.collate import default_collate
 from probtorch.utils.data.dataset import fetch, takes_batches
@@ -121,7 +122,7 @@ class Fetcher:
         """Whether no code but the library's own runs when a batch is made."""
         return self.batched and self.collate is default_collate and takes_batches(self.dataset)
 
-    def get(self, key: Any, iterator: Iterator[Any] | None) -> object:
+    def get(self, key: Any, iterator: Iterator[Tree] | None) -> Tree:
         """Return the batch of `key`.
 
         Raises
@@ -190,7 +191,7 @@ class Result(NamedTuple):
     epoch: int
     number: int
     kind: str
-    value: Any
+    value: Tree
 
 
 class _Task(NamedTuple):

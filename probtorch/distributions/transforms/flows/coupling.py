@@ -6,10 +6,10 @@ layers the parts have to change places: `permute`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Tree
 from probtorch.distributions.transforms.flows.autoregressive import InContext, soft_clip
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
@@ -77,7 +77,7 @@ class AffineCoupling(OnePass, TransformModule):
     def __init__(
         self,
         split_dim: int,
-        hypernet: Any,
+        hypernet: Callable[..., Tree],
         log_scale_min_clip: float = -5.0,
         log_scale_max_clip: float = 3.0,
     ) -> None:
@@ -117,7 +117,7 @@ class ConditionalAffineCoupling(ConditionalTransformModule):
         Settings of `AffineCoupling`.
     """
 
-    def __init__(self, split_dim: int, hypernet: Any, **kwargs: Any) -> None:
+    def __init__(self, split_dim: int, hypernet: Callable[..., Tree], **kwargs: float) -> None:
         super().__init__()
         self.split_dim, self.nn, self.kwargs = split_dim, hypernet, kwargs
 
@@ -130,7 +130,7 @@ def affine_coupling(
     input_dim: int,
     hidden_dims: Sequence[int] | None = None,
     split_dim: int | None = None,
-    **kwargs: Any,
+    **kwargs: float,
 ) -> AffineCoupling:
     """Return a new affine coupling layer.
 
@@ -160,7 +160,7 @@ def conditional_affine_coupling(
     context_dim: int,
     hidden_dims: Sequence[int] | None = None,
     split_dim: int | None = None,
-    **kwargs: Any,
+    **kwargs: float,
 ) -> ConditionalAffineCoupling:
     """Return a new affine coupling layer with a context.
 

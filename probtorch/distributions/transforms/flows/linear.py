@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
@@ -223,7 +222,7 @@ def conditional_householder(
     return ConditionalHouseholder(input_dim, network, count_transforms)
 
 
-def batchnorm(input_dim: int, **kwargs: Any) -> BatchNorm:
+def batchnorm(input_dim: int, **kwargs: float) -> BatchNorm:
     """Return a new normalisation; keywords are those of `BatchNorm`.
 
     Parameters

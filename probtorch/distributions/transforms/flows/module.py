@@ -122,7 +122,7 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
         return self._count
 
 
-def _keep(module: Module, parts: Sequence[Any]) -> None:
+def _keep(module: Module, parts: Sequence[object]) -> None:
     """Make parts with parameters children of a module, under their numbers; keep others beside."""
     module._others = {}
     for i, part in enumerate(parts):
