@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler.lang.cuda import THREADS
+from probtorch.compiler.lang.cuda import ROOM, THREADS
 from probtorch.compiler.render import cuda_calls
-from probtorch.compiler.render.cuda import ROOM
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_schedule import HostLoop, Launch, LibraryCall
 from probtorch.core.dispatch import wrap

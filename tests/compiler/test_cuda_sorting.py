@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler.lang.cuda import THREADS
+from probtorch.compiler.lang.cuda import ROOM, THREADS
 from probtorch.compiler.lang.routines import sorting
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render import cuda_calls
-from probtorch.compiler.render.cuda import ROOM
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_schedule import HostLoop, LibraryCall
 from probtorch.core.dispatch import wrap

@@ -18,7 +18,7 @@ from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import BYTE, FLOATS, rounded
 from probtorch.errors import CompileError
 
-__all__ = ["CUDA", "C_TYPES", "GRID", "THREADS", "CudaPrinter", "CudaModule", "spell"]
+__all__ = ["CUDA", "C_TYPES", "GRID", "ROOM", "THREADS", "CudaPrinter", "CudaModule", "spell"]
 
 C_TYPES = {
     "double": "double",
@@ -34,6 +34,8 @@ C_TYPES = {
 }
 # Threads of a block, a power of 2.
 THREADS = 256
+# Memory of a block, in a kernel.
+ROOM = f"__shared__ double room[{2 * THREADS}]; char *const shared = (char *)room;"
 # What functions take that the threads of several blocks run together: the program's memory, which
 # begins with its status; memory of the block, of two doubles for each thread; the number of this
 # block among those that run it, and how many these are.
@@ -130,7 +132,7 @@ class CudaPrinter(Printer):
         b.lines.append("pt_meet(M);" if node.everyone else "__syncthreads();")
 
     def fail(self, b: Builder, node: nodes.Fail) -> None:
-        b.lines.append(f"if ({node.c}) pt_fail((i64 *)M, -1);")
+        b.lines.append(f"if ({node.c}) pt_fail((i64 *)M, {node.code});")
 
     def atomic(self, b: Builder, node: nodes.Atomic) -> Value:
         place, x = f"(u64 *){node.pointer}", f"(u64){node.x}"
@@ -258,7 +260,7 @@ class CudaPrinter(Printer):
         f.lines.append("} else {")
 
     def leave(self, f: KernelFunction, node: nodes.Leave) -> None:
-        f.lines.append(f"if ({node.c}) return {node.x};")
+        f.lines.append(f"if ({node.c}) return {node.x or ''};")
 
     def end(self, f: KernelFunction, node: nodes.End) -> None:
         f.lines.append("}")
@@ -272,6 +274,15 @@ class CudaPrinter(Printer):
         ending = [] if result is None else [f"return {result.name};"]
         body = "\n".join([*f.cells, *f.lines, *ending])
         return f"static __device__ {C_TYPES[f.result]} {f.name}({params}) {{\n{body}\n}}"
+
+    def kernel(self, f: KernelFunction, *, shares: bool) -> str:
+        """Return the text of a kernel whose lines are written; `shares` if it needs memory of the
+        block.
+        """
+        params = ", ".join(["char *M", *(f"{C_TYPES[a.ty]} {a.name}" for a in f.arguments)])
+        body = "\n".join([*([ROOM] if shares else []), *f.cells, *f.lines])
+        bounds = f"__launch_bounds__({THREADS})"
+        return f'extern "C" __global__ void {bounds} {f.name}({params}) {{\n{body}\n}}'
 
 
 CUDA = CudaPrinter()

@@ -258,9 +258,10 @@ class KernelFunction(Builder):
 
         return first(), second()
 
-    def leave_if(self, c: Operand, x: Operand) -> None:
+    def leave_if(self, c: Operand, x: Operand | None = None) -> None:
         """Return `x` from the function if `c` holds."""
-        self.put(nodes.Leave(self.truth(c), self.value(x, self.result)))
+        result = None if x is None else self.value(x, self.result)
+        self.put(nodes.Leave(self.truth(c), result))
 
     # -------------------------------------------------------------- threads, of which a CPU has one
 

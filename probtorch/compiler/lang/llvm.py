@@ -306,7 +306,7 @@ class LlvmPrinter(Printer):
     def leave(self, f: KernelFunction, node: nodes.Leave) -> None:
         out, on = f.label("leave"), f.label("on")
         _fork(f, node.c, out, on)
-        f.lines.append(f"  ret {self._listed([node.x])}")
+        f.lines.append(f"  ret {self._listed([node.x]) if node.x else 'void'}")
         _begin(f, on)
 
     def end(self, f: KernelFunction, node: nodes.End) -> None:

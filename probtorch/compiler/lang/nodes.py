@@ -347,6 +347,7 @@ class Fail(Node):
     """Note that this run does not count if the condition holds; what follows still runs."""
 
     c: Value
+    code: int = -1
 
 
 @dataclass(slots=True)
@@ -408,10 +409,10 @@ class Else(Node):
 
 @dataclass(slots=True)
 class Leave(Node):
-    """Return from the function if the condition holds."""
+    """Return from the function if the condition holds; of one that gives nothing, x is None."""
 
     c: Value
-    x: Value
+    x: Value | None
 
 
 @dataclass(slots=True)

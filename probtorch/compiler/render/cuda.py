@@ -21,30 +21,24 @@ numbers as hexadecimal literals.
 
 import numpy as np
 
-from probtorch.compiler.lang.cuda import C_TYPES, THREADS
+from probtorch.compiler.lang.cuda import THREADS
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop
 from probtorch.compiler.render.cuda_calls import LIBRARY, kernel_of, library_of
-from probtorch.compiler.render.cuda_cluster import EVERY_BLOCK, Cluster
+from probtorch.compiler.render.cuda_cluster import Cluster
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_nest import write_phase
+from probtorch.compiler.render.cuda_own import OwnKernel
 from probtorch.compiler.render.cuda_phases import split
-from probtorch.compiler.render.cuda_schedule import ALIGN, HostLoop, Launch, LibraryCall, Schedule
+from probtorch.compiler.render.cuda_schedule import ALIGN, HostLoop, LibraryCall, Schedule
 from probtorch.compiler.render.llvm import NestPlan
-from probtorch.errors import CompileError
 
-__all__ = ["ROOM", "render"]
+__all__ = ["render"]
 
 # Steps of a nest up to which it shares a kernel of one block; and in the body of a loop.
 _SMALL, _SMALL_IN_LOOP = 2**14, 2**15
 # Device functions and outside arrays of one kernel, so that compiling it stays quick.
 _MAX_CALLS, _MAX_OUTSIDE, _MAX_WORDS, _MAX_UPDATES = 200, 400, 64, 200
-# CUDA's limit on arguments, 32 764 bytes.
-_MOST_OUTSIDE = 4000
-
-
-# Memory of a block: what its threads combine.
-ROOM = f"__shared__ double room[{2 * THREADS}]; char *const shared = (char *)room;"
 
 
 def render(low):
@@ -92,7 +86,9 @@ class _Renderer:
         body = "\n".join([*self.functions, *self.kernels])
         out.checked |= "pt_fail(" in body
         if out.checked:
-            out.steps.insert(0, self.kernel("*(i64 *)M = 0;", 1, shared=False))
+            reset = Cluster(self)
+            reset.store(reset.memory, 0, 0, "i64")
+            out.steps.insert(0, reset.launch())
             body += "\n" + self.kernels[-1]
         out.source = "\n".join([runtime_text(self.runtime), body, ""])
         return out
@@ -123,12 +119,13 @@ class _Renderer:
         self.out.updates = list(kept)
         for first in range(0, len(kept), _MAX_UPDATES):
             cluster = Cluster(self)
-            cluster.lines.append("if (*(const i64 *)M != 0) return;")
+            cluster.leave_if(cluster.logical_not(cluster.succeeds()))
             for k in self.out.updates[first : first + _MAX_UPDATES]:
                 new = low.outputs[k]
                 target = low.buffer("target", new.dtype, new.numel, k)
-                cluster.exchange(target, new)
-            launches.append(cluster.kernel(None))
+                name, size = f"pt_exchange_{ir_type(new.dtype)}", new.numel
+                cluster.run_own(OwnKernel(name, [target, new, size], size, size))
+            launches.append(cluster.launch())
         return launches
 
     def _word_kernels(self):
@@ -136,14 +133,10 @@ class _Renderer:
         places = list(self.words.items())
         for start in range(0, len(places), _MAX_WORDS):
             some = places[start : start + _MAX_WORDS]
-            name = f"w{start // _MAX_WORDS + 1}"
-            params = "".join(f", i64 w{i}" for i in range(len(some)))
-            lines = [f"*(i64 *)(M + {at}) = w{i};" for i, (_, at) in enumerate(some)]
-            body = "\n".join(lines)
-            self.kernels.append(
-                f'extern "C" __global__ void {name}(char *M{params}) {{\n{body}\n}}'
-            )
-            self.out.words.append((name, [slot for slot, _ in some]))
+            cluster = Cluster(self)
+            for _, at in some:
+                cluster.store(cluster.memory, at // 8, cluster.parameter("i64"), "i64")
+            self.out.words.append((cluster.launch().kernel, [slot for slot, _ in some]))
 
     # ------------------------------------------------------------------- asked by the phase writers
 
@@ -214,9 +207,9 @@ class _Renderer:
             elif isinstance(s, Call):
                 steps.append(self._call(s, gate))
             elif isinstance(s, Loop) and self._on_device(s):
-                cluster = Cluster(self, wide=True)
+                cluster = Cluster(self, gate, wide=True)
                 cluster.write(s)
-                steps.append(cluster.kernel(gate))
+                steps.append(cluster.launch())
             elif isinstance(s, Loop):
                 steps.append(self._host_loop(s, gate))
             else:
@@ -224,42 +217,22 @@ class _Renderer:
         flush()
         return steps
 
-    def kernel(self, body, blocks, gate=None, outside=(), *, shared=True, together=False):
-        """Write a kernel; returns its launch."""
-        if len(outside) > _MOST_OUTSIDE:
-            raise CompileError(
-                "a loop nest",
-                expected=f"at most {_MOST_OUTSIDE} arrays from outside in one nest",
-                got=f"{len(outside)}",
-                fix="the function runs eagerly; pass parameters as one vector to have it compiled",
-            )
-        name = f"k{len(self.kernels) + 1}"
-        params = "".join(f", char *x{i}" for i in range(len(outside)))
-        lines = [ROOM] if shared else []
-        if gate is not None:
-            lines.append(f"if (!*(const bool *)(M + {self.offset(gate)})) return;")
-        text = "\n".join([*lines, body])
-        self.kernels.append(
-            f'extern "C" __global__ void __launch_bounds__({THREADS}) {name}'
-            f"(char *M{params}) {{\n{text}\n}}"
-        )
-        return Launch(name, tuple(outside), blocks, together)
-
     def _piece_kernel(self, piece, gate):
-        names = "".join(f", x{i}" for i in range(len(piece.outside)))
-        body = f"{piece.name}(M, shared, {EVERY_BLOCK}{names});"
-        return self.kernel(body, piece.blocks, gate, piece.outside)
+        cluster = Cluster(self, gate)
+        cluster.run_piece(piece)
+        return cluster.launch()
 
     def _together(self, statements, gate):
         """Return launches of kernels of one block that run small statements in order."""
-        launches, cluster = [], Cluster(self)
+        launches, cluster = [], None
         for s in statements:
+            cluster = cluster or Cluster(self, gate)
             cluster.write(s)
             if cluster.calls >= _MAX_CALLS or len(cluster.outside) >= _MAX_OUTSIDE:
-                launches.append(cluster.kernel(gate))
-                cluster = Cluster(self)
-        if cluster.lines:
-            launches.append(cluster.kernel(gate))
+                launches.append(cluster.launch())
+                cluster = None
+        if cluster is not None:
+            launches.append(cluster.launch())
         return launches
 
     def _call(self, call, gate):
@@ -268,20 +241,19 @@ class _Renderer:
             fn, buffers, attrs = library_of(call)
             name = call.node.name if call.node is not None else call.name
             return LibraryCall(fn, tuple(buffers), attrs, name, fn is LIBRARY["gemm"])
-        cluster = Cluster(self, wide=own.together)
-        cluster.call(call)
-        return cluster.kernel(gate)
+        cluster = Cluster(self, gate, wide=own.together)
+        cluster.run_own(own)
+        return cluster.launch()
 
     def _host_loop(self, loop, gate):
         test = self._steps(loop.test, gate)
         go = self.gates[id(loop)]
         cluster = Cluster(self)
-        active = "" if gate is None else f" && *(bool *)(M + {self.offset(gate)})"
-        cluster.lines.append(
-            f"*(bool *)(M + {self.offset(go)}) = *(const bool *){cluster.base(loop.flag)}"
-            f" && *(i64 *)M == 0{active};"
-        )
-        test.append(cluster.kernel(None, shared=False))
+        goes = cluster.logical_and(cluster.flag(loop.flag), cluster.succeeds())
+        if gate is not None:
+            goes = cluster.logical_and(goes, cluster.flag(gate))
+        cluster.store_at(goes, cluster.base(go))
+        test.append(cluster.launch())
         self.out.notes.append("a while loop whose flag the host reads: a synchronisation each time")
         return HostLoop(test, self.offset(go), self._steps(loop.body, gate))
 
@@ -289,11 +261,8 @@ class _Renderer:
         """Return the steps of both branches, each under a gate."""
         yes, no = self.gates[id(branch)]
         cluster = Cluster(self)
-        active = "true" if gate is None else f"*(const bool *)(M + {self.offset(gate)})"
-        flag = f"(*({C_TYPES[ir_type(branch.flag.dtype)]} *){cluster.base(branch.flag)} != 0)"
-        cluster.lines += [
-            f"*(bool *)(M + {self.offset(yes)}) = {active} && {flag};",
-            f"*(bool *)(M + {self.offset(no)}) = {active} && !{flag};",
-        ]
-        launch = cluster.kernel(None, shared=False)
-        return [launch, *self._steps(branch.yes, yes), *self._steps(branch.no, no)]
+        active = True if gate is None else cluster.flag(gate)
+        flag = cluster.truth(cluster.flag(branch.flag))
+        for where, taken in ((yes, flag), (no, cluster.logical_not(flag))):
+            cluster.store_at(cluster.logical_and(active, taken), cluster.base(where))
+        return [cluster.launch(), *self._steps(branch.yes, yes), *self._steps(branch.no, no)]

@@ -1,118 +1,157 @@
-"""The body of a kernel that runs several statements in order.
+"""Kernels: functions that are started, and run several statements in order.
 
 One block runs them, with a barrier between them; or, if the cluster is `wide`, as many blocks as
-the device holds at once, with barriers across all of these (`pt_meet`). In a wide one, statements
-that are small are block 0's alone, and what follows them up to the next large one too: a barrier
-of the block takes a fraction of the time of one across blocks.
+the device holds at once, with barriers across all of these. In a wide one, statements that are
+small are block 0's alone, and what follows them up to the next large one too: a barrier of the
+block takes a fraction of the time of one across blocks.
 
 `while` loops and branches become those of C. Their flags are read by all threads between two
 barriers, so that all go the same way.
 """
 
-from probtorch.compiler.lang.builder import Builder
-from probtorch.compiler.lang.cuda import C_TYPES, CUDA, THREADS
+from __future__ import annotations
+
+from typing import Any
+
+from probtorch.compiler.lang import nodes
+from probtorch.compiler.lang.cuda import CUDA, THREADS
+from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop
+from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop, MemoryBuffer
 from probtorch.compiler.render.cuda_calls import kernel_of
 from probtorch.compiler.render.cuda_own import OwnKernel
+from probtorch.compiler.render.cuda_schedule import Launch
 from probtorch.compiler.render.guards import holds
+from probtorch.errors import CompileError
 
-__all__ = ["EVERY_BLOCK", "Cluster"]
+__all__ = ["Cluster"]
 
-# Arguments of device functions: the number of this block among those that run it, and their number.
-EVERY_BLOCK, _ONE_BLOCK = "blockIdx.x, gridDim.x", "0, 1"
+# What device functions take: the number of this block among those that run it, and their number.
+_EVERY_BLOCK, _ONE_BLOCK = ("blockIdx.x", "gridDim.x"), ("0", "1")
 _MOST_BLOCKS = 4096
+# CUDA's limit on arguments, 32 764 bytes.
+_MOST_OUTSIDE = 4000
 
 
-class Cluster:
-    """Writes the body of a kernel.
+class Cluster(KernelFunction):
+    """Writes a kernel.
 
     Parameters
     ----------
     module : renderer of the program
+    gate : Buffer, optional
+        The flag without which it does nothing.
     wide : bool
         Whether statements that are not small run on all blocks.
 
     Attributes
     ----------
-    outside : dict of int to Buffer
-        Arrays outside of the program's memory, by id: arguments of the kernel.
+    outside : dict of Buffer to Value
+        Arrays outside of the program's memory: arguments of the kernel.
     calls : int
         Of device functions, so far.
     """
 
-    def __init__(self, module, *, wide=False):
-        self.module, self.wide = module, wide
-        self.lines, self.outside, self.calls = [], {}, 0
-        self.blocks = 1
-        # Whether what is written now is inside of `if (blockIdx.x == 0)`.
-        self.alone = False
+    def __init__(self, module: Any, gate: MemoryBuffer | None = None, *, wide: bool = False):
+        super().__init__(module, CUDA, "", "void", ())
+        self.together, self.calls, self.wanted = wide, 0, 1
+        self.outside: dict[MemoryBuffer, Value] = {}
+        # The branch for block 0 alone that what is written now is inside of.
+        self.alone: nodes.If | None = None
+        self.memory = Value("M", "ptr", self)
+        if gate is not None:
+            self.leave_if(self.logical_not(self.flag(gate)))
 
-    def kernel(self, gate, *, shared=True):
-        """Make what was written a kernel; returns its launch."""
-        if self.alone:
-            self.lines.append("}")
-        outside, body = tuple(self.outside.values()), "\n".join(self.lines)
-        return self.module.kernel(
-            body, self.blocks, gate, outside, shared=shared, together=self.wide
-        )
+    def launch(self) -> Launch:
+        """Close the kernel; returns its launch."""
+        if self.alone is not None:
+            self.put(nodes.End(self.alone))
+        if len(self.outside) > _MOST_OUTSIDE:
+            raise CompileError(
+                "a loop nest",
+                expected=f"at most {_MOST_OUTSIDE} arrays from outside in one nest",
+                got=f"{len(self.outside)}",
+                fix="the function runs eagerly; pass parameters as one vector to have it compiled",
+            )
+        self.name = self.name or f"k{len(self.module.kernels) + 1}"
+        self.module.kernels.append(CUDA.kernel(self, shares=self.calls > 0))
+        return Launch(self.name, tuple(self.outside), self.wanted, self.together)
 
-    def base(self, b):
-        """Return an expression for the address of a buffer."""
+    # --------------------------------------------------------------------------------------- memory
+
+    def base(self, b: MemoryBuffer) -> Value:
+        """Return where a buffer begins."""
         at = self.module.offset(b)
         if at is not None:
-            return f"(M + {at})"
-        names = list(self.outside)
-        if id(b) not in self.outside:
-            self.outside[id(b)] = b
-            names.append(id(b))
-        return f"x{names.index(id(b))}"
+            return self.offset(self.memory, at, "i8")
+        if b not in self.outside:
+            self.outside[b] = self.parameter("ptr")
+        return self.outside[b]
+
+    def flag(self, b: MemoryBuffer) -> Value:
+        """Return the number in a buffer."""
+        return self.load_at(self.base(b), ir_type(b.dtype))
+
+    def succeeds(self) -> Value:
+        """Return whether nothing has failed so far."""
+        return self.load(self.memory, 0, "i64") == 0
+
+    # ------------------------------------------------------------------------------------ functions
+
+    def run(self, name: str, arguments: Any, blocks: int, *, everyone: bool = True) -> None:
+        """Write the call of a device function that has work for so many blocks."""
+        team = _EVERY_BLOCK if everyone else _ONE_BLOCK
+        own = [Value(x, "ptr", self) for x in ("M", "shared", *team)]
+        self.call(name, "void", *own, *arguments)
+        self.calls += 1
+        if everyone:
+            self.wanted = max(self.wanted, blocks)
+
+    def run_own(self, own: OwnKernel, *, everyone: bool = True) -> None:
+        """Write the call of a device function of ours."""
+        self.module.runtime.add(own.function)
+        self.module.out.checked |= own.fails
+        passed = []
+        for x in own.arguments:
+            if isinstance(x, int):
+                passed.append(self.whole(x))
+            else:
+                buffer, offset = x if isinstance(x, tuple) else (x, 0)
+                place = self.base(buffer)
+                passed.append(
+                    self.offset(place, offset, ir_type(buffer.dtype)) if offset else place
+                )
+        blocks = max(1, min(_MOST_BLOCKS, -(-own.threads // THREADS)))
+        self.run(own.function, passed, blocks, everyone=everyone)
+
+    def run_piece(self, piece: Any, *, everyone: bool = True) -> None:
+        """Write the call of a function of a nest."""
+        self.run(piece.name, map(self.base, piece.outside), piece.blocks, everyone=everyone)
 
     # ----------------------------------------------------------------------------------- statements
 
-    def write(self, s):
+    def write(self, s: Any) -> None:
         """Write a statement; it ends with a barrier, or in the part that is block 0's alone."""
-        if not self.wide:
+        if not self.together:
             self._statement(s, everyone=False)
         elif self.module.small(s):
-            if not self.alone:
-                self.lines.append("if (blockIdx.x == 0) {")
-                self.alone = True
+            if self.alone is None:
+                self.alone = nodes.If(Value("blockIdx.x", "i64", self) == 0, False)
+                self.put(self.alone)
             self._statement(s, everyone=False)
         else:
             self._join()
             self._statement(s, everyone=True)
 
-    def call(self, call):
-        """Write a call that is a kernel of its own."""
-        own = kernel_of(call)
-        self.blocks = _blocks(own)
-        self.lines.append(self._own(own, EVERY_BLOCK))
-
-    def exchange(self, one, other):
-        """Write an exchange of two arrays of the same type, by all blocks."""
-        passed = [one, other, one.numel]
-        own = OwnKernel(f"pt_exchange_{ir_type(one.dtype)}", passed, one.numel, one.numel)
-        self.lines.append(self._own(own, EVERY_BLOCK))
-        self.blocks = max(self.blocks, _blocks(own))
-
-    def _made(self, blocks, *, everyone):
-        self.calls += 1
-        if everyone:
-            self.blocks = max(self.blocks, blocks)
-
-    def _join(self):
+    def _join(self) -> None:
         """End the part that is block 0's alone."""
-        if self.alone:
-            self.lines.append("}")
-            self.alone = False
-            self._barrier(everyone=True)
+        if self.alone is not None:
+            self.put(nodes.End(self.alone))
+            self.alone = None
+            self.barrier(everyone=True)
 
-    def _barrier(self, *, everyone):
-        self.lines.append("pt_meet(M);" if everyone else "__syncthreads();")
-
-    def _block(self, block, *, everyone):
+    def _block(self, block: Any, *, everyone: bool) -> None:
         for s in block.statements:
             if everyone:
                 self.write(s)
@@ -121,68 +160,42 @@ class Cluster:
         if everyone:
             self._join()
 
-    def _statement(self, s, *, everyone):
+    def _statement(self, s: Any, *, everyone: bool) -> None:
         """Write a statement for one block, or for all of them."""
-        team = EVERY_BLOCK if everyone else _ONE_BLOCK
         if isinstance(s, Group):
             for piece in self.module.pieces(s):
-                names = "".join(f", {self.base(b)}" for b in piece.outside)
-                self.lines.append(f"{piece.name}(M, shared, {team}{names});")
-                self._barrier(everyone=everyone)
-                self._made(piece.blocks, everyone=everyone)
+                self.run_piece(piece, everyone=everyone)
+                self.barrier(everyone=everyone)
         elif isinstance(s, Call):
-            own = kernel_of(s, large=everyone)
-            self.lines.append(self._own(own, team))
-            self._barrier(everyone=everyone)
-            self._made(_blocks(own), everyone=everyone)
+            self.run_own(kernel_of(s, large=everyone), everyone=everyone)
+            self.barrier(everyone=everyone)
         elif isinstance(s, Guard):
             self._guard(s)
         elif isinstance(s, Loop):
-            self.lines.append("for (;;) {")
-            self._block(s.test, everyone=everyone)
-            flag = f"*(const bool *){self.base(s.flag)} && *(i64 *)M == 0"
-            self._uniform("go", flag, everyone=everyone)
-            self.lines.append("if (!go) break;")
-            self._block(s.body, everyone=everyone)
-            self.lines.append("}")
+
+            def going() -> Value:
+                self._block(s.test, everyone=everyone)
+                go = self.logical_and(self.flag(s.flag), self.succeeds())
+                return self._uniform(go, everyone=everyone)
+
+            with self.repeat_while(going):
+                self._block(s.body, everyone=everyone)
         elif isinstance(s, Branch):
-            ty = C_TYPES[ir_type(s.flag.dtype)]
-            self.lines.append("{")
-            self._uniform("go", f"*({ty} *){self.base(s.flag)} != 0", everyone=everyone)
-            self.lines.append("if (go) {")
-            self._block(s.yes, everyone=everyone)
-            self.lines.append("} else {")
-            self._block(s.no, everyone=everyone)
-            self.lines += ["}", "}"]
+            go = self._uniform(self.truth(self.flag(s.flag)), everyone=everyone)
+            yes, no = self.branch(go)
+            with yes:
+                self._block(s.yes, everyone=everyone)
+            with no:
+                self._block(s.no, everyone=everyone)
 
-    def _uniform(self, name, text, *, everyone):
-        """Read what all threads must agree on, before any goes on to change it."""
-        self.lines.append(f"const bool {name} = {text};")
-        self._barrier(everyone=everyone)
+    def _uniform(self, flag: Value, *, everyone: bool) -> Value:
+        """Let all threads read what they must agree on, before any goes on to change it."""
+        self.barrier(everyone=everyone)
+        return flag
 
-    def _own(self, own, team):
-        """Return the call of a device function of ours."""
-        self.module.runtime.add(own.function)
-        self.module.out.checked |= own.fails
-        texts = []
-        for x in own.arguments:
-            if isinstance(x, int):
-                texts.append(f"{x}LL")
-            else:
-                buffer, offset = x if isinstance(x, tuple) else (x, 0)
-                texts.append(f"{self.base(buffer)} + {offset * buffer.dtype.itemsize}")
-        return f"{own.function}(M, shared, {', '.join([team, *texts])});"
-
-    def _guard(self, guard):
+    def _guard(self, guard: Guard) -> None:
         """Write a guard, for one block."""
-        s = Builder(self.module, CUDA)
-        ty = ir_type(guard.buffer.dtype)
-        v = Value(f"(*({C_TYPES[ty]} *){self.base(guard.buffer)})", ty, s)
-        ok = holds(s, v, guard.value)
-        fail = f"if (!{ok.name}) pt_fail((i64 *)M, {guard.index + 1});"
-        self.lines += ["if (threadIdx.x == 0) {", *s.lines, fail, "}"]
-        self._barrier(everyone=False)
-
-
-def _blocks(own):
-    return max(1, min(_MOST_BLOCKS, -(-own.threads // THREADS)))
+        with self.when(self.thread == 0):
+            ok = holds(self, self.flag(guard.buffer), guard.value)
+            self.put(nodes.Fail(self.logical_not(ok), guard.index + 1))
+        self.barrier()
