@@ -11,7 +11,6 @@ from types import ModuleType
 import numpy as np
 
 __all__ = [
-    "contiguous",
     "device_of",
     "namespace",
     "owns",
@@ -36,11 +35,6 @@ def namespace() -> ModuleType:
 def unavailable_reason(index: int | None) -> str | None:
     """Return None: there is always a CPU."""
     return None
-
-
-def contiguous(array: np.ndarray) -> np.ndarray:
-    """Return the array in row-major order: itself if it is, else a copy."""
-    return np.asarray(array, order="C")
 
 
 def device_of(array: np.ndarray) -> str:

@@ -1,9 +1,9 @@
 """Which module computes with an array, and how arrays move between devices.
 
-A backend is a module with the functions `owns`, `namespace`, `special`, `device_of`, `contiguous`,
-`to_host` and `unavailable_reason` (and `to_device`, unless it is the host). The table
-below names the two there are; nothing else asks which one an array belongs to. Only `to_host` and
-`to_device` copy between devices, so a copy is visible where it happens.
+A backend is a module with the functions `owns`, `namespace`, `special`, `device_of`, `to_host`
+and `unavailable_reason` (and `to_device`, unless it is the host). The table below names the two
+there are; nothing else asks which one an array belongs to. Only `to_host` and `to_device` copy
+between devices, so a copy is visible where it happens.
 
 Read next: `numpy_.py` (the plain case), then `cupy_.py`.
 """
@@ -18,7 +18,6 @@ from probtorch.errors import DeviceError, DTypeError
 
 __all__ = [
     "array_module",
-    "contiguous",
     "copy_into",
     "device_of",
     "is_available",
@@ -60,11 +59,6 @@ def array_module(array: np.ndarray | float) -> Any:
     if type(array) is np.ndarray:
         return np
     return _owner(array).namespace()
-
-
-def contiguous(array: np.ndarray) -> np.ndarray:
-    """Return the array with its elements in row-major order: itself if they are, else a copy."""
-    return _owner(array).contiguous(array)
 
 
 def device_of(array: np.ndarray | float) -> str:

@@ -142,11 +142,6 @@ class NumpyAlgebra:
         """Return `x` in double precision; the result of a formula is rounded to its own dtype."""
         return x if isinstance(x, (int, float)) else x.astype(np.float64, copy=False)
 
-    @staticmethod
-    def cast_like(x, y):
-        """Return `x` in the dtype of `y`."""
-        return np.asarray(x).astype(y.dtype)
-
     def __environment__(self) -> list[object]:
         """What is found at first use is no change (see compiler/guards/entering.py)."""
         return []

@@ -300,10 +300,6 @@ class Builder:
         self.default = "double"
         return self.convert(x, "double") if isinstance(x, Value) else x
 
-    def cast_like(self, x: Operand, y: Value) -> Value:
-        """Write a conversion to the type of `y`."""
-        return self.convert(self.value(x, y.ty), y.ty)
-
     def convert(self, x: Value, ty: str) -> Value:
         """Write a conversion between types, as NumPy's astype."""
         if x.ty == ty:
