@@ -4,12 +4,19 @@ It watches from outside, so it costs nothing while it is off: a `Listener` notes
 node as it is made, and looks at every cotangent as it is found.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import AutogradError, user_location
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -87,10 +94,10 @@ class set_detect_anomaly:
         if new is not None:
             new.__enter__()
 
-    def __enter__(self):
+    def __enter__(self) -> set_detect_anomaly:
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: None) -> None:
         self._switch(self._before)
 
 

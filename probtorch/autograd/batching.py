@@ -12,12 +12,14 @@ of larger matrices. An op with neither is carried out slice by slice: right, onl
 lists them. tests/autograd/test_batching.py sweeps every registered op.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
 from probtorch.core.dispatch import apply, wrap
-from probtorch.core.op import REGISTRY
+from probtorch.core.op import REGISTRY, Attrs, Op
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops.indexing import getitem
@@ -51,7 +53,7 @@ def batched(op, inputs, flags, attrs, size):
     return _rule_of(op)(op, list(inputs), list(flags), attrs, size)
 
 
-def _rule_of(op):
+def _rule_of(op: Op):
     found = _RULES.get(op.name)
     if found is not None:
         return found
@@ -64,12 +66,12 @@ def _rule_of(op):
     return _looped if "->" in op.core else _along
 
 
-def slow_ops():
+def slow_ops() -> list[str]:
     """Return the names of the registered ops that have no rule."""
     return sorted(op.name for op in REGISTRY.values() if _rule_of(op) is _one_by_one)
 
 
-def rule(*names):
+def rule(*names: str):
     """Register a rule for the ops of these names."""
 
     def add(fn):
@@ -79,7 +81,7 @@ def rule(*names):
     return add
 
 
-def align(x, flag, rank):
+def align(x: TensorBase | float, flag: bool, rank: int) -> TensorBase | float:
     """Return `x` with dims of size 1 such that its slices have `rank` dims; others broadcast."""
     if not flag or not isinstance(x, TensorBase):
         return x
@@ -88,17 +90,17 @@ def align(x, flag, rank):
     return reshape(x, (shape[0], *(1,) * missing, *shape[1:])) if missing else x
 
 
-def spread(x, flag, size):
+def spread(x: TensorBase, flag: bool, size: int) -> TensorBase:
     """Return `x` with a batch dim: the same for all slices if it had none."""
     return x if flag else expand(x, (size, *x.array.shape))
 
 
-def _slice_shape(x, flag):
+def _slice_shape(x: TensorBase | float, flag: bool) -> tuple[int, ...]:
     shape = x.array.shape if isinstance(x, TensorBase) else ()
     return shape[1:] if flag else shape
 
 
-def _ranks(inputs, flags):
+def _ranks(inputs: list[TensorBase | float], flags: list[bool]) -> list[int]:
     return [len(_slice_shape(x, f)) for x, f in zip(inputs, flags, strict=True)]
 
 
@@ -128,11 +130,15 @@ def _one_by_one(op, inputs, flags, attrs, size):
 # ------------------------------------------------------------------------------ by what is declared
 
 
-def _elementwise(op, inputs, flags, attrs, size):
+def _elementwise(
+    op: Op, inputs: list[TensorBase | float], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     return apply(op, _aligned(inputs, flags), attrs)
 
 
-def _looped(op, inputs, flags, attrs, size):
+def _looped(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     """Ops on their last dims, all others being a loop that the inputs have in common."""
     shapes = [_slice_shape(x, f) for x, f in zip(inputs, flags, strict=True)]
     firsts = [len(s) - r for s, r in zip(shapes, op.core_ranks(attrs), strict=True)]
@@ -150,7 +156,7 @@ def _along(op, inputs, flags, attrs, size):
     return apply(op, tuple(inputs), _shifted(attrs))
 
 
-def _shifted(attrs):
+def _shifted(attrs: Attrs) -> dict[str, object]:
     """Return attributes whose `dim` or `dims` count from the front, for one dim more there."""
     out = dict(attrs)
     if "dim" in out:
@@ -173,23 +179,31 @@ def _sampler(op, inputs, flags, attrs, size):
 
 
 @rule("reshape")
-def _reshape(op, inputs, flags, attrs, size):
+def _reshape(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     return apply(op, tuple(inputs), {"shape": (size, *attrs["shape"])})
 
 
 @rule("permute")
-def _permute(op, inputs, flags, attrs, size):
+def _permute(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     return apply(op, tuple(inputs), {"dims": (0, *(d + 1 for d in attrs["dims"]))})
 
 
 @rule("expand")
-def _expand(op, inputs, flags, attrs, size):
+def _expand(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     shape = attrs["shape"]
     return apply(op, (align(inputs[0], True, len(shape)),), {"shape": (size, *shape)})
 
 
 @rule("slice", "unslice")
-def _slice(op, inputs, flags, attrs, size):
+def _slice(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     more = {"shape": (size, *attrs["shape"])} if "shape" in attrs else {}
     return apply(op, tuple(inputs), {"spec": ((0, 1, size), *attrs["spec"]), **more})
 
@@ -203,7 +217,9 @@ def _slice_put(op, inputs, flags, attrs, size):
 
 
 @rule("argmax", "argmin")
-def _extreme(op, inputs, flags, attrs, size):
+def _extreme(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     """Positions along one dim, or in the slice as a whole."""
     shape = inputs[0].array.shape[1:]
     if len(attrs["dims"]) != len(shape):
@@ -214,17 +230,23 @@ def _extreme(op, inputs, flags, attrs, size):
 
 
 @rule("windows")
-def _windows(op, inputs, flags, attrs, size):
+def _windows(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     return movedim(apply(op, tuple(inputs), attrs), len(attrs["sizes"]), 0)
 
 
 @rule("overlap_add")
-def _overlap_add(op, inputs, flags, attrs, size):
+def _overlap_add(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     return apply(op, (movedim(inputs[0], 0, len(attrs["sizes"])),), attrs)
 
 
 @rule("searchsorted")
-def _searchsorted(op, inputs, flags, attrs, size):
+def _searchsorted(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     sequence, values = inputs
     rank = len(_slice_shape(sequence, flags[0]))
     if rank == 1 and not flags[0]:
@@ -242,7 +264,9 @@ def _searchsorted(op, inputs, flags, attrs, size):
 
 
 @rule("matmul")
-def _matmul(op, inputs, flags, attrs, size):
+def _matmul(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     """One product of matrices where one side is the same for all slices, else a batch of them."""
     (x, y), (left, right) = inputs, flags
     m, n = _slice_shape(x, left), _slice_shape(y, right)
@@ -257,7 +281,9 @@ def _matmul(op, inputs, flags, attrs, size):
 
 
 @rule("solve", "solve_triangular")
-def _solve(op, inputs, flags, attrs, size):
+def _solve(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     """A matrix that is the same for all slices is solved with all their columns at once."""
     (a, b), (left, right) = inputs, flags
     m, n = _slice_shape(a, left), _slice_shape(b, right)
@@ -293,25 +319,25 @@ class _Places:
         self.before = dims[0] if self.adjacent else 0
 
     @property
-    def attrs(self):
+    def attrs(self) -> tuple[int, ...]:
         """Indexed dims of the whole, in the order that `inward` gives them."""
         if self.vary:
             return tuple(range(len(self.dims) + 1))
         return tuple(d + 1 for d in self.dims)
 
-    def order(self):
+    def order(self) -> tuple[int, ...]:
         """Order of the whole's dims: batch, indexed, others."""
         return (0, *(d + 1 for d in self.dims), *(d + 1 for d in self.rest))
 
-    def inward(self, x):
+    def inward(self, x: TensorBase) -> TensorBase:
         """Return the whole as it is indexed."""
         return permute(x, self.order()) if self.vary else x
 
-    def outward(self, x):
+    def outward(self, x: TensorBase) -> TensorBase:
         """Undo `inward`."""
         return permute(x, tuple(np.argsort(self.order()).tolist())) if self.vary else x
 
-    def result_order(self):
+    def result_order(self) -> tuple[int, ...]:
         """Order of the dims of slices' results (batch in front) in that of the whole's result."""
         k, n = len(self.shape), len(self.shape) + len(self.rest)
         at = list(range(self.before + 1, self.before + 1 + k))
@@ -320,22 +346,24 @@ class _Places:
             return (0, *at, *others)
         return (0, *range(1, n + 1)) if self.adjacent else (*at, 0, *others)
 
-    def result_inward(self, g):
+    def result_inward(self, g: TensorBase) -> TensorBase:
         """Return slices' results as the whole's."""
         return permute(g, self.result_order())
 
-    def result_outward(self, y):
+    def result_outward(self, y: TensorBase) -> TensorBase:
         """Undo `result_inward`."""
         return permute(y, tuple(np.argsort(self.result_order()).tolist()))
 
-    def result_shape(self, shape):
+    def result_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of a slice's result, for a slice of `shape`."""
         rest = [shape[d] for d in self.rest]
         return (*rest[: self.before], *self.shape, *rest[self.before :])
 
 
 @rule("take")
-def _take(op, inputs, flags, attrs, size):
+def _take(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     x, *index = inputs
     rank = len(_slice_shape(x, flags[0]))
     places = _Places(rank, attrs["dims"], index, flags[1:], size)
@@ -345,7 +373,9 @@ def _take(op, inputs, flags, attrs, size):
 
 
 @rule("untake")
-def _untake(op, inputs, flags, attrs, size):
+def _untake(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     g, *index = inputs
     shape = attrs["shape"]
     places = _Places(len(shape), attrs["dims"], index, flags[1:], size)
@@ -358,7 +388,9 @@ def _untake(op, inputs, flags, attrs, size):
 
 
 @rule("put")
-def _put(op, inputs, flags, attrs, size):
+def _put(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     x, v, *index = inputs
     shape = _slice_shape(x, flags[0])
     places = _Places(len(shape), attrs["dims"], index, flags[2:], size)

@@ -5,7 +5,10 @@ gradients back through it step by step. What the function closes over is found b
 (`captured`); when a step is run again for its gradient, those tensors are leaves (`cut_off`).
 """
 
+from __future__ import annotations
+
 import contextlib
+from typing import TYPE_CHECKING
 
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad
@@ -17,10 +20,13 @@ from probtorch.core.tree import unflatten
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.movement import squeeze, unsqueeze
 
+if TYPE_CHECKING:
+    from probtorch.core.rng import Generator
+
 __all__ = ["another", "captured", "cut_off", "is_float", "stand_in"]
 
 
-def captured(fn, own, branches=False, others=None, refusals=None):
+def captured(fn, own: list[TensorBase], branches: bool = False, others=None, refusals=None):
     """Call ``fn()`` off the record, and return what it closes over that needs a gradient.
 
     Parameters
@@ -60,7 +66,7 @@ def captured(fn, own, branches=False, others=None, refusals=None):
     return probe.captured
 
 
-def stand_in(x):
+def stand_in(x: TensorBase) -> TensorBase:
     """A leaf on the same memory, for the tape of one step."""
     t = x.detach()
     if is_float(t):
@@ -68,7 +74,7 @@ def stand_in(x):
     return t
 
 
-def another(x):
+def another(x: TensorBase) -> TensorBase:
     """A view of all of `x`: another tensor on the tape, where `x` may count twice."""
     return squeeze(unsqueeze(x, 0), 0)
 
@@ -132,11 +138,11 @@ class _Probe(Listener):
     def _made(self, *tensors):
         self.own.update((id(t), t) for t in tensors)
 
-    def fresh(self, t):
+    def fresh(self, t: TensorBase) -> None:
         """Note a new tensor."""
         self._made(t)
 
-    def alias(self, source, t, taped):
+    def alias(self, source, t, taped) -> None:
         """Note another name."""
         self._made(t)
 
@@ -147,46 +153,46 @@ class _Probe(Listener):
             raise _Unrolled
         return value
 
-    def drawn(self, what, generator, count):
+    def drawn(self, what: str, generator: Generator, count: int) -> None:
         """Refuse a random draw."""
         self._refuse()
 
-    def gradient_read(self, t):
+    def gradient_read(self, t) -> None:
         """Refuse to look at what an earlier backward pass left."""
         self._from_outside(t, "a read of .grad")
 
-    def gradient_kept(self, leaf):
+    def gradient_kept(self, leaf) -> None:
         """Refuse to leave a gradient with a tensor from outside."""
         self._from_outside(leaf, "a gradient accumulated in the .grad")
 
-    def place_changed(self, t, what):
+    def place_changed(self, t, what) -> None:
         """Refuse to change what a tensor from outside is on the tape."""
         self._from_outside(t, what)
 
-    def differentiated(self, leaf):
+    def differentiated(self, leaf) -> None:
         """Let gradients be taken; hooks are looked for before each call."""
 
-    def _from_outside(self, t, what):
+    def _from_outside(self, t, what) -> None:
         if id(t) not in self.own or (t._extra is not None and "stands_for" in t._extra):
             self.refusals.append(f"{what} of an argument or of a tensor made outside")
             self._refuse()
 
-    def in_place(self, target, value):
+    def in_place(self, target, value) -> None:
         """Refuse a change of a tensor from outside."""
         if id(target) not in self.own:
             self._refuse()
 
-    def _refuse(self):
+    def _refuse(self) -> None:
         self.refused = True
         if not self.branches:
             raise _Unrolled
 
-    def is_constant(self, t):
+    def is_constant(self, t: TensorBase) -> bool:
         """Nothing is: all steps have to be the same."""
         return False
 
     @property
-    def records_loops(self):
+    def records_loops(self) -> bool:
         """Loops and branches of the step itself are; within them Python's own run."""
         return not self.depth
 

@@ -17,10 +17,12 @@ in both. Draws with implicit gradients follow their derivative, since the number
 sampler makes of the same bits do not.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +30,9 @@ from probtorch.autograd.listener import Listener
 from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import InferenceError, is_ours, user_location
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs, Op
 
 __all__ = ["Escape", "NotAlike", "Watch", "check_alike", "cure", "hold", "restore"]
 
@@ -115,7 +120,7 @@ class Watch(Listener):
         ] = {}  # tensors from outside that were changed
         self._inside = 0  # of forward passes of Functions
 
-    def named(self, t, name):
+    def named(self, t: TensorBase, name: str) -> None:
         """Learn that the tensor `t` is what messages call `name`."""
         super().named(t, name)
         self._names[id(t)] = (t, name)
@@ -142,12 +147,12 @@ class Watch(Listener):
             for o, array in zip(outs, live, strict=True):
                 self._cut(op.name, inputs, o, array)
 
-    def fresh(self, t):
+    def fresh(self, t: TensorBase) -> None:
         """Hear of a new tensor."""
         super().fresh(t)
         self._made.add(id(t))
 
-    def alias(self, source, t, taped):
+    def alias(self, source: TensorBase, t: TensorBase, taped: bool) -> None:
         """Hear of a detached tensor or a copy."""
         super().alias(source, t, taped)
         if taped:
@@ -156,7 +161,7 @@ class Watch(Listener):
         if not self._inside and not t.requires_grad and self._depends(source):
             self._cut("detach", (source,), t, self._live.get(id(source), t.array))
 
-    def in_place(self, target, value):
+    def in_place(self, target: TensorBase, value: TensorBase) -> None:
         """Hear of an in-place change, off the tape or on it."""
         super().in_place(target, value)
         base = target if target._base is None else target._base
@@ -169,17 +174,17 @@ class Watch(Listener):
         if not value.requires_grad and self._depends(value):
             self._off[id(target)] = (target, (value,))
 
-    def function_begins(self, function):
+    def function_begins(self, function) -> None:
         """Hear that the forward pass of a `Function` begins: what it does is its own affair."""
         super().function_begins(function)
         self._inside += 1
 
-    def function_ends(self, function):
+    def function_ends(self, function) -> None:
         """Hear that it ended, well or not."""
         super().function_ends(function)
         self._inside -= 1
 
-    def function_applied(self, function, ctx, inputs, outs):
+    def function_applied(self, function, ctx, inputs, outs) -> None:
         """Hear of a `Function`; one of the user's may have what gradient it likes: it is a cut."""
         super().function_applied(function, ctx, inputs, outs)
         if self._inside or not self._depends_on_any(inputs):
@@ -192,7 +197,7 @@ class Watch(Listener):
             if not o.requires_grad:
                 self._cut(function.__name__, inputs, o)
 
-    def read(self, what, t, value):
+    def read(self, what: str, t: TensorBase | None, value):
         """Hear that Python reads `value` out of `t`; returns what Python is to get."""
         value = super().read(what, t, value)
         # A branch gives it no number to compute with.
@@ -237,13 +242,19 @@ class Watch(Listener):
             self.escapes.append(escape)
         return escape
 
-    def _depends(self, t):
+    def _depends(self, t: TensorBase) -> bool:
         return t.requires_grad or id(t) in self._off
 
-    def _depends_on_any(self, inputs):
+    def _depends_on_any(self, inputs: tuple[TensorBase | float, ...]) -> bool:
         return any(isinstance(x, TensorBase) and self._depends(x) for x in inputs)
 
-    def _alive(self, op, inputs, attrs, outs):
+    def _alive(
+        self,
+        op: Op,
+        inputs: tuple[TensorBase | float, ...],
+        attrs: Attrs,
+        outs: tuple[TensorBase, ...],
+    ) -> list[np.ndarray]:
         """What the outputs would be had their inputs not been held."""
         if self.like is None or not any(id(x) in self._live for x in inputs):
             return [o.array for o in outs]
@@ -253,7 +264,13 @@ class Watch(Listener):
         found = op.run(*arrays, **attrs)
         return [np.asarray(x) for x in (found if type(found) is tuple else (found,))]
 
-    def _cut(self, kind, inputs, t, live=None):
+    def _cut(
+        self,
+        kind: str,
+        inputs: tuple[TensorBase | float, ...],
+        t: TensorBase,
+        live: np.ndarray | None = None,
+    ) -> None:
         """Note a result off the tape; hold it at its value in the first run.
 
         What Python takes out of it later is not held, unless the cut is one of `no_grad`.
@@ -264,7 +281,7 @@ class Watch(Listener):
         self.cuts += t.array.dtype.kind in "fc"
         t.array = self._hold(kind, t.array)
 
-    def _hold(self, kind, array, inputs=()):
+    def _hold(self, kind: str, array: np.ndarray, inputs=()) -> np.ndarray:
         entry = (kind, array.shape, array.dtype)
         if self.like is None:
             self._held.append((*entry, array.copy(), inputs))
@@ -277,7 +294,7 @@ class Watch(Listener):
         self._held.append(first)
         return first[3].copy()
 
-    def _hold_value(self, how, value):
+    def _hold_value(self, how: str, value: np.ndarray) -> np.ndarray:
         self.cuts += 1
         if isinstance(value, np.ndarray):
             return self._hold(how, value)
@@ -305,7 +322,7 @@ class Watch(Listener):
         finally:
             self._inside -= 1
 
-    def _know(self, value, escape):
+    def _know(self, value, escape) -> None:
         """Remember what left, to recognise it."""
         if type(value) is float:
             self._floats[id(value)] = (value, escape)
@@ -316,7 +333,7 @@ class Watch(Listener):
             for item in value:
                 self._know(item, escape)
 
-    def _refuse_return(self, inputs):
+    def _refuse_return(self, inputs) -> None:
         for x in inputs:
             if isinstance(x, TensorBase):
                 found = self._back.get(id(x))
@@ -347,7 +364,7 @@ class Watch(Listener):
         return tuple(found)
 
 
-def hold(watch, t):
+def hold(watch: Watch, t: TensorBase) -> None:
     """Let a watch know that no gradient is meant to pass the draw `t`: it is held, and may leave.
 
     Estimators of the score function follow it by the density of the draw.

@@ -10,6 +10,7 @@ its cotangent, and its own transpose is the push-forward.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from probtorch.autograd import tape
 from probtorch.autograd.listener import Listener
@@ -33,6 +34,9 @@ from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 
+if TYPE_CHECKING:
+    pass
+
 __all__ = ["TangentSweep", "jvp"]
 
 
@@ -55,7 +59,7 @@ class TangentSweep(Listener):
         # The entry keeps the tensor alive, so that no other one gets its id.
         self._tangents[id(t)] = (t, tangent)
 
-    def _tangent(self, t):
+    def _tangent(self, t: TensorBase) -> Any:
         """Return the tangent of `t`, or None."""
         entry = self._tangents.get(id(t))
         return None if entry is None else entry[1]
@@ -102,7 +106,7 @@ class TangentSweep(Listener):
         for o, t in zip(outs, pushed, strict=True):
             self._set(o, t)
 
-    def in_place(self, target, value):
+    def in_place(self, target: TensorBase, value: TensorBase) -> None:
         """Let `target` take the tangent of `value`."""
         super().in_place(target, value)
         new, old = self._tangent(value), self._tangent(target)
@@ -112,7 +116,7 @@ class TangentSweep(Listener):
             raise _CannotFollow
         self._set(target, new if grad_enabled() else None)
 
-    def alias(self, source, t, taped):
+    def alias(self, source: TensorBase, t: TensorBase, taped: bool) -> None:
         """Let `t` have the tangent of `source`, if it has its gradient."""
         super().alias(source, t, taped)
         tangent = self._tangent(source) if taped else None
@@ -187,7 +191,14 @@ def _forward(fn, items, directions, structure, has_aux):
     return unflatten(out_structure, outs), unflatten(out_structure, pushed), aux
 
 
-def _by_two_reverse_passes(fn, items, directions, structure, has_aux, before):
+def _by_two_reverse_passes(
+    fn,
+    items: list[TensorBase],
+    directions: list[TensorBase],
+    structure: tuple[type, tuple[tuple[str, ...], ...]],
+    has_aux: bool,
+    before: bool,
+) -> tuple[TensorBase, TensorBase, None]:
     own = stand_ins(items, "jvp")
     try:
         out, aux = split_aux(fn(*unflatten(structure, own)), has_aux, "jvp")
@@ -216,7 +227,12 @@ def _zeros(o: TensorBase) -> TensorBase:
     return wrap(array_module(o.array).zeros(o.array.shape, o.array.dtype))
 
 
-def _matched(primals, tangents):
+def _matched(
+    primals: TensorBase
+    | tuple[TensorBase | dict[str, TensorBase] | tuple[TensorBase, TensorBase], ...],
+    tangents: TensorBase
+    | tuple[TensorBase | dict[str, TensorBase] | tuple[TensorBase, TensorBase], ...],
+):
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
         raise ArgumentError(
             "jvp",

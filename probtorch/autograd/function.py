@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import array_module
 from probtorch.core.dispatch import TapeNode, grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.op import Op
+from probtorch.core.op import Attrs, Op
 from probtorch.core.saved import changed_since, restore, stale
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -174,7 +174,7 @@ class Function:
         return tuple(results) if several else results[0]
 
     @classmethod
-    def _forward(cls, ctx, args):
+    def _forward(cls, ctx: Context, args: tuple[TensorBase, float]) -> TensorBase:
         with no_grad():
             if cls.setup_context is None:
                 return cls.forward(ctx, *args)
@@ -187,7 +187,7 @@ def _on_tape(x: TensorBase) -> bool:
     return isinstance(x, TensorBase) and x.requires_grad
 
 
-def _not_an_input(x, args):
+def _not_an_input(x: TensorBase, args: tuple[TensorBase, float]) -> TensorBase:
     """Return `x`, under a new name if it is an argument: a place on the tape has one tensor."""
     if isinstance(x, TensorBase) and any(x is a for a in args):
         same = wrap(x.array)
@@ -247,7 +247,7 @@ def _rule(cls):
     return vjp
 
 
-def _fitting(cls, g, x, i):
+def _fitting(cls, g: TensorBase, x: TensorBase, i: int) -> TensorBase:
     if g is None:
         return None
     g = as_tensor(g, cls.__name__)
@@ -296,7 +296,9 @@ def _marked(t: TensorBase, sources: tuple[TensorBase, ...]) -> TensorBase:
     return out
 
 
-def _refuse(g, out, inputs, attrs, needs):
+def _refuse(
+    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+) -> NoReturn:
     raise NotDifferentiableError(
         "once_differentiable",
         expected="first derivatives only",

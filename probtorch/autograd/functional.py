@@ -116,8 +116,8 @@ def vhp(
     return hvp(func, inputs, v, create_graph)
 
 
-def _scalar(func, op):
-    def checked(*xs):
+def _scalar(func, op: str):
+    def checked(*xs: TensorBase) -> TensorBase:
         out = func(*xs)
         if out.numel() != 1:
             raise ArgumentError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec
 
 import numpy as np
@@ -30,7 +30,7 @@ FEWEST_ROWS = 4
 P = ParamSpec("P")
 
 
-def _basis(t):
+def _basis(t: TensorBase) -> Iterator[TensorBase]:
     """Yield the unit vectors of the space that `t` lives in."""
     size, dtype = t.array.size, t.array.dtype
     for k in range(size):
@@ -84,7 +84,7 @@ def jacrev(
         jacobian = []
         for k, o in enumerate(outs):
 
-            def row(unit, k=k):
+            def row(unit: TensorBase, k: int = k) -> list[TensorBase]:
                 gs = [unit if j == k else _zeros(other) for j, other in enumerate(outs)]
                 (pulled,) = pull(unflatten(out_structure, gs))
                 return flatten(pulled)[0]
@@ -111,7 +111,7 @@ def _rows(row, units, chunk):
     return [stack(list(leaf)) for leaf in zip(*map(row, units), strict=True)]
 
 
-def _stacked(rows, o, chosen):
+def _stacked(rows: list[TensorBase], o: TensorBase, chosen: TensorBase) -> TensorBase:
     """Give stacked rows the shape of output and argument."""
     items, structure = flatten(chosen)
     out = []

@@ -5,8 +5,15 @@ installed around a block and hands everything on to what listened before, so tha
 each other and inside a compiled function. What can be heard is in core/interpreter.py.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from probtorch.core.dispatch import recorder, set_recorder
 from probtorch.core.interpreter import Interpreter
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["Listener"]
 

@@ -58,7 +58,7 @@ class _Mode:
 def _in_each_turn(fn, value):
     """Return a generator function whose body runs in a grad mode, and its consumer in their own."""
 
-    def turn(step, *args):
+    def turn(step, *args: object) -> int:
         with _Mode(value):
             return step(*args)
 

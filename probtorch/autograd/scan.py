@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
-from probtorch.autograd.function import Function
+from probtorch.autograd.function import Context, Function
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
@@ -25,7 +25,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten
-from probtorch.core.typed import Tree
+from probtorch.core.typed import DType, Tree
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.control import check_same_state, while_loop
@@ -114,7 +114,9 @@ class _Loop:
         self.y_structure: Structure = ()
         self.y_form = []
 
-    def step(self, carry, slices):
+    def step(
+        self, carry: list[TensorBase], slices: list[TensorBase]
+    ) -> tuple[list[TensorBase], ...]:
         """Run `f` on flat lists; returns flat lists."""
         result = self.f(
             unflatten(self.carry_structure, carry), unflatten(self.xs_structure, slices)
@@ -135,7 +137,9 @@ class _Loop:
         self.y_form = [(y.array.shape, y.array.dtype) for y in ys]
         return after, ys
 
-    def result(self, carry, ys):
+    def result(
+        self, carry: list[TensorBase], ys: list[TensorBase]
+    ) -> tuple[TensorBase, TensorBase]:
         return unflatten(self.carry_structure, carry), unflatten(self.y_structure, ys)
 
     # ------------------------------------------------------------------------------------- unrolled
@@ -163,7 +167,7 @@ class _Loop:
 
     # --------------------------------------------------------------------------------------- rolled
 
-    def probe(self):
+    def probe(self) -> list[TensorBase]:
         """Run a step off the record, to learn its form and what it closes over.
 
         Returns
@@ -175,7 +179,12 @@ class _Loop:
         slices = [stand_in(wrap(x.array[0])) for x in self.xs]
         return captured(lambda: self.step(carry, slices), [*carry, *slices])
 
-    def rolled(self, closed_over):
+    def rolled(
+        self, closed_over: list[TensorBase]
+    ) -> tuple[
+        TensorBase | dict[str, TensorBase],
+        TensorBase | tuple[TensorBase, dict[str, TensorBase]] | None,
+    ]:
         wanted = any(x.requires_grad for x in (*self.carry, *self.xs, *closed_over))
         if not (grad_enabled() and wanted):
             carry, ys, _ = self.forward(self.carry, self.xs, keep=False)
@@ -190,14 +199,18 @@ class _Loop:
         ys = [_room(self.n, shape, dtype, carry, xs) for shape, dtype in self.y_form]
         states = [_room(self.n, x.array.shape, x.array.dtype, carry, xs) for x in carry]
 
-        def body(state):
+        def body(
+            state: tuple[TensorBase, list[TensorBase], list[TensorBase], list[TensorBase]],
+        ) -> tuple[TensorBase, list[TensorBase], list[TensorBase], list[TensorBase]]:
             t, now, ys, states = state
             after, row = self.step(now, [x[t] for x in xs])
             states = [index_put(s, (t,), x) for s, x in zip(states, now, strict=False)]
             ys = [index_put(y, (t,), x) for y, x in zip(ys, row, strict=True)]
             return t + (-1 if self.reverse else 1), after, ys, states
 
-        def more(state):
+        def more(
+            state: tuple[TensorBase, list[TensorBase], list[TensorBase], list[TensorBase]],
+        ) -> TensorBase:
             return state[0] >= 0 if self.reverse else state[0] < self.n
 
         first = (
@@ -222,7 +235,9 @@ class _Loop:
         put_out = [i for i, (_, dtype) in enumerate(self.y_form) if dtype.kind == "f"]
         start = 0 if self.reverse else self.n - 1
 
-        def body(state):
+        def body(
+            state: tuple[TensorBase, list[TensorBase], list[TensorBase], list[TensorBase]],
+        ) -> tuple[TensorBase, list[TensorBase], list[TensorBase], list[TensorBase]]:
             t, g_now, g_xs, g_captured = state
             now = [stand_in(s[t]) for s in states]
             slices = [stand_in(x[t]) for x in xs]
@@ -246,7 +261,9 @@ class _Loop:
             g_captured = [g + x for g, x in zip(g_captured, found[b:], strict=True)]
             return t + (1 if self.reverse else -1), found[:a], g_xs, g_captured
 
-        def more(state):
+        def more(
+            state: tuple[TensorBase, list[TensorBase], list[TensorBase], list[TensorBase]],
+        ) -> TensorBase:
             return state[0] < self.n if self.reverse else state[0] >= 0
 
         zeros = [x.new_zeros(x.shape) for x in (*(xs[i] for i in sliced), *closed_over)]
@@ -291,7 +308,9 @@ class _Scan(Function):
     """All steps as one operation on the tape."""
 
     @staticmethod
-    def forward(ctx, loop, closed_over, *items):
+    def forward(
+        ctx: Context, loop: _Loop, closed_over: list[TensorBase], *items: TensorBase
+    ) -> tuple[TensorBase, ...]:
         count = len(loop.carry)
         carry, xs = list(items[:count]), list(items[count : count + len(loop.xs)])
         last, ys, states = loop.forward(carry, xs, keep=True)
@@ -303,7 +322,7 @@ class _Scan(Function):
         return (*last, *ys)
 
     @staticmethod
-    def backward(ctx, *gradients):
+    def backward(ctx: Context, *gradients: TensorBase) -> tuple[TensorBase | None, ...]:
         loop = ctx.loop
         if grad_enabled():
             return (None, None, *loop.backward_on_tape(ctx.closed_over, gradients))
@@ -346,7 +365,9 @@ def _number(n: int) -> TensorBase:
     return as_tensor(n, "scan")
 
 
-def _room(n, shape, dtype, carry, xs):
+def _room(
+    n: int, shape: tuple[int, ...], dtype: DType, carry: list[TensorBase], xs: list[TensorBase]
+) -> TensorBase:
     """A tensor for one row per step."""
     like = (carry or xs)[0]
     return expand(like.new_zeros(()).to(dtype), (n, *shape)).clone()

@@ -17,7 +17,7 @@ from weakref import ref
 from probtorch.backends.registry import array_module
 from probtorch.core import dispatch
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
+from probtorch.core.dispatch import TapeNode, recorder, set_grad_enabled, wrap
 from probtorch.core.dtype import float16
 from probtorch.core.history import edge, refresh
 from probtorch.core.making import as_tensor
@@ -207,7 +207,7 @@ def _why_not(out: TensorBase) -> str:
     return " (its dtype is not floating)" if out.array.dtype.kind not in "fc" else ""
 
 
-def _accumulate(leaf, g, create_graph):
+def _accumulate(leaf: TensorBase, g: TensorBase, create_graph: bool) -> None:
     active = recorder()
     if active is not None:
         active.gradient_kept(leaf)
@@ -224,7 +224,7 @@ def _accumulate(leaf, g, create_graph):
         set_grad_enabled(before)
 
 
-def _freed(node):
+def _freed(node: TapeNode) -> AutogradError:
     return AutogradError(
         f"backward: the graph of {node.op.name} was already freed",
         expected="one backward pass per forward pass",
@@ -233,7 +233,7 @@ def _freed(node):
     )
 
 
-def _edges(node):
+def _edges(node: TapeNode) -> list[tuple[TensorBase | None, TapeNode | None, int, bool]]:
     """Return ``(tensor, grad_fn, index, wanted)`` per input, as it was when `node` was made."""
     return [
         (t, *edge(t, node)) if isinstance(t, TensorBase) else (None, None, 0, False)
@@ -241,7 +241,9 @@ def _edges(node):
     ]
 
 
-def _needed(seeds, targets):
+def _needed(
+    seeds: list[tuple[TensorBase, TensorBase]], targets: set[tuple[str, int]]
+) -> set[TapeNode]:
     """Return the nodes below the seeds from which a target can be reached."""
     seen, stack, nodes = set(), [t.grad_fn for t, _ in seeds if t.grad_fn is not None], []
     while stack:
@@ -381,7 +383,7 @@ def _sweep(seeds, targets, keep, create_graph):
     return found, leaves
 
 
-def _check_fresh(node, inputs, positions):
+def _check_fresh(node: TapeNode, inputs: tuple[TensorBase, ...], positions) -> None:
     for i in positions:
         t = inputs[i]
         if isinstance(t, TensorBase) and changed_since(t, node.epoch):
@@ -409,7 +411,7 @@ def _run_hooks(node, g):
     return g
 
 
-def _last_if_kept(entry):
+def _last_if_kept(entry) -> bool:
     return entry[0] < 0
 
 

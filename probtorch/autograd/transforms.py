@@ -214,7 +214,12 @@ def value_and_grad(
     """
 
     @functools.wraps(fn)
-    def wrapped(*args, **kwargs):
+    def wrapped(
+        *args: object, **kwargs: object
+    ) -> tuple[
+        TensorBase | tuple[TensorBase, dict[str, TensorBase]],
+        TensorBase | dict[str, object] | tuple[TensorBase, ...],
+    ]:
         chosen, put = select(args, argnums, "grad")
         items, structure = flatten(chosen)
         before, own = set_grad_enabled(True), []
@@ -268,7 +273,9 @@ def grad(
     both = value_and_grad(fn, argnums, has_aux)
 
     @functools.wraps(fn)
-    def wrapped(*args, **kwargs):
+    def wrapped(
+        *args: object, **kwargs: object
+    ) -> TensorBase | dict[str, object] | tuple[TensorBase, TensorBase | dict[str, TensorBase]]:
         value, found = both(*args, **kwargs)
         return (found, value[1]) if has_aux else found
 
@@ -292,7 +299,7 @@ def grad_and_value(
     both = value_and_grad(fn, argnums, has_aux)
 
     @functools.wraps(fn)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: object, **kwargs: object) -> tuple[TensorBase, TensorBase]:
         value, found = both(*args, **kwargs)
         return found, value
 
@@ -340,7 +347,7 @@ def vjp(fn: Callable[..., Tree], *primals: Tree, has_aux: bool = False) -> tuple
         set_grad_enabled(before)
         release(own)
 
-    def pull(cotangent):
+    def pull(cotangent: TensorBase) -> tuple[TensorBase, ...]:
         """Return the cotangents of the primals."""
         gs, got = flatten(cotangent)
         if got != out_structure:
@@ -361,7 +368,7 @@ def vjp(fn: Callable[..., Tree], *primals: Tree, has_aux: bool = False) -> tuple
     return (value, pull, aux) if has_aux else (value, pull)
 
 
-def _filled(t, value):
+def _filled(t: TensorBase, value: int) -> TensorBase:
     """Return a constant in the form of `t`, whose own elements may be infinite."""
     return wrap(array_module(t.array).full(t.array.shape, value, t.array.dtype))
 

@@ -152,7 +152,7 @@ def _told(what, t, value):
     return value if how == "value" else active.read(what, t, value)
 
 
-def _not_one(t, what):
+def _not_one(t: TensorBase, what: str) -> None:
     """Tell whoever listens, who may know better than the error that follows."""
     active = recorder()
     if active is not None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,10 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.movement import cat, movedim, reshape, slice_, stack
 from probtorch.ops.reduction import any as any_
 from probtorch.ops.reduction import argmax
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
+    from probtorch.core.rng import Generator
 
 __all__ = ["Batch", "vmap"]
 
@@ -62,7 +66,7 @@ class Batch(Listener):
 
     # -------------------------------------------------------------------------------------- wholes
 
-    def _argument(self, whole):
+    def _argument(self, whole: TensorBase) -> TensorBase:
         """Return the first slice of a batch, to be given to the function."""
         shape = whole.array.shape[1:]
         # A copy, as nothing may be written to the batch through it.
@@ -74,12 +78,12 @@ class Batch(Listener):
         self._arguments.add(id(t))
         return t
 
-    def _set(self, t, whole):
+    def _set(self, t: TensorBase, whole: TensorBase) -> None:
         """Note that the slices of `whole` are what `t` is the first one of."""
         # The entry keeps the tensor alive, so that no other one gets its id.
         self._wholes[id(t)] = (t, whole)
 
-    def _whole(self, t):
+    def _whole(self, t: TensorBase) -> Any:
         """Return the batch that `t` is the first slice of, None if it is the same for all."""
         if id(t) in self._stale:
             raise _refusal(
@@ -91,7 +95,7 @@ class Batch(Listener):
             return None
         return entry[1]
 
-    def _full(self, t):
+    def _full(self, t: TensorBase) -> TensorBase:
         """Return the batch of `t`; copies of it if it is the same for all slices."""
         whole = self._whole(t)
         return spread(t, False, self.size) if whole is None else whole
@@ -100,7 +104,7 @@ class Batch(Listener):
         """Whether `t` differs between slices, here or in a vmap further out."""
         return self._whole(t) is not None or super().batched(t)
 
-    def holds_somewhere(self, t):
+    def holds_somewhere(self, t: TensorBase) -> bool:
         """Whether a boolean tensor with one element is true in any slice."""
         whole = self._whole(t)
         if whole is None:
@@ -108,7 +112,7 @@ class Batch(Listener):
         with _Outside(self):
             return super().holds_somewhere(any_(whole))
 
-    def of_one_where(self, test, t):
+    def of_one_where(self, test: TensorBase, t: TensorBase) -> TensorBase:
         """Return `t` of one slice for which `test` holds, off the tape; where it holds nowhere
         within an outer slice, that of another outer slice.
         """
@@ -123,7 +127,7 @@ class Batch(Listener):
                 return found
             return where(anywhere, found, super().of_one_where(anywhere, found))
 
-    def demand(self, inside, error):
+    def demand(self, inside: TensorBase, error) -> None:
         """Demand that a test holds in all slices; no error speaks of one slice."""
         whole = self._whole(inside)
         if whole is None:
@@ -142,14 +146,14 @@ class Batch(Listener):
 
     # ------------------------------------------------------------------- called by the dispatcher
 
-    def op_failed(self, op, inputs, attrs, error):
+    def op_failed(self, op, inputs, attrs: Attrs, error) -> None:
         """Of one slice nobody outside knows the operands, but that something was raised."""
         if any(isinstance(x, TensorBase) and self._whole(x) is not None for x in inputs):
             super().raised(error)
         else:
             super().op_failed(op, inputs, attrs, error)
 
-    def fresh(self, t):
+    def fresh(self, t: TensorBase) -> None:
         """Note a new tensor, which may be changed in place."""
         super().fresh(t)
         self._made[id(t)] = t
@@ -198,7 +202,7 @@ class Batch(Listener):
         for t, whole in zip(outs, columns):
             self._set(t, whole)
 
-    def in_place(self, target, value):
+    def in_place(self, target: TensorBase, value: TensorBase) -> None:
         """Let `target` take the batch of `value`."""
         new, old = self._whole(value), self._whole(target)
         if new is None and old is None:
@@ -221,7 +225,7 @@ class Batch(Listener):
         with _Outside(self):
             self._set(target, self._full(value))
 
-    def alias(self, source, t, taped):
+    def alias(self, source: TensorBase, t: TensorBase, taped: bool) -> None:
         """Let `t` have the batch of `source`, with its gradient or without."""
         whole = self._whole(source)
         if whole is None:
@@ -231,7 +235,7 @@ class Batch(Listener):
             self._set(t, whole if taped else whole.detach())
         self._note_view(t)
 
-    def _note_view(self, t):
+    def _note_view(self, t: TensorBase) -> None:
         if t._base is not None:
             self._views.setdefault(id(t._base), []).append(t)
 
@@ -255,21 +259,23 @@ class Batch(Listener):
             "use operations whose shapes are fixed (where, a sum over a mask, stack)",
         )
 
-    def shown(self, t):
+    def shown(self, t: TensorBase) -> str:
         """Never of what differs between slices: it has no one value to show."""
         return super().shown(t) if self._whole(t) is None else ""
 
-    def gradient_kept(self, leaf):
+    def gradient_kept(self, leaf: TensorBase) -> None:
         """Refuse `backward()`, which adds up what belongs to different slices."""
         raise _refusal("backward()", "take the gradient with probtorch.func.grad")
 
-    def is_constant(self, t):
+    def is_constant(self, t: TensorBase) -> bool:
         """Whether `t` is the same for all slices and at every replay."""
         return self._whole(t) is None and super().is_constant(t)
 
     # ------------------------------------------------------------------------------------- draws
 
-    def drawn(self, what, generator, count):
+    def drawn(
+        self, what: str, generator: Generator, count: int
+    ) -> tuple[TensorBase, TensorBase, TensorBase]:
         """Reserve draws: of one slice, or of each."""
         if self.randomness == "error":
             raise ArgumentError(
@@ -290,7 +296,9 @@ class Batch(Listener):
         self._set(t, whole)
         return seed, stream, t
 
-    def _common_draw(self, what, generator, count):
+    def _common_draw(
+        self, what: str, generator: Generator, count: int
+    ) -> tuple[TensorBase, TensorBase, TensorBase]:
         """Reserve draws that are the same in all slices, those of other chunks included."""
         if self.repeated < len(self.common):
             key, words = self.common[self.repeated]
@@ -305,7 +313,7 @@ class Batch(Listener):
         return words
 
 
-def _reserved(generator, count):
+def _reserved(generator: Generator, count: int) -> tuple[TensorBase, TensorBase, TensorBase]:
     """Reserve draws that no listener hears of."""
     numbers = (generator.initial_seed(), generator.stream, generator.advance(count))
     return tuple(wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
@@ -317,14 +325,14 @@ class _Outside:
     def __init__(self, batch):
         self.outer = batch.outer
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.before = set_recorder(self.outer)
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: None) -> None:
         set_recorder(self.before)
 
 
-def _one_outside(ok):
+def _one_outside(ok: np.ndarray) -> DomainError:
     """Return the error for slices that eager execution would have refused one by one."""
     place = tuple(int(i[0]) for i in np.nonzero(~to_host(ok)))
     return DomainError(
@@ -335,7 +343,7 @@ def _one_outside(ok):
     )
 
 
-def _refusal(what, fix):
+def _refusal(what: str, fix: str) -> AutogradError:
     return AutogradError(
         "vmap", expected="a function that does the same on every slice", got=what, fix=fix
     )
@@ -419,7 +427,7 @@ def vmap(
         )
 
     @functools.wraps(func)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         items, structure = flatten((args, kwargs))
         dims = _dims_of(in_dims, args) + [0] * (len(items) - len(flatten(args)[0]))
         items = [_moved(x, d) for x, d in zip(items, dims, strict=True)]
@@ -485,7 +493,7 @@ def _moved(x: TensorBase, dim: int | None) -> TensorBase:
     return movedim(x, dim, 0) if dim % rank else x
 
 
-def _size(items, flags):
+def _size(items: list[TensorBase], flags: list[bool]) -> int:
     sizes = [x.array.shape[0] for x, f in zip(items, flags, strict=True) if f]
     if not sizes:
         raise ArgumentError(
@@ -522,7 +530,7 @@ def _dims_of(dims, tree):
     )
 
 
-def _out_dims(dims, structure, count):
+def _out_dims(dims: int, structure, count: int) -> list[int]:
     if isinstance(dims, int) and not isinstance(dims, bool):
         return [dims] * count
     found = _dims_of(dims, unflatten(structure, range(count)))

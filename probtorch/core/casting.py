@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from probtorch.backends.registry import array_module
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import apply
-from probtorch.core.op import Op, register
+from probtorch.core.op import Attrs, Op, register
 from probtorch.core.refusals import complex_refused
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike
@@ -22,7 +24,7 @@ def _run_cast(x: np.ndarray, dtype: DTypeLike | None) -> np.ndarray:
     return x.astype(dtype)
 
 
-def _to_integers(x, dtype):
+def _to_integers(x: np.ndarray, dtype: DType) -> np.ndarray:
     """Return floats as integers, the same on every processor and in compiled code.
 
     Floats beyond the range become its largest or smallest integer, nan becomes 0. The dtypes of
@@ -41,11 +43,13 @@ def _to_integers(x, dtype):
     return out.astype(dtype, copy=False)
 
 
-def _cast_vjp(g, out, inputs, attrs, needs):
+def _cast_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+) -> tuple[TensorBase, ...]:
     return (cast(g, inputs[0].array.dtype),)
 
 
-def _cast_jvp(tangents, out, inputs, attrs):
+def _cast_jvp(tangents, out, inputs, attrs: Attrs):
     return cast(tangents[0], attrs["dtype"])
 
 

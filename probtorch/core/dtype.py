@@ -131,7 +131,7 @@ class default_dtype_as:
         _RULES.default, _RULES.scalar_rank = self.before
 
 
-def promotion_rules():
+def promotion_rules() -> tuple[DType, int]:
     """Return what promotion depends on: the default dtype, and where 0-d tensors stand."""
     return default_dtype(), _RULES.scalar_rank
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import CAST, cast
-from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.dispatch import TapeNode, grad_enabled, mark_changed, recorder, wrap
 from probtorch.core.history import change_root, refresh, root_of, take_over
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias
@@ -116,7 +116,7 @@ def _keep_old_value(target: TensorBase, value: TensorBase) -> None:
     node.inputs = tuple(old if x is target else x for x in node.inputs)
 
 
-def _reads(node, t):
+def _reads(node: TapeNode, t: TensorBase) -> bool:
     """Whether a wanted gradient of `node` depends on the elements of its input `t`."""
     inputs = node.inputs
     if node.op.rules:

@@ -116,7 +116,7 @@ class Op:
     public: Callable[..., Output] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         known = {name.removeprefix("*") for name in self.inputs}
         if self.vjp is not None and self.saves is None:
             raise ArgumentError(
@@ -134,7 +134,7 @@ class Op:
             )
         self.reads_output = "out" in (self.saves or ())
 
-    def saved_inputs(self, count):
+    def saved_inputs(self, count: int) -> list[int]:
         """Return the positions, among `count` inputs, of those that the derivative reads."""
         if not self.saves:
             return []
@@ -142,19 +142,19 @@ class Op:
         names = [self.inputs[min(i, last)].removeprefix("*") for i in range(count)]
         return [i for i, name in enumerate(names) if name in self.saves]
 
-    def core_ranks(self, attrs):
+    def core_ranks(self, attrs: Attrs) -> list[int]:
         """Return how many core dims each input has in a call with `attrs`."""
         inputs, _ = core_dims(self.core)
         return [
             sum(len(attrs[name[1:]]) if name[0] == "*" else 1 for name in names) for names in inputs
         ]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<op {self.name}>"
 
 
 @functools.cache
-def core_dims(core):
+def core_dims(core: str) -> tuple[list[list[str]], ...]:
     """Return the names of the core dims of each input, and of each output, as `Op.core` has them.
 
     Examples
@@ -168,7 +168,7 @@ def core_dims(core):
     )
 
 
-def register(op):
+def register(op: Op) -> Op:
     """Add `op` to the registry and return it; a name can be taken once."""
     if op.name in REGISTRY:
         raise KeyError(f"op {op.name!r} is declared twice")

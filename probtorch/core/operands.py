@@ -5,6 +5,10 @@ floats. All else comes here: mixed dtypes and devices, arrays, booleans, and res
 written into ``out``.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from probtorch.backends.registry import device_of
@@ -16,14 +20,18 @@ from probtorch.core.making import as_tensor
 from probtorch.core.refusals import complex_refused, mixed_devices, not_taken
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType
 from probtorch.errors import DomainError, DTypeError
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Op
 
 __all__ = ["general", "prepared", "written"]
 
 _PYTHON_NUMBERS = (bool, int, float, complex)
 
 
-def general(op, fn, operands, out=None):
+def general(op: Op, fn, operands: tuple[TensorBase | float, ...], out=None) -> TensorBase:
     """Elementwise call in full: mixed dtypes, Python numbers, arrays, errors, devices."""
     operands = tuple(
         x if isinstance(x, TensorBase) or type(x) in _PYTHON_NUMBERS else as_tensor(x, op.name)
@@ -72,7 +80,7 @@ def general(op, fn, operands, out=None):
     return finish(op, inputs, result)
 
 
-def prepared(op, x):
+def prepared(op: Op, x: TensorBase) -> TensorBase:
     """Return the operand of a one-argument op as a tensor of the dtype that `op` computes in.
 
     Floats are taken in theirs.
@@ -95,7 +103,7 @@ def prepared(op, x):
     return x
 
 
-def _number(x, dtype, op):
+def _number(x: float, dtype: DType, op: Op) -> float:
     """Return the Python number `x` as the kind of number `dtype` holds; integers wrap around."""
     if dtype.kind == "f":
         return float(x)

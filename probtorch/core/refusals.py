@@ -4,12 +4,17 @@ They are made apart from where they are raised, so that the doors in dispatch.py
 check that knows an op better stands with that op.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DeviceError, DomainError, DTypeError
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs, Op
 
 __all__ = [
     "complex_refused",
@@ -50,7 +55,7 @@ def no_numbers(op, array, data):
     return DTypeError(op, expected="numbers", got=got, fix=fix)
 
 
-def complex_refused(op):
+def complex_refused(op: Op) -> DTypeError:
     """Error for complex numbers: neither values nor gradients of ours are meant for them."""
     return DTypeError(
         op.name,
@@ -90,7 +95,7 @@ def mixed_devices(op, tensors):
     )
 
 
-def library_refused(op, tensors, attrs, e):
+def library_refused(op, tensors, attrs: Attrs, e):
     """Error for what the array library refuses and no check of ours did."""
     settings = ", ".join(f"{k}={v!r:.40}" for k, v in attrs.items())
     return ArgumentError(

@@ -280,7 +280,7 @@ class Generator:
         self._lock = threading.Lock()
         self._tell("made")
 
-    def _tell(self, how):
+    def _tell(self, how: str) -> None:
         """Tell who listens: whoever records a function has to repeat this, or refuse to."""
         active = recorder()
         if active is not None:

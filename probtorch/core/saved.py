@@ -5,13 +5,16 @@ that reads the output finds it alive or rebuilds it. A tensor whose memory chang
 than the node's is stale for it.
 """
 
-from probtorch.core.dispatch import recent_changes, wrap
+from __future__ import annotations
+
+from probtorch.core.dispatch import TapeNode, recent_changes, wrap
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError
 
 __all__ = ["changed_since", "restore", "saved_output", "stale"]
 
 
-def changed_since(t, epoch):
+def changed_since(t: TensorBase, epoch: int) -> bool:
     """Whether the memory of `t` changed in place after tick `epoch`."""
     return (t if t._base is None else t._base)._version > epoch
 
@@ -46,7 +49,7 @@ def restore(node, ref, data, index):
     return out
 
 
-def stale(node, what, t):
+def stale(node: TapeNode, what: str, t: TensorBase) -> AutogradError:
     """Error for a tensor `t` that the vjp of `node` needs and that was changed in place."""
     tick = (t if t._base is None else t._base)._version
     place = next((place for at, place in recent_changes() if at == tick), None)

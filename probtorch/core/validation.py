@@ -5,6 +5,8 @@ an inference that looks past bad values does not switch off the checks of what r
 Compiled functions read it too: what was recorded without checks is not used where they are on.
 """
 
+from __future__ import annotations
+
 import threading
 
 __all__ = ["enable_validation", "validation_enabled", "validation_in_force"]
@@ -21,13 +23,13 @@ class _Thread(threading.local):
 _THREAD = _Thread()
 
 
-def validation_in_force():
+def validation_in_force() -> bool:
     """Return the default of `validate_args` for distributions that this thread makes now."""
     chosen = _THREAD.chosen
     return _DEFAULT if chosen is None else chosen
 
 
-def enable_validation(is_validate=True):
+def enable_validation(is_validate: bool = True) -> None:
     """Switch the default of `validate_args` on or off for distributions made from now on.
 
     For all threads; within a `validation_enabled` block for this thread, to the end of the block.
@@ -54,8 +56,8 @@ class validation_enabled:
     def __init__(self, is_validate=True):
         self._value = bool(is_validate)
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self._before, _THREAD.chosen = _THREAD.chosen, self._value
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc) -> None:
         _THREAD.chosen = self._before

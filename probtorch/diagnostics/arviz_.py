@@ -22,7 +22,7 @@ import os
 import unicodedata
 import warnings
 from importlib import import_module, metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from probtorch.diagnostics.layout import (
 )
 from probtorch.errors import ArgumentError, FileError, ProbtorchError
 from probtorch.serialization.files import reading
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["fields_from_datatree", "json_ready", "read_datatree", "to_arviz", "to_datatree"]
 
@@ -232,12 +235,12 @@ def read_datatree(path):
         ) from error  # fmt: skip
 
 
-def _check_sizes(path, most):
+def _check_sizes(path: str, most: int) -> None:
     """Add up what all arrays take before any of them is read."""
     h5py = import_module("h5py")
     total = 0
 
-    def add(name, item):
+    def add(name: str, item) -> None:
         nonlocal total
         if not isinstance(item, h5py.Dataset) or item.shape is None:
             return
@@ -299,14 +302,14 @@ def _dim_spelling(draws, groups, names):
     return spelling
 
 
-def _storable_name(name):
+def _storable_name(name: str) -> str:
     """Return a name that is no path ("/", "." and "..") and not empty."""
     # netCDF composes accents, and a name that it changed would not be found again.
     new = unicodedata.normalize("NFC", _storable_text(name.replace("/", ".")))
     return new if new.strip(".") else f"_{new}"
 
 
-def _storable_text(text):
+def _storable_text(text: str) -> str:
     """Return text that UTF-8 can hold, without zero characters, which end a text in netCDF."""
     if "\0" not in text and text.isascii():
         return text
@@ -327,7 +330,7 @@ def _labels(dim, labels, layout):
     return np.array(stored)
 
 
-def _storable(group, values):
+def _storable(group: str, values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "b" and group not in BOOLEAN_GROUPS:
         return values.astype(np.int64)
     if values.dtype == np.float16:  # netCDF has no half precision
@@ -335,12 +338,12 @@ def _storable(group, values):
     return values
 
 
-def _plain(values):
+def _plain(values: np.ndarray) -> np.ndarray:
     """Strings come back from netCDF as Python objects; make them a NumPy string array again."""
     return values.astype(np.str_) if values.dtype.kind in "OT" else values
 
 
-def _plain_attr(value):
+def _plain_attr(value: int | str) -> int | str:
     return value.item() if isinstance(value, np.generic) else value
 
 

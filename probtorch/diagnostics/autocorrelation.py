@@ -16,6 +16,7 @@ Read `effective_size` first.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +74,7 @@ class Halves:
         between = np.ptp(self.means, axis=1) > 0
         return self.within() | self._certain(self.pooled, lambda rows: between[rows])
 
-    def _certain(self, variance, looked_at):
+    def _certain(self, variance: np.ndarray, looked_at) -> np.ndarray:
         """Whether a variance is one, looking at the values where it may be rounding noise."""
         found = variance > NOISE * np.square(self.means).max(axis=1)
         if not found.all():
@@ -136,7 +137,14 @@ def effective_size_of_bits(halves: np.ndarray) -> np.ndarray:
     return _size(bits.rows, variance, pooled, pooled > 0, halves.shape[1:], STEPS_OF_BITS)
 
 
-def _size(series_of, variance, pooled, moving, shape, steps):
+def _size(
+    series_of,
+    variance: np.ndarray,
+    pooled: np.ndarray,
+    moving: np.ndarray,
+    shape: tuple[int, ...],
+    steps: tuple[int, ...],
+) -> np.ndarray:
     """Effective sizes, given what makes the series of some of the entries."""
     total = math.prod(shape)
     tau = np.ones(len(pooled))
@@ -147,7 +155,13 @@ def _size(series_of, variance, pooled, moving, shape, steps):
     return np.where(moving, total / tau, float(total))
 
 
-def _autocorrelation_time(series, variance, pooled, draws, steps):
+def _autocorrelation_time(
+    series: _Bits | _Series,
+    variance: np.ndarray,
+    pooled: np.ndarray,
+    draws: int,
+    steps: tuple[int, ...],
+) -> np.ndarray:
     """Tau of entries that vary."""
     # rho is (missing + autocovariance) / pooled.
     missing = pooled - variance * (draws / (draws - 1.0))
@@ -182,7 +196,7 @@ def _autocorrelation_time(series, variance, pooled, draws, steps):
     return tau
 
 
-def _plan(steps, pairs):
+def _plan(steps: tuple[int, ...], pairs: int) -> Iterator[tuple[int, int, bool]]:
     """Yield pairs of lags to make next, as start, stop, and whether by a transform."""
     stop = 0
     for step in steps:
@@ -196,7 +210,9 @@ def _plan(steps, pairs):
         yield 0, pairs, True
 
 
-def _geyer(rho, head, lowest, all_lags):
+def _geyer(
+    rho: np.ndarray, head: np.ndarray, lowest: np.ndarray, all_lags: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The terms of Geyer's sum, if it stopped at each of the pairs; arrays are (lag, entry).
 
     Returns the sum of the pairs before each one, with one row more for what comes after the last;
@@ -232,7 +248,7 @@ class _Series:
         """Only some of the entries."""
         return _Series(self.deviations[some])
 
-    def first(self, lags):
+    def first(self, lags: int) -> np.ndarray:
         """Autocovariances at the first `lags` lags, shape (lag, entry)."""
         return _autocovariances(self.deviations, lags)
 
@@ -252,7 +268,7 @@ class _Bits:
     ends: np.ndarray  # sum over halves of m f, (entry, lag)
 
     @classmethod
-    def of(cls, halves):
+    def of(cls, halves: np.ndarray) -> _Bits:
         entries, count, draws = halves.shape
         few = min(2 * sum(STEPS_OF_BITS), draws)
         filled = np.zeros((entries, count, -(-draws // 64) * 8), np.uint8)
@@ -281,18 +297,18 @@ class _Bits:
     def rows(self, some):
         return _Bits(self.halves[some], self.words[some], self.means[some], self.ends[some])
 
-    def first(self, lags):
+    def first(self, lags: int) -> np.ndarray:
         return _autocovariances(self.halves - self.means[:, :, None], lags)
 
 
-def _autocovariance(deviations, lag):
+def _autocovariance(deviations: np.ndarray, lag: int) -> np.ndarray:
     """Autocovariance at one lag, the mean over the halves of each entry."""
     count, draws = deviations.shape[1:]
     ahead, behind = deviations[:, :, lag:], deviations[:, :, : draws - lag]
     return np.vecdot(ahead, behind).sum(axis=1) / (count * draws)
 
 
-def _autocovariances(deviations, lags):
+def _autocovariances(deviations: np.ndarray, lags: int) -> np.ndarray:
     """Autocovariances at the first lags, shape (lag, entry)."""
     count, draws = deviations.shape[1:]
     size = fast_size(draws + lags)

@@ -9,9 +9,13 @@ chance, over all parameters: so that of a thousand sound runs one is suspected, 
 parameter or ten thousand (`_rhat_limits`, `_size_limit`).
 """
 
+from __future__ import annotations
+
 import itertools
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import chdtri, ndtri
@@ -21,6 +25,9 @@ from probtorch.diagnostics.columns import normal_scores, split
 from probtorch.diagnostics.convergence import bfmi, ess_bulk, ess_tail, per_entry, rhat
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
+
+if TYPE_CHECKING:
+    from probtorch.infer.results import SampledDraws
 
 __all__ = [
     "ConvergenceWarning",
@@ -102,14 +109,14 @@ class Finding:
     parameters: tuple[str, ...] = ()
     category: type[InferenceWarning] | None = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"{self.subject}\n  expected: {self.expected}\n"
             f"  got:      {self.got}\n  fix:      {self.fix}"
         )
 
 
-def warn_about(draws: Draws, *, stacklevel=1, **thresholds) -> list[Finding]:
+def warn_about(draws: Draws, *, stacklevel: int = 1, **thresholds) -> list[Finding]:
     """Warn of everything serious that `diagnose` finds.
 
     Parameters
@@ -155,13 +162,13 @@ def diagnose(
     draws: Draws,
     *,
     names=None,
-    rhat_max=1.01,
-    ess_per_chain=100,
-    bfmi_min=0.3,
-    treedepth_share=0.05,
-    max_divergences=0,
-    min_draws=100,
-    min_chains=4,
+    rhat_max: float = 1.01,
+    ess_per_chain: int = 100,
+    bfmi_min: float = 0.3,
+    treedepth_share: float = 0.05,
+    max_divergences: int = 0,
+    min_draws: int = 100,
+    min_chains: int = 4,
 ) -> list[Finding]:
     """Look for everything that makes draws doubtful.
 
@@ -224,7 +231,7 @@ def diagnose(
 # -------------------------------------------------------------------------------- the single checks
 
 
-def _non_finite(entries):
+def _non_finite(entries: list[tuple[list[str], np.ndarray]]):
     bad = []
     for labels, values in entries:
         finite = np.isfinite(values)
@@ -299,7 +306,7 @@ def _stuck(draws, entries):
     )
 
 
-def _went_nowhere(draws):
+def _went_nowhere(draws: SampledDraws) -> np.ndarray:
     """Whether each chain's trajectories were as long as they may be, and short all the same."""
     names = "reached_max_treedepth", "step_size", "tree_depth"
     if any(name not in draws.sample_stats for name in names):
@@ -317,7 +324,8 @@ def _divergences(draws, entries, allowed):
     count = int(diverging.sum())
     if count <= allowed:
         return None
-    where, suspects = "", ()
+    where = ""
+    suspects: Sequence[tuple[str, np.ndarray]] = ()
     if not diverging.all():
         suspects = _most(entries, lambda scores: _shift(scores, diverging))
         medians = (
@@ -469,7 +477,9 @@ def _size_limit(needed, judged):
     return needed / (1.0 + sure * SIZE_ERROR / np.sqrt(needed))
 
 
-def _short_run(draws, quality, min_draws):
+def _short_run(
+    draws: Draws | SampledDraws, quality: tuple[list[str], np.ndarray, np.ndarray], min_draws: int
+) -> Finding:
     labels, r_hat, ess = quality
     parameters: tuple[str, ...] = ()
     detail = ""
@@ -568,7 +578,9 @@ def _entries(draws, names):
     return entries
 
 
-def _quality(entries):
+def _quality(
+    entries: list[tuple[list[str], np.ndarray]],
+) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Labels, R-hat and the smaller effective size of all entries, flat."""
     labels, r_hats, sizes = [], [np.empty(0)], [np.empty(0)]
     for of_variable, values in entries:
@@ -578,7 +590,7 @@ def _quality(entries):
     return labels, np.concatenate(r_hats), np.concatenate(sizes)
 
 
-def _columns(entries, wanted):
+def _columns(entries, wanted) -> Iterator[np.ndarray]:
     """The draws (chain, draw) of the entries with these flat numbers, which ascend."""
     first = 0
     for labels, values in entries:
@@ -588,7 +600,7 @@ def _columns(entries, wanted):
         first += len(labels)
 
 
-def _most(entries, score):
+def _most(entries: list[tuple[list[str], np.ndarray]], score) -> list[tuple[str, np.ndarray]]:
     """The `NAMED` entries with the largest score of their normal scores, as (label, draws)."""
     ranked = []
     for labels, values in entries:
@@ -601,7 +613,7 @@ def _most(entries, score):
     return [(label, values) for _, label, values in ranked[:NAMED]]
 
 
-def _shift(scores, chosen_draws):
+def _shift(scores: np.ndarray, chosen_draws: np.ndarray) -> np.ndarray:
     """Distance between the mean normal score of chosen draws and of the rest; 0 is no relation.
 
     Ranks make it the same on either side of a monotone transform (tau or log tau).
@@ -610,14 +622,14 @@ def _shift(scores, chosen_draws):
     return np.abs(inside - scores[:, ~chosen_draws].mean(axis=1))
 
 
-def _counts(flags):
+def _counts(flags: np.ndarray) -> str:
     """How many draws of each chain are flagged."""
     if not 1 < len(flags) <= SHOWN_CHAINS:
         return ""
     return ", by chain " + ", ".join(f"{i}: {n}" for i, n in enumerate(flags.sum(axis=1)))
 
 
-def _by_chain(label, column):
+def _by_chain(label: str, column: np.ndarray) -> str:
     """The means of the chains, which say who stands apart from whom."""
     if not 1 < len(column) <= SHOWN_CHAINS:
         return ""
@@ -625,14 +637,14 @@ def _by_chain(label, column):
     return f"; {label} by chain {means}"
 
 
-def _listed(labels):
+def _listed(labels: list[str]) -> str:
     shown = ", ".join(labels[:NAMED])
     return shown if len(labels) <= NAMED else f"{shown} and {len(labels) - NAMED} more"
 
 
-def _out_of(count, total):
+def _out_of(count: int, total: int) -> str:
     return f"; {count} of {total} parameters" if count > NAMED else ""
 
 
-def _percent(share):
+def _percent(share: float) -> str:
     return f"{100.0 * share:.3g} %"

@@ -9,6 +9,8 @@ Ranks are made in `ranks.py`, autocorrelation times in `autocorrelation.py`. Not
 Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021).
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -48,7 +50,7 @@ __all__ = [
 PLAIN = 120
 
 
-def split(columns):
+def split(columns: np.ndarray) -> np.ndarray:
     """Halve each chain; of an odd number of draws the middle one is left out.
 
     Of an even number the halves are a view of the columns.
@@ -60,7 +62,9 @@ def split(columns):
     return np.concatenate([columns[:, :, :half], columns[:, :, draws - half :]], axis=1)
 
 
-def standard_units(columns, lowest=None, highest=None):
+def standard_units(
+    columns: np.ndarray, lowest: np.ndarray | None = None, highest: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Centre entries and scale them by powers of two, so that no square overflows or vanishes.
 
     Returns the scaled deviations, the means, and the exponents: deviation = 2^exponent times the
@@ -85,29 +89,29 @@ def standard_units(columns, lowest=None, highest=None):
     )
 
 
-def _sum_of_squares(columns):
+def _sum_of_squares(columns: np.ndarray) -> np.ndarray:
     flat = columns.reshape(len(columns), -1)
     return np.vecdot(flat, flat)
 
 
-def sd_of_units(units):
+def sd_of_units(units: np.ndarray) -> np.ndarray:
     """Standard deviation with divisor S - 1 of centred values; 0 for a single draw."""
     size = units.shape[1] * units.shape[2]
     return np.sqrt(_sum_of_squares(units) / max(size - 1, 1))
 
 
-def mean_size(units):
+def mean_size(units: np.ndarray) -> np.ndarray:
     """Effective size of the mean, in whose making the units are lost."""
     return effective_size(Halves.of(split(units), overwrite=True))
 
 
-def mean_error_of_units(units):
+def mean_error_of_units(units: np.ndarray) -> np.ndarray:
     """Standard error of the mean, in whose making the units are lost."""
     sd = sd_of_units(units)
     return sd / np.sqrt(mean_size(units))
 
 
-def sd_error_of_units(units):
+def sd_error_of_units(units: np.ndarray) -> np.ndarray:
     """Standard error of the standard deviation, by the delta method on the variance."""
     variance = _sum_of_squares(units) / (units.shape[1] * units.shape[2])
     squares = units**2
@@ -122,7 +126,7 @@ def sd_error_of_units(units):
     return np.sqrt(error)
 
 
-def split_rhat_of_units(units):
+def split_rhat_of_units(units: np.ndarray) -> np.ndarray:
     """Split R-hat of the values as they are."""
     return rhat_of_halves(Halves.of(split(units)))
 
@@ -130,12 +134,12 @@ def split_rhat_of_units(units):
 # -------------------------------------------------------------------------- quantiles and intervals
 
 
-def ordered_draws(columns):
+def ordered_draws(columns: np.ndarray) -> np.ndarray:
     """Merge the chains and sort: (entry, chain * draw)."""
     return np.sort(columns.reshape(len(columns), -1), axis=1)
 
 
-def quantile_of(ordered, prob):
+def quantile_of(ordered: Ordered | np.ndarray, prob: float) -> np.ndarray:
     """Quantile by linear interpolation, exact where neighbours are equal.
 
     With weights (1 - g) a + g b a tie a = b can come out an ulp below a, and "draws <= quantile"
@@ -164,32 +168,32 @@ def narrowest_interval(ordered, prob):
 # -------------------------------------------------------------------------------- ranks and tails
 
 
-def order_of_halves(columns, order=None):
+def order_of_halves(columns: np.ndarray, order: Ordered | None = None) -> Ordered:
     """Order of the draws that the halves have; `order` is that of all draws, where it is known."""
     if order is not None and columns.shape[2] % 2 == 0:
         return order
     return Ordered.of(split(columns).reshape(len(columns), -1))
 
 
-def scores_of_halves(order, columns):
+def scores_of_halves(order: Ordered, columns: np.ndarray) -> Halves:
     """Halves of normal scores, given the order of the halves' draws."""
     entries, chains, draws = columns.shape
     scores = order.scores().reshape(entries, 2 * chains, draws // 2)
     return Halves.of(scores, overwrite=True)
 
 
-def bulk_size(columns):
+def bulk_size(columns: np.ndarray) -> np.ndarray:
     """Effective size of the centre of the distribution."""
     return effective_size(scores_of_halves(order_of_halves(columns), columns))
 
 
-def rank_rhat(columns):
+def rank_rhat(columns: np.ndarray) -> np.ndarray:
     """Rank-normalised split R-hat of columns."""
     order = order_of_halves(columns)
     return rhat_of_scores(scores_of_halves(order, columns), order, columns)
 
 
-def rhat_of_scores(scores, order, columns):
+def rhat_of_scores(scores: Halves, order: Ordered, columns: np.ndarray) -> np.ndarray:
     """Rank-normalised R-hat, given the normal scores of the halves and the order of their draws."""
     folded = Ordered.of(_distances_from_median(split(columns), order))
     # Two values at equal distance from the median fold into one and give NaN: location decides.
@@ -208,12 +212,14 @@ def _distances_from_median(halves, ordered):
     return np.abs(distance, out=distance)
 
 
-def effective_size_below(columns, quantile):
+def effective_size_below(columns: np.ndarray, quantile: np.ndarray) -> np.ndarray:
     """Effective size of the indicator of draws at most `quantile`."""
     return effective_size_of_bits(split(columns) <= quantile[:, None, None])
 
 
-def tail_size(columns, ordered, probs):
+def tail_size(
+    columns: np.ndarray, ordered: Ordered | np.ndarray, probs: tuple[float, ...]
+) -> np.ndarray:
     """Effective size for the tails: the least of those below some quantiles."""
     halves = split(columns)
     below = np.concatenate([halves <= quantile_of(ordered, prob)[:, None, None] for prob in probs])

@@ -20,6 +20,8 @@ Bayesian Analysis 16(2); Geyer (1992), "Practical Markov chain Monte Carlo", for
 the sum of autocorrelations; Betancourt (2016), arXiv:1604.00695, for E-BFMI.
 """
 
+from __future__ import annotations
+
 import math
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -101,7 +103,7 @@ STATISTICS = (
 # -------------------------------------------------------------------------------------------- R-hat
 
 
-def rhat(x):
+def rhat(x: np.ndarray) -> np.ndarray:
     """Rank-normalised split R-hat: how much the chains disagree, in location or in spread.
 
     Use it to decide whether chains have reached the same distribution. At most 1.01 is the usual
@@ -143,7 +145,7 @@ def rhat(x):
     return per_entry(rank_rhat, x)
 
 
-def split_rhat(x):
+def split_rhat(x: np.ndarray) -> np.ndarray:
     """Split R-hat of the draws as they are, without ranks.
 
     The older form (Gelman et al. 2013): misses chains that differ in spread, and is unreliable
@@ -169,7 +171,7 @@ def split_rhat(x):
 # --------------------------------------------------------------------------- effective sample sizes
 
 
-def ess_bulk(x):
+def ess_bulk(x: np.ndarray) -> np.ndarray:
     """Effective number of independent draws for the centre of the distribution.
 
     Computed on normal scores of the ranks, so it exists for distributions without a variance. Ask
@@ -198,7 +200,7 @@ def ess_bulk(x):
     return per_entry(bulk_size, x)
 
 
-def ess_tail(x, prob=TAIL_PROBS):
+def ess_tail(x: np.ndarray, prob: tuple[float, ...] = TAIL_PROBS) -> np.ndarray:
     """Effective number of independent draws for the tails: the smaller one of two quantiles.
 
     Parameters
@@ -223,7 +225,7 @@ def ess_tail(x, prob=TAIL_PROBS):
     return per_entry(lambda columns: tail_size(columns, ordered_draws(columns), (low, high)), x)
 
 
-def ess_mean(x):
+def ess_mean(x: np.ndarray) -> np.ndarray:
     """Effective number of independent draws for the mean.
 
     Parameters
@@ -243,7 +245,7 @@ def ess_mean(x):
     return per_entry(lambda columns: mean_size(standard_units(columns)[0]), x)
 
 
-def ess_sd(x):
+def ess_sd(x: np.ndarray) -> np.ndarray:
     """Effective number of independent draws for the standard deviation: that of squared deviations.
 
     Parameters
@@ -263,7 +265,7 @@ def ess_sd(x):
     return per_entry(lambda columns: mean_size(standard_units(columns)[0] ** 2), x)
 
 
-def ess_quantile(x, prob):
+def ess_quantile(x: np.ndarray, prob: float) -> np.ndarray:
     """Effective number of independent draws for one quantile.
 
     Parameters
@@ -293,7 +295,7 @@ def ess_quantile(x, prob):
 # ---------------------------------------------------------------------- Monte Carlo standard errors
 
 
-def mcse_mean(x):
+def mcse_mean(x: np.ndarray) -> np.ndarray:
     """Standard error of the mean of the draws, in the units of `x`.
 
     Parameters
@@ -312,14 +314,14 @@ def mcse_mean(x):
         As `rhat`.
     """
 
-    def statistic(columns):
+    def statistic(columns: np.ndarray) -> np.ndarray:
         units, _, exponent = standard_units(columns)
         return np.ldexp(mean_error_of_units(units), exponent)
 
     return per_entry(statistic, x)
 
 
-def mcse_sd(x):
+def mcse_sd(x: np.ndarray) -> np.ndarray:
     """Standard error of the standard deviation of the draws, in the units of `x`.
 
     Parameters
@@ -342,14 +344,14 @@ def mcse_sd(x):
     mean(s)). It needs no normality, unlike the textbook sd / sqrt(2 ess).
     """
 
-    def statistic(columns):
+    def statistic(columns: np.ndarray) -> np.ndarray:
         units, _, exponent = standard_units(columns)
         return np.ldexp(sd_error_of_units(units), exponent)
 
     return per_entry(statistic, x)
 
 
-def mcse_quantile(x, prob):
+def mcse_quantile(x: np.ndarray, prob: float) -> np.ndarray:
     """Standard error of one quantile of the draws, in the units of `x`.
 
     Parameters
@@ -379,7 +381,7 @@ def mcse_quantile(x, prob):
     """
     prob = _checked_prob("mcse_quantile", prob)
 
-    def statistic(columns):
+    def statistic(columns: np.ndarray) -> np.ndarray:
         ordered = ordered_draws(columns)
         size = ordered.shape[-1]
         ess = effective_size_below(columns, quantile_of(ordered, prob))
@@ -456,7 +458,7 @@ def eti(x, prob=0.9):
     """
     prob = _checked_prob("eti", prob)
 
-    def statistic(columns):
+    def statistic(columns: np.ndarray) -> np.ndarray:
         ordered = ordered_draws(columns)
         ends = [quantile_of(ordered, p) for p in ((1.0 - prob) / 2.0, (1.0 + prob) / 2.0)]
         return np.stack(ends, axis=-1)
@@ -467,7 +469,7 @@ def eti(x, prob=0.9):
 # ------------------------------------------------------------------------- time series and energies
 
 
-def autocovariance(x):
+def autocovariance(x: np.ndarray) -> np.ndarray:
     """Autocovariance of each chain along its draws, at all lags.
 
     Parameters
@@ -501,7 +503,7 @@ def autocovariance(x):
     return irfft(power, size, axis=1)[:, :n] / n
 
 
-def bfmi(energy):
+def bfmi(energy: np.ndarray) -> np.ndarray:
     """Estimated Bayesian fraction of missing information of each chain (E-BFMI).
 
     Below 0.3, momentum resampling moves the energy too little for the chain to explore the tails.
@@ -579,7 +581,7 @@ def statistics(x, hdi_prob=0.9):
     x = _checked_draws("statistics", x)
     long_enough = x.shape[1] >= MIN_DRAWS
 
-    def statistic(columns):
+    def statistic(columns: np.ndarray) -> np.ndarray:
         order = Ordered.of(columns.reshape(len(columns), -1))
         units, mean, exponent = standard_units(columns, order[:, 0], order[:, -1])
         sd = np.ldexp(sd_of_units(units), exponent)
@@ -601,7 +603,9 @@ def statistics(x, hdi_prob=0.9):
 # ------------------------------------------------------------------------------------------ helpers
 
 
-def per_entry(statistic, x, *, result_shape=(), min_draws=MIN_DRAWS):
+def per_entry(
+    statistic, x: np.ndarray, *, result_shape: tuple[int, ...] = (), min_draws: int = MIN_DRAWS
+) -> np.ndarray:
     """Apply a function of columns (entry, chain, draw) to draws, in blocks of bounded size.
 
     Parameters
@@ -634,7 +638,7 @@ def per_entry(statistic, x, *, result_shape=(), min_draws=MIN_DRAWS):
         size, share = chains * draws, -(-entries // get_num_threads())
         step = max(1, min(BLOCK_ELEMENTS // size, max(share, LEAST_ELEMENTS // size)))
 
-        def work(start):
+        def work(start: int) -> None:
             columns = _columns(flat[..., start : start + step])
             with np.errstate(over="ignore", invalid="ignore"):
                 # Finite where the draws are, unless it overflows.
@@ -651,7 +655,7 @@ def per_entry(statistic, x, *, result_shape=(), min_draws=MIN_DRAWS):
     return result.reshape((*event, *result_shape))[()]
 
 
-def _columns(block):
+def _columns(block: np.ndarray) -> np.ndarray:
     """Draws (chain, draw, entry) as float64 columns (entry, chain, draw)."""
     chains, draws, entries = block.shape
     columns = np.empty((entries, chains, draws))
@@ -663,7 +667,7 @@ def _columns(block):
     return columns
 
 
-def _share_out(work, blocks):
+def _share_out(work, blocks: range) -> None:
     """Call ``work`` for all blocks, on as many threads as the library may use."""
     threads = min(get_num_threads(), len(blocks))
     if threads < 2:
@@ -676,7 +680,7 @@ def _share_out(work, blocks):
             done.result()
 
 
-def _checked_draws(subject, x):
+def _checked_draws(subject: str, x: np.ndarray) -> np.ndarray:
     """Return `x` as an array with at least one chain, or say what is wrong with it."""
     x = np.asarray(x)
     if x.dtype.kind not in "biuf":
@@ -692,7 +696,7 @@ def _checked_draws(subject, x):
     return x
 
 
-def _checked_prob(subject, prob):
+def _checked_prob(subject: str, prob: float) -> float:
     prob = float(prob)
     if not 0.0 < prob < 1.0:
         raise DomainError(

@@ -16,7 +16,7 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from probtorch.diagnostics.layout import GROUP_DIMS, MATCHING_GROUPS, chosen, di
 from probtorch.diagnostics.summary import Summary, summary
 from probtorch.errors import ArgumentError, DTypeError, FileError, ProbtorchError, ShapeError
 from probtorch.serialization.files import reading, replacing
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["Draws"]
 
@@ -91,7 +94,7 @@ class Draws:
     groups: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         arrays = {
             group: {name: np.asarray(values) for name, values in variables.items()}
             for group, variables in self._given_groups().items()
@@ -119,11 +122,11 @@ class Draws:
         return self._sizes()[0]
 
     @property
-    def num_draws(self):
+    def num_draws(self) -> int:
         """Number of draws per chain."""
         return self._sizes()[1]
 
-    def _sizes(self):
+    def _sizes(self) -> tuple[int, ...]:
         return next(iter((self.posterior or self.sample_stats).values())).shape[:2]
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -157,7 +160,7 @@ class Draws:
         values = {name: x[chain, draw] for name, x in self.posterior.items()}
         return {"chain": chain, "draw": draw, **values}
 
-    def get_samples(self, group_by_chain=False, names=None):
+    def get_samples(self, group_by_chain: bool = False, names=None) -> dict[str, np.ndarray]:
         """Return the posterior draws as a dict of arrays.
 
         Parameters
@@ -295,7 +298,7 @@ class Draws:
         )  # fmt: skip
         return cls(**fields)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         described = []
         for name, values in self.posterior.items():
             shape = values.shape[2:]
@@ -324,7 +327,7 @@ def _coord(dim, labels):
     return labels
 
 
-def _check_groups(arrays):
+def _check_groups(arrays: dict[str, dict[str, np.ndarray]]) -> None:
     """Groups are known, arrays are numeric, and leading dims agree."""
     if not (arrays["posterior"] or arrays["sample_stats"]):
         raise ArgumentError(
@@ -356,7 +359,7 @@ def _check_groups(arrays):
         _check_leading_sizes({group: arrays[group] for group in family if group in arrays})
 
 
-def _check_leading_sizes(groups):
+def _check_leading_sizes(groups: dict[str, dict[str, np.ndarray]]) -> None:
     """All variables of these groups have the same numbers of chains and draws."""
     first = None
     for group, variables in groups.items():
@@ -446,7 +449,7 @@ def _read_npz(path):
             ) from error  # fmt: skip
 
 
-def _check_members(stream):
+def _check_members(stream) -> None:
     """Refuse arrays that would take more memory than the file says: bombs are not unpacked."""
     with zipfile.ZipFile(stream) as archive:
         for member in archive.infolist():
@@ -467,7 +470,7 @@ def _check_members(stream):
     stream.seek(0)
 
 
-def _npz_fields(stream, path):
+def _npz_fields(stream, path: str) -> dict[str, dict[str, object]]:
     with np.load(stream, allow_pickle=False) as file:
         contents = json.loads(str(file["contents"])) if "contents" in file.files else {}
         if contents.get("format") != NPZ_FORMAT:

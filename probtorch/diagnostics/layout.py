@@ -4,8 +4,11 @@ The groups and their spelling are ArviZ's, so that every table, plot and check o
 what it looks for. `draws.py`, `summary.py` and `arviz_.py` all read these tables.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -65,12 +68,12 @@ def entry_labels(name, shape, dims, coords):
     return [f"{name}[{', '.join(map(str, labels))}]" for labels in itertools.product(*axes)]
 
 
-def flat_entries(values):
+def flat_entries(values: np.ndarray) -> np.ndarray:
     """View draws (chain, draw, *event) as (chain, draw, entry), also when there are none."""
     return values.reshape((*values.shape[:2], math.prod(values.shape[2:])))
 
 
-def real_parts(variables):
+def real_parts(variables: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (name, array) with each complex variable as two real ones, `_real` and `_imag`."""
     for name, values in variables.items():
         values = np.asarray(values)

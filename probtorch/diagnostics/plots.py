@@ -3,7 +3,10 @@
 Drawn with matplotlib's object interface, so it needs no display and touches no global state.
 """
 
+from __future__ import annotations
+
 import os
+from pathlib import PosixPath
 
 import numpy as np
 
@@ -23,7 +26,7 @@ GRID_POINTS = 200
 DENSITY_DRAWS = 5000
 
 
-def trace_plot(draws: Draws, path, names=None):
+def trace_plot(draws: Draws, path: PosixPath, names: str | None = None) -> str:
     """Draw one row per scalar parameter: the density of each chain, and its trace.
 
     Parameters
@@ -100,7 +103,7 @@ def _figure(draws, names):
     return figure
 
 
-def _scalars(draws, names):
+def _scalars(draws: Draws, names: str | None) -> tuple[list[tuple[str, np.ndarray]], int]:
     """The first rows to draw as (label, values (chain, draw)), and how many there are in all."""
     scalars, total = [], 0
     for name in chosen(names, draws.posterior, "trace_plot"):
@@ -116,7 +119,7 @@ def _scalars(draws, names):
     return scalars, total
 
 
-def _density(series):
+def _density(series: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Points of a density curve; none when the draws have no spread to estimate one from."""
     if series.dtype.kind in "biu":
         values = series.astype(np.int64)

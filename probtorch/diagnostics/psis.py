@@ -11,6 +11,8 @@ sampling", JMLR 25(72); the fit is Zhang and Stephens (2009), "A new and efficie
 for the generalized Pareto distribution", Technometrics 51(3).
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -101,7 +103,7 @@ def pareto_k_limit(num_draws):
     return min(1.0 - 1.0 / math.log10(num_draws), 0.7)
 
 
-def _smooth(row, reff):
+def _smooth(row: np.ndarray, reff: float) -> float:
     """Replace the largest weights of a row, in place, by quantiles of their fit; return k."""
     if row.min() > -EQUAL:
         return -math.inf
@@ -124,7 +126,7 @@ def _smooth(row, reff):
     return k
 
 
-def generalized_pareto(exceedances):
+def generalized_pareto(exceedances: np.ndarray) -> tuple[float, ...]:
     """Return the shape and scale of a generalised Pareto distribution, fitted to its draws.
 
     Parameters

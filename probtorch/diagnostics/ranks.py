@@ -89,7 +89,7 @@ class Ordered:
         return found.reshape(count, size)
 
 
-def _put_right(rows, positions, unsure):
+def _put_right(rows: np.ndarray, positions: np.ndarray, unsure: np.ndarray) -> np.ndarray:
     """Make an order exact where pairs of neighbours are unsure; returns where ties are."""
     flat, ordered, size = rows.ravel(), positions.ravel(), rows.shape[1]
     place = _places(unsure)
@@ -114,13 +114,13 @@ def _put_right(rows, positions, unsure):
     return ties
 
 
-def _places(pairs):
+def _places(pairs: np.ndarray) -> np.ndarray:
     """Places, counted through all rows, of the first of each pair of neighbours that is marked."""
     found = np.flatnonzero(pairs)
     return found + found // max(pairs.shape[1], 1)
 
 
-def _order(rows, which):
+def _order(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
     """Positions, counted through all rows, that sort some of them."""
     return np.argsort(rows[which], axis=1) + which[:, None] * rows.shape[1]
 
@@ -137,20 +137,20 @@ def _kept(make):
 
 
 @_kept
-def _counted(count, size):
+def _counted(count: int, size: int) -> np.ndarray:
     """Positions in rows, counted through all of them."""
     return np.arange(count * size).reshape(count, size)
 
 
 @_kept
-def _quantiles(size):
+def _quantiles(size: int) -> np.ndarray:
     """Normal scores of the ranks 1, 1.5, 2, ... of `size` values."""
     ranks = np.arange(2 * size - 1) / 2.0 + 1.0
     return ndtri((ranks - 0.375) / (size + 0.25))
 
 
 @_kept
-def _untied(count, size):
+def _untied(count: int, size: int) -> np.ndarray:
     """Normal scores of sorted rows of different values, one row after the other."""
     return np.tile(_quantiles(size)[::2], count)
 

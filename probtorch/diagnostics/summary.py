@@ -4,9 +4,12 @@
 appears after every run, and must not cost two seconds of imports.
 """
 
+from __future__ import annotations
+
 import html
 import math
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +17,9 @@ from probtorch.core.signatures import closest, explain_calls
 from probtorch.diagnostics.convergence import STATISTICS, statistics
 from probtorch.diagnostics.layout import chosen, entry_labels, real_parts
 from probtorch.errors import ArgumentError
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["Summary", "summary"]
 
@@ -128,10 +134,10 @@ class Summary(dict):
     round_to: int | None = None
     notes: tuple[str, ...] = ()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return bool(self.rows)
 
     def __iter__(self):
@@ -164,7 +170,7 @@ class Summary(dict):
         wanted = str(key).replace(" ", "")
         return next((i for i, row in enumerate(self.rows) if row.replace(" ", "") == wanted), None)
 
-    def _unknown(self, key):
+    def _unknown(self, key: str) -> ArgumentError:
         known, name = list(self.blocks), str(key).partition("[")[0]
         fix = f"ask for {closest(str(key), [*known, *self.rows]) or known[0]!r}" if known else None
         if name in self.blocks:
@@ -204,10 +210,10 @@ class Summary(dict):
         """Return the table itself: it never changes."""
         return self
 
-    def _row(self, index):
+    def _row(self, index: int) -> dict[str, float]:
         return dict(zip(self.columns, self.values[index].tolist()))
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, dict[str, float]]:
         """Return a dict from row labels to dicts from columns to floats."""
         return {label: self._row(index) for index, label in enumerate(self.rows)}
 
@@ -217,10 +223,10 @@ class Summary(dict):
 
         return pandas.DataFrame(self.values, index=list(self.rows), columns=list(self.columns))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return str(self)
 
-    def __str__(self):
+    def __str__(self) -> str:
         cells = self._cells()
         width = max([len(label) for label in self.rows[: len(cells)]], default=0)
         widths = [
@@ -231,8 +237,8 @@ class Summary(dict):
             lines.append(f"{label:<{width}}" + "".join(f"  {c:>{w}}" for c, w in zip(row, widths)))
         return "\n".join([*lines, "", *self._notes()])
 
-    def _repr_html_(self):
-        def cell(tag, text):
+    def _repr_html_(self) -> str:
+        def cell(tag: str, text: str) -> str:
             return f'<{tag} style="text-align: right">{html.escape(text)}</{tag}>'
 
         head = "<tr><th></th>" + "".join(cell("th", name) for name in self.columns) + "</tr>"
@@ -246,7 +252,7 @@ class Summary(dict):
         table = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
         return f"<div>{table}<p>{notes}</p></div>"
 
-    def _cells(self):
+    def _cells(self) -> list[list[str]]:
         """The numbers of the printed rows as text."""
         table = []
         for row in self.values[:MAX_PRINTED_ROWS]:
@@ -261,7 +267,7 @@ class Summary(dict):
             table.append(texts)
         return table
 
-    def _notes(self):
+    def _notes(self) -> list[str]:
         notes = []
         hidden = len(self.rows) - MAX_PRINTED_ROWS
         if hidden > 0:
@@ -273,21 +279,21 @@ class Summary(dict):
         return [*notes, *self.notes]
 
 
-def _column_names(hdi_prob):
+def _column_names(hdi_prob: float) -> tuple[str, ...]:
     """Spell the columns; interval ends are named as if the interval were central."""
     low = f"hdi_{50.0 * (1.0 - hdi_prob):.6g}%"
     high = f"hdi_{50.0 * (1.0 + hdi_prob):.6g}%"
     return tuple({"hdi_low": low, "hdi_high": high}.get(name, name) for name in STATISTICS)
 
 
-def _decimals(sd):
+def _decimals(sd: float) -> int:
     """Decimals that show `SIGNIFICANT_DIGITS` digits of `sd`."""
     if not math.isfinite(sd) or sd <= 0:
         return SIGNIFICANT_DIGITS
     return SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(sd))
 
 
-def _number(value, decimals):
+def _number(value: float, decimals: int) -> str:
     """Fixed point where that is readable, scientific notation where it is not."""
     if not math.isfinite(value):
         return str(value)

@@ -254,7 +254,7 @@ class Checkpoint:
             ) from damaged[0][1]
         return Restored(0, None)
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         """Make the folder, see that it can be written to, and clear away unfinished files."""
         self._make_folder()
         for path in self.path.iterdir():
@@ -265,7 +265,7 @@ class Checkpoint:
             pass
         remove(probe)
 
-    def _make_folder(self):
+    def _make_folder(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise FileError(
                 f"Checkpoint({os.fspath(self.path)!r})",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
@@ -28,6 +28,9 @@ from probtorch.infer.enumeration.decode import decode
 from probtorch.infer.enumeration.enumerated_check import GiveValues
 from probtorch.infer.enumeration.factors import axes_of, compute_densities
 from probtorch.infer.objectives.runs import same_draws
+
+if TYPE_CHECKING:
+    from probtorch.infer.objectives.protocol import Model
 
 __all__ = ["infer_discrete"]
 
@@ -103,7 +106,9 @@ def infer_discrete(
     return run
 
 
-def _enumerated(model, args, kwargs, first_dim):
+def _enumerated(
+    model: Model, args: tuple[object, ...], kwargs: dict[str, object], first_dim: int
+) -> tuple[Trace, Enumeration]:
     """A run of the model with its discrete sites enumerated, to the left of all plates."""
     while True:
         enumeration = Enumeration(first_dim)

@@ -3,10 +3,13 @@
 Nothing is shown before a run has lasted a third of a second; all goes to stderr.
 """
 
+from __future__ import annotations
+
 import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from probtorch.config import settings
 
@@ -21,7 +24,7 @@ ACTIVITY_AFTER = 1.0
 
 
 @contextlib.contextmanager
-def activity(what, *, shown=True):
+def activity(what, *, shown: bool = True) -> Iterator[None]:
     """Say what is being done if it takes longer than a second, and how long it took.
 
     Parameters
@@ -35,7 +38,7 @@ def activity(what, *, shown=True):
         return
     start, said = time.perf_counter(), threading.Event()
 
-    def say():
+    def say() -> None:
         said.set()
         print(f"{what} ...", file=sys.stderr, flush=True)
 

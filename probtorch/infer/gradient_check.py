@@ -91,7 +91,7 @@ class DensityCheck:
             self.left = TRIES  # and so at every call
             raise
 
-    def _before(self, density, q):
+    def _before(self, density: NativeDensity, q: np.ndarray) -> None:
         self.left -= 1
         self._watch = self._value_before = None
         try:
@@ -123,7 +123,7 @@ class DensityCheck:
         context, known = density.context(), len(density.paths)
         value, gradient = context.native(q)
 
-        def probe(at):
+        def probe(at: np.ndarray) -> float:
             found = context.native(at)[0]
             if len(density.paths) > known:
                 raise NotAlike("over there it takes another branch")
@@ -196,7 +196,7 @@ class DensityCheck:
             yield part
 
 
-def random_direction(size):
+def random_direction(size: int) -> np.ndarray:
     """A direction of length 1 in which no coordinate is small."""
     draws = uniform_point(Generator(0), (size,), 1.0)
     signs = np.where(draws < 0.0, -1.0, 1.0) * (1.0 + 0.5 * np.abs(draws))

@@ -112,6 +112,6 @@ def _array(value):
     return np.asarray(value)  # columns and tables of pandas, xarray's arrays
 
 
-def _spelled(plate):
+def _spelled(plate: str) -> str:
     """A plate's name as a dim of results, where chain, draw and sample mean something else."""
     return f"{plate}_dim" if plate in ("chain", "draw", "sample") else plate

@@ -96,12 +96,12 @@ class DrawMap:
             set_grad_enabled(before)
         return {k: x.reshape(*sizes, *x.shape[1:]) for k, x in out.items()}
 
-    def _worth_compiling(self, flat, count):
+    def _worth_compiling(self, flat: dict[str, np.ndarray], count: int) -> bool:
         if self._eager_only or not settings.jit:
             return False
         return self._program is not None or count >= FEW
 
-    def _one_by_one(self, flat, count):
+    def _one_by_one(self, flat: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
         out = {}
         for i in range(count):
             found = self.fn({k: wrap(x[i, ...]) for k, x in flat.items()})
@@ -151,7 +151,9 @@ class DrawMap:
         def run(tree):
             draws, count = tree
 
-            def body(state):
+            def body(
+                state: tuple[TensorBase, dict[str, TensorBase]],
+            ) -> tuple[TensorBase, dict[str, TensorBase]]:
                 i, out = state
                 values = self.fn({k: x[i] for k, x in draws.items()})
                 return i + 1, {k: index_put(out[k], (i,), as_tensor(values[k])) for k in out}
@@ -165,7 +167,7 @@ class DrawMap:
         return NativeProgram(run, (example, np.array(block)), name="the map over draws")
 
 
-def _padded(rows, size):
+def _padded(rows: np.ndarray, size: int) -> np.ndarray:
     """`rows` with zero rows added up to `size`; the loop never reads them."""
     if len(rows) == size:
         return rows

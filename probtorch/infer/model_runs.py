@@ -34,7 +34,7 @@ T = TypeVar("T")
 def lifted(tree: T) -> T:
     """Return `tree` with floating tensors and arrays as float64, everything else as it is."""
 
-    def lift(x):
+    def lift(x: TensorBase | np.ndarray) -> TensorBase | np.ndarray:
         if isinstance(x, TensorBase):
             return cast(x, float64) if x.array.dtype.kind == "f" else x
         if isinstance(x, np.ndarray) and x.dtype.kind == "f":

@@ -24,7 +24,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,7 +40,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.runtime import STATE, Handler
-from probtorch.effects.site import as_value
+from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer.enumeration.summed import (
@@ -64,6 +64,9 @@ from probtorch.infer.starts.initialization import (
     starting_points,
     uniform_point,
 )
+
+if TYPE_CHECKING:
+    from probtorch.distributions.normal import Normal
 
 __all__ = ["DensityTarget", "ModelTarget", "Target"]
 
@@ -468,11 +471,11 @@ class ModelTarget(Target):
             set_grad_enabled(before)
         return [name for name in self.slots if name in sites and _latent_spread(sites[name].fn)]
 
-    def _discrete(self, position=0):
+    def _discrete(self, position: int = 0) -> tuple[OneValue, ...]:
         """The handler that gives summed sites one value, if there are such sites."""
         return (OneValue(position),) if self.summed else ()
 
-    def _first_run(self):
+    def _first_run(self) -> tuple[list[Slot], Trace, dict[str, int]]:
         """Find the latent sites: slots, trace and discrete sites of a run where the model runs."""
         failures: list[Exception] = []
         rng = Generator(0)
@@ -496,7 +499,7 @@ class ModelTarget(Target):
         self.run(evaluation)
         return evaluation.total()
 
-    def _check_sum(self):
+    def _check_sum(self) -> None:
         """Sum the discrete sites out once; find the deterministic sites that depend on them.
 
         Those differ between runs at different values of the discrete sites.
@@ -605,7 +608,7 @@ class ModelTarget(Target):
         draws = np.asarray(draws, np.float64)
         return self._log_likelihood_map({"q": draws}, draws.ndim - 1)
 
-    def _log_likelihood(self, q):
+    def _log_likelihood(self, q: TensorBase) -> dict[str, TensorBase]:
         if self.summed:
             _, found, enumeration = self._sums.run(q)
             return marginal_likelihoods(found, enumeration)
@@ -670,7 +673,7 @@ class DensityTarget(Target):
         )
 
 
-def _minus(potential_fn, x):
+def _minus(potential_fn, x: dict[str, TensorBase]) -> TensorBase:
     return -as_tensor(potential_fn(x))
 
 
@@ -681,13 +684,13 @@ class _Likelihood(Handler):
         super().__init__()
         self.terms = {}
 
-    def after_sample(self, site):
+    def after_sample(self, site: Site) -> None:
         if site.observed:
             site.compute_log_prob()
             self.terms[site.name] = site.unscaled_log_prob
 
 
-def _latent_spread(fn):
+def _latent_spread(fn: Normal) -> bool:
     """Whether a parameter other than the location depends on latent values."""
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
@@ -705,7 +708,7 @@ def _equal(a, b):
     return np.array_equal(to_host(a.array), to_host(b.array), equal_nan=a.array.dtype.kind == "f")
 
 
-def _no_latent_sites(name, first, summed):
+def _no_latent_sites(name: str, first: Trace, summed: dict[str, int]) -> InferenceError:
     observed = ", ".join(map(repr, first.observation_nodes))
     if summed:
         return InferenceError(

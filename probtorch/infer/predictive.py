@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,13 +35,16 @@ from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.minibatches import AllRows
 from probtorch.effects.plates import replicate
 from probtorch.effects.runtime import Handler
-from probtorch.effects.site import as_value
+from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["Predictive", "log_likelihood"]
 
@@ -298,7 +302,7 @@ class _Job:
         self.args, self.kwargs = (lifted(args), lifted(kwargs)) if self.precise else (args, kwargs)
         self.rows = AllRows(lifted if self.precise else None) if all_rows else None
 
-    def run(self, *handlers):
+    def run(self, *handlers: _FirstDraw | replicate | substitute) -> Trace:
         """Run the model under handlers, outermost first, and return the trace."""
         with contextlib.ExitStack() as stack:
             if self.precise:
@@ -314,7 +318,7 @@ class _Job:
             found.returned = self.model(*self.args, **self.kwargs)
         return found
 
-    def look(self, batch_ndims, num_samples):
+    def look(self, batch_ndims: int | None, num_samples: int | None) -> None:
         """Run once at the first draw, to learn about the sites; flatten the samples."""
         first = _FirstDraw(self.samples, batch_ndims)
         self.first = self.run(first)
@@ -340,7 +344,7 @@ class _Job:
                 got=f"samples of {', '.join(map(repr, self.samples))}",
                 fix="pass num_samples, or the samples of the latent sites",
             )
-        self.lead = leads.pop() if leads else (num_samples,)
+        self.lead: tuple[int, ...] = leads.pop() if leads else (num_samples or 0,)
         self.count = math.prod(self.lead)
         if num_samples is not None and num_samples != self.count:
             raise ArgumentError(
@@ -383,7 +387,7 @@ class _Job:
             return None
         start = self.generator.get_state()
 
-        def one(values):
+        def one(values: dict[str, TensorBase]) -> tuple[dict[str, TensorBase], ...]:
             found = self.run(substitute(None, values))
             sites = {n: s for n, s in found.items() if s.kind in ("sample", "deterministic")}
             densities = {
@@ -412,7 +416,9 @@ class _Job:
             return None
         return wanted
 
-    def _compare_mapped(self, values, densities, i):
+    def _compare_mapped(
+        self, values: dict[str, np.ndarray], densities: dict[str, np.ndarray], i: int
+    ) -> None:
         """Run draw `i` alone with all values that it has among the others; see `_compare`."""
         latent = [n for n, s in self.first.items() if s.kind == "sample" and not s.observed]
         fixed = {n: values[n][i] for n in latent}
@@ -463,19 +469,19 @@ class _Job:
             return None
         return {n: np.concatenate([part[n] for part in parts]) for n in names}
 
-    def _block(self):
+    def _block(self) -> int:
         """Number of draws to run at once."""
         values = (s.value for s in self.first.values())
         elements = sum(x.array.size for x in values if isinstance(x, TensorBase))
         return max(2, BLOCK_ELEMENTS // max(elements, 1))
 
     @property
-    def depth(self):
+    def depth(self) -> int:
         """Number of batch dims that plates of the model take."""
         dims = [-f.dim for s in self.first.values() for f in s.plates if f.dim is not None]
         return max(dims, default=0)
 
-    def vectorised(self, rows):
+    def vectorised(self, rows: slice) -> Trace:
         """The trace of one run with the given draws along a dim left of all plates."""
         size, depth = rows.stop - rows.start, self.depth
         values = {}
@@ -485,7 +491,7 @@ class _Job:
             values[name] = x[rows].reshape(size, *padded, *x.shape[1:])
         return self.run(replicate(None, size, -1 - depth), substitute(None, values))
 
-    def _checked(self, size):
+    def _checked(self, size: int) -> Trace:
         """The trace of the first draws at once, compared with single runs at both ends."""
         found = self.vectorised(slice(0, size))
         for i in (0, size - 1):
@@ -516,7 +522,10 @@ class _Job:
             raise _disagrees(next(iter(alone.keys() ^ found.keys())))
         for name, site in alone.items():
             if site.has_density and hasattr(site.fn, "log_prob"):
-                pair = _summed(found[name], i, size), float(_array(site.compute_log_prob()).sum())
+                pair: tuple[Any, Any] = (
+                    _summed(found[name], i, size),
+                    float(_array(site.compute_log_prob()).sum()),
+                )
             elif site.kind == "deterministic":
                 pair = self._rows(found, name, size)[i], _array(site.value)
             else:
@@ -532,7 +541,7 @@ class _FirstDraw(Handler):
         self.samples, self.batch_ndims = samples, batch_ndims
         self.lead = {}
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if site.observed or site.value is not None or site.name not in self.samples:
             return
         x = self.samples[site.name]
@@ -573,7 +582,7 @@ def _guide_draws(guide, args, kwargs, count, generator):
 
 
 @contextlib.contextmanager
-def _no_grad():
+def _no_grad() -> Iterator[None]:
     before = set_grad_enabled(False)
     try:
         yield
@@ -581,15 +590,15 @@ def _no_grad():
         set_grad_enabled(before)
 
 
-def _value(found, name):
+def _value(found: Trace, name: str) -> TensorBase:
     return found.returned if name == "_RETURN" else found[name].value
 
 
-def _array(value):
+def _array(value: TensorBase) -> np.ndarray:
     return to_host(as_value(value, "value").array)
 
 
-def _stacked(name, values, first):
+def _stacked(name: str, values: list[np.ndarray], first: Trace) -> np.ndarray:
     shapes = {value.shape for value in values}
     if len(shapes) == 1:
         return np.stack(values)
@@ -602,7 +611,7 @@ def _stacked(name, values, first):
     )
 
 
-def _squeezed(shape):
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
@@ -615,14 +624,16 @@ def _summed(site, i, size):
     return float(log_prob.sum())
 
 
-def _check_agreement(name, site, together, alone):
+def _check_agreement(
+    name: str, site: Site, together: float | np.ndarray, alone: float | np.ndarray
+) -> None:
     rtol = RTOL.get(_array(site.value).dtype.str[1:], 1e-8)
     scale = np.max(np.abs(alone), initial=1.0, where=np.isfinite(alone))
     if not np.allclose(together, alone, rtol=rtol, atol=rtol * scale, equal_nan=True):
         raise _disagrees(name)
 
 
-def _disagrees(name):
+def _disagrees(name: str) -> ModelError:
     return ModelError(
         f"site {name!r} differs when several draws are run at once",
         expected="the same numbers as for each draw alone",

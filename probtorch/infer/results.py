@@ -117,7 +117,7 @@ class SampledDraws(Draws):
         Unconstrained draws.
     """
 
-    target: Target | None = None
+    target: Any = None  # a `ModelTarget`, mostly; gone where draws were read from a file
     positions: np.ndarray = cast("np.ndarray", None)  # which sampled draws always have
 
     def extended(
@@ -183,7 +183,9 @@ class SampledDraws(Draws):
             dims={**self.dims, **(dims or {})},
         )
 
-    def _by_chain(self, values, one_chain=False):
+    def _by_chain(
+        self, values: dict[str, np.ndarray], one_chain: bool = False
+    ) -> dict[str, np.ndarray]:
         """Draws as `Predictive` returns them, with a dim of chains in front.
 
         How many leading dims there are is known from the shapes that data and parameters have.
@@ -324,7 +326,7 @@ class SampledDraws(Draws):
         )
         return Draws.to_arviz(extended)
 
-    def _log_likelihood_bytes(self):
+    def _log_likelihood_bytes(self) -> int:
         data = getattr(self.target, "observed_data", {}).values()
         return 8 * self.num_chains * self.num_draws * sum(y.size for y in data)
 
@@ -336,7 +338,7 @@ class SampledDraws(Draws):
             "prior_predictive": {n: x for n, x in values.items() if n in observed},
         }
 
-    def _model(self):
+    def _model(self) -> ModelTarget:
         if isinstance(self.target, ModelTarget):
             return self.target
         raise InferenceError(

@@ -15,7 +15,7 @@ import functools
 import hashlib
 import math
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,7 @@ from probtorch.utils.data.worker import streams_of
 
 if TYPE_CHECKING:
     from probtorch.infer.vi.svi import SVI
+    from probtorch.utils.data.loader import DataLoader
 
 
 __all__ = ["differences", "digests", "objective_options", "options_of", "site_densities"]
@@ -66,7 +67,7 @@ def digests(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, s
     return found
 
 
-def _add(digest, x, open_):
+def _add(digest, x, open_: set[int]) -> None:
     """Feed the content of `x` to a digest, lengths and kinds included."""
     kind = type(x).__name__
     digest.update(f"<{kind}>".encode())
@@ -135,7 +136,7 @@ class _FirstRows(RowSource):
     def __init__(self, convert):
         self.convert = convert
 
-    def minibatch(self, name, loader):
+    def minibatch(self, name: str, loader: DataLoader) -> Minibatch:
         count = min(len(loader.dataset), ROWS)
         data = loader.load(range(count))
         data = data if self.convert is None else self.convert(data)
@@ -245,8 +246,8 @@ def differences(saved: Mapping[str, Tree], now: Mapping[str, Tree]) -> list[str]
     """Say in which respects two identities differ; what one of them does not know is left out."""
     found = []
     if saved.get("seed") != now.get("seed"):
-        was, here = (_seed_text(x.get("seed")) for x in (saved, now))
-        found.append(f"another seed ({here}, saved was {was})")
+        one, other = (_seed_text(x.get("seed")) for x in (now, saved))
+        found.append(f"another seed ({one}, saved was {other})")
     for part in ("optimizer", "objective"):
         was, here = saved.get(part) or {}, now.get(part) or {}
         for name in sorted({*was, *here}):
@@ -262,7 +263,7 @@ def differences(saved: Mapping[str, Tree], now: Mapping[str, Tree]) -> list[str]
     return found
 
 
-def _site_differences(was, here):
+def _site_differences(was, here) -> Iterator[str]:
     mine, theirs = ([n for n in x if not n.startswith(GUIDE)] for x in (here, was))
     if mine and theirs and not set(mine) & set(theirs):
         yield f"another model (sites {_listed(mine)}, saved were {_listed(theirs)})"
@@ -282,13 +283,13 @@ def _listed(names):
     return ", ".join(sorted(map(repr, names))[:5])
 
 
-def _close(a, b, tolerance):
+def _close(a: float, b: float, tolerance: float) -> bool:
     if math.isnan(a) or math.isnan(b):
         return math.isnan(a) and math.isnan(b)
     return a == b or math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance)
 
 
-def _seed_text(seed):
+def _seed_text(seed: list[int] | None) -> str:
     return "none" if seed is None else str(seed[0])
 
 

@@ -71,7 +71,7 @@ class Discovery(Handler):
         self.generator = generator
         self.slots = []
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if not _is_latent(site):
             return
         if site.fn.is_discrete:
@@ -87,10 +87,10 @@ class Discovery(Handler):
         point.requires_grad = True
         site.value = transform(point)
 
-    def _point(self, size):
+    def _point(self, size: int) -> np.ndarray:
         return np.zeros(size) if self.generator is None else uniform_point(self.generator, (size,))
 
-    def on_plate(self, site):
+    def on_plate(self, site: Site) -> None:
         # A loader has the whole dataset for samplers. A subsample would be all rows too, but of
         # data that may have been cut to it.
         if site.value is None and "loader" not in site.notes:
@@ -117,7 +117,7 @@ class Evaluation(Handler):
         self.sites = density and sites
         self.values, self.computed, self.terms = {}, {}, []
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if not _is_latent(site):
             return
         slot = self.slots.get(site.name)
@@ -142,16 +142,16 @@ class Evaluation(Handler):
         # The bijection keeps the value in the support: its density needs no check.
         site.inside = True
 
-    def after_sample(self, site):
+    def after_sample(self, site: Site) -> None:
         if self.sites:
             self.terms.append(site.compute_log_prob_sum())
 
     after_factor = after_sample
 
-    def after_deterministic(self, site):
+    def after_deterministic(self, site: Site) -> None:
         self.computed[site.name] = site.value
 
-    def total(self):
+    def total(self) -> TensorBase:
         """The sum of all terms, a 0-d float64 tensor."""
         if len(self.values) < len(self.slots):
             name = next(name for name in self.slots if name not in self.values)
@@ -178,7 +178,7 @@ class Inversion(Handler):
         self.value, self.slots = value, slots
         self.q = np.zeros(dim)
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if not _is_latent(site):
             return
         slot = self.slots.get(site.name)
@@ -215,7 +215,7 @@ def _is_latent(site: Site) -> bool:
     )
 
 
-def _fitted(value, site, shape):
+def _fitted(value, site: Site, shape):
     """`value` broadcast to the site's shape, or an error."""
     try:
         return wrap(np.broadcast_to(value.array, shape).copy())
@@ -229,7 +229,7 @@ def _fitted(value, site, shape):
         ) from None
 
 
-def _infinite_site(site):
+def _infinite_site(site: Site) -> InferenceError:
     """Error for a discrete latent site that cannot be summed out."""
     kind = type(site.fn).__name__
     if hasattr(site.fn, "reinterpreted_batch_ndims"):
@@ -250,7 +250,7 @@ def _infinite_site(site):
     )
 
 
-def _moving_support(site):
+def _moving_support(site: Site) -> InferenceError:
     return InferenceError(
         f"the support of site {site.name!r} depends on a discrete site that is summed out",
         expected="one support for all values of the discrete site",
@@ -260,7 +260,7 @@ def _moving_support(site):
     )
 
 
-def _changed(site, slot, shape):
+def _changed(site: Site, slot, shape):
     if slot is None:
         return ModelError(
             f"site {site.name!r} was not there when inference began",

@@ -6,6 +6,8 @@ that lies closest in memory, and one after the other along all others, where a m
 Running sums and products are computed in the next wider dtype throughout.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -18,7 +20,7 @@ __all__ = ["add_up", "floats", "wider"]
 _STRETCH = 256
 
 
-def add_up(x, dims, keepdim):
+def add_up(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """Return the sum of the array `x` over `dims`, in its dtype."""
     if x.dtype.kind != "f":
         # NumPy would add up small integers in wide ones, and give these.
@@ -48,7 +50,7 @@ def _single(x, dims, keepdim):
     return np.asarray(out).astype(x.dtype)
 
 
-def floats(x):
+def floats(x: np.ndarray) -> np.ndarray:
     """Return the array `x`, integers in the default float dtype."""
     return x if x.dtype.kind == "f" else x.astype(dtypes.default_dtype())
 

@@ -4,6 +4,8 @@
 sizes (`zeros`, `arange` ...) in probtorch/factories.py.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.core import dtype as dtypes
@@ -17,7 +19,7 @@ from probtorch.ops import arithmetic
 __all__ = ["array_of", "copied", "tensors_in"]
 
 
-def copied(data, dtype, leaf):
+def copied(data: TensorBase, dtype, leaf: bool) -> TensorBase:
     """A copy of a tensor: on the tape, unless it is to be a leaf of its own."""
     if data.requires_grad and grad_enabled() and not leaf:
         return arithmetic.clone(data) if dtype is None else cast(arithmetic.clone(data), dtype)

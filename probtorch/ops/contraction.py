@@ -7,7 +7,7 @@ opt_einsum and carried out with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import opt_einsum
@@ -24,30 +24,40 @@ from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import diagonal, expand, permute, reshape
 from probtorch.ops.reduction import sum
 
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
+
 __all__ = ["bmm", "dot", "einsum", "inner", "matmul", "mm", "mv", "outer", "tensordot", "vdot"]
 
 
-def _t(x):
+def _t(x: TensorBase) -> TensorBase:
     n = x.array.ndim
     return permute(x, (*range(n - 2), n - 1, n - 2))
 
 
-def _matmul_vjp(g, out, inputs, attrs, needs):
+def _matmul_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, TensorBase], attrs: Attrs, needs: Sequence[bool]
+) -> tuple[TensorBase | None, ...]:
     x, y = inputs
     gx = unbroadcast(apply(_MATMUL, (g, _t(y))), x.array.shape) if needs[0] else None
     gy = unbroadcast(apply(_MATMUL, (_t(x), g)), y.array.shape) if needs[1] else None
     return gx, gy
 
 
-def _matmul_jvp(tangents, out, inputs, attrs):
+def _matmul_jvp(
+    tangents: list[TensorBase | None],
+    out: TensorBase,
+    inputs: tuple[TensorBase, TensorBase],
+    attrs: Attrs,
+) -> TensorBase:
     (tx, ty), (x, y) = tangents, inputs
     parts = [apply(_MATMUL, (tx, y))] if tx is not None else []
     parts += [apply(_MATMUL, (x, ty))] if ty is not None else []
     return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
-def _samples(rng):
-    def a(*shape):
+def _samples(rng: np.random.Generator):
+    def a(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape)
 
     return [
@@ -251,7 +261,7 @@ def einsum(equation: str, *operands: Any) -> TensorBase:
     return permute(x, tuple(letters.index(c) for c in output))
 
 
-def _take_diagonals(letters, x):
+def _take_diagonals(letters: str, x: TensorBase) -> tuple[str, TensorBase]:
     """Merge repeated letters of one operand by taking diagonals."""
     for c in dict.fromkeys(letters):
         while letters.count(c) > 1:
@@ -262,12 +272,14 @@ def _take_diagonals(letters, x):
     return letters, x
 
 
-def _sum_out(letters, x, keep):
+def _sum_out(letters: str, x: TensorBase, keep: set[str]) -> tuple[str, TensorBase]:
     dims = tuple(i for i, c in enumerate(letters) if c not in keep)
     return ("".join(c for c in letters if c in keep), sum(x, dims)) if dims else (letters, x)
 
 
-def _pair(left, right, keep):
+def _pair(
+    left: tuple[str, TensorBase], right: tuple[str, TensorBase], keep: set[str]
+) -> tuple[str, TensorBase]:
     """Contract two operands into one whose letters are those in `keep`, by one batched matmul."""
     a, x = _take_diagonals(*left)
     b, y = _take_diagonals(*right)
@@ -285,7 +297,7 @@ def _pair(left, right, keep):
     x = permute(x, tuple(a.index(c) for c in batch + rows + inner_))
     y = permute(y, tuple(b.index(c) for c in batch + inner_ + cols))
 
-    def count(letters):
+    def count(letters: list[str]) -> int:
         return int(np.prod([size[c] for c in letters], dtype=int))
 
     shape = [size[c] for c in batch]

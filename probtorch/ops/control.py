@@ -10,7 +10,9 @@ differ between slices, both branches are evaluated, and a loop goes on until all
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+
+import numpy as np
 
 from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.making import as_tensor
@@ -20,6 +22,9 @@ from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import clone, where
 from probtorch.ops.comparisons import logical_not
 from probtorch.ops.movement import reshape
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["cond", "while_loop"]
 
@@ -139,17 +144,19 @@ def _both(batch, pred, true_fn, false_fn, items, structure):
     return unflatten(one, yes if len(sides) == 1 else _chosen(pred, yes, no))
 
 
-def _chosen(test, yes, no):
+def _chosen(test: TensorBase, yes: list[TensorBase], no: list[TensorBase]) -> list[TensorBase]:
     """Return the leaves of `yes` where the test holds, else those of `no`."""
     test = reshape(test, ())
     return [where(test, a, b) for a, b in zip(yes, no, strict=True)]
 
 
-def _differentiated(items):
+def _differentiated(items: list[TensorBase]) -> bool:
     return grad_enabled() and any(isinstance(x, TensorBase) and x.requires_grad for x in items)
 
 
-def check_same_state(op, before, after, same_structure=True):
+def check_same_state(
+    op: str, before: list[np.ndarray], after: list[np.ndarray], same_structure: bool = True
+) -> None:
     """Raise ShapeError unless two lists of arrays (or graph values) agree in number, shapes and
     dtypes.
     """

@@ -7,11 +7,14 @@ ops involved. As in PyTorch this is the cross-correlation of signal processing: 
 flipped. A transposed convolution is the transpose of that map, read from right to left.
 """
 
+from __future__ import annotations
+
 import math
 
 from probtorch.core.casting import cast
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.movement import permute, reshape, slice_
@@ -29,7 +32,7 @@ __all__ = [
 ]
 
 
-def same_padding(sizes, dilation):
+def same_padding(sizes: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Return the widths (left, right) per dim that keep the size, the larger one on the right."""
     total = [d * (k - 1) for k, d in zip(sizes, dilation, strict=True)]
     return tuple((t // 2, t - t // 2) for t in total)
@@ -246,10 +249,18 @@ _WORDS = {
 }
 
 
-def _convolution(n):
+def _convolution(n: int):
     op = f"conv{n}d"
 
-    def call(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    def call(
+        input: TensorBase,
+        weight: TensorBase,
+        bias=None,
+        stride: int = 1,
+        padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+    ) -> TensorBase:
         return _convolve(op, n, input, weight, bias, stride, padding, dilation, groups)
 
     call.__name__ = call.__qualname__ = op
@@ -257,10 +268,19 @@ def _convolution(n):
     return call
 
 
-def _transposed(n):
+def _transposed(n: int):
     op = f"conv_transpose{n}d"
 
-    def call(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    def call(
+        input: TensorBase,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: int = 1,
+        padding: int = 0,
+        output_padding: int | tuple[int, ...] = 0,
+        groups: int = 1,
+        dilation: int = 1,
+    ) -> TensorBase:
         return _convolve_transpose(
             op, n, input, weight, bias, stride, padding, output_padding, groups, dilation
         )

@@ -18,25 +18,30 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, binary_door, unary_door
-from probtorch.core.op import REGISTRY, Op, register
+from probtorch.core.op import REGISTRY, Attrs, Op, register
 from probtorch.core.operands import general, prepared, written
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
 from probtorch.ops.scalar import numpy_algebra, special_function
 
+if TYPE_CHECKING:
+    from probtorch.core.native import NativeFunction, Routine
+    from probtorch.core.op import Operand, Output
+
+
 __all__ = ["Binary", "Ternary", "Unary", "elementwise", "linear", "structured", "unbroadcast"]
 
 
-def unbroadcast(g, shape):
+def unbroadcast(g: TensorBase, shape: tuple[int, ...]) -> TensorBase:
     """Sum cotangent `g` over the dims that broadcasting added to `shape`."""
     have = g.array.shape
     if have == shape:
@@ -49,7 +54,7 @@ def unbroadcast(g, shape):
     return g if g.array.shape == shape else apply(REGISTRY["reshape"], (g,), {"shape": shape})
 
 
-def _names(fn, skip=0):
+def _names(fn: Callable[..., object], skip: int = 0) -> tuple[str, ...]:
     """Return the names of the positional parameters of `fn`, a star before one for all others."""
     if _is_plain(fn):  # `inspect` would take a tenth of the time to import the package
         code = fn.__code__
@@ -64,16 +69,16 @@ def _names(fn, skip=0):
     return tuple(named)
 
 
-def _is_plain(fn):
+def _is_plain(fn: object) -> TypeGuard[types.FunctionType]:
     return type(fn) is types.FunctionType and not hasattr(fn, "__wrapped__")
 
 
-def _takes(fn, count):
+def _takes(fn: Callable[..., object], count: int) -> bool:
     """Whether `fn` can be called with so many arguments."""
     if _is_plain(fn):
         least = fn.__code__.co_argcount - len(fn.__defaults__ or ())
         rest = fn.__code__.co_flags & inspect.CO_VARARGS
-        return least <= count and (rest or count <= fn.__code__.co_argcount)
+        return least <= count and bool(rest or count <= fn.__code__.co_argcount)
     try:
         inspect.signature(fn).bind(*[None] * count)
     except TypeError:
@@ -81,7 +86,9 @@ def _takes(fn, count):
     return True
 
 
-def _rule(name, i, partial, saves, inputs):
+def _rule(
+    name: str, i: int, partial: Partial, saves: str, inputs: tuple[str, ...]
+) -> tuple[int, Rule, tuple[int, ...], bool]:
     """Return the entry of `Op.rules` for the partial in input `i`, given what it reads."""
     reads = saves.split()
     if not _takes(partial, 1 + len(reads)):
@@ -95,7 +102,7 @@ def _rule(name, i, partial, saves, inputs):
     return i, _given(partial, at), tuple(j for j in at if j >= 0), -1 in at
 
 
-def _given(partial, at):
+def _given(partial: Partial, at: list[int]) -> Rule:
     """Return `partial` as a function of `(g, out, inputs)`, given those at `at`; -1 is `out`."""
     if not at:
         return lambda g, out, inputs: partial(g)
@@ -105,6 +112,12 @@ def _given(partial, at):
         (j,) = at
         return lambda g, out, inputs: partial(g, inputs[j])
     return lambda g, out, inputs: partial(g, *[out if j < 0 else inputs[j] for j in at])
+
+
+# A partial is written by the author of an op; a rule is that as a function of `(g, out, inputs)`.
+Partial: TypeAlias = Callable[..., TensorBase]
+Rule: TypeAlias = Callable[..., TensorBase]
+Samples: TypeAlias = Callable[[np.random.Generator], Iterable[tuple[tuple[Any, ...], Attrs]]]
 
 
 class Unary(Protocol):
@@ -212,7 +225,7 @@ def elementwise(
         call = binary_door(op, fn, general, written)
     else:
 
-        def call(*operands, out=None):
+        def call(*operands: Operand, out: TensorBase | None = None) -> Output:
             if len(operands) != arity:
                 return _other_count(op, operands)
             return general(op, fn, operands, out)
@@ -226,7 +239,7 @@ def elementwise(
     return call
 
 
-def _other_count(op, operands):
+def _other_count(op: Op, operands: tuple[Operand, ...]) -> Output:
     """Call `op` with more or fewer operands than it has, which few ops give a meaning."""
     meaning = op.extra.get("other_counts", {}).get(len(operands))
     if meaning is not None:
@@ -239,13 +252,13 @@ def _other_count(op, operands):
     )
 
 
-def _keep_dtype(fn):
+def _keep_dtype(fn: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """Return `fn` with the float dtype of its inputs, which SciPy and tables may widen.
 
     Half precision is computed in single: what a formula loses on its way is not seen in the result.
     """
 
-    def call(*arrays):
+    def call(*arrays: np.ndarray) -> np.ndarray:
         for a in arrays:
             dtype = getattr(a, "dtype", None)
             if dtype is not None and dtype.kind == "f":
@@ -258,11 +271,13 @@ def _keep_dtype(fn):
     return call
 
 
-def _is_half(array):
+def _is_half(array: float | np.ndarray) -> bool:
     return getattr(array, "dtype", None) is dtypes.float16
 
 
-def partial_in_single(partial, g, out, inputs):
+def partial_in_single(
+    partial: Rule, g: TensorBase, out: TensorBase | None, inputs: Sequence[Operand]
+) -> TensorBase:
     """Return a partial of half precision, computed in single and rounded once."""
     wide = [
         cast(x, dtypes.float32) if isinstance(x, TensorBase) and _is_half(x.array) else x
@@ -272,9 +287,15 @@ def partial_in_single(partial, g, out, inputs):
     return cast(partial(cast(g, dtypes.float32), out, wide), dtypes.float16)
 
 
-def _bind_vjp(op):
-    def vjp(g, out, inputs, attrs, needs):
-        grads = [None] * len(inputs)
+def _bind_vjp(op: Op) -> Callable[..., Sequence[TensorBase | None]]:
+    def vjp(
+        g: TensorBase,
+        out: TensorBase,
+        inputs: tuple[TensorBase, ...],
+        attrs: Attrs,
+        needs: Sequence[bool],
+    ) -> list[TensorBase | None]:
+        grads: list[TensorBase | None] = [None] * len(inputs)
         for i, partial, _, _ in op.rules:
             if needs[i]:
                 if g.array.dtype is dtypes.float16:
@@ -287,8 +308,13 @@ def _bind_vjp(op):
     return vjp
 
 
-def _bind_jvp(op):
-    def jvp(tangents, out, inputs, attrs):
+def _bind_jvp(op: Op) -> Callable[..., Output]:
+    def jvp(
+        tangents: Sequence[TensorBase | None],
+        out: TensorBase,
+        inputs: tuple[TensorBase, ...],
+        attrs: Attrs,
+    ) -> Any:
         total = None
         for i, partial, _, _ in op.rules:
             t = tangents[i]
@@ -306,27 +332,38 @@ def _bind_jvp(op):
 
 
 def linear(
-    name,
-    family,
+    name: str,
+    family: str,
     *,
-    run,
-    transpose,
-    samples,
-    core=None,
-    native=None,
-    reference=None,
-    view=False,
-    doc="",
-):
+    run: Callable[..., np.ndarray | tuple[np.ndarray, ...]],
+    transpose: Callable[..., TensorBase],
+    samples: Samples,
+    core: str | None = None,
+    native: Routine | NativeFunction | str | None = None,
+    reference: Callable[..., object] | None = None,
+    view: bool = False,
+    doc: str = "",
+) -> Op:
     """Declare an op linear in its one input; ``transpose(g, x, **attrs)`` is its adjoint.
 
     `x` is there for its shape: the derivative of a linear op reads nothing.
     """
 
-    def vjp(g, out, inputs, attrs, needs):
+    def vjp(
+        g: TensorBase,
+        out: TensorBase,
+        inputs: tuple[TensorBase, ...],
+        attrs: Attrs,
+        needs: Sequence[bool],
+    ) -> tuple[TensorBase, ...]:
         return (transpose(g, inputs[0], **attrs),)
 
-    def jvp(tangents, out, inputs, attrs):
+    def jvp(
+        tangents: Sequence[TensorBase],
+        out: TensorBase,
+        inputs: tuple[TensorBase, ...],
+        attrs: Attrs,
+    ) -> Output:
         return apply(op, (tangents[0],), attrs)
 
     op = structured(
@@ -347,21 +384,21 @@ def linear(
 
 
 def structured(
-    name,
-    family,
+    name: str,
+    family: str,
     *,
-    run,
-    samples,
-    vjp=None,
-    jvp=None,
-    reference=None,
-    saves=None,
-    core=None,
-    native=None,
-    num_outputs=1,
-    doc="",
-    extra=None,
-):
+    run: Callable[..., np.ndarray | tuple[np.ndarray, ...]],
+    samples: Samples,
+    vjp: Callable[..., Sequence[TensorBase | None]] | None = None,
+    jvp: Callable[..., Output] | None = None,
+    reference: Callable[..., object] | None = None,
+    saves: str | None = None,
+    core: str | None = None,
+    native: Routine | NativeFunction | str | None = None,
+    num_outputs: int = 1,
+    doc: str = "",
+    extra: Mapping[str, object] | None = None,
+) -> Op:
     """Declare an op by stating every rule; see `Op` for the meaning of each.
 
     `saves` is what `vjp` reads the elements of, as in ``"a out"``: names of parameters of `run`

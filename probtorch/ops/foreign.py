@@ -4,12 +4,15 @@
 compiled once per dimension and takes the density's address as data.
 """
 
+from __future__ import annotations
+
 import ctypes
 
 import numpy as np
 
 from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
 from probtorch.ops.families import structured
 
 __all__ = ["native_density"]
@@ -17,7 +20,7 @@ __all__ = ["native_density"]
 _DENSITY = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def _run(q, function, context):
+def _run(q: np.ndarray, function: np.ndarray, context: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     q = np.ascontiguousarray(q)
     grad = np.empty_like(q)
     value = _DENSITY(int(function))(q.ctypes.data, grad.ctypes.data, int(context))
@@ -25,14 +28,14 @@ def _run(q, function, context):
 
 
 @_DENSITY
-def _standard_normal(q, grad, dim):
+def _standard_normal(q: int, grad: int, dim: int) -> float:
     """Write -q to `grad` and return -q.q/2, for `dim` numbers at the addresses `q` and `grad`."""
     x = np.ctypeslib.as_array((ctypes.c_double * dim).from_address(q))
     np.ctypeslib.as_array((ctypes.c_double * dim).from_address(grad))[...] = -x
     return -0.5 * float(x @ x)
 
 
-def _samples(rng):
+def _samples(rng: np.random.Generator):
     address = ctypes.cast(_standard_normal, ctypes.c_void_p).value
     return [((rng.standard_normal(3), np.array(address), np.array(3)), {})]
 
@@ -49,7 +52,9 @@ _NATIVE_DENSITY = structured(
 )
 
 
-def native_density(q, function, context):
+def native_density(
+    q: TensorBase, function: TensorBase, context: TensorBase
+) -> tuple[TensorBase, TensorBase]:
     """Return ``(log density, gradient)`` of a native density.
 
     Parameters

@@ -77,7 +77,7 @@ def scatter(
     return put(x, src, tuple(range(x.array.ndim)), at, accumulate)
 
 
-def _along(index, dim, x, op):
+def _along(index: TensorBase, dim: int, x: TensorBase, op: str) -> int:
     """Return `dim` counted from 0, for an index with as many dims as `x`."""
     if index.array.ndim != x.array.ndim:
         raise ShapeError(
@@ -89,7 +89,7 @@ def _along(index, dim, x, op):
     return normalize_dim(dim, x.array.ndim, op)
 
 
-def _grid(index, dim, x, op):
+def _grid(index: TensorBase, dim: int, x: TensorBase, op: str) -> list[TensorBase]:
     """Return the index for every dim that `index` along `dim` means."""
     shape = index.array.shape
     index = _counted_from_0(index, dim, x, op)
@@ -101,7 +101,7 @@ def _grid(index, dim, x, op):
     return axes
 
 
-def _counted_from_0(index, dim, x, op):
+def _counted_from_0(index: TensorBase, dim: int, x: TensorBase, op: str) -> TensorBase:
     """Return `index`, of which no element may be negative."""
     if index.array.dtype.kind not in "iu" and index.array.size:
         raise bad_key(index)

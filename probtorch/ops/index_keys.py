@@ -163,7 +163,7 @@ def _listed(k):
     return t if t.array.size else cast(t, int64)  # NumPy takes no elements for floats
 
 
-def _slice_of(k, n):
+def _slice_of(k: slice, n: int) -> tuple[int, ...]:
     try:
         return k.indices(n)
     except ProbtorchError:  # a bound says why it has no number
@@ -177,7 +177,7 @@ def _slice_of(k, n):
         ) from None
 
 
-def _mask(mask, shape, d):
+def _mask(mask: TensorBase, shape: tuple[int, ...], d: int):
     if mask.array.shape != shape[d : d + mask.array.ndim]:
         raise ShapeError(
             "boolean index",
@@ -188,7 +188,7 @@ def _mask(mask, shape, d):
     return nonzero(mask, as_tuple=True)
 
 
-def bad_key(k):
+def bad_key(k) -> TensorIndexError:
     """Return the error for an entry that is no index."""
     dtype = k.array.dtype if isinstance(k, TensorBase) else getattr(k, "dtype", None)
     fix = "convert the index with .long()"
@@ -241,7 +241,7 @@ def nonzero(x: TensorLike, *, as_tuple: bool = False) -> TensorBase | tuple[Tens
     return stack(places, -1)
 
 
-def _places(condition):
+def _places(condition: TensorBase) -> tuple[TensorBase, ...]:
     return nonzero(condition, as_tuple=True)
 
 

@@ -111,7 +111,7 @@ def index_put(
     return put(x, values, tuple(range(len(indices))), indices, accumulate)
 
 
-def _moved_there(value, x):
+def _moved_there(value: TensorBase, x: TensorBase) -> TensorBase:
     """Return `value`, of which one element lies on another device, where `x` is."""
     if value.array.ndim:
         raise DeviceError(
@@ -155,7 +155,7 @@ def _updated(x, key, value):
     return reshape(flat, shape)
 
 
-def _fit(value, shape):
+def _fit(value: TensorBase, shape: tuple[int, ...]) -> TensorBase:
     """Return `value` ready for a place of `shape`; a 0-d value is left to broadcast."""
     have = value.array.shape
     extra = len(have) - len(shape)
@@ -251,5 +251,5 @@ class Vindex:
     def __init__(self, x):
         self._x = x
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: tuple[TensorBase | int, slice]) -> TensorBase:
         return vindex(self._x, key)

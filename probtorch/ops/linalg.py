@@ -12,7 +12,8 @@ eigenvalues and singular values are in spectral.py.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +42,9 @@ from probtorch.ops.movement import (
 from probtorch.ops.reduction import any as any_of
 from probtorch.ops.reduction import sum
 from probtorch.ops.workspace import pivots
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
 
 __all__ = [
     "LinAlgError",
@@ -90,42 +94,42 @@ def mt(x) -> TensorBase:
     return transpose(x, -2, -1)
 
 
-def _common(x, y):
+def _common(x: TensorBase, y: TensorBase) -> tuple[TensorBase, TensorBase]:
     dtype = promote_types(x.array.dtype, y.array.dtype)
     return cast(x, dtype), cast(y, dtype)
 
 
-def identity(n, like):
+def identity(n: int, like: TensorBase) -> TensorBase:
     return wrap(namespace(like.array).eye(n, dtype=like.array.dtype))
 
 
-def symmetric_part(x):
+def symmetric_part(x: TensorBase) -> TensorBase:
     return (x + mt(x)) * 0.5
 
 
-def _half_lower(x):
+def _half_lower(x: TensorBase) -> TensorBase:
     """Lower triangle with its diagonal halved: the adjoint of symmetrising a lower triangle."""
     n = x.array.shape[-1]
     weights = np.tril(np.ones((n, n)), -1) + 0.5 * np.eye(n)
     return x * wrap(namespace(x.array).asarray(weights, dtype=x.array.dtype))
 
 
-def _place(at):
+def _place(at: tuple[int, ...]) -> str:
     """Say in a message which matrix of the batch is meant; `at` is its index, a tuple."""
     return f" at batch index {at[0] if len(at) == 1 else at}" if at else ""
 
 
-def _first(bad):
+def _first(bad: np.ndarray) -> tuple[int, ...]:
     """Return the first index at which a boolean array is True."""
     return tuple(int(i[0]) for i in bad.nonzero()) if bad.ndim else ()
 
 
-def positive_definite_samples(rng, *shape):
+def positive_definite_samples(rng: np.random.Generator, *shape: int) -> np.ndarray:
     x = rng.standard_normal((*shape, shape[-1] + 2))
     return x @ np.swapaxes(x, -1, -2)
 
 
-def general_samples(rng, *shape):
+def general_samples(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return 0.5 * rng.standard_normal(shape) + 2.0 * np.eye(shape[-2], shape[-1])
 
 
@@ -146,7 +150,7 @@ def _run_cholesky(a, check):
     return out
 
 
-def _cholesky_one_by_one(a, check):
+def _cholesky_one_by_one(a: np.ndarray, check: bool) -> np.ndarray:
     from scipy.linalg.lapack import get_lapack_funcs
 
     (potrf,) = get_lapack_funcs(("potrf",), (a,))
@@ -169,7 +173,7 @@ def _not_positive_definite(place, minor):
     )
 
 
-def lower_part(x):
+def lower_part(x: TensorBase) -> TensorBase:
     """Gradient in the lower triangle alone of a function of the symmetric matrix it stands for."""
     return tril(x) + tril(mt(x), -1)
 
@@ -179,7 +183,13 @@ def from_lower(x):
     return tril(x) + mt(tril(x, -1))
 
 
-def _cholesky_vjp(g, out, inputs, attrs, needs):
+def _cholesky_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     # L^-T Phi(L^T G) L^-1 (Murray 2016, eq. 10).
     inner = _half_lower(matmul(mt(out), tril(g)))
     left = solve_triangular(mt(out), inner, upper=True)
@@ -187,7 +197,7 @@ def _cholesky_vjp(g, out, inputs, attrs, needs):
     return (lower_part(symmetric_part(inner)),)
 
 
-def _cholesky_jvp(tangents, out, inputs, attrs):
+def _cholesky_jvp(tangents, out, inputs, attrs: Attrs):
     inner = solve_triangular(out, from_lower(tangents[0]), upper=False)
     inner = mt(solve_triangular(out, mt(inner), upper=False))
     return matmul(out, _half_lower(inner))
@@ -283,7 +293,7 @@ def cholesky_inverse(factor: TensorLike, upper: bool = False) -> TensorBase:
 # --------------------------------------------------------------------------------- triangular solve
 
 
-def _substitute(a, b, upper, unitriangular):
+def _substitute(a: np.ndarray, b: np.ndarray, upper: bool, unitriangular: bool) -> np.ndarray:
     """Solve by substitution, one row at a time for the whole batch."""
     xp = namespace(a)
     n = a.shape[-1]
@@ -297,7 +307,9 @@ def _substitute(a, b, upper, unitriangular):
     return x
 
 
-def _run_solve_triangular(a, b, upper, unitriangular):
+def _run_solve_triangular(
+    a: np.ndarray, b: np.ndarray, upper: bool, unitriangular: bool
+) -> np.ndarray:
     shape = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     n = a.shape[-1]
     if namespace(a) is not np or n == 0 or b.shape[-1] == 0 or math.prod(shape) > n:
@@ -319,11 +331,11 @@ def _run_solve_triangular(a, b, upper, unitriangular):
     return out
 
 
-def _keep_triangle(x, upper, unitriangular):
+def _keep_triangle(x: TensorBase, upper: bool, unitriangular: bool) -> TensorBase:
     return triu(x, int(unitriangular)) if upper else tril(x, -int(unitriangular))
 
 
-def _transposed_solve(a, b, attrs):
+def _transposed_solve(a: TensorBase, b: TensorBase, attrs: Attrs) -> TensorBase:
     return apply(
         _SOLVE_TRIANGULAR,
         (mt(a), b),
@@ -357,7 +369,9 @@ def _solve_triangular_reference(a, b, upper, unitriangular):
     return np.linalg.inv(a) @ b
 
 
-def _triangular_samples(rng):
+def _triangular_samples(
+    rng: np.random.Generator,
+) -> list[tuple[tuple[np.ndarray, np.ndarray], dict[str, bool]]]:
     return [
         (
             (general_samples(rng, 3, 3), rng.standard_normal((3, 2))),
@@ -395,7 +409,7 @@ _SOLVE_TRIANGULAR = structured(
 )
 
 
-def _check_sides(name, a, b, left=True):
+def _check_sides(name: str, a: TensorBase, b: TensorBase, left: bool = True) -> None:
     rows = b.array.shape[-2 if left else -1]
     if a.array.shape[-1] != rows:
         raise ShapeError(
@@ -472,7 +486,7 @@ def solve_triangular_vector(
 # ----------------------------------------------------------------------------------- solve, inverse
 
 
-def _singular(name, a):
+def _singular(name: str, a: np.ndarray) -> LinAlgError:
     """Return the error for a batch in which some matrix is singular."""
     place = _place(_first(np.linalg.slogdet(a)[0] == 0.0))
     return LinAlgError(
@@ -483,7 +497,7 @@ def _singular(name, a):
     )
 
 
-def _run_solve(a, b):
+def _run_solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     try:
         return namespace(a).linalg.solve(a, b)
     except np.linalg.LinAlgError:
@@ -560,7 +574,7 @@ def solve(a: TensorLike, b: TensorLike, *, left: bool = True) -> TensorBase:
     return mt(apply(_SOLVE, (mt(a), mt(b))))
 
 
-def _solve_matrix(a, b):
+def _solve_matrix(a: TensorBase, b: TensorBase) -> TensorBase:
     a, b = _common(as_matrix("solve_vector", a), b)
     _check_sides("solve_vector", a, b)
     return apply(_SOLVE, (a, b))

@@ -8,8 +8,8 @@ translates Python's index syntax into it. Results share memory with the input wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from probtorch.core.typed import Dims, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.families import linear, structured, unbroadcast
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
 
 __all__ = [
     "broadcast_tensors",
@@ -56,7 +59,7 @@ __all__ = [
 ]
 
 
-def _array(rng, *shape):
+def _array(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape)
 
 
@@ -76,7 +79,7 @@ _RESHAPE = linear(
 )
 
 
-def _itself(x):
+def _itself(x: TensorBase) -> TensorBase:
     """Return `x`, which is its own view; off the tape another name, with no gradient."""
     if x.requires_grad and not grad_enabled():
         return apply(_RESHAPE, (x,), {"shape": x.array.shape})
@@ -116,7 +119,7 @@ def reshape(x: TensorLike, *shape: Any) -> TensorBase:
     return apply(_RESHAPE, (x,), {"shape": shape})
 
 
-def view(x, *shape):
+def view(x: TensorBase, *shape: int | tuple[int, ...]) -> TensorBase:
     """Return `x` with another shape, in the same memory; an error where that needs a copy."""
     x = as_tensor(x, "view")
     out = reshape(x, *shape)
@@ -132,7 +135,7 @@ def view(x, *shape):
     return out
 
 
-def _in_place(array, shape):
+def _in_place(array: np.ndarray, shape: tuple[int, ...]) -> bool:
     """Whether an array has a view of another shape: no size is made of elements with a gap."""
     runs: list[list[int]] = []  # lengths of elements at even distances, and those, innermost first
     for n, step in zip(reversed(array.shape), reversed(array.strides), strict=True):
@@ -223,7 +226,7 @@ def movedim(x: TensorLike, source: SizeLike, destination: SizeLike) -> TensorBas
     return permute(x, tuple(order))
 
 
-def _run_expand(x, shape):
+def _run_expand(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if type(x) is np.ndarray and x.size == 1:
         # What broadcast_to does, without its general machinery: this is the gradient of every sum.
         out = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
@@ -302,7 +305,7 @@ def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorBase:
     return reshape(x, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
 
 
-def python_slices(spec):
+def python_slices(spec: tuple[tuple[int, ...], ...]) -> tuple[slice, ...]:
     """Return the tuple of Python slices that a slice spec means."""
     # A negative step down to element 0 needs stop=None, as -1 would mean the last element.
     out = []
@@ -336,7 +339,9 @@ def slice_(x, spec):
     return apply(_SLICE, (x,), {"spec": spec})
 
 
-def _run_unslice(g, spec, shape):
+def _run_unslice(
+    g: np.ndarray, spec: tuple[tuple[int, ...], ...], shape: tuple[int, ...]
+) -> np.ndarray:
     out = namespace(g).zeros(shape, g.dtype)
     out[python_slices(spec)] = g
     return out
@@ -361,7 +366,7 @@ _UNSLICE = linear(
 )
 
 
-def unslice(x, spec, shape):
+def unslice(x: TensorBase, spec: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> TensorBase:
     """Return zeros of `shape` with `x` at the places that ``slice_(_, spec)`` reads."""
     return apply(_UNSLICE, (x,), {"spec": spec, "shape": shape})
 
@@ -375,7 +380,9 @@ def flip(x: TensorLike, dims: SizeLike) -> TensorBase:
     )
 
 
-def _cat_vjp(g, out, inputs, attrs, needs):
+def _cat_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+) -> list[TensorBase | None]:
     dim, at, grads = attrs["dim"], 0, []
     shape = out.array.shape if out is not None else g.array.shape
     for x, need in zip(inputs, needs, strict=True):
@@ -386,7 +393,9 @@ def _cat_vjp(g, out, inputs, attrs, needs):
     return grads
 
 
-def _cat_jvp(tangents, out, inputs, attrs):
+def _cat_jvp(
+    tangents: list[TensorBase | None], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
+) -> TensorBase:
     filled = [x * 0.0 if t is None else t for t, x in zip(tangents, inputs, strict=True)]
     return apply(_CAT, tuple(filled), attrs)
 
@@ -470,7 +479,7 @@ def unbind(x: TensorLike, dim: int = 0) -> tuple[TensorBase, ...]:
     return tuple(out)
 
 
-def _has_dims(name, x):
+def _has_dims(name: str, x: TensorBase) -> None:
     if not x.array.ndim:
         raise ShapeError(
             name, expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
@@ -583,7 +592,7 @@ def roll(x: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
     return clone(x) if x is whole else x
 
 
-def _run_diagonal(x, offset):
+def _run_diagonal(x: np.ndarray, offset: int) -> np.ndarray:
     out = x.diagonal(offset, -2, -1)
     if type(x) is np.ndarray and x.flags.writeable:
         out.setflags(write=True)  # a view like others, which NumPy marks read-only for now
@@ -615,7 +624,7 @@ def diagonal(x: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return apply(_DIAGONAL, (movedim(x, (dim1, dim2), (-2, -1)),), {"offset": offset})
 
 
-def _run_diag_embed(x, offset, shape):
+def _run_diag_embed(x: np.ndarray, offset: int, shape: tuple[int, ...]) -> np.ndarray:
     out = namespace(x).zeros(x.shape[:-1] + shape, x.dtype)
     i = np.arange(x.shape[-1])
     out[..., i + max(-offset, 0), i + max(offset, 0)] = x

@@ -71,7 +71,7 @@ def norm(
     return where(flat, 0.0, where(flat, 1.0, total) ** (1.0 / p))
 
 
-def _nuclear(x, dims, keep):
+def _nuclear(x: TensorBase, dims: tuple[int, ...], keep: bool) -> TensorBase:
     """Sum of the singular values of the matrices in two dims."""
     if len(dims) != 2:
         raise ShapeError(

@@ -4,30 +4,35 @@ Compositions of movement ops, so every mode differentiates any number of times a
 are listed as PyTorch lists them: ``(left, right)`` of the last dim first, then of the one before.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import parse_size
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.movement import cat, expand, slice_, unslice
 
 __all__ = ["beside", "pad"]
 
 
-def beside(x, array):
+def beside(x: TensorBase, array: np.ndarray) -> TensorBase:
     """Return a NumPy array as a tensor on the device of `x`."""
     return as_tensor(namespace(x.array).asarray(array))
 
 
-def _part(x, dim, start, step, count):
+def _part(x: TensorBase, dim: int, start: int, step: int, count: int) -> TensorBase:
     spec = [(0, 1, n) for n in x.array.shape]
     spec[dim] = (start, step, count)
     return slice_(x, tuple(spec))
 
 
-def _constant(x, dim, left, right, value):
-    def block(width):
+def _constant(
+    x: TensorBase, dim: int, left: int, right: int, value: float
+) -> tuple[TensorBase, TensorBase]:
+    def block(width: int) -> TensorBase:
         shape = list(x.array.shape)
         shape[dim] = width
         return expand(beside(x, np.asarray(value).astype(x.array.dtype)), shape)
@@ -35,13 +40,17 @@ def _constant(x, dim, left, right, value):
     return block(left), block(right)
 
 
-def _reflect(x, dim, left, right, value):
+def _reflect(
+    x: TensorBase, dim: int, left: int, right: int, value
+) -> tuple[TensorBase, TensorBase]:
     n = x.array.shape[dim]
     return _part(x, dim, left, -1, left), _part(x, dim, n - 2, -1, right)
 
 
-def _replicate(x, dim, left, right, value):
-    def block(width, at):
+def _replicate(
+    x: TensorBase, dim: int, left: int, right: int, value
+) -> tuple[TensorBase, TensorBase]:
+    def block(width: int, at: int) -> TensorBase:
         shape = list(x.array.shape)
         shape[dim] = width
         return expand(_part(x, dim, at, 1, 1), shape)
@@ -49,7 +58,9 @@ def _replicate(x, dim, left, right, value):
     return block(left, 0), block(right, x.array.shape[dim] - 1)
 
 
-def _circular(x, dim, left, right, value):
+def _circular(
+    x: TensorBase, dim: int, left: int, right: int, value
+) -> tuple[TensorBase, TensorBase]:
     n = x.array.shape[dim]
     return _part(x, dim, n - left, 1, left), _part(x, dim, 0, 1, right)
 
@@ -112,7 +123,7 @@ def pad(input, pad, mode="constant", value=None):
     return x
 
 
-def _cropped(x, pairs):
+def _cropped(x: TensorBase, pairs: list[tuple[int, ...]]) -> TensorBase:
     """Cut off where a width is negative."""
     spec = [(0, 1, n) for n in x.array.shape]
     for i, (left, right) in enumerate(pairs):
@@ -121,7 +132,7 @@ def _cropped(x, pairs):
     return slice_(x, tuple(spec)) if min((w for p in pairs for w in p), default=0) < 0 else x
 
 
-def _zeros(x, pairs):
+def _zeros(x: TensorBase, pairs: list[tuple[int, ...]]) -> TensorBase:
     shape = list(x.array.shape)
     spec = [(0, 1, n) for n in shape]
     for i, (left, right) in enumerate(pairs):
@@ -130,7 +141,7 @@ def _zeros(x, pairs):
     return unslice(x, tuple(spec), tuple(shape)) if tuple(shape) != x.array.shape else x
 
 
-def _check(x, widths, mode, value):
+def _check(x: TensorBase, widths: tuple[int, ...], mode: str, value: float | None) -> None:
     if mode not in _MODES:
         raise ArgumentError(
             "pad", expected=f"a mode among {', '.join(_MODES)}", got=repr(mode), fix="check mode"

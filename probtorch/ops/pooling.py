@@ -4,6 +4,8 @@ Regular windows go through the primitives of `ops/windows.py`. Adaptive windows 
 but are products of intervals, one per dim: each dim is pooled by itself.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import abs, relu, sign
 from probtorch.ops.exponentials import pow
@@ -30,7 +33,7 @@ from probtorch.ops.windows import (
 __all__ = ["adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "lp_pool", "max_pool"]
 
 
-def _input(op, n, input):
+def _input(op: str, n: int, input: TensorBase) -> TensorBase:
     x = as_tensor(input, op)
     if x.array.ndim not in (n + 1, n + 2):
         dims = {1: "L", 2: "H, W", 3: "D, H, W"}[n]
@@ -167,7 +170,7 @@ def lp_pool(op, n, input, norm_type, kernel_size, stride, ceil_mode):
     return pow(sign(mean) * relu(abs(mean)) * float(size), 1.0 / p)
 
 
-def _bins(size, count):
+def _bins(size: int, count: int) -> list[tuple[int, ...]]:
     """Return (start, stop) of the `count` intervals that cover a dim, each as even as can be."""
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
@@ -204,7 +207,7 @@ def adaptive_avg_pool(op, n, input, output_size):
     return x
 
 
-def _part(x, dim, start, stop):
+def _part(x: TensorBase, dim: int, start: int, stop: int) -> TensorBase:
     spec = [(0, 1, m) for m in x.array.shape]
     spec[dim] = (start, 1, stop - start)
     return slice_(x, tuple(spec))
@@ -223,7 +226,9 @@ def adaptive_max_pool(op, n, input, output_size, return_indices):
     return x
 
 
-def _adaptive_max_with_indices(x, n, spatial, sizes):
+def _adaptive_max_with_indices(
+    x: TensorBase, n: int, spatial: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[TensorBase, TensorBase]:
     shape = x.array.shape
     flat = reshape(x, (*shape[:-n], math.prod(spatial)))
     grids = [_bins(m, count) for m, count in zip(spatial, sizes)]

@@ -14,7 +14,7 @@ import functools
 import math
 import warnings
 from collections.abc import Sequence
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import linear, structured, unbroadcast
 from probtorch.ops.movement import cat, expand, flip, reshape, slice_
 from probtorch.ops.named import ValuesIndices
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs, Op
 
 __all__ = [
     "all",
@@ -63,7 +66,7 @@ __all__ = [
 ]
 
 
-def _samples(rng):
+def _samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray, ...], dict[str, object]]]:
     x = rng.standard_normal((2, 3, 4))
     return [
         ((x,), {"dims": (0, 1, 2), "keepdim": False}),
@@ -73,16 +76,18 @@ def _samples(rng):
     ]
 
 
-def _samples_or_empty(rng):
+def _samples_or_empty(
+    rng: np.random.Generator,
+) -> list[tuple[tuple[np.ndarray, ...], dict[str, object]]]:
     return [*_samples(rng), ((rng.standard_normal((0, 3)),), {"dims": (0,), "keepdim": False})]
 
 
-def kept_shape(shape, dims):
+def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
     """Return `shape` with the sizes of `dims` replaced by 1."""
     return tuple(1 if i in dims else s for i, s in enumerate(shape))
 
 
-def _laid_over(t, x, dims):
+def _laid_over(t: TensorBase, x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     """Return what a reduction of `x` gave, or its cotangent, in a shape that broadcasts with `x`.
 
     A single number does so as it is.
@@ -99,7 +104,7 @@ def in_single(fn):
     """Return `fn` for half precision too: computed in single precision, its result rounded back."""
 
     @functools.wraps(fn)
-    def call(x, *args, **options):
+    def call(x: TensorBase, *args: object, **options: object) -> TensorBase:
         try:
             half = x.array.dtype is dtypes.float16 and options.get("dtype") is None
         except AttributeError:
@@ -159,12 +164,12 @@ def sum(
     return apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
-def sum_to(x: TensorLike, shape: Sequence[int]) -> TensorBase:
+def sum_to(x: TensorBase, shape: Sequence[int]) -> TensorBase:
     """Sum `x` over the dims along which `shape` was broadcast to get its shape."""
     return reshape(unbroadcast(x, shape if type(shape) is tuple else parse_size((shape,))), shape)
 
 
-def _count(x, dims):
+def _count(x: TensorBase, dims: tuple[int, ...]) -> int:
     return math.prod(x.array.shape[d] for d in dims)
 
 
@@ -206,7 +211,7 @@ def mean(
     return total / float(n) if n else total * math.nan
 
 
-def centred(x, dims) -> TensorBase:
+def centred(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     """Return `x` less its mean over `dims`, exact where the mean is large beside the spread.
 
     The first difference is exact to rounding but for a shift, that of the rounded mean, which the
@@ -216,33 +221,39 @@ def centred(x, dims) -> TensorBase:
     return y if x.array.dtype == dtypes.float64 else y - mean(y, dims, True)
 
 
-def _run_variance(x, dims, correction, keepdim):
+def _run_variance(
+    x: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: bool
+) -> np.ndarray:
     x = floats(x)
     d = x - x.mean(axis=dims, keepdims=True, dtype=dtypes.float64)
     total = (d * d).sum(axis=dims, keepdims=keepdim) / (_size(x, dims) - correction)
     return total.astype(x.dtype)
 
 
-def _size(array, dims):
+def _size(array: np.ndarray, dims: tuple[int, ...]) -> int:
     return math.prod(array.shape[d] for d in dims)
 
 
-def _slope_of_variance(x, dims, correction):
+def _slope_of_variance(x: TensorBase, dims: tuple[int, ...], correction: float) -> TensorBase:
     return centred(x, dims) * (2.0 / (_count(x, dims) - correction))
 
 
-def _variance_vjp(g, out, inputs, attrs, needs):
+def _variance_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     slope = _slope_of_variance(x, dims, attrs["correction"])
     return (slope * _laid_over(g, x, dims),)
 
 
-def _variance_jvp(tangents, out, inputs, attrs):
+def _variance_jvp(tangents, out, inputs, attrs: Attrs):
     slope = _slope_of_variance(inputs[0], attrs["dims"], attrs["correction"])
     return sum(slope * tangents[0], attrs["dims"], attrs["keepdim"])
 
 
-def _decomposed_variance(x, dims, correction, keepdim):
+def _decomposed_variance(
+    x: TensorBase, dims: tuple[int, ...], correction: int, keepdim: bool
+) -> TensorBase:
     d = centred(to_float(x), dims)
     total = apply(_SUM, (d * d,), {"dims": dims, "keepdim": keepdim})
     return total / float(_count(x, dims) - correction)
@@ -300,7 +311,7 @@ def var(
     return apply(_SUM, (x,), {"dims": dims, "keepdim": keep}) * math.nan
 
 
-def safe_sqrt(x):
+def safe_sqrt(x: TensorBase) -> TensorBase:
     """Sqrt whose derivative at 0 is 0 instead of infinite."""
     flat = eq(x, 0.0)
     return where(flat, 0.0, sqrt(where(flat, 1.0, x)))
@@ -323,7 +334,7 @@ def std(
     )
 
 
-def abs_(x):
+def abs_(x: TensorBase) -> TensorBase:
     """Absolute value (the ops module shadows the built-in)."""
     return x.abs()
 
@@ -331,20 +342,26 @@ def abs_(x):
 # ----------------------------------------------------------------------------------------- extremes
 
 
-def _extreme_vjp(g, out, inputs, attrs, needs):
+def _extreme_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     at = cast(eq(x, _laid_over(out, x, dims)), g.array.dtype)
     share = at / sum(at, dims, True)
     return (share * _laid_over(g, x, dims),)
 
 
-def _extreme_jvp(tangents, out, inputs, attrs):
+def _extreme_jvp(tangents, out, inputs, attrs: Attrs):
     (x,), dims = inputs, attrs["dims"]
     at = cast(eq(x, _laid_over(out, x, dims)), out.array.dtype)
     return sum(at * tangents[0], dims, attrs["keepdim"]) / sum(at, dims, attrs["keepdim"])
 
 
-def _extreme(name, method, reference, doc):
+def _extreme(name: str, method: str, reference, doc: str) -> Op:
     return structured(
         name,
         "reduction",
@@ -407,8 +424,8 @@ def amin(
     return _extremum(_AMIN, x, dim, keepdim, axis, keepdims)
 
 
-def _run_arg(method):
-    def run(x, dims, keepdim):
+def _run_arg(method: str):
+    def run(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> int | np.ndarray:
         if len(dims) == x.ndim:
             flat = getattr(x.reshape(-1), method)()
             return flat.reshape((1,) * x.ndim) if keepdim else flat
@@ -417,7 +434,9 @@ def _run_arg(method):
     return run
 
 
-def _arg_samples(rng):
+def _arg_samples(
+    rng: np.random.Generator,
+) -> list[tuple[tuple[np.ndarray, ...], dict[str, object]]]:
     x = rng.standard_normal((2, 3, 4))
     return [((x,), {"dims": (0, 1, 2), "keepdim": False}), ((x,), {"dims": (1,), "keepdim": True})]
 
@@ -560,12 +579,12 @@ def equal(x: TensorLike, y: TensorLike) -> bool:
 # ---------------------------------------------------------------------------------- products, scans
 
 
-def _others(x):
+def _others(x: TensorBase) -> TensorBase:
     """Product of all other elements along the last dim: exact with zeros, as nothing is divided."""
     return _before(x) * flip(_before(flip(x, -1)), -1)
 
 
-def _before(x):
+def _before(x: TensorBase) -> TensorBase:
     """Product of the elements before each one along the last dim, in log2(n) doubling steps."""
     *rest, n = x.array.shape
     full = tuple((0, 1, s) for s in rest)
@@ -577,7 +596,7 @@ def _before(x):
     return x
 
 
-def _shift(x, full, step):
+def _shift(x: TensorBase, full: tuple[tuple[int, ...], ...], step: int) -> TensorBase:
     """Move the last dim by `step` places to the right, filling up with ones."""
     n = x.array.shape[-1]
     if not n:
@@ -586,7 +605,9 @@ def _shift(x, full, step):
     return cat([ones, slice_(x, (*full, (0, 1, n - step)))], -1)
 
 
-def _prod_flat(x, dims):
+def _prod_flat(
+    x: TensorBase, dims: tuple[int, ...]
+) -> tuple[TensorBase, tuple[int, ...], tuple[int, ...]]:
     """Return `x` with `dims` merged into one last dim."""
     keep = tuple(i for i in range(x.array.ndim) if i not in dims)
     moved = x.permute(keep + dims)
@@ -597,7 +618,9 @@ def _prod_flat(x, dims):
     )
 
 
-def _prod_vjp(g, out, inputs, attrs, needs):
+def _prod_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     if not dims:
         return (g,)
@@ -606,12 +629,14 @@ def _prod_vjp(g, out, inputs, attrs, needs):
     return (others * _laid_over(g, x, dims),)
 
 
-def _prod_jvp(tangents, out, inputs, attrs):
+def _prod_jvp(
+    tangents: list[TensorBase], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
+) -> TensorBase:
     (grad,) = _prod_vjp(out * 0.0 + 1.0, out, inputs, attrs, (True,))
     return sum(grad * tangents[0], attrs["dims"], attrs["keepdim"])
 
 
-def _run_prod(x, dims, keepdim):
+def _run_prod(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return x.prod(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)
     return x.prod(axis=dims, keepdims=keepdim)
@@ -678,7 +703,7 @@ def cumsum(x: TensorLike, dim: int | None = None, *, axis: int | None = None) ->
 # ---------------------------------------------------------------------------------------- logsumexp
 
 
-def _run_logsumexp(x, dims, keepdim):
+def _run_logsumexp(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_logsumexp(x.astype(dtypes.float32), dims, keepdim).astype(x.dtype)
     xp = namespace(x)
@@ -692,7 +717,7 @@ def _run_logsumexp(x, dims, keepdim):
     return out if keepdim else out.reshape([s for i, s in enumerate(x.shape) if i not in dims])
 
 
-def _decomposed_logsumexp(x, dims, keepdim):
+def _decomposed_logsumexp(x: TensorBase, dims: tuple[int, ...], keepdim: bool) -> TensorBase:
     if x.array.size == 0:
         return log(apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim}))
     top = apply(_AMAX, (x,), {"dims": dims, "keepdim": True})
@@ -703,19 +728,27 @@ def _decomposed_logsumexp(x, dims, keepdim):
     )
 
 
-def _softmax_of(x, out, dims):
+def _softmax_of(x: TensorBase, out: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     """exp(x - logsumexp(x)), with the limits 1 where both are +inf and 0 where all are -inf."""
     z = _laid_over(out, x, dims)
     same = eq(x, z)
     return where(eq(x, -math.inf), 0.0, exp(where(same, 0.0, x - where(same, 0.0, z))))
 
 
-def _logsumexp_vjp(g, out, inputs, attrs, needs):
+def _logsumexp_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     return (_laid_over(g, x, dims) * _softmax_of(x, out, dims),)
 
 
-def _logsumexp_jvp(tangents, out, inputs, attrs):
+def _logsumexp_jvp(
+    tangents: list[TensorBase], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
+) -> TensorBase:
     (x,), dims = inputs, attrs["dims"]
     return sum(tangents[0] * _softmax_of(x, out, dims), dims, attrs["keepdim"])
 
@@ -760,49 +793,57 @@ def _below_top(x, dims):
     return x - top
 
 
-def _run_softmax(x, dims):
+def _run_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
     e = namespace(x).exp(_below_top(floats(x), dims))
     return e / add_up(e, dims, True)
 
 
-def _run_log_softmax(x, dims):
+def _run_log_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_log_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
     xp, z = namespace(x), _below_top(floats(x), dims)
     return z - xp.log(add_up(xp.exp(z), dims, True))
 
 
-def _decomposed_below_top(x, dims):
+def _decomposed_below_top(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     x = to_float(x)
     return x - apply(_AMAX, (x,), {"dims": dims, "keepdim": True}) if x.array.size else x
 
 
-def _decomposed_softmax(x, dims):
+def _decomposed_softmax(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     e = exp(_decomposed_below_top(x, dims))
     return e / apply(_SUM, (e,), {"dims": dims, "keepdim": True})
 
 
-def _decomposed_log_softmax(x, dims):
+def _decomposed_log_softmax(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     z = _decomposed_below_top(x, dims)
     return z - log(apply(_SUM, (exp(z),), {"dims": dims, "keepdim": True}))
 
 
-def _softmax_jvp(tangents, out, inputs, attrs):
+def _softmax_jvp(
+    tangents: tuple[TensorBase, ...], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
+) -> TensorBase:
     weighted = out * tangents[0]
     return weighted - out * sum(weighted, attrs["dims"], True)
 
 
-def _log_softmax_vjp(g, out, inputs, attrs, needs):
+def _log_softmax_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     return (g - exp(out) * sum(g, attrs["dims"], True),)
 
 
-def _log_softmax_jvp(tangents, out, inputs, attrs):
+def _log_softmax_jvp(tangents, out, inputs, attrs: Attrs):
     return tangents[0] - sum(exp(out) * tangents[0], attrs["dims"], True)
 
 
-def _softmax_samples(rng):
+def _softmax_samples(rng: np.random.Generator):
     return [
         ((rng.standard_normal((2, 3, 4)),), {"dims": (1,)}),
         ((rng.standard_normal((2, 3, 4)),), {"dims": (0, 2)}),

@@ -138,7 +138,7 @@ def _uniform_tensor(name, shape, generator):
     return bits_to_uniform(_recorded_bits(name, shape, generator))
 
 
-def _run_demand(x, ok):
+def _run_demand(x: np.ndarray, ok: np.ndarray) -> np.ndarray:
     return x.copy()
 
 
@@ -157,7 +157,7 @@ _DEMAND = structured(
 )
 
 
-def demand(x, ok):
+def demand(x: TensorBase, ok: TensorBase) -> TensorBase:
     """Return `x`; where a boolean tensor that broadcasts with it is not true throughout, a replay
     of what is being recorded ends, and the function runs eagerly.
     """
@@ -192,7 +192,7 @@ def _finish(array, dtype, device, requires_grad):
     return _placed(wrap(np.asarray(array).astype(dtype, copy=False)), device, requires_grad)
 
 
-def _placed(t, device, requires_grad):
+def _placed(t: TensorBase, device: str | None, requires_grad: bool) -> TensorBase:
     t = t if device is None else t.to(device)
     return t.requires_grad_() if requires_grad else t
 
@@ -368,7 +368,7 @@ def exponential(
 # ----------------------------------------------------------------------------------------- integers
 
 
-def _high_product(a, b):
+def _high_product(a: np.ndarray, b: int) -> np.ndarray:
     """Return the high 64 bits of the products of uint64 arrays with the integer `b` < 2**64."""
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     a0, a1 = a & low, a >> half
@@ -378,7 +378,7 @@ def _high_product(a, b):
     return a1 * b1 + (middle >> half) + (cross >> half)
 
 
-def _run_integers(bits, low, span):
+def _run_integers(bits: np.ndarray, low: int, span: int) -> np.ndarray:
     words = np.asarray(to_host(bits)).view(np.uint64)
     found = _high_product(words, span) + np.uint64(low & 0xFFFFFFFFFFFFFFFF)
     return to_device(np.asarray(found).view(np.int64), device_of(bits))
@@ -485,7 +485,9 @@ def randperm(
     return _finish(np.argsort(_words((int(n),), generator), kind="stable"), dtype, device, False)
 
 
-def check_elements(name, x, bad, expected, fix):
+def check_elements(
+    name: str, x: float | np.ndarray, bad: np.bool_ | np.ndarray, expected: str, fix: str
+) -> None:
     """Raise DomainError if any element of the mask `bad` is set, showing the first of `x`."""
     if np.any(bad):
         at = tuple(int(i[0]) for i in np.nonzero(bad)) if np.ndim(bad) else ()
@@ -549,7 +551,9 @@ def _weights(name, weights):
 _BELOW_ONE = 1.0 - 2.0**-53
 
 
-def _pick(w, rows, shape, generator):
+def _pick(
+    w: np.ndarray, rows: np.ndarray, shape: tuple[int, ...], generator: Generator | None
+) -> np.ndarray:
     """Draw categories by inversion; `rows` tells which row of the weights `w` a draw uses."""
     cumulative = np.cumsum(w, axis=-1)
     total = cumulative[:, -1][rows]

@@ -5,6 +5,8 @@ passed, a line of LLVM IR in the CPU renderer, a line of CUDA C in the GPU rende
 here makes the name available to all of them.
 """
 
+from __future__ import annotations
+
 import functools
 from dataclasses import dataclass
 
@@ -37,7 +39,7 @@ class Intrinsic:
     result: str = "same"
 
 
-def _rows(text):
+def _rows(text: str) -> dict[str, Intrinsic]:
     out = {}
     for line in text.strip().splitlines():
         name, numpy_, llvm, cuda, *rest = line.split()
@@ -120,7 +122,7 @@ class NumpyAlgebra:
     logical_not = staticmethod(np.logical_not)
 
     @staticmethod
-    def philox(seed, stream, counter):
+    def philox(seed: np.ndarray, stream: np.ndarray, counter: np.ndarray) -> np.ndarray:
         """Return the random bits of (seed, stream, counter) as int64; see core/rng.py."""
         device = next((device_of(x) for x in (counter, seed, stream) if hasattr(x, "dtype")), "cpu")
         host = [x if isinstance(x, int) else to_host(x) for x in (seed, stream, counter)]
@@ -133,7 +135,7 @@ class NumpyAlgebra:
         return to_device(bits.view(np.int64), device)
 
     @staticmethod
-    def bits_to_uniform(bits):
+    def bits_to_uniform(bits: np.ndarray) -> np.ndarray:
         """Return the float64 in (0, 1) that belongs to 64 random bits; see core/rng.py."""
         return to_device(bits_to_uniform(to_host(bits)), device_of(bits))
 
@@ -146,7 +148,7 @@ class NumpyAlgebra:
         """What is found at first use is no change (see compiler/guards/entering.py)."""
         return []
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str):
         row = INTRINSICS.get(name)
         if row is None:
             raise AttributeError(
@@ -165,16 +167,16 @@ numpy_algebra = NumpyAlgebra()
 
 
 @functools.cache
-def _of_scipy(name):
+def _of_scipy(name: str):
     import scipy.special
 
     return getattr(scipy.special, name)
 
 
-def special_function(name):
+def special_function(name: str):
     """Return a function that calls `scipy.special.NAME` (imported then) or CuPy's twin."""
 
-    def call(*arrays):
+    def call(*arrays: np.ndarray) -> np.ndarray:
         for a in arrays:
             if hasattr(a, "__cuda_array_interface__"):
                 return getattr(special(array_module(a)), name)(*arrays)

@@ -9,6 +9,8 @@ linear, is in reduction.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +33,9 @@ from probtorch.ops.movement import cat, expand, flip, reshape, slice_
 from probtorch.ops.named import ValuesIndices
 from probtorch.ops.reduction import cumsum, sum
 
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs, Op
+
 __all__ = [
     "cummax",
     "cummin",
@@ -43,7 +48,7 @@ __all__ = [
 ]
 
 
-def _part(x, dim, start, stop):
+def _part(x: TensorBase, dim: int, start: int, stop: int) -> TensorBase:
     """Elements start to stop - 1 along `dim`."""
     shape = x.array.shape
     return slice_(
@@ -51,7 +56,7 @@ def _part(x, dim, start, stop):
     )
 
 
-def _delayed(x, dim, first):
+def _delayed(x: TensorBase, dim: int, first: float) -> TensorBase:
     """Move `x` one place later along `dim`, with the number `first` at its start."""
     n = x.array.shape[dim]
     if n == 0:
@@ -60,12 +65,12 @@ def _delayed(x, dim, first):
     return cat([start, _part(x, dim, 0, n - 1)], dim)
 
 
-def _advanced(x, dim):
+def _advanced(x: TensorBase, dim: int) -> TensorBase:
     """Move `x` one place earlier along `dim`, with 0 at its end."""
     return flip(_delayed(flip(x, dim), dim, 0.0), dim)
 
 
-def _backward(a, b, dim):
+def _backward(a: TensorBase, b: TensorBase, dim: int) -> TensorBase:
     """Solve h[j] = b[j] + a[j + 1] h[j + 1] from the end."""
     step = _advanced(a, dim)
     return flip(apply(_RECURRENCE, (flip(step, dim), flip(b, dim)), {"dim": dim}), dim)
@@ -79,7 +84,7 @@ def _dim_and_tensor(name, x, dim) -> tuple[TensorBase, int]:
 # --------------------------------------------------------------------------------------- recurrence
 
 
-def _run_recurrence(a, b, dim):
+def _run_recurrence(a: np.ndarray, b: np.ndarray, dim: int) -> np.ndarray:
     dtype = b.dtype
     a, b = wider(a).swapaxes(0, dim), wider(b).swapaxes(0, dim)
     out = namespace(b).empty_like(b)
@@ -89,13 +94,19 @@ def _run_recurrence(a, b, dim):
     return out.swapaxes(0, dim).astype(dtype, copy=False)
 
 
-def _recurrence_vjp(g, out, inputs, attrs, needs):
+def _recurrence_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, TensorBase],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase | None, TensorBase]:
     dim = attrs["dim"]
     h = _backward(inputs[0], g, dim)
     return h * _delayed(out, dim, 0.0) if needs[0] else None, h
 
 
-def _recurrence_jvp(tangents, out, inputs, attrs):
+def _recurrence_jvp(tangents, out, inputs, attrs: Attrs):
     dim = attrs["dim"]
     push = None if tangents[0] is None else tangents[0] * _delayed(out, dim, 0.0)
     if tangents[1] is not None:
@@ -132,7 +143,7 @@ _RECURRENCE = structured(
 )
 
 
-def linear_recurrence(a, b, dim=-1):
+def linear_recurrence(a: TensorBase, b: TensorBase, dim: int = -1) -> TensorBase:
     """Return y with ``y[j] = a[j] * y[j - 1] + b[j]`` along `dim`, starting from 0.
 
     Parameters
@@ -169,12 +180,18 @@ def linear_recurrence(a, b, dim=-1):
 # ----------------------------------------------------------------------------------------- products
 
 
-def _cumprod_vjp(g, out, inputs, attrs, needs):
+def _cumprod_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     dim = attrs["dim"]
     return (_backward(inputs[0], g, dim) * _delayed(out, dim, 1.0),)
 
 
-def _cumprod_jvp(tangents, out, inputs, attrs):
+def _cumprod_jvp(tangents, out, inputs, attrs: Attrs):
     dim = attrs["dim"]
     push = tangents[0] * _delayed(out, dim, 1.0)
     return apply(_RECURRENCE, (inputs[0], push), {"dim": dim})
@@ -210,7 +227,7 @@ def cumprod(x: TensorLike, dim: int) -> TensorBase:
 # ------------------------------------------------------------------------------------- logcumsumexp
 
 
-def _run_logcumsumexp(x, dim):
+def _run_logcumsumexp(x: np.ndarray, dim: int) -> np.ndarray:
     xp, wide = namespace(x), wider(x)
     if xp is np:
         return np.logaddexp.accumulate(wide, axis=dim).astype(x.dtype, copy=False)
@@ -221,20 +238,26 @@ def _run_logcumsumexp(x, dim):
     return out.swapaxes(0, dim).astype(x.dtype, copy=False)
 
 
-def _share(x, y):
+def _share(x: TensorBase, y: TensorBase) -> TensorBase:
     """exp(x - y) for x <= y: 1 where both are +inf, 0 where x is -inf."""
     same = eq(x, y)
     weight = exp(where(same, 0.0, x - where(same, 0.0, y)))
     return where(eq(x, -math.inf), 0.0, weight)
 
 
-def _logcumsumexp_vjp(g, out, inputs, attrs, needs):
+def _logcumsumexp_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     dim = attrs["dim"]
     carried = _share(_delayed(out, dim, -math.inf), out)
     return (_backward(carried, g, dim) * _share(inputs[0], out),)
 
 
-def _logcumsumexp_jvp(tangents, out, inputs, attrs):
+def _logcumsumexp_jvp(tangents, out, inputs, attrs: Attrs):
     dim = attrs["dim"]
     carried = _share(_delayed(out, dim, -math.inf), out)
     return apply(_RECURRENCE, (carried, tangents[0] * _share(inputs[0], out)), {"dim": dim})
@@ -271,8 +294,8 @@ def logcumsumexp(x: TensorLike, dim: int) -> TensorBase:
 # --------------------------------------------------------------------------------- running extremes
 
 
-def _run_extreme_index(name):
-    def run(x, dim):
+def _run_extreme_index(name: str):
+    def run(x: np.ndarray, dim: int) -> np.ndarray:
         xp = namespace(x)
         best = getattr(xp, name).accumulate(x, axis=dim)
         order = xp.arange(x.shape[dim]).reshape([-1 if i == dim else 1 for i in range(x.ndim)])
@@ -294,7 +317,7 @@ def _extreme_index_reference(pick):
     return reference
 
 
-def _extreme_index(name, ufunc, pick):
+def _extreme_index(name: str, ufunc: str, pick) -> Op:
     return structured(
         name,
         "scan",
@@ -417,7 +440,9 @@ def trapezoid(
     return sum(areas, dim)
 
 
-def cumulative_trapezoid(y, x=None, *, dx=1.0, dim=-1):
+def cumulative_trapezoid(
+    y: TensorBase, x: TensorBase | None = None, *, dx: float = 1.0, dim: int = -1
+) -> TensorBase:
     """Return the running integral of `y` along `dim`, one element shorter; as `trapezoid`."""
     areas, dim = _panels(y, x, dx, dim)
     return cumsum(areas, dim)

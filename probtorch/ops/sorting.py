@@ -8,7 +8,8 @@ equal candidates of a median share its gradient.
 from __future__ import annotations
 
 import math
-from typing import Literal, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
@@ -35,6 +36,9 @@ from probtorch.ops.reduction import any as any_of
 from probtorch.ops.reduction import kept_shape, sum
 from probtorch.ops.workspace import sorting_space
 
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
+
 __all__ = [
     "argsort",
     "bincount",
@@ -53,7 +57,7 @@ __all__ = [
 # ------------------------------------------------------------------------------------------ sorting
 
 
-def _run_argsort(x, dim, descending):
+def _run_argsort(x: np.ndarray, dim: int, descending: bool) -> np.ndarray:
     if descending:
         # Reversing twice keeps equal elements in their order.
         n = x.shape[dim]
@@ -152,24 +156,30 @@ def topk(
 # --------------------------------------------------------------------------------- order statistics
 
 
-def _run_order_statistic(x, dims, k, keepdim):
+def _run_order_statistic(x: np.ndarray, dims: tuple[int, ...], k: int, keepdim: bool) -> np.ndarray:
     xp, (dim,) = namespace(x), dims
     chosen = xp.take(xp.sort(x, axis=dim), [k], axis=dim)
     return chosen if keepdim else chosen.reshape(x.shape[:dim] + x.shape[dim + 1 :])
 
 
-def _chosen(x, y, dims):
+def _chosen(x: TensorBase, y: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     """Weights of the elements equal to the statistic: they share it evenly."""
     at = cast(eq(x, reshape(y, kept_shape(x.array.shape, dims))), y.array.dtype)
     return at / sum(at, dims, True)
 
 
-def _order_statistic_vjp(g, out, inputs, attrs, needs):
+def _order_statistic_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     return (_chosen(x, out, dims) * reshape(g, kept_shape(x.array.shape, dims)),)
 
 
-def _order_statistic_jvp(tangents, out, inputs, attrs):
+def _order_statistic_jvp(tangents, out, inputs, attrs: Attrs):
     dims = attrs["dims"]
     return sum(_chosen(inputs[0], out, dims) * tangents[0], dims, attrs["keepdim"])
 
@@ -488,7 +498,7 @@ def first_above(rows, row, v, *, right=True):
     return low
 
 
-def _run_searchsorted(sequence, values, right):
+def _run_searchsorted(sequence: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
     device = device_of(values)
     sequence, values = to_host(sequence), to_host(values)
     if not sequence.size:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,6 +58,9 @@ from probtorch.ops.reduction import amax, prod, sum
 from probtorch.ops.sampling import demand
 from probtorch.ops.workspace import eigh_space, pivots, pivots_and_logs, qr_space, svd_space
 
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
+
 __all__ = [
     "det",
     "eigh",
@@ -74,7 +78,7 @@ __all__ = [
 # ------------------------------------------------------------------------------------- determinants
 
 
-def _finite(name, a):
+def _finite(name: str, a: np.ndarray) -> np.ndarray:
     """Return the array `a`; on infinities LAPACK's singular values would never be done."""
     if not namespace(a).isfinite(a).all():
         raise LinAlgError(
@@ -86,17 +90,17 @@ def _finite(name, a):
     return a
 
 
-def _finite_replay(a):
+def _finite_replay(a: TensorBase) -> TensorBase:
     """Return the tensor `a`; where a recording runs again, it must be finite there too."""
     return a if recorder() is None else demand(a, all_of(isfinite(a)))
 
 
-def _oriented_svd(a):
+def _oriented_svd(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     u, s, vh = np.linalg.svd(_finite("det", a))
     return u, s, vh, np.linalg.det(u) * np.linalg.det(vh)
 
 
-def _products_without(s, width):
+def _products_without(s: np.ndarray, width: int) -> np.ndarray:
     """Products of all s but one (width 1) or but two (width 2, diagonal 0), without dividing."""
     n = s.shape[-1]
     out = np.zeros(s.shape[:-1] + (n,) * width, s.dtype)
@@ -163,11 +167,11 @@ def _to_numpy(x):
     return x if isinstance(x, np.ndarray) else x.get()
 
 
-def _back(x, like):
+def _back(x: np.ndarray, like: np.ndarray) -> np.ndarray:
     return x if isinstance(like, np.ndarray) else namespace(like).asarray(x)
 
 
-def _no_third():
+def _no_third() -> NotDifferentiableError:
     return NotDifferentiableError(
         "det",
         expected="at most two derivatives of a determinant",
@@ -176,13 +180,15 @@ def _no_third():
     )
 
 
-def _det_hessian_vjp(g, out, inputs, attrs, needs):
+def _det_hessian_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, TensorBase], attrs: Attrs, needs: Sequence[bool]
+) -> tuple[TensorBase | None, TensorBase | None]:
     if needs[0]:
         raise _no_third()
     return None, apply(_DET_HESSIAN, (inputs[0], g))
 
 
-def _det_hessian_jvp(tangents, out, inputs, attrs):
+def _det_hessian_jvp(tangents, out, inputs, attrs: Attrs):
     if tangents[0] is not None:
         raise _no_third()
     return apply(_DET_HESSIAN, (inputs[0], tangents[1]))
@@ -228,7 +234,7 @@ _COFACTOR = structured(
 )
 
 
-def _det_jvp(tangents, out, inputs, attrs):
+def _det_jvp(tangents, out, inputs, attrs: Attrs):
     return sum(apply(_COFACTOR, inputs) * tangents[0], (-2, -1))
 
 
@@ -282,7 +288,7 @@ def _slogdet_vjp(g, out, inputs, attrs, needs):
     return (unsqueeze(unsqueeze(g[1], -1), -1) * mt(inverse),)
 
 
-def _slogdet_jvp(tangents, out, inputs, attrs):
+def _slogdet_jvp(tangents, out, inputs, attrs: Attrs):
     inverse = apply(INV, inputs, {"check": False})
     return out[0] * 0.0, sum(mt(inverse) * tangents[0], (-2, -1))
 
@@ -331,15 +337,15 @@ def logdet(a: TensorLike) -> TensorBase:
 # --------------------------------------------------------------------------------------------- eigh
 
 
-def _scale_columns(x, d):
+def _scale_columns(x: TensorBase, d: TensorBase) -> TensorBase:
     return x * unsqueeze(d, -2)
 
 
-def _scale_rows(x, d):
+def _scale_rows(x: TensorBase, d: TensorBase) -> TensorBase:
     return x * unsqueeze(d, -1)
 
 
-def _gaps(values, rtol):
+def _gaps(values: TensorBase, rtol: float) -> TensorBase:
     """1 / (v_j - v_i) as a matrix with rows i; 0 where the two agree to rounding."""
     gap = unsqueeze(values, -2) - unsqueeze(values, -1)
     scale = (
@@ -351,15 +357,21 @@ def _gaps(values, rtol):
     return where(same, 0.0, 1.0 / where(same, 1.0, gap))
 
 
-def _run_eigh(a):
+def _run_eigh(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return tuple(namespace(a).linalg.eigh(_finite("eigh", a)))
 
 
-def _tolerance(x):
+def _tolerance(x: TensorBase) -> float:
     return x.array.shape[-1] * float(np.finfo(x.array.dtype).eps) if x.array.size else 0.0
 
 
-def _eigh_vjp(g, out, inputs, attrs, needs):
+def _eigh_vjp(
+    g: list[TensorBase | None],
+    out: tuple[TensorBase, TensorBase],
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     values, vectors = out
     inner: Any = diag_embed(g[0]) if g[0] is not None else None
     if g[1] is not None:
@@ -368,7 +380,7 @@ def _eigh_vjp(g, out, inputs, attrs, needs):
     return (lower_part(symmetric_part(matmul(matmul(vectors, inner), mt(vectors)))),)
 
 
-def _eigh_jvp(tangents, out, inputs, attrs):
+def _eigh_jvp(tangents, out, inputs, attrs: Attrs):
     values, vectors = out
     inner = matmul(matmul(mt(vectors), from_lower(tangents[0])), vectors)
     return diagonal(inner, 0, -2, -1), matmul(vectors, inner * _gaps(values, _tolerance(values)))
@@ -442,14 +454,20 @@ def eigvalsh(a: TensorLike) -> TensorBase:
 # ----------------------------------------------------------------------------------------------- qr
 
 
-def _run_qr(a):
+def _run_qr(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     q, r = namespace(a).linalg.qr(a)
     # Householder's signs are arbitrary; a diagonal of one sign makes the factors unique.
     sign = namespace(a).where(namespace(a).diagonal(r, 0, -2, -1) < 0, -1.0, 1.0).astype(a.dtype)
     return q * sign[..., None, :], r * sign[..., :, None]
 
 
-def _qr_vjp(g, out, inputs, attrs, needs):
+def _qr_vjp(
+    g: list[TensorBase | None],
+    out: tuple[TensorBase, TensorBase],
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     q, r = out
     gq = q * 0.0 if g[0] is None else g[0]
     gr = r * 0.0 if g[1] is None else triu(g[1])
@@ -460,7 +478,7 @@ def _qr_vjp(g, out, inputs, attrs, needs):
     return (mt(solve_triangular(r, mt(inner), upper=True)),)
 
 
-def _qr_jvp(tangents, out, inputs, attrs):
+def _qr_jvp(tangents, out, inputs, attrs: Attrs):
     q, r = out
     scaled = mt(solve_triangular(mt(r), mt(tangents[0]), upper=False))
     inner = matmul(mt(q), scaled)
@@ -533,17 +551,23 @@ def qr(a: TensorLike) -> Qr:
 # ---------------------------------------------------------------------------------------------- svd
 
 
-def _run_svd(a):
+def _run_svd(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return tuple(namespace(a).linalg.svd(_finite("svd", a), full_matrices=False))
 
 
-def _inverse_or_zero(s, rtol):
+def _inverse_or_zero(s: TensorBase, rtol: float) -> TensorBase:
     floor = amax(s, -1, True) * rtol if s.array.size else s
     gone = s <= floor
     return where(gone, 0.0, 1.0 / where(gone, 1.0, s))
 
 
-def _svd_vjp(g, out, inputs, attrs, needs):
+def _svd_vjp(
+    g: list[TensorBase | None],
+    out: tuple[TensorBase, TensorBase, TensorBase],
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     u, s, vh = out
     ut, v = mt(u), mt(vh)
     rtol = _tolerance(s)
@@ -565,7 +589,7 @@ def _svd_vjp(g, out, inputs, attrs, needs):
     return (total if outside is None else total + outside,)
 
 
-def _svd_jvp(tangents, out, inputs, attrs):
+def _svd_jvp(tangents, out, inputs, attrs: Attrs):
     u, s, vh = out
     ut, v = mt(u), mt(vh)
     t = tangents[0]
@@ -657,11 +681,17 @@ def svdvals(a: TensorLike) -> TensorBase:
 # ------------------------------------------------------------------------------------ pseudoinverse
 
 
-def _run_pinv(a, rtol):
+def _run_pinv(a: np.ndarray, rtol: float) -> np.ndarray:
     return namespace(a).linalg.pinv(_finite("pinv", a), rtol)
 
 
-def _pinv_vjp(g, y, inputs, attrs, needs):
+def _pinv_vjp(
+    g: TensorBase,
+    y: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     # Golub and Pereyra (1973), for matrices whose rank does not change nearby.
     (a,) = inputs
     rows = identity(a.array.shape[-2], a) - matmul(a, y)
@@ -671,7 +701,7 @@ def _pinv_vjp(g, y, inputs, attrs, needs):
     return (inner - matmul(matmul(yt, g), yt),)
 
 
-def _pinv_jvp(tangents, y, inputs, attrs):
+def _pinv_jvp(tangents, y, inputs, attrs: Attrs):
     (a,), t = inputs, tangents[0]
     rows = identity(a.array.shape[-2], a) - matmul(a, y)
     cols = identity(a.array.shape[-1], a) - matmul(y, a)

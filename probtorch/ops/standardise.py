@@ -5,7 +5,10 @@ are computed in single precision; those of single precision keep their digits be
 The derivative is the one that Ioffe and Szegedy (2015) write out for batch normalisation.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +16,15 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import to_float
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import float16, float32
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError
 from probtorch.ops.accumulate import add_up, floats
 from probtorch.ops.arithmetic import rsqrt
 from probtorch.ops.families import structured
 from probtorch.ops.reduction import centred, mean
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["standardise"]
 
@@ -59,7 +66,9 @@ def _standardise_jvp(tangents, out, inputs, attrs):
     return (t - moved - y * along) * r, moved, along * 2.0 / r
 
 
-def _decomposed_standardise(x, dims, eps):
+def _decomposed_standardise(
+    x: TensorBase, dims: tuple[int, ...], eps: float
+) -> tuple[TensorBase, TensorBase, TensorBase]:
     x = to_float(x)
     centre = mean(x, dims, True)
     d = centred(x, dims)
@@ -92,7 +101,9 @@ _STANDARDISE = structured(
 )
 
 
-def standardise(x, dims, eps):
+def standardise(
+    x: TensorBase, dims: tuple[int, ...], eps: float
+) -> tuple[TensorBase, TensorBase, TensorBase]:
     """Return (standardised x, mean, variance) over `dims`, the last two with dims of size 1."""
     if x.array.dtype.kind != "f":
         raise DTypeError(

@@ -5,6 +5,11 @@
 bounds raise; negative ones count from the end.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
@@ -13,21 +18,28 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import int64
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType
 from probtorch.errors import TensorIndexError
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.index_keys import bad_key
 from probtorch.ops.movement import python_slices, slice_
 
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
+
 __all__ = ["near", "put", "slice_put", "take", "untake"]
 
 
-def take(x, dims, index):
+def take(x: TensorBase, dims: tuple[int, ...], index: list[TensorBase]) -> TensorBase:
     """Return the elements of `x` at a list of integer tensors, one for each of `dims`."""
     broadcast_shapes(*(i.array.shape for i in index), op="index")
     return apply(_TAKE, (x, *near(x, index)), {"dims": dims})
 
 
-def untake(g, dims, index, shape):
+def untake(
+    g: TensorBase, dims: tuple[int, ...], index: list[TensorBase], shape: tuple[int, ...]
+) -> TensorBase:
     """Return zeros of a shape with `g` added at integer tensors: the transpose of `take`."""
     return apply(_UNTAKE, (g, *near(g, index)), {"dims": dims, "shape": shape})
 
@@ -39,12 +51,12 @@ def put(x, value, dims, index, accumulate):
     return apply(_PUT, (x, value, *near(x, index)), {"dims": dims, "accumulate": accumulate})
 
 
-def slice_put(x, value, spec):
+def slice_put(x: TensorBase, value: TensorBase, spec: tuple[tuple[int, ...], ...]) -> TensorBase:
     """Return a copy of `x` with `value` written at the slice of a spec; see `slice_`."""
     return apply(_SLICE_PUT, (x, value), {"spec": spec})
 
 
-def near(x, tensors, dtype=int64):
+def near(x: TensorBase, tensors: list[TensorBase], dtype: DType | None = int64) -> list[TensorBase]:
     """Return indices or numbers in a dtype, on the device of `x`."""
     if dtype is int64:
         for t in tensors:
@@ -54,7 +66,7 @@ def near(x, tensors, dtype=int64):
     return [t if type(t.array) is type(x.array) else t.to(device=device_of(x.array)) for t in found]
 
 
-def _nothing(g):
+def _nothing(g: TensorBase) -> TensorBase:
     """Return the number 0 beside `g`."""
     (zero,) = near(g, [wrap(np.zeros((), g.array.dtype))], None)
     return zero
@@ -67,7 +79,9 @@ def _key(ndim, dims, index):
     return tuple(key)
 
 
-def _check_bounds(shape, dims, index):
+def _check_bounds(
+    shape: tuple[int, ...], dims: tuple[int, ...], index: tuple[np.ndarray, ...]
+) -> None:
     for d, i in zip(dims, index, strict=True):
         if i.size and (int(i.min()) < -shape[d] or int(i.max()) >= shape[d]):
             bad = i.max() if int(i.max()) >= shape[d] else i.min()
@@ -79,12 +93,14 @@ def _check_bounds(shape, dims, index):
             )
 
 
-def _run_take(x, *index, dims):
+def _run_take(x: np.ndarray, *index: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     _check_bounds(x.shape, dims, index)
     return x[_key(x.ndim, dims, index)]
 
 
-def _run_untake(g, *index, dims, shape):
+def _run_untake(
+    g: np.ndarray, *index: np.ndarray, dims: tuple[int, ...], shape: tuple[int, ...]
+) -> np.ndarray:
     out = namespace(g).zeros(shape, g.dtype)
     if isinstance(g, np.ndarray):
         np.add.at(out, _key(len(shape), dims, index), g)
@@ -93,24 +109,28 @@ def _run_untake(g, *index, dims, shape):
     return out
 
 
-def _take_vjp(g, out, inputs, attrs, needs):
+def _take_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, TensorBase], attrs: Attrs, needs: Sequence[bool]
+) -> tuple[TensorBase, None]:
     x, *index = inputs
     gx = apply(_UNTAKE, (g, *index), {"dims": attrs["dims"], "shape": x.array.shape})
     return (gx, *[None] * len(index))
 
 
-def _untake_vjp(g, out, inputs, attrs, needs):
+def _untake_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+) -> tuple[TensorBase | None, ...]:
     return (apply(_TAKE, (g, *inputs[1:]), {"dims": attrs["dims"]}), *[None] * (len(inputs) - 1))
 
 
 def _first_only(op):
-    def jvp(tangents, out, inputs, attrs):
+    def jvp(tangents, out, inputs, attrs: Attrs):
         return apply(op(), (tangents[0], *inputs[1:]), attrs)
 
     return jvp
 
 
-def _take_samples(rng):
+def _take_samples(rng: np.random.Generator):
     x = rng.standard_normal((4, 3, 5))
     i, j = np.array([[0, 3, 3], [1, -1, 0]]), np.array([2, 0, 2])
     return [
@@ -121,7 +141,7 @@ def _take_samples(rng):
     ]
 
 
-def _untake_samples(rng):
+def _untake_samples(rng: np.random.Generator):
     i = np.array([0, 3, 3])
     return [((rng.standard_normal((3, 2)), i), {"dims": (0,), "shape": (4, 2)})]
 
@@ -157,7 +177,9 @@ _UNTAKE = structured(
 )
 
 
-def _run_put(x, v, *index, dims, accumulate):
+def _run_put(
+    x: np.ndarray, v: np.ndarray, *index: np.ndarray, dims: tuple[int, ...], accumulate: bool
+) -> np.ndarray:
     _check_bounds(x.shape, dims, index)
     out = x.copy()
     if accumulate:
@@ -167,7 +189,9 @@ def _run_put(x, v, *index, dims, accumulate):
     return out
 
 
-def _put_vjp(g, out, inputs, attrs, needs):
+def _put_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+) -> tuple[TensorBase | None, ...]:
     _, v, *index = inputs
     dims = attrs["dims"]
     gx = g if attrs["accumulate"] else apply(_PUT, (g, _nothing(g), *index), attrs)
@@ -175,14 +199,16 @@ def _put_vjp(g, out, inputs, attrs, needs):
     return (gx if needs[0] else None, gv if needs[1] else None, *[None] * len(index))
 
 
-def _put_jvp(tangents, out, inputs, attrs):
+def _put_jvp(tangents, out, inputs, attrs: Attrs):
     x, v, *index = inputs
     tx = x * 0.0 if tangents[0] is None else tangents[0]
     tv = v * 0.0 if tangents[1] is None else tangents[1]
     return apply(_PUT, (tx, tv, *index), attrs)
 
 
-def _put_samples(rng):
+def _put_samples(
+    rng: np.random.Generator,
+) -> list[tuple[tuple[np.ndarray, np.ndarray, np.ndarray], dict[str, object]]]:
     x = rng.standard_normal((4, 3))
     i = np.array([0, 3])
     return [
@@ -215,7 +241,7 @@ _PUT = structured(
 )
 
 
-def _run_slice_put(x, v, spec):
+def _run_slice_put(x: np.ndarray, v: np.ndarray, spec: tuple[tuple[int, ...], ...]) -> np.ndarray:
     out = x.copy()
     out[python_slices(spec)] = v
     return out
@@ -234,7 +260,7 @@ def _slice_put_jvp(tangents, out, inputs, attrs):
     return apply(_SLICE_PUT, (tx, tv), attrs)
 
 
-def _slice_put_samples(rng):
+def _slice_put_samples(rng: np.random.Generator):
     x = rng.standard_normal((4, 3))
     return [
         ((x, rng.standard_normal((2, 3))), {"spec": ((3, -2, 2), (0, 1, 3))}),

@@ -63,7 +63,7 @@ def to(
     return out.clone() if copy and out is t else out
 
 
-def elsewhere(array, device):
+def elsewhere(array: np.ndarray, device: str) -> bool:
     """Whether `array` is not on `device`; "cuda" means the GPU in use."""
     kind, index = parse_device(device)
     here_kind, here_index = parse_device(device_of(array))

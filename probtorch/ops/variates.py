@@ -13,6 +13,9 @@ Read ops/rejection.py and ops/sampling.py first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
 import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
@@ -30,12 +33,15 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import log
 from probtorch.ops.families import structured
-from probtorch.ops.lanes import gauss_rule, on_chunks
+from probtorch.ops.lanes import Lanes, gauss_rule, on_chunks
 from probtorch.ops.movement import expand
 from probtorch.ops.rejection import draw
 from probtorch.ops.sampling import check_elements, element_counters, probabilities
 from probtorch.ops.special import gamma_log_implicit
 from probtorch.ops.trigonometry import atan
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
 
 __all__ = ["binomial", "poisson", "standard_gamma", "standard_log_gamma", "von_mises"]
 
@@ -43,14 +49,14 @@ __all__ = ["binomial", "poisson", "standard_gamma", "standard_log_gamma", "von_m
 def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
     """Declare an op of parameters, seed, stream and counters; `parameters` give its test inputs."""
 
-    def run(first, *others):
+    def run(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
         *given, seed, stream, counters = first, *others
         like = given[-1]
         host = [to_host(p).astype(np.float64, copy=False) for p in given]
         draws = draw(sampler, int(seed), int(stream), to_host(counters), *host)
         return to_device(draws.astype(like.dtype, copy=False), device_of(like))
 
-    def samples(rng):
+    def samples(rng: np.random.Generator):
         counters = np.arange(7, 19).reshape(3, 4)
         arrays = [make(rng, (3, 4)) for make in parameters]
         return [((*arrays, np.array(3), np.array(5), counters), {})]
@@ -72,10 +78,18 @@ def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
 def _implicit(slope):
     """Return vjp and jvp of draws whose derivative in their first input is ``slope(input, y)``."""
 
-    def vjp(g, y, inputs, attrs, needs):
+    def vjp(
+        g: TensorBase,
+        y: TensorBase,
+        inputs: tuple[TensorBase, TensorBase, TensorBase, TensorBase],
+        attrs: Attrs,
+        needs: Sequence[bool],
+    ) -> tuple[TensorBase, None, None, None]:
         return (g * slope(inputs[0], y), None, None, None)
 
-    def jvp(tangents, y, inputs, attrs):
+    def jvp(
+        tangents: list[TensorBase | None], y: TensorBase, inputs: list[TensorBase], attrs: Attrs
+    ) -> TensorBase:
         return tangents[0] * slope(inputs[0], y)
 
     return {"vjp": vjp, "jvp": jvp}
@@ -90,13 +104,13 @@ def _drawn(op, parameters, generator):
 # -------------------------------------------------------------------------------------------- gamma
 
 
-def _gamma_slope(a, x):
+def _gamma_slope(a: TensorBase, x: TensorBase) -> TensorBase:
     """Derivative of a draw in its shape; 0 where it underflowed, the limit of x log x."""
     gone = eq(x, 0.0)
     return where(gone, 0.0, x * gamma_log_implicit(a, log(where(gone, 1.0, x))))
 
 
-def _shapes(rng, size):
+def _shapes(rng: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:
     return rng.uniform(0.3, 5.0, size)
 
 
@@ -253,7 +267,9 @@ def angle_slope(s, k, x):
     start = s.where(inner, 0.0, s.asin(far) * 2.0)
     shortfall = 1.0 - s.i1e(k) / s.i0e(k)
 
-    def integrand(s, t, k, turn, shortfall):
+    def integrand(
+        s: Lanes, t: np.ndarray, k: np.ndarray, turn: np.ndarray, shortfall: np.ndarray
+    ) -> np.ndarray:
         half = s.sin(t * 0.5)
         part = half * half
         return (part * 2.0 - shortfall) * s.exp(k * 2.0 * (turn - part))
@@ -264,13 +280,13 @@ def angle_slope(s, k, x):
     return s.where(inner, integral, -integral) * sign
 
 
-def _run_angle_slope(concentration, x):
+def _run_angle_slope(concentration: np.ndarray, x: np.ndarray) -> np.ndarray:
     device, dtype = device_of(x), x.dtype
     slope = on_chunks(angle_slope, to_host(concentration), to_host(x))
     return to_device(slope.astype(dtype, copy=False), device)
 
 
-def _once(*_):
+def _once(*_) -> NoReturn:
     raise NotDifferentiableError(
         "von_mises",
         expected="at most one derivative of a draw",
@@ -311,7 +327,7 @@ _ANGLE_SLOPE = structured(
 )
 
 
-def _tangent_slope(k, t):
+def _tangent_slope(k: TensorBase, t: TensorBase) -> TensorBase:
     """Derivative of tan(angle / 2)."""
     slope = apply(_ANGLE_SLOPE, (k, atan(t) * 2.0))
     return slope * ((t * t + 1.0) * 0.5)

@@ -4,13 +4,18 @@ A view that is changed in place on the tape is written into its root, and read f
 need its place there: the spec of a slice, or positions.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 from probtorch.core import doors
 from probtorch.core.dispatch import TapeNode, wrap
 from probtorch.core.history import ViewOps, take_over
 from probtorch.core.in_place import assign
-from probtorch.core.op import Op
+from probtorch.core.op import Attrs, Op
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError
 from probtorch.ops.movement import reshape, slice_, unslice
 from probtorch.ops.take_put import put, slice_put, take, untake
@@ -85,14 +90,16 @@ def _address(array):
     return array.data.ptr
 
 
-def _offsets(shape, strides):
+def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     out = np.zeros((1,) * len(shape), np.int64)
     for d, (n, s) in enumerate(zip(shape, strides, strict=True)):
         out = out + (np.arange(n) * s).reshape([-1 if k == d else 1 for k in range(len(shape))])
     return np.broadcast_to(out, shape)
 
 
-def read_place(base, place):
+def read_place(
+    base: TensorBase, place: tuple[tuple[tuple[int, ...], ...], None, tuple[int, ...]]
+) -> TensorBase:
     """Return the elements of `base` at a place; see `place_in`."""
     spec, at, shape = place
     if spec is None:
@@ -102,7 +109,11 @@ def read_place(base, place):
     return reshape(base, shape)
 
 
-def written(base, value, place):
+def written(
+    base: TensorBase,
+    value: TensorBase,
+    place: tuple[tuple[tuple[int, ...], ...], None, tuple[int, ...]],
+) -> TensorBase:
     """Return a copy of `base` with `value` at a place."""
     spec, at, _ = place
     if spec is None:
@@ -112,7 +123,9 @@ def written(base, value, place):
     return slice_put(base, value, spec)
 
 
-def _write_through_view(view, base, value, op):
+def _write_through_view(
+    view: TensorBase, base: TensorBase, value: TensorBase, op: str
+) -> TensorBase:
     """Change a view in place on the tape: its base takes the values, the view reads them there."""
     place = place_in(view.array, base.array, op)
     assign(base, written(base, value, place), op)
@@ -121,12 +134,14 @@ def _write_through_view(view, base, value, op):
     return view
 
 
-def _view_node(view, base):
+def _view_node(view: TensorBase, base: TensorBase) -> TapeNode:
     """Return a node that reads `view` from `base`."""
     return TapeNode(_READ, (base,), {"place": place_in(view.array, base.array, "view")})
 
 
-def _read_vjp(g, out, inputs, attrs, needs):
+def _read_vjp(
+    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+) -> tuple[TensorBase, ...]:
     spec, at, _ = attrs["place"]
     shape = inputs[0].array.shape
     if spec is not None:

@@ -9,8 +9,12 @@ Primitives take normalised attributes: `sizes`, `stride` and `dilation`, one num
 last dims. Read `convolution.py` next.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +22,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import maximum
 from probtorch.ops.comparisons import eq
@@ -25,6 +30,9 @@ from probtorch.ops.families import linear, structured
 from probtorch.ops.movement import cat, expand, permute, reshape, slice_, unslice
 from probtorch.ops.padding import pad
 from probtorch.ops.reduction import amax, sum
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
 
 __all__ = [
     "drop_first",
@@ -47,7 +55,7 @@ def window_counts(spatial, sizes, stride, dilation):
     )
 
 
-def _places(sizes):
+def _places(sizes: tuple[int, ...]):
     """Yield every place of a window, in row-major order."""
     return itertools.product(*(range(k) for k in sizes))
 
@@ -61,7 +69,13 @@ def _key(at, counts, stride, dilation):
     )
 
 
-def _spec(shape, at, counts, stride, dilation):
+def _spec(
+    shape: tuple[int, ...],
+    at: tuple[int, ...],
+    counts: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[tuple[int, ...], ...]:
     """Return the slice spec (see ops/movement.py) that reads place `at` of every window."""
     lead = shape[: len(shape) - len(at)]
     return (
@@ -70,7 +84,9 @@ def _spec(shape, at, counts, stride, dilation):
     )
 
 
-def _run_windows(x, sizes, stride, dilation):
+def _run_windows(
+    x: np.ndarray, sizes: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> np.ndarray:
     n = len(sizes)
     counts = window_counts(x.shape[-n:], sizes, stride, dilation)
     out = namespace(x).empty((*sizes, *x.shape[:-n], *counts), x.dtype)
@@ -79,7 +95,9 @@ def _run_windows(x, sizes, stride, dilation):
     return out
 
 
-def _decomposed_windows(x, sizes, stride, dilation):
+def _decomposed_windows(
+    x: TensorBase, sizes: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> TensorBase:
     n, shape = len(sizes), x.array.shape
     counts = window_counts(shape[-n:], sizes, stride, dilation)
     pieces = [slice_(x, _spec(shape, at, counts, stride, dilation)) for at in _places(sizes)]
@@ -98,7 +116,7 @@ def _windows_reference(x, sizes, stride, dilation):
     return np.moveaxis(seen, range(x.ndim, x.ndim + n), range(n))
 
 
-def _window_samples(rng):
+def _window_samples(rng: np.random.Generator):
     return [
         (
             (rng.standard_normal((2, 7, 6)),),
@@ -138,7 +156,13 @@ def windows(x, sizes, stride, dilation):
     return apply(_WINDOWS, (x,), {"sizes": sizes, "stride": stride, "dilation": dilation})
 
 
-def _run_overlap_add(x, spatial, sizes, stride, dilation):
+def _run_overlap_add(
+    x: np.ndarray,
+    spatial: tuple[int, ...],
+    sizes: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> np.ndarray:
     n = len(sizes)
     counts = x.shape[-n:]
     out = namespace(x).zeros((*x.shape[n:-n], *spatial), x.dtype)
@@ -203,7 +227,9 @@ def overlap_add(x, spatial, sizes, stride, dilation):
 
 
 def _reduce(combine):
-    def run(x, sizes, stride, dilation):
+    def run(
+        x: np.ndarray, sizes: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+    ) -> np.ndarray:
         counts = window_counts(x.shape[-len(sizes) :], sizes, stride, dilation)
         places = _places(sizes)
         out = x[_key(next(places), counts, stride, dilation)].copy()
@@ -214,7 +240,13 @@ def _reduce(combine):
     return run
 
 
-def _spread(g, sizes, stride, dilation, spatial):
+def _spread(
+    g: TensorBase,
+    sizes: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    spatial: tuple[int, ...],
+) -> TensorBase:
     """Add `g`, one number per window, to every place of the window."""
     return overlap_add(expand(g, (*sizes, *g.array.shape)), spatial, sizes, stride, dilation)
 
@@ -239,23 +271,37 @@ _WINDOW_SUM.extra["decompose"] = lambda x, sizes, stride, dilation: cast(
 )
 
 
-def window_sum(x, sizes, stride, dilation):
+def window_sum(
+    x: TensorBase, sizes: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> TensorBase:
     """Return the sums of the windows of the last dims of `x`, shape (..., *counts)."""
     return apply(_WINDOW_SUM, (x,), {"sizes": sizes, "stride": stride, "dilation": dilation})
 
 
-def _hits(x, out, sizes, stride, dilation):
+def _hits(
+    x: TensorBase,
+    out: TensorBase,
+    sizes: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> TensorBase:
     """Return where the windows of `x` reach their largest element, as shares that add up to 1."""
     hit = cast(eq(windows(x, sizes, stride, dilation), out), x.array.dtype)
     return hit / maximum(sum(hit, tuple(range(len(sizes)))), 1.0)
 
 
-def _window_max_vjp(g, out, inputs, attrs, needs):
+def _window_max_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
     (x,), spatial = inputs, inputs[0].array.shape[-len(attrs["sizes"]) :]
     return (overlap_add(g * _hits(x, out, **attrs), spatial, **attrs),)
 
 
-def _window_max_jvp(tangents, out, inputs, attrs):
+def _window_max_jvp(tangents, out, inputs, attrs: Attrs):
     shares = _hits(inputs[0], out, **attrs)
     return sum(shares * windows(tangents[0], **attrs), tuple(range(len(attrs["sizes"]))))
 
@@ -314,7 +360,13 @@ def number_per_dim(op, name, value, n, least=1):
     return tuple(v.__index__() for v in value)
 
 
-def _unfold_arguments(op, kernel_size, dilation, padding, stride):
+def _unfold_arguments(
+    op: str,
+    kernel_size: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    stride: int | tuple[int, ...],
+) -> tuple[tuple[int, ...], ...]:
     return (
         number_per_dim(op, "kernel_size", kernel_size, 2),
         number_per_dim(op, "stride", stride, 2),

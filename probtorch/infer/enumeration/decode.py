@@ -197,14 +197,14 @@ def _nothing(variable, axes):
     return np.zeros(tuple(axes.size[p] for p in _plates(variable.id, axes)), np.int64)
 
 
-def _at(indices, v, plates, axes):
+def _at(indices: np.ndarray, v: int, plates: tuple[str, ...], axes: Axes) -> np.ndarray:
     """Choices for variable `v`, to broadcast with the rows of `plates`."""
     own = set(_plates(v, axes))
     sizes = iter(indices.shape)
     return indices.reshape([next(sizes) if p in own else 1 for p in plates])
 
 
-def _given(table, chosen, axes):
+def _given(table: Eliminated, chosen: dict[int, np.ndarray], axes: Axes) -> np.ndarray:
     """A table at the values chosen for the other variables: rows of the plates, then values."""
     plates = _plates(table.variable, axes)
     array = np.moveaxis(_array(table.table), table.axes.index(table.variable), -1)
@@ -221,11 +221,11 @@ def _given(table, chosen, axes):
     return np.broadcast_to(found, (*(axes.size[p] for p in plates), array.shape[-1]))
 
 
-def _array(table):
+def _array(table: TensorBase | np.ndarray) -> np.ndarray:
     return to_host(table.array) if isinstance(table, TensorBase) else table
 
 
-def _impossible(variable):
+def _impossible(variable: Variable) -> InferenceError:
     return InferenceError(
         f"no value of site {variable.name!r} is possible",
         expected="data to which the model gives a positive probability",

@@ -10,7 +10,7 @@ each row has one at random. ``z.any()`` is the same at most random values of man
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,7 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta
-from probtorch.effects.enumeration import Enumeration
+from probtorch.effects.enumeration import Enumeration, Variable
 from probtorch.effects.plates import PARTICLES, give_rows
 from probtorch.effects.runtime import Handler
 from probtorch.effects.trace import Trace
@@ -68,7 +68,7 @@ class GiveValues(Handler):
 def check_against_one(
     found: Sequence[Trace],
     enumeration: Enumeration,
-    again: Callable[[Sequence[Handler]], Sequence[Trace]],
+    again: Callable[[list[GiveValues]], Sequence[Trace]],
     particles: int = 0,
 ) -> None:
     """Compare an enumerated run with one at single values.
@@ -117,7 +117,7 @@ def check_against_one(
         raise _refusal(variables, particles, *difference)
 
 
-def _choices(sizes, shapes):
+def _choices(sizes, shapes) -> Iterator[dict[int, np.ndarray]]:
     """Yield positions of values to compare at, for each variable an array of its rows' shape."""
     largest = max(sizes.values(), default=2)
     positions = range(largest) if largest <= SMALL else (0, largest - 1)
@@ -128,7 +128,9 @@ def _choices(sizes, shapes):
         yield {v: rng.integers(size, size=shapes[v]) for v, size in sizes.items()}
 
 
-def _refusal(variables, particles, site, together, single):
+def _refusal(
+    variables: dict[int, Variable], particles: int, site: Site, together: float, single: float
+) -> InferenceError:
     also = f" and for {particles} particles" if particles else ""
     names = sorted({repr(variable.name) for variable in variables.values()})
     return InferenceError(

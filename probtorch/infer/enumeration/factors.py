@@ -191,11 +191,11 @@ def marginal_terms(
     return terms
 
 
-def _is_scaled(site):
+def _is_scaled(site: Site) -> bool:
     return type(site.scale) is not float or site.scale != 1.0
 
 
-def _unscaled(site):
+def _unscaled(site: Site) -> TensorBase:
     value = site.unscaled_log_prob
     return value if value is not None else site.compute_log_prob()
 
@@ -212,7 +212,7 @@ def _averaged(factor, site, axes):
     return Factor(value, onto, factor.plates, factor.origin)
 
 
-def _scaled(factor, sites, axes):
+def _scaled(factor: Factor, sites: tuple[Site, ...], axes: Axes) -> Factor:
     """The result of a sum, times the scale that all of its sites have."""
     first = sites[0]
     for site in sites[1:]:
@@ -231,7 +231,7 @@ def _scaled(factor, sites, axes):
     return Factor(value, onto, factor.plates, factor.origin)
 
 
-def _same(a, b):
+def _same(a: TensorBase | float, b: TensorBase | float) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=1e-12)
     if isinstance(a, TensorBase) and isinstance(b, TensorBase):
@@ -243,7 +243,7 @@ def _same(a, b):
 # ------------------------------------------------------------------------------------------- errors
 
 
-def _outside(site, axis, axes, plates):
+def _outside(site: Site, axis: int, axes: Axes, plates) -> InferenceError:
     name = axes.names[axis]
     missing = ", ".join(map(repr, sorted(axes.plates[axis] - plates)))
     return InferenceError(
@@ -256,7 +256,7 @@ def _outside(site, axis, axes, plates):
     )
 
 
-def _scales_differ(first, second):
+def _scales_differ(first: Site, second: Site) -> InferenceError:
     return InferenceError(
         f"sites {first.name!r} and {second.name!r} of one sum have different scales",
         expected="one scale for all sites that an enumerated site is summed out of",

@@ -254,7 +254,7 @@ def connected(factors: Sequence[Factor], variables: Iterable[Axis]) -> list[list
     variables = set(variables)
     parent = list(range(len(factors)))
 
-    def root(i):
+    def root(i: int) -> int:
         while parent[i] != i:
             parent[i] = i = parent[parent[i]]
         return i
@@ -270,7 +270,9 @@ def connected(factors: Sequence[Factor], variables: Iterable[Axis]) -> list[list
     return list(groups.values())
 
 
-def _summed(factors, variables, axes, maximum, tables):
+def _summed(
+    factors: list[Factor], variables: set[int], axes: Axes, maximum: bool, tables
+) -> Factor:
     """Sum `variables` out of factors that they connect, the one with the smallest table first."""
     holders: dict[Axis, dict[int, Factor]] = {}
     live = dict(enumerate(factors))
@@ -311,7 +313,7 @@ def _summed(factors, variables, axes, maximum, tables):
     return add(list(live.values()), axes)
 
 
-def _table_size(factors, axes):
+def _table_size(factors, axes: Axes) -> int:
     return axes.volume({axis for factor in factors for axis in factor.axes})
 
 

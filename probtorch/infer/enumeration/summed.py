@@ -36,7 +36,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
 from probtorch.infer.enumeration.decode import decode_many
-from probtorch.infer.enumeration.enumerated_check import check_against_one
+from probtorch.infer.enumeration.enumerated_check import GiveValues, check_against_one
 from probtorch.infer.enumeration.factors import (
     axes_of,
     compute_densities,
@@ -162,7 +162,7 @@ class Sums:
         marginal_density(found, enumeration, tables)
         self._table_bytes = _size(tables)
 
-        def again(handlers):
+        def again(handlers: list[GiveValues]) -> tuple[Trace, ...]:
             tracer = trace()
             self._run(tracer, *handlers)
             return (tracer.trace,)
@@ -173,7 +173,7 @@ class Sums:
         """Return the log joint density of data and constrained values at points (..., dim)."""
         return self._log_joint_map({"q": draws}, draws.ndim - 1)["log_joint"]
 
-    def _log_joint(self, q):
+    def _log_joint(self, q: TensorBase) -> dict[str, TensorBase]:
         _, found, enumeration = self.run(q)
         return {"log_joint": marginal_density(found, enumeration)}
 
@@ -216,7 +216,7 @@ class Sums:
         if self._mappable:
             first = None
 
-            def solve(q):
+            def solve(q: TensorBase) -> dict[str, TensorBase]:
                 nonlocal first
                 first = self._solved(q, temperature)
                 return first.numbered()
@@ -233,7 +233,7 @@ class Sums:
         first = self._solved(wrap(points[0]), temperature)
         return first, self._table_maps[temperature]({"q": points}, 1)
 
-    def _solved(self, q, temperature):
+    def _solved(self, q: TensorBase, temperature: int) -> _Solved:
         _, found, enumeration = self.run(q)
         return _Solved(found, enumeration, *_tables(found, enumeration, temperature))
 
@@ -256,16 +256,18 @@ class _Solved:
         return {str(i): table.table for i, table in enumerate(self.tables)}
 
 
-def _size(tables):
+def _size(tables: list[Eliminated]) -> int:
     """Bytes of tables at one point."""
     return 8 * sum(math.prod(table.table.array.shape) for table in tables)
 
 
-def _parallel(site):
+def _parallel(site: Site) -> str | None:
     return "parallel" if is_summed(site) else None
 
 
-def _tables(found, enumeration, temperature):
+def _tables(
+    found: Trace, enumeration: Enumeration, temperature: int
+) -> tuple[Axes, list[Eliminated]]:
     """The axes, and the tables in which the discrete sites are summed out."""
     tables: list[Eliminated] = []
     axes = axes_of(enumeration, found)
@@ -334,7 +336,7 @@ def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, Te
     return found
 
 
-def _variables(sites):
+def _variables(sites: tuple[Site, ...]) -> int:
     return sum("variable" in site.notes for site in sites)
 
 

@@ -214,7 +214,7 @@ class AutoGuide(Module, abc.ABC):
         if not self.latents:
             self.latents = _found(self, args, kwargs)
 
-    def _plates(self, args, kwargs):
+    def _plates(self, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, plate]:
         """The plates of this call by name."""
         given = () if self.create_plates is None else self.create_plates(*args, **kwargs)
         given = (given,) if isinstance(given, plate) else tuple(given)
@@ -225,7 +225,7 @@ class AutoGuide(Module, abc.ABC):
                     made[frame.name] = self._plate(latent, frame)
         return made
 
-    def _plate(self, latent, frame):
+    def _plate(self, latent: Latent, frame: Frame) -> plate:
         if frame.indices is not None and frame.name in self._chosen_by_caller:
             raise InferenceError(
                 f"{self.__name__}: the rows of plate {frame.name!r} are chosen by the model's "
@@ -437,7 +437,7 @@ class _Start(Handler):
         self.latent: dict[str, Site] = {}
         self.given_rows: set[str] = set()
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if site.observed or site.value is not None or not hasattr(site.fn, "log_prob"):
             return
         if isinstance(site.fn, Delta):
@@ -458,7 +458,7 @@ class _Start(Handler):
         site.value = value
         self.latent[site.name] = site
 
-    def on_plate(self, site):
+    def on_plate(self, site: Site) -> None:
         if site.value is not None and site.notes["size"] != site.notes["full_size"]:
             self.given_rows.add(site.name)
 
@@ -539,7 +539,7 @@ def _check_support(guide, site, other):
         )
 
 
-def _discrete(site):
+def _discrete(site: Site) -> InferenceError:
     return InferenceError(
         f"an automatic guide cannot draw the discrete site {site.name!r}",
         expected="continuous latent sites",

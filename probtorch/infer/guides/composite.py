@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
@@ -11,6 +12,9 @@ from probtorch.core.typed import DTypeLike
 from probtorch.effects.plates import plate
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import AutoGuide
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["AutoGuideList"]
 
@@ -149,6 +153,6 @@ class AutoGuideList(AutoGuide):
         """Return draws of the sites of all automatic parts on the unconstrained scale."""
         return self._joined(lambda part: part.free_draws(shape, generator))
 
-    def _joined(self, ask):
+    def _joined(self, ask) -> dict[str, TensorBase]:
         with self._asked():
             return {n: x for part in self._automatic() for n, x in ask(part).items()}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from probtorch.infer.guides.joint import ScaledGuide
 from probtorch.infer.starts.initialization import Strategy, init_to_median
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["AutoIAFNormal", "AutoNormalizingFlow"]
 
@@ -132,7 +135,7 @@ class AutoNormalizingFlow(ScaledGuide):
         """Return the distribution of the vector."""
         return self._sent(lambda x: x)
 
-    def _sent(self, read):
+    def _sent(self, read) -> TransformedDistribution:
         """The distribution of the vector, made of parameters as `read` gives them."""
         n, flow = self.dim, self.flow
         if isinstance(flow, Module):

@@ -114,7 +114,7 @@ class AutoContinuous(AutoGuide):
                 values[name] = self._state(latent, free)
         return values
 
-    def _cut(self, vector, batch_ndim=None):
+    def _cut(self, vector: TensorBase, batch_ndim: int | None = None) -> dict[str, TensorBase]:
         """The parts of a vector by site; particles stay to the left of the plates."""
         lead, found, start = vector.array.shape[:-1], {}, 0
         for name, latent in self.latents.items():
@@ -126,7 +126,7 @@ class AutoContinuous(AutoGuide):
             found[name] = reshape(part, (*kept, *latent.free_shape))
         return found
 
-    def _start(self):
+    def _start(self) -> np.ndarray:
         """The starting point as a vector."""
         parts = [latent.free_init.reshape(-1) for latent in self.latents.values()]
         return np.concatenate(parts).astype(self.dtype)
@@ -136,7 +136,7 @@ class AutoContinuous(AutoGuide):
         with self._asked():
             return off_tape(self.distribution())
 
-    def _constrained(self, vectors):
+    def _constrained(self, vectors: TensorBase) -> dict[str, TensorBase]:
         parts = self._cut(vectors, 0)
         return off_tape({n: self.latents[n].transform(x) for n, x in parts.items()})
 
@@ -187,7 +187,7 @@ class ScaledGuide(AutoContinuous):
         super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
         self.init_scale = check_scale(self.__name__, init_scale)
 
-    def _loc_and_scale(self, share=1.0):
+    def _loc_and_scale(self, share: float = 1.0) -> tuple[TensorBase, TensorBase]:
         """Return the parameters; scales start at `share` of the standard deviation."""
         loc = param(f"{self.prefix}_loc", self._start)
         scale = param(
@@ -384,7 +384,7 @@ class AutoLaplaceApproximation(AutoContinuous):
             guide._store.setdefault(f"{self.prefix}_{name}", init, constraint)
         return guide
 
-    def _rows_in(self, target):
+    def _rows_in(self, target: Target) -> np.ndarray:
         """Where the numbers of this guide's vector are in the target's."""
         parts = [np.arange(target.slots[n].start, target.slots[n].stop) for n in self.latents]
         return np.concatenate(parts)

@@ -8,9 +8,11 @@ C = I + W^T D^-1 W, and log det = log det C + log det D.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
@@ -20,6 +22,9 @@ from probtorch.ops.exponentials import log
 from probtorch.ops.linalg import cholesky, solve_triangular
 from probtorch.ops.movement import diagonal, reshape, unsqueeze
 from probtorch.ops.reduction import sum as total
+
+if TYPE_CHECKING:
+    from probtorch.distributions.source import Source
 
 __all__ = ["LowRankNormal"]
 
@@ -42,7 +47,7 @@ class LowRankNormal(Distribution):
     cov_diag: Parameter = param(constraints.independent(constraints.positive, 1))
     support = constraints.real_vector
 
-    def _infer_event_shape(self):
+    def _infer_event_shape(self) -> tuple[int, ...]:
         n = self.loc.array.shape[-1]
         factor, diag = self.cov_factor.array.shape, self.cov_diag.array.shape
         if len(factor) != 2 or factor[0] != n or diag != (n,):
@@ -54,12 +59,12 @@ class LowRankNormal(Distribution):
             )
         return (n,)
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: tuple[int, ...]) -> TensorBase:
         r = self.cov_factor.array.shape[1]
         few = rng.normal((*shape[:-1], r))
         return self.loc + few @ self.cov_factor.mT + sqrt(self.cov_diag) * rng.normal(shape)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: TensorBase) -> TensorBase:
         n, r = self.cov_factor.array.shape
         shift = x - self.loc
         scaled = self.cov_factor / unsqueeze(self.cov_diag, -1)
@@ -72,10 +77,10 @@ class LowRankNormal(Distribution):
         half_log_det = total(log(diagonal(tril, 0, -2, -1)), -1) + 0.5 * total(log(self.cov_diag))
         return squares * -0.5 - (half_log_det + n * HALF_LOG_2PI)
 
-    def _mean(self):
+    def _mean(self) -> TensorBase:
         return self.loc
 
     _mode = _mean
 
-    def _variance(self):
+    def _variance(self) -> TensorBase:
         return self.cov_diag + total(self.cov_factor * self.cov_factor, -1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
@@ -15,7 +17,7 @@ from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
-from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
+from probtorch.infer.guides.base import AutoGuide, Latent, as_quantiles, check_scale, off_tape
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible, init_to_median
 from probtorch.ops.arithmetic import mul
 from probtorch.ops.movement import expand
@@ -60,7 +62,7 @@ class AutoDelta(AutoGuide):
                 values[name] = sample(name, Delta(loc, 0.0, latent.event_dim))
         return values
 
-    def _loc(self, latent, event_dim=None):
+    def _loc(self, latent: Latent, event_dim: int | None = None) -> TensorBase:
         """The point, of the rows in use inside the site's plates."""
         name = f"{latent.name}_{self.prefix}_loc"
         return param(name, lambda: self._init(latent, free=False), latent.support, event_dim)
@@ -126,10 +128,12 @@ class AutoNormal(AutoGuide):
                     values[name] = self._state(latent, free)
         return values
 
-    def _moments(self, latent, event_dim=None):
+    def _moments(
+        self, latent: Latent, event_dim: int | None = None
+    ) -> tuple[TensorBase, TensorBase]:
         """Mean and standard deviation, of the rows in use inside the site's plates."""
 
-        def scales():
+        def scales() -> float | np.ndarray:
             return self._init(latent) * 0.0 + self.init_scale
 
         stem = f"{latent.name}_{self.prefix}"

@@ -21,6 +21,7 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.handlers import block, trace
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.plates import take_rows
@@ -29,6 +30,7 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
+    from probtorch.effects.site import Site
     from probtorch.infer.guides.base import Latent
 
 
@@ -42,7 +44,7 @@ class _Leaves(Handler):
         super().__init__()
         self.leaves = leaves
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if site.observed or site.value is not None or site.name not in self.leaves:
             return
         event = len(site.fn.event_shape)
@@ -105,7 +107,7 @@ def factors_of(
     return found, [tied for _, tied in ties]
 
 
-def _touched(site, leaves):
+def _touched(site: Site, leaves: dict[str, TensorBase]) -> frozenset[str]:
     """Names of the leaves that a site's log density is a function of."""
     density = site.compute_log_prob()
     if not density.requires_grad:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,9 @@ from probtorch.infer.starts.initialization import Strategy, init_to_feasible
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
 from probtorch.ops.movement import cat, expand, permute, reshape, squeeze, unsqueeze
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["AutoStructured"]
 
@@ -162,7 +165,7 @@ class AutoStructured(AutoGuide):
         )
         self._blocks = {n: blocks[n] for n in order}
 
-    def _named_conditionals(self):
+    def _named_conditionals(self) -> dict[str, object]:
         given = self.conditionals
         if not isinstance(given, Mapping):
             return dict.fromkeys(self.latents, given)
@@ -214,7 +217,7 @@ class AutoStructured(AutoGuide):
                     values[name] = self._state(latent, free)
         return {n: values[n] for n in self.latents}
 
-    def _free(self, name, plates, away):
+    def _free(self, name: str, plates: dict[str, plate], away: dict[str, TensorBase]) -> TensorBase:
         """Draw the unconstrained value of a site, given how far those before are from their loc."""
         layout, kind = self._blocks[name], self.conditionals[name]
         stem = f"{name}_{self.prefix}"
@@ -233,7 +236,7 @@ class AutoStructured(AutoGuide):
         away[name] = vector - loc
         return layout.restored(vector)
 
-    def _start(self, layout):
+    def _start(self, layout: _Block) -> np.ndarray:
         return layout.laid_out(self._init(layout.latent))
 
     def _around(self, layout, middle, kind):
@@ -257,7 +260,7 @@ class AutoStructured(AutoGuide):
             middle, scale_tril=unsqueeze(scale, -1) * tril, validate_args=False
         )
 
-    def _shifted(self, loc, name, away):
+    def _shifted(self, loc: TensorBase, name: str, away: dict[str, TensorBase]) -> TensorBase:
         """A site's location, moved by how far the ones it depends on are from theirs."""
         layout, stem = self._blocks[name], f"{name}_{self.prefix}"
         seen, middle = [], loc
@@ -278,7 +281,7 @@ class AutoStructured(AutoGuide):
             return middle + vector @ weight.mT
         return middle + squeeze(weight @ unsqueeze(vector, -1), -1)
 
-    def _called(self, stem, function, *args):
+    def _called(self, stem: str, function, *args: object) -> TensorBase:
         """Call a user's function; the parameters of a module are those of the inference."""
         if isinstance(function, Module):
             weights = {
@@ -305,7 +308,9 @@ class AutoStructured(AutoGuide):
             found = {n: self._free(n, plates, away) for n in self._blocks}
         return {n: self._particles(found[n], n, shape, count) for n in self.latents}
 
-    def _particles(self, free, name, shape, count):
+    def _particles(
+        self, free: TensorBase, name: str, shape: tuple[int, ...], count: int
+    ) -> TensorBase:
         own = self.latents[name].free_shape
         if free.array.size == math.prod(own):
             # A point, which depends on no draw.
@@ -358,7 +363,7 @@ class _Block:
     rows: tuple[int, ...] = static()
     size: int = static()
 
-    def _axes(self):
+    def _axes(self) -> tuple[list[int], ...]:
         """Axes of the unconstrained value: those of local plates, and all others."""
         latent = self.latent
         local = sorted(latent.batch_ndim + f.dim for f in self.local if f.dim is not None)
@@ -437,7 +442,7 @@ def _check_dependencies(given):
             raise _bad_dependency(f"{name!r} on itself")
 
 
-def _bad_dependency(got):
+def _bad_dependency(got: str) -> ArgumentError:
     return ArgumentError(
         "AutoStructured(dependencies=...)",
         expected='"linear", or a dict from sites to dicts from earlier sites to "linear" or a '

@@ -162,7 +162,7 @@ class RunResults:
             size, rank-normalised split R-hat); "divergences" with the numbers of the divergent
             draws, and "acceptance rate", per chain, where the kernel tells of them.
         """
-        found = {
+        found: dict[str, dict[str, Any]] = {
             name: {"n_eff": ess_bulk(x), "r_hat": rhat(x)}
             for name, x in self.draws.posterior.items()
         }

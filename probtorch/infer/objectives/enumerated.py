@@ -32,7 +32,7 @@ from probtorch.effects.enumeration import (
 )
 from probtorch.effects.plates import PARTICLES, particles
 from probtorch.effects.runtime import Handler
-from probtorch.effects.site import Site
+from probtorch.effects.site import Frame, Site
 from probtorch.errors import InferenceError
 from probtorch.infer.enumeration.decode import decode
 from probtorch.infer.enumeration.enumerated_check import (
@@ -67,6 +67,7 @@ from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
     from probtorch.distributions.distribution import Distribution
+    from probtorch.effects.trace import Trace
 
 
 __all__ = ["TraceEnum_ELBO"]
@@ -169,7 +170,15 @@ class TraceEnum_ELBO(ELBO):
         checked = self._checked
         return checked is not None and _alike(checked[0], model) and _alike(checked[1], guide)
 
-    def _run(self, path, paths, model, guide, args, kwargs):
+    def _run(
+        self,
+        path,
+        paths,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> EnumeratedRun:
         size = self._at_once
         if size > FEW and not self.settled(model, guide):
             # A few to begin with: what crosses particles with particles would fill the memory.
@@ -177,7 +186,16 @@ class TraceEnum_ELBO(ELBO):
                 self._sized(FEW, path, [], model, guide, args, kwargs)
         return self._sized(size, path, paths, model, guide, args, kwargs)
 
-    def _sized(self, size, path, paths, model, guide, args, kwargs):
+    def _sized(
+        self,
+        size: int,
+        path,
+        paths,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> EnumeratedRun:
         known = self._known
         if known is None or not (_alike(known[0], model) and _alike(known[1], guide)):
             known = self._known = (model, guide, self._depth(model, guide, args, kwargs))
@@ -206,7 +224,7 @@ class TraceEnum_ELBO(ELBO):
     def _check(self, run, size, model, guide, args, kwargs):
         """Compare a run with one at single values; see enumerated_check.py."""
 
-        def again(handlers):
+        def again(handlers: list[GiveValues]) -> tuple[Trace, ...]:
             in_guide, in_model = handlers
             alone = run_pair(
                 model,
@@ -228,14 +246,24 @@ class TraceEnum_ELBO(ELBO):
         with same_draws():
             return plate_depth(run_pair(model, guide, args, kwargs, allow_missing=True))
 
-    def _enumerated(self, depth, size, path, paths, model, guide, args, kwargs):
+    def _enumerated(
+        self,
+        depth: int,
+        size: int,
+        path,
+        paths,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> EnumeratedRun:
         dim = -1 - depth
         enumeration = Enumeration(dim - 1 if size else dim)
         enumeration.marks.cure = SEQUENTIAL
         chooser = _Sequential(path)
         guided: list[int] = []
 
-        def in_model():
+        def in_model() -> tuple[enumerate_sites, ...]:
             guided.extend(enumeration.variables)
             return (enumerate_sites(None, enumeration, self._in_model),)
 
@@ -403,7 +431,7 @@ class _Sequential(Handler):
         super().__init__()
         self.path, self.names, self.sizes = path, [], []
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if site.observed or site.value is not None or not hasattr(site.fn, "log_prob"):
             return
         if as_annotated(site) != "sequential":
@@ -436,7 +464,7 @@ def _alike(a, b):
     return a is b or (code is not None and code is getattr(b, "__code__", None))
 
 
-def _in_parallel(site):
+def _in_parallel(site: Site) -> str | None:
     how = as_annotated(site)
     return how if how == "parallel" else None
 
@@ -470,7 +498,7 @@ def _marginal(fn, probabilities):
 # ------------------------------------------------------------------------------------------- errors
 
 
-def _refused(site, what, fix):
+def _refused(site: Site, what, fix):
     return InferenceError(
         f"site {site.name!r} of the model: {what} is for guides",
         expected="parallel enumeration of sites that are summed out in the model",
@@ -480,7 +508,7 @@ def _refused(site, what, fix):
     )
 
 
-def _no_estimators(site):
+def _no_estimators(site: Site) -> InferenceError:
     return InferenceError(
         f"site {site.name!r}: estimator {site.infer['estimator']!r}",
         expected="an objective that takes estimators per site: Trace_ELBO, TraceGraph_ELBO",
@@ -490,7 +518,7 @@ def _no_estimators(site):
     )
 
 
-def _in_plate(site, frame):
+def _in_plate(site: Site, frame: Frame):
     return InferenceError(
         f"site {site.name!r} cannot be enumerated sequentially in plate {frame.name!r}",
         expected="a site outside of vectorised plates: one run for each of its values",

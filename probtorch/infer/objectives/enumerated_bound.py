@@ -122,7 +122,6 @@ def weights_of(run: EnumeratedRun, v: int) -> Factor:
         return Factor(value, (v,) if variable.size > 1 else (), axes.plates[v], variable.name)
     site = run.guide.nodes[variable.name]
     site.compute_log_prob()
-    assert unscaled(site) is not None  # computed just now
     f = factor_of(site, exp(unscaled(site)), axes)
     mask = site.mask
     if mask is None or mask is True or v not in f.axes:
@@ -161,13 +160,13 @@ def means(factors: Iterable[Factor], weights: Mapping[int, Factor], axes: Axes) 
     return groups
 
 
-def _reduced(factor, axes):
+def _reduced(factor: Factor, axes: Axes) -> Factor:
     """A factor summed over the plates that none of its variables is in."""
     needed = frozenset().union(*(axes.plates[a] for a in factor.axes if isinstance(a, int)))
     return sum_plates(factor, factor.plates - needed, axes) if factor.plates - needed else factor
 
 
-def _grouped(factors, axes):
+def _grouped(factors, axes: Axes) -> list[Factor]:
     """Factors of equal axes and plates added up."""
     groups: dict[tuple[object, ...], list[Factor]] = {}
     for f in factors:

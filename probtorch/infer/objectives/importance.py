@@ -195,7 +195,7 @@ def _through_draws(run: Run, cut: _Cut, coefficients: TensorBase) -> TensorBase 
     return 0.0 if surrogate is None else surrogate
 
 
-def _spread(coefficients, leaf, run):
+def _spread(coefficients: TensorBase, leaf: TensorBase, run: Run) -> TensorBase:
     """Coefficients of the particles, shaped to meet a draw with its plates and event dims."""
     if run.dim is None:
         return coefficients[0]
@@ -203,7 +203,7 @@ def _spread(coefficients, leaf, run):
     return reshape(coefficients, (run.size, *(1,) * (leaf.array.ndim - 1)))
 
 
-def _no_path(site, got):
+def _no_path(site: Site, got: str) -> InferenceError:
     return InferenceError(
         f"ImportanceWeightedELBO: guide site {site.name!r} has no pathwise gradient",
         expected="draws by differentiable functions of the parameters (has_rsample)",

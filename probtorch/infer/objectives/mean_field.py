@@ -64,7 +64,7 @@ class TraceMeanField_ELBO(Trace_ELBO):
         return Estimate(value, value if scores is None else value + scores / run.size)
 
 
-def _divergences(run):
+def _divergences(run: Run) -> dict[str, TensorBase]:
     """KL(q || p) of the sites that have one, scaled and masked, by name."""
     position = {name: i for i, name in enumerate(run.guide.nodes)}
     latest, found = -1, {}

@@ -117,13 +117,13 @@ def log_weights(runs: list[Run]) -> TensorBase:
     return _joined([run.log_model() - run.log_guide() for run in runs], runs)
 
 
-def _others(count):
+def _others(count: int) -> np.ndarray:
     """Positions of the other particles, for each of `count`: (count, count - 1)."""
     positions = np.arange(count - 1)
     return positions + (positions >= np.arange(count)[:, None])
 
 
-def _joined(parts, runs):
+def _joined(parts: list[TensorBase], runs: list[Run]) -> TensorBase:
     """One vector of the particles of several runs."""
     return cat([reshape(x, (1,)).expand((run.size,)) if not x.array.ndim else x
                 for x, run in zip(parts, runs)], 0)  # fmt: skip

@@ -374,7 +374,7 @@ class Vectorised:
                         site.location,
                     )
 
-    def _refusal(self, what, at=None):
+    def _refusal(self, what: str, at: str | None = None) -> InferenceError:
         return InferenceError(
             f"vectorize_particles: {self.size} particles cannot be run at once",
             expected="a model and a guide that give the same for a batch of particles as for each",
@@ -391,7 +391,7 @@ class _One(Handler):
         super().__init__()
         self.many, self.single, self.i = many, single, i
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if site.value is not None or site.name not in self.many or isinstance(site.fn, Delta):
             # A point mass computes its value again: from the values given here.
             return
@@ -400,7 +400,7 @@ class _One(Handler):
         rows = reshape(value, (-1, *shape))
         site.value = rows[self.i if rows.array.shape[0] > 1 else 0]
 
-    def on_plate(self, site):
+    def on_plate(self, site: Site) -> None:
         give_rows(site, self.many)
 
 
@@ -411,13 +411,13 @@ def plate_depth(run: Run) -> int:
     return max((-f.dim for f in frames if f.dim is not None), default=0)
 
 
-def _has_single(*traces):
+def _has_single(*traces: Trace) -> bool:
     """Whether any value in the traces is of single precision or less."""
     sites = (s for t in traces for s in t.nodes.values() if s.has_density or s.kind == "param")
     dtypes = (s.value.array.dtype for s in sites if isinstance(s.value, TensorBase))
     return any(dtype.kind == "f" and dtype.itemsize < 8 for dtype in dtypes)
 
 
-def _entry(x, i):
+def _entry(x: TensorBase, i: int) -> float:
     array = to_host(x.array)
     return float(array[i] if array.ndim else array)

@@ -16,7 +16,7 @@ is decided here from what is certain, so that the estimate stays unbiased:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from probtorch.core.tensor_base import TensorBase
@@ -73,7 +73,7 @@ def all_costs(run: Run, taped: bool = False) -> Relevant:
     """
     costs: list[CostTerm] = []
 
-    def relevant(site):
+    def relevant(site: Site) -> list[CostTerm]:
         if not costs:
             costs.extend(_costs(run, taped))
         return costs
@@ -96,7 +96,7 @@ def later_costs(run: Run, taped: bool = False) -> Relevant:
         seen[name] = latest
     found: list[CostTerm] = []
 
-    def relevant(site):
+    def relevant(site: Site) -> list[CostTerm]:
         if not found:
             found.extend(_costs(run, taped))
         here = position[site.name]
@@ -109,7 +109,7 @@ def later_costs(run: Run, taped: bool = False) -> Relevant:
     return relevant
 
 
-def _costs(run, taped):
+def _costs(run: Run, taped: bool) -> Iterator[CostTerm]:
     for of_model, trace in ((True, run.model), (False, run.guide)):
         for site in trace.nodes.values():
             if site.has_density:

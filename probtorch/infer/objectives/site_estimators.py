@@ -16,7 +16,7 @@ score.py has the costs of a site; probtorch/estimators the estimators.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from probtorch.infer.objectives.score import Relevant, downstream, shared_dims
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.movement import cat, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["Peers", "EstimatorWatch", "choice_refused", "needs_peers", "site_term"]
 
@@ -118,7 +121,7 @@ class _Substitute(Handler):
         super().__init__()
         self.watch, self.name, self.new = watch, name, value
 
-    def on_sample(self, site):
+    def on_sample(self, site: Site) -> None:
         if site.value is not None:
             return
         if site.name == self.name:
@@ -129,7 +132,7 @@ class _Substitute(Handler):
         elif site.name in self.watch._ahead:
             _set_states(self.watch._ahead[site.name])
 
-    def on_plate(self, site):
+    def on_plate(self, site: Site) -> None:
         known = self.watch._ahead.get(("plate", site.name))
         if site.value is None and known is not None:
             _set_states(known)
@@ -214,7 +217,7 @@ class Peers:
                 found.append(self._cost(i, name))
         return found
 
-    def _cost(self, i, name):
+    def _cost(self, i: int, name: str) -> TensorBase:
         if (i, name) not in self._known:
             run = self.runs[i]
             site = run.guide.nodes[name]
@@ -360,7 +363,7 @@ class SiteCosts:
         """Return the costs of a function of the same values."""
         return Costs(fn, self.site.fn)
 
-    def _at(self, z):
+    def _at(self, z: TensorBase) -> TensorBase:
         if not z.requires_grad:
             if np.array_equal(to_host(z.array), self._value):
                 return self._here
@@ -375,7 +378,7 @@ class SiteCosts:
         moved = total(moved, inner) if inner else moved
         return cost.detach() + unbroadcast(moved, cost.array.shape)
 
-    def _rerun(self, z, taped):
+    def _rerun(self, z: TensorBase, taped: bool) -> TensorBase:
         name = self.site.name
         watch = self.run.watch
         assert watch is not None  # it has the choice of this estimator

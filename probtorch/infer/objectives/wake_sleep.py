@@ -172,7 +172,7 @@ class _Detach(Handler):
             site.value = site.value.detach()
 
 
-def _check_observations(guide):
+def _check_observations(guide: Guide) -> None:
     """Refuse a guide that cannot be told of other data."""
     try:
         parameters = inspect.signature(guide).parameters.values()
@@ -189,7 +189,7 @@ def _check_observations(guide):
         )
 
 
-def _not_evaluable(site):
+def _not_evaluable(site: Site):
     return InferenceError(
         f"ReweightedWakeSleep: guide site {site.name!r} is no site of the model",
         expected="a guide whose density can be evaluated at draws of the model",

@@ -18,7 +18,7 @@ import contextlib
 import operator
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,9 @@ from probtorch.ops.comparisons import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
 from probtorch.optim.pyro import PyroOptim
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["CompiledStep"]
 
@@ -119,7 +122,7 @@ class CompiledStep:
             )
         return self.reason is None
 
-    def _look(self):
+    def _look(self) -> None:
         """See whether the loss is still computed by the same code; if not, judge anew."""
         fit = self.fit
         objective = fit.objective
@@ -268,7 +271,7 @@ class CompiledStep:
                 fit.setup(*args, **kwargs)
             fit.restore(before)
 
-    def _step(self, args, kwargs, batches):
+    def _step(self, args: tuple[object, ...], kwargs: dict[str, object], batches) -> TensorBase:
         """One step in Tensor operations."""
         fit, updater = self.fit, self.fit.updater
         self._before = fit.take()
@@ -365,10 +368,10 @@ def _same_rate(a, b):
     return a is b or (type(a) is type(b) is float and a == b)
 
 
-def _without_rate(group):
+def _without_rate(group: dict[str, object]) -> tuple[str, ...]:
     """Keys of an optimizer's group that are options, or its parameters, but the learning rate."""
     return tuple(k for k in group if k != "lr")
 
 
-def _added(a, b):
+def _added(a: TensorBase | None, b: TensorBase | None) -> TensorBase | None:
     return b if a is None else a if b is None else a + b

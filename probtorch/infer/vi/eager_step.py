@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from probtorch.infer.vi.fit_memory import FitMemory
 from probtorch.infer.vi.fit_state import FitState, StepInfo
 from probtorch.infer.vi.non_finite import bad_entries, first_non_finite
 from probtorch.infer.vi.svi_check import checkable
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["eager_step"]
 
@@ -83,7 +87,7 @@ def eager_step(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, objec
     return StepInfo(loss)
 
 
-def _undo(fit, before):
+def _undo(fit, before) -> None:
     fit.updater.zero_grad()
     fit.restore(before)
 
@@ -97,7 +101,7 @@ def _check(fit, said, args, kwargs, start):
         check(fit, args, kwargs, start)
 
 
-def _again(fit, args, kwargs, start):
+def _again(fit, args: tuple[object, ...], kwargs: dict[str, object], start):
     """The loss of this step at other parameters: with the same draws."""
     fit.updater.zero_grad()
     fit.set_generator_states(start)
@@ -117,13 +121,15 @@ def _bad(fit, loss, error):
     return None
 
 
-def _all_finite(array):
+def _all_finite(array: np.ndarray) -> bool:
     """Whether all entries are finite, by their sum unless that is not."""
     with np.errstate(all="ignore"):
         return math.isfinite(float(array.sum())) or bool(abs(array).max() < math.inf)
 
 
-def _refuse(fit, loss, bad, error, start, args, kwargs):
+def _refuse(
+    fit, loss, bad, error, start, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
     """Count a step that moved nothing; stop if that has been so often enough."""
     fit.failures += 1
     if fit.patience is None or fit.failures < fit.patience:
@@ -147,7 +153,7 @@ def _refuse(fit, loss, bad, error, start, args, kwargs):
     ) from error
 
 
-def _blame(fit, args, kwargs):
+def _blame(fit, args: tuple[object, ...], kwargs: dict[str, object]):
     """The first site that is not finite in the runs of this step."""
     with validation_enabled(False):
         objective = as_objective(fit.objective)

@@ -235,7 +235,7 @@ class FitMemory:
         if self._has(found):
             self.load(found)
 
-    def _has(self, state):
+    def _has(self, state: FitState) -> bool:
         """Whether there are the parameters of a state."""
         return {n for n in state.params if not n.startswith("optim.")} <= set(self.params)
 
@@ -266,7 +266,7 @@ class _Noted(dict[str, TensorBase]):
 
 
 @contextlib.contextmanager
-def _unmoved(store):
+def _unmoved(store: ParamStore) -> Iterator[None]:
     """Context manager: buffers hold at the end what they held when they were met."""
     met, store.buffers = store.buffers, _Noted(store.buffers)
     try:

@@ -26,6 +26,7 @@ from probtorch.infer.objectives.runs import run_pair, same_draws
 from probtorch.infer.vi.fit_memory import FitMemory
 
 if TYPE_CHECKING:
+    from probtorch.estimators.finite import Enumerate
     from probtorch.estimators.protocol import Estimator
 
 
@@ -160,11 +161,11 @@ def _choices(sites, estimators, objective):
             check(estimator, site.fn, f"site {name!r}: ", site.location)
 
 
-def _shown(entry):
+def _shown(entry: Enumerate | ScoreFunction | str) -> str:
     return entry if isinstance(entry, str) else repr(entry)
 
 
-def _unknown(name, sites):
+def _unknown(name: str, sites: dict[str, Site]) -> ArgumentError:
     return ArgumentError(
         "SVI.gradient_variance(estimators=...)",
         expected=f"latent sites of the guide: {', '.join(map(repr, sites)) or 'none'}",

@@ -26,6 +26,7 @@ from probtorch.errors import user_frame
 
 if TYPE_CHECKING:
     from probtorch.diagnostics.draws import Draws
+    from probtorch.infer.results import SampledDraws
 
 
 __all__ = ["GuideWarning", "Quality", "judge", "quality_of", "verdict"]
@@ -155,7 +156,7 @@ _NEXT = {
 }
 
 
-def _richer(draws):
+def _richer(draws: Draws | SampledDraws) -> str:
     return _NEXT.get(str(draws.attrs.get("guide")), "use a richer guide")
 
 
@@ -163,5 +164,5 @@ def _too_narrow(draws):
     return draws.attrs["sd_ratio"] > LARGEST_SD_RATIO
 
 
-def _warn(message):
+def _warn(message: str) -> None:
     warnings.warn_explicit(message, GuideWarning, *(user_frame() or ("<unknown>", 0)))

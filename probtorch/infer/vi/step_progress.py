@@ -11,10 +11,13 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probtorch.config import settings
 from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["Interrupt", "StepProgress"]
 
@@ -75,7 +78,7 @@ class StepProgress:
             f"loss {self.loss:.6g}, {rate:.4g} steps/s, {seconds:.0f} s, {left:.0f} s left"
         )
 
-    def _write(self, last=False):
+    def _write(self, last: bool = False) -> None:
         self._wrote = True
         if self._rewrites:
             # Erase what a longer line before may have left behind.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.vi.fit_memory import FitMemory
 
+if TYPE_CHECKING:
+    from probtorch.effects.site import Site
+    from probtorch.infer.vi.svi import SVI
+
 __all__ = ["check_svi", "checkable"]
 
 # Parameters that are also moved one by one, where a value left the tape.
@@ -39,14 +43,14 @@ class _Names(Handler):
         super().__init__()
         self._watch = watch
 
-    def after_sample(self, site):
+    def after_sample(self, site: Site) -> None:
         if site.observed or not isinstance(site.value, TensorBase):
             return
         self._watch.named(site.value, f"site {site.name!r}")
         if not site.value.requires_grad and not isinstance(site.fn, Delta):
             hold(self._watch, site.value)
 
-    def after_param(self, site):
+    def after_param(self, site: Site) -> None:
         if isinstance(site.value, TensorBase):
             self._watch.named(site.value, f"param {site.name!r}")
 
@@ -141,7 +145,7 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
     if not (np.isfinite(slopes).all() and math.isfinite(value)):
         return
 
-    def probe(h, moving):
+    def probe(h: float, moving: range) -> float:
         for i in moving:
             tensors[i].array = (base[i] + h * parts[i]).astype(base[i].dtype)
         try:
@@ -163,7 +167,7 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
             raise wrong(f"the objective of {name}", "values", slope, found, watch)
 
 
-def _surrogate(fit, args, kwargs) -> TensorBase:
+def _surrogate(fit: SVI, args: tuple[object, ...], kwargs: dict[str, object]) -> TensorBase:
     """The tensor whose gradient a step follows."""
     total: TensorBase | float = 0.0
     for _, surrogate in as_objective(fit.objective).estimates(fit.model, fit.guide, args, kwargs):

@@ -201,7 +201,7 @@ class SVIResult:
 
     # ------------------------------------------------------------------------------------ drawing
 
-    def _draw(self, count, generator):
+    def _draw(self, count: int, generator: Generator) -> SampledDraws:
         model, guide = self.svi.model, self.svi.guide
         with contextlib.ExitStack() as stack:
             stack.enter_context(no_grad())
@@ -234,7 +234,9 @@ class SVIResult:
             return make_draws(target, found.positions(target)[None], stats, attrs)
         return self._unlabelled(found, stats, attrs)
 
-    def _unlabelled(self, found, stats, attrs):
+    def _unlabelled(
+        self, found: _Drawn, stats: dict[str, np.ndarray], attrs: dict[str, object]
+    ) -> SampledDraws:
         """Draws of a model that is no density on R^n: as they came."""
         info = plate_info(found.first.model)
         values = {
@@ -302,7 +304,7 @@ class _Drawn:
         self.log_left = np.concatenate([p[4] for p in parts])
         self.log_ratio = self.log_joint - self.log_guide
 
-    def _part(self, run):
+    def _part(self, run: Run) -> tuple[dict[str, np.ndarray] | np.ndarray, ...]:
         """Values, unconstrained values, log densities of model and guide, of a run's particles."""
         values = {n: self._rows(run, n, run.model[n].value, self._shape(n)) for n in self.names}
         free = {}
@@ -317,7 +319,9 @@ class _Drawn:
         joint, guide, *left = (_vector(x, run.size) for x in found)
         return values, free, joint, guide, np.sum(left, axis=0) + np.zeros(run.size)
 
-    def _mapped(self, model, guide, args, kwargs):
+    def _mapped(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ):
         """What `_part` returns, of one run for all draws that counts its dims from either side."""
 
         def one(_):
@@ -337,7 +341,15 @@ class _Drawn:
         joint, guided, *left = (_vector(x, self.count) for x in (*found, *left))
         return values, free, joint, guided, np.sum(left, axis=0) + np.zeros(self.count)
 
-    def _as_alone(self, i, part, model, guide, args, kwargs):
+    def _as_alone(
+        self,
+        i,
+        part,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ):
         """Whether the density of draw `i` is what a run of it alone says: a model may draw with
         NumPy, which is not seen.
         """
@@ -372,10 +384,10 @@ class _Drawn:
         self.log_joint = target.log_joint(self.positions(target))
         self.log_ratio = self.log_joint - (self.log_guide - self.log_left)
 
-    def _shape(self, name):
+    def _shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.first.model[name].value.array.shape)
 
-    def _rows(self, run, name, value, shape):
+    def _rows(self, run: Run, name: str, value: TensorBase, shape: tuple[int, ...]) -> np.ndarray:
         array = to_host(value.array)
         if array.size == math.prod(shape):
             return np.broadcast_to(array.reshape(shape), (run.size, *shape)).copy()
@@ -401,7 +413,7 @@ class _Drawn:
         return quality, stats
 
 
-def _vector(x, size):
+def _vector(x: TensorBase, size: int) -> np.ndarray:
     array = np.asarray(to_host(x.array) if isinstance(x, TensorBase) else x, np.float64)
     return np.broadcast_to(array.reshape(-1), (size,)).copy()
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from probtorch.infer.vi.fit_state import FitState
 from probtorch.optim.lbfgs import LBFGS
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.pyro import PyroOptim
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["Updater", "copied"]
 
@@ -122,7 +125,7 @@ class Updater:
         """Whether the optimizer asks for several losses per step."""
         return isinstance(self.optimizer, LBFGS)
 
-    def _notice(self):
+    def _notice(self) -> None:
         """Give names to what the optimizer moves and the store does not know."""
         if isinstance(self.optimizer, Optimizer):
             known = {id(p) for p in self.parameters.values()}
@@ -170,7 +173,7 @@ class Updater:
                 added[name] = p
         return added
 
-    def _forget(self):
+    def _forget(self) -> None:
         self._known.clear()
         if isinstance(self.optimizer, PyroOptim):
             old = self.optimizer
@@ -321,7 +324,7 @@ def _write(optimizer, saved):
         optimizer.load_state_dict({**live, "state": _copied_tree(saved)})
 
 
-def _fits(mine, saved, sources):
+def _fits(mine: TensorBase, saved: TensorBase, sources: dict[int, TensorBase]) -> bool:
     """Whether a leaf can take over a saved one; `sources` has what tensors take over by their ids,
     since those that are one, as step counts are, can only take over one.
     """
@@ -346,7 +349,9 @@ def _write_options(optimizer, saved):
                 group[name] = _copied_tree(value)
 
 
-def _equal(a, b):
+def _equal(
+    a: bool | float | tuple[float, ...] | None, b: bool | float | tuple[float, ...] | None
+) -> bool:
     return a is b or (type(a) is type(b) and not isinstance(a, _ARRAYS) and a == b)
 
 
@@ -354,7 +359,7 @@ def _copied_tree(tree):
     """`tree` with copies of its tensors; optimizers share step counts, and go on sharing them."""
     seen: dict[int, TensorBase] = {}
 
-    def leaf(x):
+    def leaf(x: object) -> object:
         if not isinstance(x, TensorBase):
             return x
         made = seen.get(id(x))
