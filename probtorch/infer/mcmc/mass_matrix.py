@@ -45,10 +45,11 @@ FEWEST, TO_CHOOSE = 4, 10
 # With fewer draws the matrix in use is weighed against what they say.
 ENOUGH = 30
 # Decompositions of matrices of so few dimensions take little time: up to so many draws they are
-# made at each update.
+# made at each update. In more dimensions fewer draws say nothing of directions.
 SMALL, OFTEN = 32, 20
 # What is further from the newer draws than so many of their standard deviations was drawn on the
-# way, and is forgotten.
+# way, and is forgotten; and where gradients were so many times as large, in a neck: few draws of
+# there would decide on the scale.
 ARRIVED = 5.0
 # Ridges within this factor make no difference.
 ALIKE = 20.0
@@ -210,7 +211,7 @@ class LowRank(Form[LowRankMetric]):
         last: bool = False,
     ) -> LowRankMetric:
         count = window.moments.count
-        choose = choose or (self.dim <= SMALL and count <= OFTEN)
+        choose = choose or count <= OFTEN if self.dim <= SMALL else choose and count >= OFTEN
         variance = estimates.diagonal(window.moments.squares, metric.variance())
         kept = self._worth(metric, variance, fresh)
         if count < TO_CHOOSE or not choose:
@@ -436,7 +437,7 @@ class MassMatrix:
 
     def learnt(self, metric: Metric, *, choose: bool, last: bool = False) -> Metric:
         """Return the metric to go on with, given the present one."""
-        if (self.shift() or 0.0) > ARRIVED:
+        if (self.shift() or 0.0) > ARRIVED or self._steepness() > ARRIVED:
             # The chain was still on its way: only what came after counts.
             self._older, self._background = self._background, self._window()
         foreground = self._older + self._background
@@ -465,6 +466,15 @@ class MassMatrix:
         with np.errstate(divide="ignore", invalid="ignore"):
             share = apart**2 / (late.squares[0] / late.count)
         return float(np.sqrt(np.nanmax(share, initial=0.0)))
+
+    def _steepness(self) -> float:
+        """How many times as large gradients were before the background, in any one coordinate."""
+        older, late = self._older.moments, self._background.moments
+        if older.count < FEWEST or late.count < TO_CHOOSE:
+            return 1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = (older.squares[1] / older.count) / (late.squares[1] / late.count)
+        return float(np.sqrt(np.nanmax(ratio, initial=0.0)))
 
     def forget(self) -> None:
         """Begin anew: the chain was moved, or what it drew so far is not to be trusted."""

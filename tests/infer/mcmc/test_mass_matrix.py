@@ -192,6 +192,17 @@ def test_what_was_drawn_on_the_way_is_forgotten():
     assert mass.shift() is None
 
 
+def test_draws_of_a_neck_are_forgotten_where_gradients_were_many_times_as_large():
+    sigma = np.diag([4.0, 0.25])
+    narrow, wide = gaussian_rows(sigma, 30), gaussian_rows(sigma, 30, seed=1)
+    mass = MassMatrix(Diagonal(2))
+    for pairs, times in ((narrow, 8.0), (wide, 1.0)):
+        mass.add(pairs[0], times * pairs[1])
+        mass.end_segment(switch=times > 1.0)
+    metric = mass.learnt(DiagonalMetric.unit(2), choose=False)
+    np.testing.assert_allclose(metric.variance(), [4.0, 0.25])
+
+
 def test_draws_that_did_not_move_or_overflow_are_left_out():
     draws, grads = gaussian_rows(np.diag([4.0, 0.25]), 10)
     repeated, again = np.repeat(draws, 3, axis=0), np.repeat(grads, 3, axis=0)
