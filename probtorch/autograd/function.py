@@ -43,7 +43,7 @@ class Context:
         self._saved: tuple[Any, ...] = ()
         self._fixed: tuple[TensorBase, ...] = ()
         self._materialize = True
-        self._node = None
+        self._node: Any = None  # a weak reference to the node, once there is one
 
     if TYPE_CHECKING:  # any attribute
 

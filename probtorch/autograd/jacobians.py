@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def jacrev(
     chunk = CHUNK if chunk_size is None else chunk_size
 
     @functools.wraps(fn)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tree:
         chosen, put = select(args, argnums, "jacrev")
         found = vjp(lambda x: fn(*put(x), **kwargs), chosen, has_aux=has_aux)
         value, pull = found[:2]
@@ -96,7 +96,9 @@ def jacrev(
     return wrapped
 
 
-def _rows(row, units, chunk):
+def _rows(
+    row: Callable[[TensorBase], list[TensorBase]], units: Sequence[TensorBase], chunk: int
+) -> Any:
     """Return the leaves of ``row(unit)`` for all unit vectors, stacked; None if there are none."""
     if not units:
         return None
@@ -130,7 +132,7 @@ def jacfwd(
     """
 
     @functools.wraps(fn)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tree:
         chosen, put = select(args, argnums, "jacfwd")
         items, structure = flatten(chosen)
         items = [as_tensor(x, "jacfwd") for x in items]

@@ -7,7 +7,7 @@ each other and inside a compiled function. What can be heard is in core/interpre
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from probtorch.core.dispatch import recorder, set_recorder
 from probtorch.core.interpreter import Interpreter
@@ -24,10 +24,10 @@ class Listener(Interpreter):
     Subclasses override events and call ``super()`` to pass them on.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.outer = recorder()
         set_recorder(self)
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         set_recorder(self.outer)

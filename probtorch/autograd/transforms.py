@@ -132,7 +132,7 @@ def select(
             )
     chosen = tuple(args[n] for n in numbers)
 
-    def put(values):
+    def put(values: Sequence[object]) -> list[Any]:
         out = list(args)
         for n, v in zip(numbers, values, strict=True):
             out[n] = v

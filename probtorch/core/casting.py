@@ -44,12 +44,21 @@ def _to_integers(x: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _cast_vjp(
-    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
     return (cast(g, inputs[0].array.dtype),)
 
 
-def _cast_jvp(tangents, out, inputs, attrs: Attrs):
+def _cast_jvp(
+    tangents: Sequence[TensorBase],
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+) -> TensorBase:
     return cast(tangents[0], attrs["dtype"])
 
 

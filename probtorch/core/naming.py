@@ -4,12 +4,15 @@ A decorated function of a module is pickled by its name, as any function is. The
 the function as it was written, has the same name and can no longer be found by it.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import Any
 
 __all__ = ["importable_name"]
 
 
-def importable_name(obj):
+def importable_name(obj: Any) -> str | None:
     """Return the dotted name of `obj` inside its module, or None if another object is found there.
 
     Parameters

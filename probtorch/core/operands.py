@@ -7,7 +7,8 @@ written into ``out``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -17,21 +18,24 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import finish, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
+from probtorch.core.op import Op, Operand
 from probtorch.core.refusals import complex_refused, mixed_devices, not_taken
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType
 from probtorch.errors import DomainError, DTypeError
 
-if TYPE_CHECKING:
-    from probtorch.core.op import Op
-
 __all__ = ["general", "prepared", "written"]
 
 _PYTHON_NUMBERS = (bool, int, float, complex)
 
 
-def general(op: Op, fn, operands: tuple[TensorBase | float, ...], out=None) -> TensorBase:
+def general(
+    op: Op,
+    fn: Callable[..., np.ndarray],
+    operands: tuple[Operand, ...],
+    out: TensorBase | None = None,
+) -> TensorBase:
     """Elementwise call in full: mixed dtypes, Python numbers, arrays, errors, devices."""
     operands = tuple(
         x if isinstance(x, TensorBase) or type(x) in _PYTHON_NUMBERS else as_tensor(x, op.name)
@@ -124,7 +128,7 @@ def _number(x: float, dtype: DType, op: Op) -> float:
     return x
 
 
-def _on_one_device(op, inputs):
+def _on_one_device(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return inputs of several devices on one: single numbers on the host go where others are.
 
     Raises
@@ -142,6 +146,6 @@ def _on_one_device(op, inputs):
     )
 
 
-def written(op, inputs, result, out):
+def written(op: Op, inputs: tuple[Any, ...], result: np.ndarray, out: TensorBase) -> TensorBase:
     """Write an elementwise result into the tensor `out`; returns that."""
     return assign(out, finish(op, inputs, result), op.name)

@@ -6,6 +6,8 @@ time. `token` gives immutable values a token of their type and all that they hol
 everything else by identity.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import datetime
 import decimal
@@ -15,6 +17,7 @@ import pathlib
 import re
 import types
 import uuid
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +44,7 @@ _BY_TEXT = {
 CLOCKS = {datetime.datetime, datetime.time}
 
 
-def token(x):
+def token(x: Any) -> object:
     """Return what tells `x` from everything that is not the very same to Python.
 
     Returns
@@ -73,7 +76,7 @@ def token(x):
     return kind, id(x)
 
 
-def _is_frozen(kind):
+def _is_frozen(kind: type) -> bool:
     parameters = getattr(kind, "__dataclass_params__", None)
     return (
         parameters is not None
@@ -83,7 +86,7 @@ def _is_frozen(kind):
     )
 
 
-def is_value(x):
+def is_value(x: Any) -> bool:
     """Whether `x` is immutable and holds nothing that could change."""
     kind = type(x)
     if kind in PLAIN:

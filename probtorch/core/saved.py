@@ -7,6 +7,9 @@ than the node's is stale for it.
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 from probtorch.core.dispatch import TapeNode, recent_changes, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError
@@ -19,7 +22,7 @@ def changed_since(t: TensorBase, epoch: int) -> bool:
     return (t if t._base is None else t._base)._version > epoch
 
 
-def saved_output(node):
+def saved_output(node: TapeNode) -> Any:
     """Return the output tensor(s) of `node`, alive or rebuilt from the saved array.
 
     Raises
@@ -27,15 +30,17 @@ def saved_output(node):
     AutogradError
         If the output's memory was changed in place after the node was made.
     """
-    if type(node.out) is tuple:
+    out: Any = node.out
+    saved: Any = node.saved
+    if type(out) is tuple:
         return tuple(
             restore(node, ref, data, i)
-            for i, (ref, data) in enumerate(zip(node.out, node.saved, strict=True))
+            for i, (ref, data) in enumerate(zip(out, saved, strict=True))
         )
-    return restore(node, node.out, node.saved, 0)
+    return restore(node, out, saved, 0)
 
 
-def restore(node, ref, data, index):
+def restore(node: TapeNode, ref: weakref.ref[TensorBase], data: Any, index: int) -> TensorBase:
     """Return output `index` of `node`: what `ref` refers to, else a new tensor on `data`."""
     out = ref()
     if out is not None:

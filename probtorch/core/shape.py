@@ -67,7 +67,9 @@ def broadcast_shapes(*shapes: Sequence[int], op: str = "broadcast") -> tuple[int
     return tuple(out)
 
 
-def _mismatch(op, shapes, dim, one, other):
+def _mismatch(
+    op: str, shapes: Sequence[Sequence[int]], dim: int, one: int, other: int
+) -> ShapeError:
     listed = " and ".join(str(tuple(s)) for s in shapes)
     return ShapeError(
         op,
@@ -94,13 +96,13 @@ def normalize_dim(dim: int, ndim: int, op: str = "dim") -> int:
     return dim % span
 
 
-def _no_dim(dim, op):
+def _no_dim(dim: object, op: str) -> DTypeError:
     return DTypeError(
         op, expected="dim: an integer", got=f"{dim!r:.40}", fix="count dims from 0, or from -1"
     )
 
 
-def _listed(dims, op):
+def _listed(dims: Any, op: str) -> tuple[Any, ...]:
     try:
         return tuple(dims)
     except TypeError:

@@ -53,11 +53,11 @@ class validation_enabled:
     is_validate : bool
     """
 
-    def __init__(self, is_validate=True):
+    def __init__(self, is_validate: bool = True) -> None:
         self._value = bool(is_validate)
 
     def __enter__(self) -> None:
         self._before, _THREAD.chosen = _THREAD.chosen, self._value
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: object) -> None:
         _THREAD.chosen = self._before

@@ -154,7 +154,7 @@ def quantile_of(ordered: Ordered | np.ndarray, prob: float) -> np.ndarray:
     return np.where(low == high, low, low * (1.0 - weight) + high * weight)
 
 
-def narrowest_interval(ordered, prob):
+def narrowest_interval(ordered: Ordered | np.ndarray, prob: float) -> np.ndarray:
     """Ends (entry, 2) of the narrowest interval holding floor(prob * S) + 1 sorted draws."""
     reach = math.floor(prob * ordered.shape[1])
     starts = ordered.shape[1] - reach
@@ -200,7 +200,7 @@ def rhat_of_scores(scores: Halves, order: Ordered, columns: np.ndarray) -> np.nd
     return np.fmax(rhat_of_halves(scores), rhat_of_halves(scores_of_halves(folded, columns)))
 
 
-def _distances_from_median(halves, ordered):
+def _distances_from_median(halves: np.ndarray, ordered: Ordered) -> np.ndarray:
     """Distances (entry, draw) from the median, half of them where the whole could overflow."""
     # Centring first would round, and so undo ties of |x - median|.
     size = ordered.shape[1]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import PosixPath
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def trace_plot(draws: Draws, path: PosixPath, names: str | None = None) -> str:
     return os.fspath(path)
 
 
-def _figure(draws, names):
+def _figure(draws: Draws, names: str | None) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

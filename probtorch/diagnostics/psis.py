@@ -14,8 +14,10 @@ for the generalized Pareto distribution", Technometrics 51(3).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import DomainError, ShapeError
@@ -32,7 +34,7 @@ PRIOR_DRAWS, PRIOR_SHAPE = 10, 0.5
 PRIOR_QUARTILES = 3.0
 
 
-def psis(log_ratios, *, reff=1.0):
+def psis(log_ratios: ArrayLike, *, reff: float = 1.0) -> tuple[np.ndarray, Any]:
     """Smooth importance weights with a generalised Pareto tail.
 
     Use it to make importance sampling estimates less variable and to learn, from `k`, when not to
@@ -95,7 +97,7 @@ def psis(log_ratios, *, reff=1.0):
     return weights, k if k.ndim else float(k)
 
 
-def pareto_k_limit(num_draws):
+def pareto_k_limit(num_draws: int) -> float:
     """Return the largest `k` at which an estimate from so many draws can be trusted.
 
     ``min(1 - 1 / log10(num_draws), 0.7)`` [vehtari2024, sec. 3.2.4].

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,7 +69,9 @@ class Ordered:
         """Entries and draws."""
         return self.rows.shape
 
-    def __getitem__(self, places: np.ndarray | slice | tuple[slice, int]) -> np.ndarray:
+    def __getitem__(
+        self, places: np.ndarray | slice | tuple[slice, int | slice | list[int]]
+    ) -> np.ndarray:
         return self.rows.ravel()[self.positions[places]]
 
     def scores(self) -> np.ndarray:
@@ -125,7 +128,7 @@ def _order(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
     return np.argsort(rows[which], axis=1) + which[:, None] * rows.shape[1]
 
 
-def _kept(make):
+def _kept(make: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """Keep what `make` returns for the next block of the same size, unless it is large."""
     cached = functools.lru_cache(maxsize=4)(make)
 

@@ -24,7 +24,7 @@ ACTIVITY_AFTER = 1.0
 
 
 @contextlib.contextmanager
-def activity(what, *, shown: bool = True) -> Iterator[None]:
+def activity(what: str, *, shown: bool = True) -> Iterator[None]:
     """Say what is being done if it takes longer than a second, and how long it took.
 
     Parameters

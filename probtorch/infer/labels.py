@@ -98,7 +98,7 @@ def array_arguments(
     return {name: x for name, x in arrays.items() if x is not None and x.dtype.kind in "biuf"}
 
 
-def _array(value):
+def _array(value: object) -> np.ndarray | None:
     """A tensor, an array, a column or a list of numbers as an array, None for anything else."""
     if isinstance(value, TensorBase):
         return to_host(value.array)

@@ -22,6 +22,7 @@ from probtorch.config import settings
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.errors import CompileError
 from probtorch.ops.control import while_loop
 from probtorch.ops.indexing import index_put
@@ -114,7 +115,7 @@ class DrawMap:
 
     # --------------------------------------------------------------------------------------- native
 
-    def _natively(self, flat, count):
+    def _natively(self, flat: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray] | None:
         """Results by the compiled loop, or None if it cannot be compiled, or gave up."""
         signature = tuple((k, x.shape[1:], x.dtype) for k, x in flat.items())
         if signature != self._signature:
@@ -141,14 +142,14 @@ class DrawMap:
                 out[name][start : start + n] = value.array[:n]
         return out
 
-    def _compile(self, flat):
+    def _compile(self, flat: dict[str, np.ndarray]) -> NativeProgram:
         first = {k: wrap(x[0, ...]) for k, x in flat.items()}
         found = {k: as_tensor(x).array for k, x in self.fn(first).items()}
         size = sum(x.nbytes for x in found.values()) + sum(x.array.nbytes for x in first.values())
         block = max(1, min(BLOCK, BLOCK_BYTES // max(size, 1)))
         zeros = {k: np.zeros((block, *x.shape), x.dtype) for k, x in found.items()}
 
-        def run(tree):
+        def run(tree: Tree) -> Tree:
             draws, count = tree
 
             def body(

@@ -6,7 +6,7 @@ The model's own `TypeError` would name the model only, and not where its argumen
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -119,7 +119,9 @@ def is_rng_key(value: object) -> bool:
     return dtype.startswith("key<") or (tuple(shape or ()) == (2,) and dtype.endswith("uint32"))
 
 
-def _binds(signature, args, kwargs):
+def _binds(
+    signature: inspect.Signature, args: Sequence[object], kwargs: Mapping[str, object]
+) -> bool:
     try:
         signature.bind(*args, **kwargs)
     except TypeError:

@@ -94,7 +94,9 @@ def joined(first: SampledDraws, second: SampledDraws) -> SampledDraws:
     `first`.
     """
 
-    def both(one, other):
+    def both(
+        one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         return {name: np.concatenate([x, other[name]], axis=1) for name, x in one.items()}
 
     return dataclasses.replace(
@@ -330,7 +332,7 @@ class SampledDraws(Draws):
         data = getattr(self.target, "observed_data", {}).values()
         return 8 * self.num_chains * self.num_draws * sum(y.size for y in data)
 
-    def _split(self, values):
+    def _split(self, values: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
         """Prior draws as two groups: of the latent and deterministic sites, and of the data."""
         observed = getattr(self.target, "observed", ())
         return {
@@ -362,7 +364,7 @@ class SampledDraws(Draws):
         return made
 
 
-def _arrays(values):
+def _arrays(values: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in values.items()}
 
 

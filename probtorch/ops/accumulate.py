@@ -9,6 +9,7 @@ Running sums and products are computed in the next wider dtype throughout.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def add_up(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     return x.sum(axis=dims, keepdims=keepdim)
 
 
-def _single(x, dims, keepdim):
+def _single(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     fast = min(range(x.ndim), key=lambda d: (x.shape[d] == 1, abs(x.strides[d])), default=0)
     slow = [d for d in dims if d != fast]
     terms = math.prod(x.shape[d] for d in slow)
@@ -42,7 +43,7 @@ def _single(x, dims, keepdim):
     longest = max(slow, key=lambda d: x.shape[d])
     step = max(1, _STRETCH * x.shape[longest] // terms)
     cut = [slice(None)] * x.ndim
-    out = 0.0
+    out: np.ndarray | float = 0.0
     for start in range(0, x.shape[longest], step):
         cut[longest] = slice(start, start + step)
         # With a step of 1 the other dims may still be long.
@@ -55,7 +56,7 @@ def floats(x: np.ndarray) -> np.ndarray:
     return x if x.dtype.kind == "f" else x.astype(dtypes.default_dtype())
 
 
-def wider(x):
+def wider(x: np.ndarray) -> np.ndarray:
     """Return the array `x` in the dtype that running sums and products of it are computed in."""
-    wide = {"float16": dtypes.float32, "float32": dtypes.float64}.get(x.dtype.name)
+    wide: Any = {"float16": dtypes.float32, "float32": dtypes.float64}.get(x.dtype.name)
     return x if wide is None else x.astype(wide)

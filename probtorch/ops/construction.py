@@ -6,6 +6,8 @@ sizes (`zeros`, `arange` ...) in probtorch/factories.py.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from probtorch.core import dtype as dtypes
@@ -14,12 +16,13 @@ from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.refusals import no_numbers, refuse_masked
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias
+from probtorch.core.typed import DType
 from probtorch.ops import arithmetic
 
 __all__ = ["array_of", "copied", "tensors_in"]
 
 
-def copied(data: TensorBase, dtype, leaf: bool) -> TensorBase:
+def copied(data: TensorBase, dtype: DType | None, leaf: bool) -> TensorBase:
     """A copy of a tensor: on the tape, unless it is to be a leaf of its own."""
     if data.requires_grad and grad_enabled() and not leaf:
         return arithmetic.clone(data) if dtype is None else cast(arithmetic.clone(data), dtype)
@@ -30,7 +33,7 @@ def copied(data: TensorBase, dtype, leaf: bool) -> TensorBase:
     return t
 
 
-def tensors_in(data):
+def tensors_in(data: object) -> TensorBase | None:
     """The nested lists of an array or a Series of objects, if there are tensors among them."""
     if getattr(getattr(data, "dtype", None), "kind", "") != "O":
         return None
@@ -38,7 +41,7 @@ def tensors_in(data):
     return data.tolist() if any(isinstance(x, TensorBase) for x in data.flat) else None
 
 
-def array_of(data, dtype):
+def array_of(data: Any, dtype: DType | None) -> np.ndarray:
     """A new array of an array, a number or what converts itself to one."""
     if isinstance(data, (np.ndarray, np.generic)):
         refuse_masked(data)

@@ -17,14 +17,14 @@ import numpy as np
 from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, unflatten
+from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import clone, where
 from probtorch.ops.comparisons import logical_not
 from probtorch.ops.movement import reshape
 
 if TYPE_CHECKING:
-    pass
+    from probtorch.core.interpreter import Interpreter
 
 __all__ = ["cond", "while_loop"]
 
@@ -119,7 +119,7 @@ def cond(
     return branch(*unflatten(structure, [clone(x) for x in items]))
 
 
-def _batch_of(test):
+def _batch_of(test: object) -> Interpreter | None:
     """Who listens, where a test differs between the slices of a `vmap`; else None."""
     active = recorder()
     if active is None or not isinstance(test, TensorBase) or not active.batched(test):
@@ -127,7 +127,14 @@ def _batch_of(test):
     return active
 
 
-def _both(batch, pred, true_fn, false_fn, items, structure):
+def _both(
+    batch: Interpreter,
+    pred: TensorBase,
+    true_fn: Callable[..., Result],
+    false_fn: Callable[..., Result],
+    items: list[TensorBase],
+    structure: Structure,
+) -> Result:
     """Evaluate the branches that any slice takes, and choose slice by slice.
 
     Slices that do not take a branch are given the operands of one that does: theirs may be where

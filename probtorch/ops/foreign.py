@@ -7,6 +7,7 @@ compiled once per dimension and takes the density's address as data.
 from __future__ import annotations
 
 import ctypes
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops.families import structured
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
+
 
 __all__ = ["native_density"]
 
@@ -35,7 +40,7 @@ def _standard_normal(q: int, grad: int, dim: int) -> float:
     return -0.5 * float(x @ x)
 
 
-def _samples(rng: np.random.Generator):
+def _samples(rng: np.random.Generator) -> list[tuple[tuple[Any, ...], Attrs]]:
     address = ctypes.cast(_standard_normal, ctypes.c_void_p).value
     return [((rng.standard_normal(3), np.array(address), np.array(3)), {})]
 

@@ -19,7 +19,7 @@ def pivots(dtype: DType, n: int, **_: int) -> dict[str, Space]:
     return {"pivots": Space("integer", n)}
 
 
-def pivots_and_logs(dtype, n, count):
+def pivots_and_logs(dtype: DType, n: int, count: int) -> dict[str, Space]:
     """Row exchanges, and a logarithm for each matrix."""
     return {"pivots": Space("integer", n), "logs": Space("float", count)}
 

@@ -200,11 +200,12 @@ def _unscaled(site: Site) -> TensorBase:
     return value if value is not None else site.compute_log_prob()
 
 
-def _averaged(factor, site, axes):
+def _averaged(factor: Factor, site: Site, axes: Axes) -> Factor:
     """A factor of an enumerated site, with the values of masked elements averaged."""
     size = -math.log(axes.size[site.notes["variable"]])
     if site.mask is False:
         return Factor(factor.value + size, factor.axes, factor.plates, factor.origin)
+    assert isinstance(site.mask, TensorBase)  # or it is not averaged
     mask = factor_of(site, site.mask, axes)
     onto = axes.ordered({*factor.axes, *mask.axes})
     value = aligned(factor.value, factor.axes, onto)
@@ -243,7 +244,7 @@ def _same(a: TensorBase | float, b: TensorBase | float) -> bool:
 # ------------------------------------------------------------------------------------------- errors
 
 
-def _outside(site: Site, axis: int, axes: Axes, plates) -> InferenceError:
+def _outside(site: Site, axis: int, axes: Axes, plates: frozenset[str]) -> InferenceError:
     name = axes.names[axis]
     missing = ", ".join(map(repr, sorted(axes.plates[axis] - plates)))
     return InferenceError(
@@ -267,5 +268,5 @@ def _scales_differ(first: Site, second: Site) -> InferenceError:
     )
 
 
-def _shown(scale):
+def _shown(scale: object) -> str:
     return f"{scale:g}" if isinstance(scale, float) else "a tensor of scales"

@@ -44,7 +44,7 @@ from probtorch.infer.enumeration.factors import (
     marginal_terms,
     unscaled,
 )
-from probtorch.infer.enumeration.sum_product import Axes, Eliminated
+from probtorch.infer.enumeration.sum_product import Axes, Eliminated, Factor
 from probtorch.infer.mapping import DrawMap
 from probtorch.ops.movement import expand, permute, reshape
 from probtorch.ops.reduction import sum as total
@@ -206,7 +206,7 @@ class Sums:
         done = {name: np.concatenate(x) for name, x in parts.items()}
         return {name: x.reshape(*lead, *x.shape[1:]) for name, x in done.items()}
 
-    def _solved_at(self, points, temperature):
+    def _solved_at(self, points: np.ndarray, temperature: int) -> tuple[Any, dict[str, np.ndarray]]:
         """The discrete sites summed out at the first point, and the tables at all by their number.
 
         The points are one more dim of each op, by `vmap`: to compile the tables of a long chain
@@ -237,7 +237,7 @@ class Sums:
         _, found, enumeration = self.run(q)
         return _Solved(found, enumeration, *_tables(found, enumeration, temperature))
 
-    def _numbered(self, q, temperature):
+    def _numbered(self, q: TensorBase, temperature: int) -> dict[str, TensorBase]:
         """The tables at a point, by their number."""
         return self._solved(q, temperature).numbered()
 
@@ -340,9 +340,9 @@ def _variables(sites: tuple[Site, ...]) -> int:
     return sum("variable" in site.notes for site in sites)
 
 
-def _laid_out(factor, site):
+def _laid_out(factor: Factor, site: Site) -> TensorBase:
     """A factor without variables, with the plates of a site at their dims."""
-    dims = {frame.name: frame.dim for frame in site.plates if frame.dim is not None}
+    dims: dict[int | str, int] = {f.name: f.dim for f in site.plates if f.dim is not None}
     order = sorted(factor.axes, key=dims.__getitem__)
     value = factor.value
     if tuple(order) != factor.axes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from probtorch.core.dtype import float64
@@ -98,7 +98,7 @@ class AutoGuideList(AutoGuide):
     def __getitem__(self, index: int) -> AutoGuide | Callable[..., object]:
         return self.parts[index]
 
-    def _automatic(self):
+    def _automatic(self) -> list[AutoGuide]:
         return [part for part in self.parts if isinstance(part, AutoGuide)]
 
     def setup(self, *args: object, **kwargs: object) -> None:
@@ -153,6 +153,8 @@ class AutoGuideList(AutoGuide):
         """Return draws of the sites of all automatic parts on the unconstrained scale."""
         return self._joined(lambda part: part.free_draws(shape, generator))
 
-    def _joined(self, ask) -> dict[str, TensorBase]:
+    def _joined(
+        self, ask: Callable[[AutoGuide], Mapping[str, TensorBase]]
+    ) -> dict[str, TensorBase]:
         with self._asked():
             return {n: x for part in self._automatic() for n, x in ask(part).items()}

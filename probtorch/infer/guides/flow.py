@@ -12,7 +12,7 @@ to invert (`TransformedDistribution.remembering`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,7 +118,7 @@ class AutoNormalizingFlow(ScaledGuide):
                 )
             self.flow = flow.to(self.dtype) if isinstance(flow, Module) else flow
 
-    def _new_flow(self):
+    def _new_flow(self) -> Any:
         """Make the flow, with the same initial weights, and the same orders, in every run.
 
         Orders are no parameters: a saved state fits a guide that is made anew only if they are
@@ -135,7 +135,7 @@ class AutoNormalizingFlow(ScaledGuide):
         """Return the distribution of the vector."""
         return self._sent(lambda x: x)
 
-    def _sent(self, read) -> TransformedDistribution:
+    def _sent(self, read: Callable[[TensorBase], TensorBase]) -> TransformedDistribution:
         """The distribution of the vector, made of parameters as `read` gives them."""
         n, flow = self.dim, self.flow
         if isinstance(flow, Module):
@@ -207,7 +207,7 @@ class AutoIAFNormal(AutoNormalizingFlow):
         )
 
 
-def _autoregressive(repeats, settings, dim):
+def _autoregressive(repeats: int, settings: Mapping[str, Any], dim: int) -> Transform:
     return iterated(repeats, affine_autoregressive, dim, **settings)
 
 

@@ -302,7 +302,7 @@ class AutoLowRankMultivariateNormal(ScaledGuide):
         factor = param(f"{self.prefix}_cov_factor", lambda: self._directions(n, rank))
         return LowRankNormal(loc, scale.unsqueeze(-1) * factor, scale * scale)
 
-    def _directions(self, n, rank):
+    def _directions(self, n: int, rank: int) -> np.ndarray:
         """Rows of length 1 in general position, the same in every run."""
         rows = np.random.default_rng(0).standard_normal((n, rank))
         return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(self.dtype)

@@ -40,7 +40,7 @@ __all__ = ["coupled_plates", "elimination_parents", "factors_of", "sorted_by_par
 class _Leaves(Handler):
     """Give latent sites leaves of the tape as values."""
 
-    def __init__(self, leaves):
+    def __init__(self, leaves: Mapping[str, TensorBase]) -> None:
         super().__init__()
         self.leaves = leaves
 

@@ -121,7 +121,15 @@ class ELBO(abc.ABC):
                 run = self._with_estimators(run, watch, model, guide, args, kwargs)
             yield run
 
-    def _with_estimators(self, run, watch, model, guide, args, kwargs):
+    def _with_estimators(
+        self,
+        run: Run,
+        watch: EstimatorWatch,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> Run:
         """The run with what the estimators of its sites need."""
         if not self.estimators_per_site:
             site = run.guide.nodes[next(iter(watch.chosen))]
@@ -346,7 +354,7 @@ def scaled(estimate: Estimate, part: int, whole: int) -> Estimate:
     return Estimate(value, estimate.surrogate * (part / whole))
 
 
-def _bad_count(objective, num_particles):
+def _bad_count(objective: ELBO, num_particles: object) -> ArgumentError:
     return ArgumentError(
         f"{type(objective).__name__}(num_particles=...)",
         expected=f"a number of at least {objective.min_particles}",

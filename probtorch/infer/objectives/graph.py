@@ -69,7 +69,9 @@ class TraceGraph_ELBO(Trace_ELBO):
         """Return what reduces the cost of a site by the baseline that it asks for."""
         return lambda site, cost: self._reduced(run, site, cost)
 
-    def _reduced(self, run, site, cost):
+    def _reduced(
+        self, run: Run, site: Site, cost: TensorBase | float
+    ) -> tuple[TensorBase | float, TensorBase | None]:
         """The cost of a site without its baseline, and what trains the baseline."""
         options = site.infer.get("baseline")
         if not options:
@@ -90,7 +92,7 @@ class TraceGraph_ELBO(Trace_ELBO):
             extra, base = -total(error * error), base.detach()
         return cost - base, extra
 
-    def _average(self, run, site, cost, beta):
+    def _average(self, run: Run, site: Site, cost: TensorBase, beta: float) -> TensorBase | float:
         """The running mean of the cost before this draw; then take this one in."""
         now = cost
         if run.dim is not None and now.array.ndim >= -run.dim:

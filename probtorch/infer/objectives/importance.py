@@ -128,7 +128,9 @@ class ImportanceWeightedELBO(RenyiELBO):
         """Return the factors of the particles' scores."""
         return vimco_signals(log_w) if self.gradient == "vimco" else super().gains(log_w)
 
-    def _cut_runs(self, model, guide, args, kwargs):
+    def _cut_runs(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Iterator[tuple[Run, _Cut]]:
         """Yield runs whose draws are leaves, each with the draws as they were."""
         if self.vectorize_particles and self.num_particles > 1:
             cut = _Cut()
@@ -147,7 +149,7 @@ class ImportanceWeightedELBO(RenyiELBO):
 class _Cut(Handler):
     """Put a leaf in the place of every draw, and keep the draw."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.draws: list[tuple[TensorBase, TensorBase]] = []
 

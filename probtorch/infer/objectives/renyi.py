@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError
+from probtorch.infer.enumeration.factors import unscaled
 from probtorch.infer.objectives.elbo import ELBO
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import Run
@@ -96,7 +98,7 @@ class RenyiELBO(ELBO):
         power = 1.0 - self.alpha
         return (logsumexp(log_w * power, -1) - math.log(log_w.shape[-1])) * (1.0 / power)
 
-    def _scores(self, runs, log_w):
+    def _scores(self, runs: list[Run], log_w: TensorBase) -> Any:
         """Sum over particles of their score times what they add to the bound."""
         scores = [_score(run) for run in runs]
         if all(score is None for score in scores):
@@ -129,13 +131,13 @@ def _joined(parts: list[TensorBase], runs: list[Run]) -> TensorBase:
                 for x, run in zip(parts, runs)], 0)  # fmt: skip
 
 
-def _score(run):
+def _score(run: Run) -> Any:
     """Log densities of the draws without a pathwise gradient, per particle; None without any."""
     found = None
     for site in run.guide.nodes.values():
         if has_score(site):
             site.compute_log_prob()
-            term = run.per_particle(site.unscaled_log_prob)
+            term = run.per_particle(unscaled(site))
             found = term if found is None else found + term
     return found
 

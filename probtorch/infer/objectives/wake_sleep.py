@@ -142,7 +142,9 @@ class ReweightedWakeSleep(ELBO):
             surrogate = surrogate + asleep * (1.0 - self.insomnia)
         yield Estimate(value, surrogate)
 
-    def _sleep(self, model, guide, args, kwargs):
+    def _sleep(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> TensorBase | float:
         """Mean log density of the guide at draws of the model."""
         _check_observations(guide)
         found: TensorBase | float = 0.0
@@ -189,7 +191,7 @@ def _check_observations(guide: Guide) -> None:
         )
 
 
-def _not_evaluable(site: Site):
+def _not_evaluable(site: Site) -> InferenceError:
     return InferenceError(
         f"ReweightedWakeSleep: guide site {site.name!r} is no site of the model",
         expected="a guide whose density can be evaluated at draws of the model",

@@ -278,7 +278,7 @@ def _unmoved(store: ParamStore) -> Iterator[None]:
         store.buffers = met
 
 
-def _generator(seed):
+def _generator(seed: int | Generator) -> Generator:
     return seed if isinstance(seed, Generator) else Generator(seed)
 
 

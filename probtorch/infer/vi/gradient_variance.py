@@ -119,10 +119,12 @@ class _Choose(Handler):
             site.infer["estimator"] = self.estimators[site.name]
 
 
-def _latent_sites(fit, args, kwargs):
+def _latent_sites(
+    fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[str, Site]:
     """The guide's latent sites, from a run that leaves no trace."""
     with no_grad(), fit.active(), same_draws():
-        allow = fit.objective.allow_missing
+        allow = bool(getattr(fit.objective, "allow_missing", False))
         run = run_pair(fit.model, fit.guide, args, kwargs, allow_missing=allow)
     return {
         name: site

@@ -160,7 +160,7 @@ def _richer(draws: Draws | SampledDraws) -> str:
     return _NEXT.get(str(draws.attrs.get("guide")), "use a richer guide")
 
 
-def _too_narrow(draws):
+def _too_narrow(draws: Draws) -> str | None:
     return draws.attrs["sd_ratio"] > LARGEST_SD_RATIO
 
 

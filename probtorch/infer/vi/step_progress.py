@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from probtorch.config import settings
@@ -101,7 +102,7 @@ class Interrupt:
             self._before = signal.signal(signal.SIGINT, self._note)
         return self
 
-    def _note(self, number, frame):
+    def _note(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt("interrupted twice")
         self.asked = True
