@@ -64,26 +64,25 @@ class InverseHessian:
 
     def __init__(self, diagonal: np.ndarray, pairs: np.ndarray, order: np.ndarray) -> None:
         self.diagonal, self.pairs, self.order = diagonal, pairs, order
-        rows, _, history, dim = pairs.shape
+        history = pairs.shape[2]
         self._root = np.sqrt(diagonal)
-        self._scaled = np.empty((rows, 2 * history, dim))
-        np.divide(pairs[:, 0], self._root[:, None], out=self._scaled[:, :history])
-        np.multiply(pairs[:, 1], self._root[:, None], out=self._scaled[:, history:])
+        root = self._root[:, None]
+        self._scaled = np.concatenate([pairs[:, 0] / root, pairs[:, 1] * root], axis=1)
         self._gram = gram = self._scaled @ self._scaled.transpose(0, 2, 1)
         # R has s'y where the step is no younger than the change: upper triangular but for places.
-        at, cross = np.arange(history), gram[:, :history, history:]
         older = order[:, :, None] <= order[:, None, :]
-        upper = np.where(older, cross, 0.0)
+        upper = np.where(older, gram[:, :history, history:], 0.0)
         inner = gram[:, history:, history:].copy()
-        inner[:, at, at] += upper[:, at, at]
+        on_diagonal = _diagonals(upper)
+        _diagonals(inner)[:] += on_diagonal
         # Without a pair: 1, which leaves the others alone.
-        upper[:, at, at] += order == 0
+        on_diagonal += order == 0
         inverse = np.linalg.inv(upper)
         turned = inverse.transpose(0, 2, 1)
         self._middle = middle = np.zeros_like(gram)
-        middle[:, :history, :history] = turned @ inner @ inverse
-        middle[:, :history, history:] = -turned
-        middle[:, history:, :history] = -inverse
+        np.matmul(turned @ inner, inverse, out=middle[:, :history, :history])
+        np.negative(turned, out=middle[:, :history, history:])
+        np.negative(inverse, out=middle[:, history:, :history])
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return the estimates times vectors, both of shape (rows, dim)."""
@@ -94,8 +93,7 @@ class InverseHessian:
     def log_det(self) -> np.ndarray:
         """Return the natural log of the determinants, shape (rows,)."""
         product = self._middle @ self._gram
-        at = np.arange(product.shape[1])
-        product[:, at, at] += 1.0
+        _diagonals(product)[:] += 1.0
         return 2.0 * np.log(self._root).sum(-1) + np.linalg.slogdet(product)[1]
 
     def times_root(self, normals: np.ndarray) -> np.ndarray:
@@ -139,6 +137,12 @@ class InverseHessian:
         some = object.__new__(InverseHessian)
         some.__dict__.update({name: array[chosen] for name, array in vars(self).items()})
         return some
+
+
+def _diagonals(matrices: np.ndarray) -> np.ndarray:
+    """The diagonals of contiguous matrices, shape (rows, n): a view."""
+    rows, n, _ = matrices.shape
+    return matrices.reshape(rows, n * n)[:, :: n + 1]
 
 
 def updated_diagonal(diagonal: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.ndarray:
