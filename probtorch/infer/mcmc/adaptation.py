@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -146,6 +146,10 @@ def dual_averaging_update(
     return DualAveraging(state.centre, error, log_step, mean, count, mean_count)
 
 
+# Step size, counter, whether the way is known, whether it is up, whether the goal was crossed.
+_Search: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, TensorBase, TensorBase]
+
+
 def find_step_size(
     density: Density,
     metric: Metric,
@@ -193,22 +197,21 @@ def find_step_size(
         )
         return where(isfinite(change), change, -np.inf)
 
-    def searching(state: tuple[TensorBase, TensorBase, TensorBase, TensorBase]) -> TensorBase:
-        size, _, _, crossed = state
+    def searching(state: _Search) -> TensorBase:
+        size, _, _, _, crossed = state
         return ~crossed & (size > SMALLEST_STEP_SIZE) & (size < LARGEST_STEP_SIZE)
 
-    def body(
-        state: tuple[TensorBase, TensorBase, TensorBase, TensorBase],
-    ) -> tuple[TensorBase, TensorBase, TensorBase, TensorBase]:
-        size, counter, up, _ = state
+    def body(state: _Search) -> _Search:
+        # The first try says which way to go, so that the program has one leapfrog step only.
+        size, counter, known, up, _ = state
         accepted = gain(size, counter) > wanted
-        crossed = accepted ^ up
-        factor = where(crossed, 1.0, where(up, 2.0, 0.5))
-        return size * factor, counter + dim, up, crossed
+        crossed = known & (accepted ^ up)
+        factor = where(~known | crossed, 1.0, where(up, 2.0, 0.5))
+        up = (known & up) | (~known & accepted)
+        return size * factor, counter + dim, known | ~known, up, crossed
 
-    up = gain(step_size, counter) > wanted
-    never = up & ~up
-    step_size, counter, _, _ = while_loop(searching, body, (step_size, counter + dim, up, never))
+    no = wrap(np.asarray(False))
+    step_size, counter, *_ = while_loop(searching, body, (step_size, counter, no, no, no))
     return step_size, counter
 
 
