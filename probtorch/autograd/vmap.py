@@ -316,7 +316,8 @@ class Batch(Listener):
 def _reserved(generator: Generator, count: int) -> tuple[TensorBase, TensorBase, TensorBase]:
     """Reserve draws that no listener hears of."""
     numbers = (generator.initial_seed(), generator.stream, generator.advance(count))
-    return tuple(wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
+    seed, stream, first = (wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
+    return seed, stream, first
 
 
 class _Outside:

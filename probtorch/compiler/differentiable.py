@@ -9,9 +9,12 @@ belongs to the entry, and so does what other ways through it read, once they are
 changed between a call and its backward pass is an error.
 """
 
+from __future__ import annotations
+
 import threading
 import weakref
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -20,7 +23,7 @@ from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.guards.calls import Calls
-from probtorch.core.dispatch import grad_enabled, wrap
+from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -215,7 +218,7 @@ def leaf_like(t, cls, needs, leaf):
 
 # What Python asks of tensors that are leaves or results of operations is asked of these.
 _LEAF, _RESULT = wrap(np.zeros(0)), wrap(np.zeros(0))
-_RESULT.grad_fn = "the operation that made an argument"
+_RESULT.grad_fn = cast(TapeNode, "the operation that made an argument")
 
 
 class _Call(Function):

@@ -20,7 +20,8 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +36,10 @@ from probtorch.core.refusals import (
 )
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ProbtorchError, user_frame
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs, Op, Operand, Output
+
 
 __all__ = [
     "EMPTY",
@@ -86,7 +91,7 @@ _ndarray = np.ndarray
 _generic = np.generic
 _asarray = np.asarray
 _NUMBERS = frozenset((int, float))
-EMPTY: dict = {}
+EMPTY: Attrs = {}
 # Families of the ops that compute; others only move elements, complex ones too.
 _COMPUTING = frozenset(("reduction", "scan", "contraction", "linalg", "sorting", "special"))
 
@@ -97,12 +102,12 @@ _OURS = r"probtorch\.(core|ops|tensor|autograd\.values)\b"
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=_OURS)
 
 
-def grad_enabled():
+def grad_enabled() -> bool:
     """Whether operations are put on the tape."""
     return _MODE.grad
 
 
-def set_grad_enabled(value):
+def set_grad_enabled(value: bool) -> bool:
     """Switch the tape on or off in this thread; returns the setting before."""
     global _UNTAPED
     before, _MODE.grad = _MODE.grad, bool(value)
@@ -127,7 +132,7 @@ def set_recorder(new: Interpreter | None) -> Interpreter | None:
     return before
 
 
-def _tell(op, inputs, attrs, out):
+def _tell(op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Output) -> None:
     """Tell this thread's recorder, if it has one, of one operation."""
     active = _MODE.recorder
     if active is not None:
@@ -135,7 +140,7 @@ def _tell(op, inputs, attrs, out):
 
 
 @doors.errors_raised.fill
-def _tell_raised(error):
+def _tell_raised(error: BaseException) -> None:
     """Tell this thread's recorder of an error that depends on the elements of tensors."""
     active = recorder()
     if active is not None:
@@ -150,7 +155,16 @@ class TapeNode:
     mode only (autograd/anomaly.py).
     """
 
-    tick: int
+    epoch: float
+    tick: float
+    op: Op
+    inputs: tuple[Any, ...]
+    attrs: Attrs
+    # The output by a weak reference, and its array; several in tuples. Hooks by their keys.
+    out: Any
+    saved: Any
+    hooks: dict[int, Any] | None
+    where: Any
     __slots__ = (
         "__weakref__",
         "attrs",
@@ -164,7 +178,7 @@ class TapeNode:
         "where",
     )
 
-    def __init__(self, op, inputs, attrs):
+    def __init__(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs) -> None:
         global _CLOCK
         _CLOCK += 1
         self.epoch = _CLOCK
@@ -175,20 +189,20 @@ class TapeNode:
         self.saved = None
         self.hooks = None
 
-    def __lt__(self, other):
+    def __lt__(self, other: TapeNode) -> bool:
         # Of two with one epoch, which only readings of views have.
         return self.tick < other.tick
 
     @property
-    def name(self):
+    def name(self) -> str:
         """Name of the op, as PyTorch shows it."""
         return self.op.name
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.op.name} node>"
 
 
-def wrap(array):
+def wrap(array: Any) -> TensorBase:
     """Return a new tensor around `array`, memory that is its own from now on (no copy, no tape)."""
     t = around(array)
     if _RECORDING and _MODE.recorder is not None:
@@ -196,7 +210,7 @@ def wrap(array):
     return t
 
 
-def around(array):
+def around(array: Any) -> TensorBase:
     """Return a new tensor around memory that others may change too."""
     if type(array) is not _ndarray and not hasattr(array, "__cuda_array_interface__"):
         refuse_masked(array)
@@ -213,7 +227,7 @@ def around(array):
     return t
 
 
-def apply(op, inputs, attrs=EMPTY):
+def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
     """Run `op` on tensors: compute, tape, record.
 
     Parameters
@@ -270,7 +284,7 @@ def apply(op, inputs, attrs=EMPTY):
     return out
 
 
-def finish(op, inputs, result):
+def finish(op: Op, inputs: tuple[Operand, ...], result: Any) -> TensorBase:
     """Return an elementwise result as a tensor, on the tape and told to the recorder."""
     if type(result) is not _ndarray and not hasattr(result, "__cuda_array_interface__"):
         result = np.asarray(result)
@@ -286,7 +300,7 @@ def finish(op, inputs, result):
     return t
 
 
-def know_view(root, view):
+def know_view(root: TensorBase, view: TensorBase) -> None:
     """Let `root`, which requires no gradient yet, know a view that has to learn when it does."""
     if root._extra is None:
         root._extra = {"views": [_ref(view)]}
@@ -298,7 +312,7 @@ def know_view(root, view):
         views[:] = [r for r in views if r() is not None]
 
 
-def _attach(node, out, several):
+def _attach(node: TapeNode, out: Any, several: bool) -> None:
     if several:
         for i, o in enumerate(out):
             if o.array.dtype.kind in "fc":
@@ -312,7 +326,7 @@ def _attach(node, out, several):
         save_output(node, out)
 
 
-def save_output(node, out):
+def save_output(node: TapeNode, out: Any) -> None:
     """Let `node`'s vjp read its output without keeping the output tensor in a reference cycle."""
     if type(out) is tuple:
         node.out = tuple(weakref.ref(o) for o in out)
@@ -322,7 +336,7 @@ def save_output(node, out):
         node.saved = out.array
 
 
-def mark_changed(*tensors, place=None):
+def mark_changed(*tensors: TensorBase, place: tuple[str, int] | None = None) -> int:
     """Note an in-place change of the memory of tensors, in the user's line or at `place`; returns
     the tick of the clock.
     """
@@ -341,7 +355,7 @@ def overwrite(tensor: TensorBase, array: np.ndarray) -> None:
     mark_changed(tensor)
 
 
-def tick():
+def tick() -> int:
     """Let the clock tick for a change in place that touches no memory; returns the tick."""
     global _CLOCK, _CHANGED
     _CLOCK += 1
@@ -349,17 +363,22 @@ def tick():
     return _CLOCK
 
 
-def last_change():
+def last_change() -> int:
     """Return the tick of the last in-place change of any tensor."""
     return _CHANGED
 
 
-def recent_changes():
+def recent_changes() -> deque[tuple[int, tuple[str, int] | None]]:
     """Return `(tick, (file, line))` of the latest in-place changes."""
     return _CHANGES
 
 
-def unary_door(op, fn, prepared, written):
+def unary_door(
+    op: Op,
+    fn: Callable[..., np.ndarray],
+    prepared: Callable[[Op, Any], TensorBase],
+    written: Callable[..., TensorBase],
+) -> Any:
     """Return the public function of a one-argument elementwise op; `fn` works on arrays.
 
     `prepared` and `written` of operands.py do what is seldom: other operands than tensors of
@@ -368,7 +387,7 @@ def unary_door(op, fn, prepared, written):
     differentiable = op.vjp is not None
     reads_output = op.reads_output
 
-    def call(x, *, out=None):
+    def call(x: Any, *, out: TensorBase | None = None) -> TensorBase:
         global _CLOCK
         try:
             a = x.array
@@ -416,7 +435,12 @@ def unary_door(op, fn, prepared, written):
     return call
 
 
-def binary_door(op, fn, general, written):
+def binary_door(
+    op: Op,
+    fn: Callable[..., np.ndarray],
+    general: Callable[..., TensorBase],
+    written: Callable[..., TensorBase],
+) -> Any:
     """Return the public function of a two-argument elementwise op; `fn` works on arrays.
 
     `general` and `written` of operands.py do what is seldom: operands of different dtypes, and
@@ -426,7 +450,7 @@ def binary_door(op, fn, general, written):
     differentiable = op.vjp is not None
     reads_output = op.reads_output
 
-    def call(x, y, *, out=None):
+    def call(x: Any, y: Any, *, out: TensorBase | None = None) -> TensorBase:
         global _CLOCK
         try:
             a = x.array

@@ -14,7 +14,7 @@ import operator
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from probtorch.core.dispatch import TapeNode, know_view, tick
 from probtorch.core.tensor_base import TensorBase
@@ -38,6 +38,10 @@ _HOOKS = 0  # how often hooks of leaves changed
 _FIRST = operator.itemgetter(0)
 
 
+# The node that made a tensor, which of its outputs it is, and whether a gradient is wanted.
+Place: TypeAlias = tuple[TapeNode | None, int, bool]
+
+
 class ViewOps(NamedTuple):
     """What the tape needs of views that change: ``write(view, root, value, op)`` carries a change
     out, ``read(view, root)`` makes the node that reads a view from its root.
@@ -50,7 +54,7 @@ class ViewOps(NamedTuple):
 _views = cast("ViewOps", None)  # ops/view_places.py fills the door
 
 
-def root_of(t):
+def root_of(t: TensorBase) -> TensorBase | None:
     """Return the tensor of whose elements `t` is a view on the tape, None if it is no view.
 
     Mostly that is the owner of the memory. Detached tensors share memory with their source, but
@@ -62,7 +66,7 @@ def root_of(t):
     return t._base
 
 
-def place_at(t, epoch):
+def place_at(t: TensorBase, epoch: float) -> Place:
     """Return the `(grad_fn, index, requires_grad)` of `t` at tick `epoch`.
 
     A view that was taken before its root changed on the tape has other elements since: then its
@@ -101,7 +105,7 @@ def place_at(t, epoch):
     return _read_at(t, root, changes[i - 1][0]), 0, True
 
 
-def _read_at(view, root, changed):
+def _read_at(view: TensorBase, root: TensorBase, changed: float) -> TapeNode:
     """Return the node that reads `view` from `root` as it was after tick `changed`."""
     if view._extra is None:
         view._extra = {}
@@ -116,22 +120,22 @@ def _read_at(view, root, changed):
     return node
 
 
-def refresh(t):
+def refresh(t: TensorBase) -> None:
     """Give a view whose root changed on the tape its place of today."""
     if t._extra is None and t._base is None:
         return
     node, index, wanted = place_at(t, math.inf)
     if (node, index, wanted) != (t.grad_fn, t._index, t.requires_grad):
-        root = root_of(t)
+        root: Any = root_of(t)
         _move(t, node, index, wanted, root._extra["history"][-1][0])
 
 
-def edge(t, node):
+def edge(t: TensorBase, node: TapeNode) -> Place:
     """Return the `(grad_fn, index, requires_grad)` that `t` had when `node` was made."""
     return place_at(t, node.epoch)
 
 
-def take_over(target, value, changed):
+def take_over(target: TensorBase, value: TensorBase, changed: int) -> None:
     """Put `target`, changed at tick `changed`, in the place of `value` on the tape."""
     node = value.grad_fn
     _move(target, node, value._index, value.requires_grad, changed)
@@ -141,12 +145,12 @@ def take_over(target, value, changed):
         node.tick = changed
 
 
-def leave_tape(t):
+def leave_tape(t: TensorBase) -> None:
     """Take `t` off the tape; what was computed from it before keeps its gradient."""
     _move(t, None, 0, False, tick())
 
 
-def _move(t, node, index, wanted, changed):
+def _move(t: TensorBase, node: TapeNode | None, index: int, wanted: bool, changed: int) -> None:
     """Give `t` another place on the tape from tick `changed` on, and note the one before."""
     if t._extra is None:
         t._extra = {}
@@ -168,10 +172,10 @@ def _move(t, node, index, wanted, changed):
                 _move(view, _read_at(view, t, changed), 0, True, changed)
 
 
-def retain(t):
+def retain(t: TensorBase) -> None:
     """Let `t` as it is now keep its gradient: what is left of it after all hooks."""
     key = -2 - id(t)  # hooks have the keys from 0 on
-    extra = t._extra
+    extra: Any = t._extra
     before = extra.get("retained")
     if before is not None and before.hooks is not None:
         before.hooks.pop(key, None)
@@ -182,18 +186,18 @@ def retain(t):
         node.hooks[key] = t._index, weakref.ref(t)
 
 
-def hooked(t):
+def hooked(t: TensorBase) -> bool:
     """Whether a leaf has gradient hooks."""
     return t._extra is not None and bool(t._extra.get("hooks"))
 
 
-def hooks_changed(by=0):
+def hooks_changed(by: int = 0) -> int:
     """Return how often a gradient hook of a leaf was put on or taken off, after `by` more."""
     global _HOOKS
     _HOOKS += by
     return _HOOKS
 
 
-def change_root(target, root, value, op):
+def change_root(target: TensorBase, root: TensorBase, value: TensorBase, op: str) -> TensorBase:
     """Write `value` into the view `target` on the tape, as a change of its `root`; `target`."""
     return _views.write(target, root, value, op)

@@ -6,6 +6,7 @@ check that knows an op better stands with that op.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 
-def refuse_masked(array):
+def refuse_masked(array: Any) -> None:
     """Refuse an array with masked elements: a tensor would take the numbers under the mask."""
     if (
         hasattr(array, "mask")
@@ -42,7 +43,7 @@ def refuse_masked(array):
         )
 
 
-def no_numbers(op, array, data):
+def no_numbers(op: str, array: np.ndarray, data: object) -> DTypeError:
     """Error for an array of text or objects, made of `data`: of a frame it names the columns."""
     got, fix = f"data of dtype {array.dtype}", "convert the data to numbers"
     dtypes: Any = getattr(data, "dtypes", None)
@@ -65,7 +66,7 @@ def complex_refused(op: Op) -> DTypeError:
     )
 
 
-def not_taken(op, operands, e):
+def not_taken(op: Op, operands: Sequence[object], e: Exception) -> DTypeError | DomainError:
     """Error for what NumPy's function refuses: a dtype, or values of it."""
     got = " and ".join(
         str(x.array.dtype) if isinstance(x, TensorBase) else repr(x) for x in operands
@@ -85,7 +86,7 @@ def not_taken(op, operands, e):
     )
 
 
-def mixed_devices(op, tensors):
+def mixed_devices(op: Op, tensors: Sequence[TensorBase]) -> DeviceError:
     """Error for tensors on different devices."""
     return DeviceError(
         op.name,
@@ -95,7 +96,9 @@ def mixed_devices(op, tensors):
     )
 
 
-def library_refused(op, tensors, attrs: Attrs, e):
+def library_refused(
+    op: Op, tensors: Sequence[TensorBase], attrs: Attrs, e: Exception
+) -> ArgumentError:
     """Error for what the array library refuses and no check of ours did."""
     settings = ", ".join(f"{k}={v!r:.40}" for k, v in attrs.items())
     return ArgumentError(

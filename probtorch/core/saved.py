@@ -17,7 +17,7 @@ from probtorch.errors import AutogradError
 __all__ = ["changed_since", "restore", "saved_output", "stale"]
 
 
-def changed_since(t: TensorBase, epoch: int) -> bool:
+def changed_since(t: TensorBase, epoch: float) -> bool:
     """Whether the memory of `t` changed in place after tick `epoch`."""
     return (t if t._base is None else t._base)._version > epoch
 

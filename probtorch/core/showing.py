@@ -12,7 +12,7 @@ __all__ = ["call_of", "short"]
 WIDTH, NAMES = 40, 3
 
 
-def call_of(obj, *hidden):
+def call_of(obj: object, *hidden):
     """Return ``Class(first, name=value)``: required arguments, and options other than the default.
 
     Parameters

@@ -12,7 +12,7 @@ are not its constructor's arguments, a class method `__tree_build__(values)` reb
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 from probtorch.core.sameness import is_value, token
@@ -37,7 +37,9 @@ def replace(tree: T, **changes: object) -> T:
     return dataclasses.replace(tree, **changes)  # type: ignore[type-var]  # a record
 
 
-def static(*, default=dataclasses.MISSING, default_factory=dataclasses.MISSING):
+def static(
+    *, default: object = dataclasses.MISSING, default_factory: Any = dataclasses.MISSING
+) -> Any:
     """A record field that belongs to the structure: compared, never traced or mapped over."""
     return dataclasses.field(
         default=default, default_factory=default_factory, metadata={"static": True}
@@ -45,14 +47,14 @@ def static(*, default=dataclasses.MISSING, default_factory=dataclasses.MISSING):
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
-def record(cls, *, kw_only=False):
+def record(cls: type[T], *, kw_only: bool = False) -> type[T]:
     """Make `cls` a frozen dataclass and a tree node with its non-static fields as children."""
-    cls = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
-    fields = [f for f in dataclasses.fields(cls) if not f.metadata.get("outside")]
-    cls.__tree_fields__ = tuple(f.name for f in fields if not f.metadata.get("static"))
-    cls.__static_fields__ = tuple(f.name for f in fields if f.metadata.get("static"))
-    _leaf_types.discard(cls)
-    return cls
+    made: Any = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
+    fields = [f for f in dataclasses.fields(made) if not f.metadata.get("outside")]
+    made.__tree_fields__ = tuple(f.name for f in fields if not f.metadata.get("static"))
+    made.__static_fields__ = tuple(f.name for f in fields if f.metadata.get("static"))
+    _leaf_types.discard(made)
+    return made
 
 
 def flatten(tree: Tree) -> tuple[list[Any], Structure]:
@@ -66,7 +68,7 @@ _LEAF = ("leaf",)
 _leaf_types = set()
 
 
-def _flatten(tree, out):
+def _flatten(tree: Any, out: list[Any]) -> Structure:
     kind = type(tree)
     if kind in _leaf_types:
         out.append(tree)
@@ -100,7 +102,7 @@ def unflatten(structure: Structure, items: Iterable[object]) -> Any:
     return _unflatten(structure, iter(items))
 
 
-def _unflatten(structure, items):
+def _unflatten(structure: Any, items: Iterator[object]) -> Any:
     kind = structure[0]
     if kind == "leaf":
         return next(items)

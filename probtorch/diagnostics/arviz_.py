@@ -21,6 +21,7 @@ import math
 import os
 import unicodedata
 import warnings
+from collections.abc import Mapping
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from probtorch.errors import ArgumentError, FileError, ProbtorchError
 from probtorch.serialization.files import reading
 
 if TYPE_CHECKING:
-    pass
+    from probtorch.diagnostics.draws import Draws
 
 __all__ = ["fields_from_datatree", "json_ready", "read_datatree", "to_arviz", "to_datatree"]
 
@@ -48,7 +49,7 @@ BOOLEAN_GROUPS = ("sample_stats", "warmup_sample_stats", "sample_stats_prior", "
 _LEADING = frozenset(dim for lead in GROUP_DIMS.values() for dim in lead)
 
 
-def to_arviz(draws):
+def to_arviz(draws: Draws) -> Any:
     """Return what the installed ArviZ works on.
 
     Parameters
@@ -71,7 +72,7 @@ def to_arviz(draws):
     return arviz.from_datatree(tree)
 
 
-def to_datatree(draws):
+def to_datatree(draws: Draws) -> Any:
     """Build an `xarray.DataTree` with one node per group, in ArviZ's schema.
 
     Parameters
@@ -130,7 +131,7 @@ def to_datatree(draws):
     return tree
 
 
-def fields_from_datatree(tree):
+def fields_from_datatree(tree: Any) -> dict[str, Any]:
     """Return the fields of a `Draws` from a DataTree, as keyword arguments.
 
     Parameters
@@ -208,7 +209,7 @@ MOST_PER_BYTE = 64
 ALWAYS = 2**24
 
 
-def read_datatree(path):
+def read_datatree(path: str | os.PathLike[str]) -> Any:
     """Read a netCDF file whole and close it: an open file could not be replaced by a new one.
 
     Raises
@@ -235,12 +236,12 @@ def read_datatree(path):
         ) from error  # fmt: skip
 
 
-def _check_sizes(path: str, most: int) -> None:
+def _check_sizes(path: str | os.PathLike[str], most: int) -> None:
     """Add up what all arrays take before any of them is read."""
     h5py = import_module("h5py")
     total = 0
 
-    def add(name: str, item) -> None:
+    def add(name: str, item: Any) -> None:
         nonlocal total
         if not isinstance(item, h5py.Dataset) or item.shape is None:
             return
@@ -260,7 +261,7 @@ def _check_sizes(path: str, most: int) -> None:
         )  # fmt: skip
 
 
-def json_ready(value):
+def json_ready(value: Any) -> Any:
     """Turn attributes into what JSON can hold: NumPy numbers, arrays and tuples are made plain."""
     if isinstance(value, dict):
         return {str(key): json_ready(item) for key, item in value.items()}
@@ -273,7 +274,7 @@ def json_ready(value):
     return str(value)
 
 
-def _spelling(groups):
+def _spelling(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, str]:
     """Map variable names to names that xarray and netCDF can hold, each to one of its own."""
     taken, spelling = set(_LEADING), {}
     for name in dict.fromkeys(name for variables in groups.values() for name in variables):
@@ -285,7 +286,9 @@ def _spelling(groups):
     return spelling
 
 
-def _dim_spelling(draws, groups, names):
+def _dim_spelling(
+    draws: Draws, groups: Mapping[str, Mapping[str, np.ndarray]], names: Mapping[str, str]
+) -> dict[str, str]:
     """Map dim names to names that no variable has: xarray would take such a variable for coords."""
     taken = {part for name in names.values() for part in (name, f"{name}_real", f"{name}_imag")}
     taken |= _LEADING
@@ -317,7 +320,7 @@ def _storable_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _labels(dim, labels, layout):
+def _labels(dim: str, labels: Any, layout: dict[str, Any]) -> np.ndarray:
     """Return the labels of a dim as netCDF can hold them; `layout` keeps what they were."""
     labels = np.asarray(labels)
     if labels.dtype.kind != "U":
@@ -347,7 +350,7 @@ def _plain_attr(value: int | str) -> int | str:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _attrs(given, layout):
+def _attrs(given: Mapping[str, object], layout: Mapping[str, Any]) -> dict[str, object]:
     """Attributes of every group: who made it, when, and whatever the engine had to say."""
     library = {"creation_library": "probtorch", "creation_library_language": "Python"}
     library["inference_library"] = "probtorch"
@@ -356,7 +359,10 @@ def _attrs(given, layout):
         library |= {"creation_library_version": version, "inference_library_version": version}
     except metadata.PackageNotFoundError:
         pass  # run from a source tree that was never installed: no version to state
-    attrs = library | {"created_at": datetime.datetime.now(datetime.UTC).isoformat()}
+    attrs: dict[str, object] = {
+        **library,
+        "created_at": datetime.datetime.now(datetime.UTC).isoformat(),
+    }
     for key, value in given.items():
         value = json_ready(value)
         text_list = isinstance(value, list) and value and all(isinstance(v, str) for v in value)

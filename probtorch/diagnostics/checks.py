@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy.special import chdtri, ndtri
@@ -116,7 +116,11 @@ class Finding:
         )
 
 
-def warn_about(draws: Draws, *, stacklevel: int = 1, **thresholds) -> list[Finding]:
+# Variables as labels and draws (chain, draw, *event).
+Entries: TypeAlias = list[tuple[list[str], np.ndarray]]
+
+
+def warn_about(draws: Draws, *, stacklevel: int = 1, **thresholds: Any) -> list[Finding]:
     """Warn of everything serious that `diagnose` finds.
 
     Parameters
@@ -161,7 +165,7 @@ def smallest_ess(draws: Draws) -> float:
 def diagnose(
     draws: Draws,
     *,
-    names=None,
+    names: str | Sequence[str] | None = None,
     rhat_max: float = 1.01,
     ess_per_chain: int = 100,
     bfmi_min: float = 0.3,
@@ -231,7 +235,7 @@ def diagnose(
 # -------------------------------------------------------------------------------- the single checks
 
 
-def _non_finite(entries: list[tuple[list[str], np.ndarray]]):
+def _non_finite(entries: list[tuple[list[str], np.ndarray]]) -> Finding | None:
     bad = []
     for labels, values in entries:
         finite = np.isfinite(values)
@@ -255,7 +259,7 @@ def _non_finite(entries: list[tuple[list[str], np.ndarray]]):
     )
 
 
-def _stuck(draws, entries):
+def _stuck(draws: Draws, entries: Entries) -> Finding | None:
     """Chains that did not get away from where they started."""
     if draws.num_draws < STUCK_DRAWS:
         return None
@@ -306,7 +310,7 @@ def _stuck(draws, entries):
     )
 
 
-def _went_nowhere(draws: SampledDraws) -> np.ndarray:
+def _went_nowhere(draws: Draws) -> np.ndarray:
     """Whether each chain's trajectories were as long as they may be, and short all the same."""
     names = "reached_max_treedepth", "step_size", "tree_depth"
     if any(name not in draws.sample_stats for name in names):
@@ -316,7 +320,7 @@ def _went_nowhere(draws: SampledDraws) -> np.ndarray:
     return (deepest.mean(axis=1) > 0.9) & (np.median(length, axis=1) < SHORT_TRAJECTORY)
 
 
-def _divergences(draws, entries, allowed):
+def _divergences(draws: Draws, entries: Entries, allowed: int) -> Finding | None:
     diverging = draws.sample_stats.get("diverging")
     if diverging is None:
         return None
@@ -349,7 +353,7 @@ def _divergences(draws, entries, allowed):
     )
 
 
-def _peak(attrs):
+def _peak(attrs: Mapping[str, Any]) -> str:
     """Says, where divergent draws lie in a peak of the curvature, how high it is; else empty."""
     there = attrs.get("curvature_at_divergences", 0.0)
     elsewhere = attrs.get("curvature_elsewhere", np.inf)
@@ -361,7 +365,7 @@ def _peak(attrs):
     )
 
 
-def _cure_for_divergences(attrs, parameters, now):
+def _cure_for_divergences(attrs: Mapping[str, Any], parameters: Sequence[str], now: str) -> str:
     """What to do, by what the run says of itself.
 
     That a site is centred names the reason itself; a peak of the curvature is what it is met by, as
@@ -441,7 +445,7 @@ def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
         )
 
 
-def _rhat_limits(entries, r_hat, judged, rhat_max):
+def _rhat_limits(entries: Entries, r_hat: np.ndarray, judged: Any, rhat_max: float) -> np.ndarray:
     """What R-hat of each parameter may be, with all chains in one distribution.
 
     With k + 1 half chains of e effective draws each, R-hat^2 - 1 is about 1/e times a chi-squared
@@ -471,7 +475,7 @@ def _rhat_limits(entries, r_hat, judged, rhat_max):
     return limits
 
 
-def _size_limit(needed, judged):
+def _size_limit(needed: float, judged: Any) -> float:
     """The estimated effective size below which the true one is surely below `needed`."""
     sure = -ndtri(FALSE_ALARMS / judged)
     return needed / (1.0 + sure * SIZE_ERROR / np.sqrt(needed))
@@ -501,7 +505,7 @@ def _short_run(
     )
 
 
-def _treedepth(draws, quality, share):
+def _treedepth(draws: Draws, quality: Any, share: float) -> Finding | None:
     reached = draws.sample_stats.get("reached_max_treedepth")
     if reached is None or not np.any(reached):
         return None
@@ -527,7 +531,7 @@ def _treedepth(draws, quality, share):
     )
 
 
-def _energy(draws, entries, bfmi_min):
+def _energy(draws: Draws, entries: Entries, bfmi_min: float) -> Finding | None:
     energy = draws.sample_stats.get("energy")
     if energy is None:
         return None
@@ -552,7 +556,7 @@ def _energy(draws, entries, bfmi_min):
     )
 
 
-def _few_chains(draws, min_chains):
+def _few_chains(draws: Draws, min_chains: int) -> Finding | None:
     if draws.num_chains >= min_chains:
         return None
     return Finding(
@@ -567,7 +571,7 @@ def _few_chains(draws, min_chains):
 # ------------------------------------------------------------------------------ entries and scores
 
 
-def _entries(draws, names):
+def _entries(draws: Draws, names: str | Sequence[str] | None) -> Entries:
     """The judged variables as (labels, real values (chain, draw, *event))."""
     entries = []
     for name in chosen(names, draws.posterior, "diagnose"):
@@ -590,7 +594,7 @@ def _quality(
     return labels, np.concatenate(r_hats), np.concatenate(sizes)
 
 
-def _columns(entries, wanted) -> Iterator[np.ndarray]:
+def _columns(entries: Entries, wanted: np.ndarray) -> Iterator[np.ndarray]:
     """The draws (chain, draw) of the entries with these flat numbers, which ascend."""
     first = 0
     for labels, values in entries:
@@ -600,7 +604,9 @@ def _columns(entries, wanted) -> Iterator[np.ndarray]:
         first += len(labels)
 
 
-def _most(entries: list[tuple[list[str], np.ndarray]], score) -> list[tuple[str, np.ndarray]]:
+def _most(
+    entries: list[tuple[list[str], np.ndarray]], score: Callable[[np.ndarray], np.ndarray]
+) -> list[tuple[str, np.ndarray]]:
     """The `NAMED` entries with the largest score of their normal scores, as (label, draws)."""
     ranked = []
     for labels, values in entries:

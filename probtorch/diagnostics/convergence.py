@@ -23,8 +23,10 @@ the sum of autocorrelations; Betancourt (2016), arXiv:1604.00695, for E-BFMI.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from typing import Any
 
 import numpy as np
 from numpy.fft import irfft, rfft
@@ -399,7 +401,7 @@ def mcse_quantile(x: np.ndarray, prob: float) -> np.ndarray:
 # ---------------------------------------------------------------------------------------- intervals
 
 
-def hdi(x, prob=0.9):
+def hdi(x: Any, prob: float = 0.9) -> np.ndarray:
     """Narrowest interval that holds a share `prob` of the draws.
 
     Parameters
@@ -434,7 +436,7 @@ def hdi(x, prob=0.9):
     )
 
 
-def eti(x, prob=0.9):
+def eti(x: Any, prob: float = 0.9) -> np.ndarray:
     """Interval that leaves out the same share of draws at both ends.
 
     Parameters
@@ -549,7 +551,7 @@ def bfmi(energy: np.ndarray) -> np.ndarray:
 # -------------------------------------------------------------------------------------- all at once
 
 
-def statistics(x, hdi_prob=0.9):
+def statistics(x: Any, hdi_prob: float = 0.9) -> dict[str, np.ndarray]:
     """All columns of a summary at once, sharing the sorting between them.
 
     Parameters
@@ -604,7 +606,11 @@ def statistics(x, hdi_prob=0.9):
 
 
 def per_entry(
-    statistic, x: np.ndarray, *, result_shape: tuple[int, ...] = (), min_draws: int = MIN_DRAWS
+    statistic: Callable[[np.ndarray], np.ndarray],
+    x: np.ndarray,
+    *,
+    result_shape: tuple[int, ...] = (),
+    min_draws: int = MIN_DRAWS,
 ) -> np.ndarray:
     """Apply a function of columns (entry, chain, draw) to draws, in blocks of bounded size.
 
@@ -667,7 +673,7 @@ def _columns(block: np.ndarray) -> np.ndarray:
     return columns
 
 
-def _share_out(work, blocks: range) -> None:
+def _share_out(work: Callable[[int], object], blocks: range) -> None:
     """Call ``work`` for all blocks, on as many threads as the library may use."""
     threads = min(get_num_threads(), len(blocks))
     if threads < 2:

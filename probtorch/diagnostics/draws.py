@@ -16,9 +16,10 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.arviz_ import (
@@ -113,11 +114,11 @@ class Draws:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
-    def _given_groups(self):
+    def _given_groups(self) -> dict[str, Mapping[str, np.ndarray]]:
         return {"posterior": self.posterior, "sample_stats": self.sample_stats, **self.groups}
 
     @property
-    def num_chains(self):
+    def num_chains(self) -> int:
         """Number of chains."""
         return self._sizes()[0]
 
@@ -140,7 +141,7 @@ class Draws:
     def __iter__(self) -> Iterator[str]:
         return iter(self.posterior)
 
-    def divergences(self):
+    def divergences(self) -> dict[str, np.ndarray]:
         """Return where the divergent transitions ended, for pair plots.
 
         Returns
@@ -160,7 +161,9 @@ class Draws:
         values = {name: x[chain, draw] for name, x in self.posterior.items()}
         return {"chain": chain, "draw": draw, **values}
 
-    def get_samples(self, group_by_chain: bool = False, names=None) -> dict[str, np.ndarray]:
+    def get_samples(
+        self, group_by_chain: bool = False, names: str | Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
         """Return the posterior draws as a dict of arrays.
 
         Parameters
@@ -185,7 +188,14 @@ class Draws:
             joined[name] = values.reshape((total, *values.shape[2:]))
         return joined
 
-    def with_group(self, name, values, *, dims=None, coords=None):
+    def with_group(
+        self,
+        name: str,
+        values: Mapping[str, ArrayLike],
+        *,
+        dims: Mapping[str, Sequence[str | None]] | None = None,
+        coords: Mapping[str, Sequence[object]] | None = None,
+    ) -> Self:
         """Return draws with a group added or replaced.
 
         Parameters
@@ -201,15 +211,17 @@ class Draws:
         -------
         Draws
         """
-        added = {
+        added: dict[str, Any] = {
             "dims": {**self.dims, **(dims or {})},
             "coords": {**self.coords, **(coords or {})},
         }
         if name in ("posterior", "sample_stats"):
-            return dataclasses.replace(self, **{name: values}, **added)
-        return dataclasses.replace(self, groups={**self.groups, name: values}, **added)
+            added[name] = values
+        else:
+            added["groups"] = {**self.groups, name: values}
+        return dataclasses.replace(self, **added)
 
-    def select(self, names):
+    def select(self, names: str | Sequence[str]) -> Self:
         """Return draws of some variables only; statistics and the other groups are kept.
 
         Parameters
@@ -234,19 +246,25 @@ class Draws:
             groups={**self.groups, **narrowed},
         )
 
-    def summary(self, *, names=None, hdi_prob=0.9, round_to=None) -> Summary:
+    def summary(
+        self,
+        *,
+        names: str | Sequence[str] | None = None,
+        hdi_prob: float = 0.9,
+        round_to: int | None = None,
+    ) -> Summary:
         """Summarise each scalar parameter in one row; see `probtorch.diagnostics.summary`."""
         return summary(self, names=names, hdi_prob=hdi_prob, round_to=round_to)
 
-    def to_arviz(self):
+    def to_arviz(self) -> Any:
         """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23)."""
         return to_arviz(self)
 
-    def to_datatree(self):
+    def to_datatree(self) -> Any:
         """Return an `xarray.DataTree` with one node per group."""
         return to_datatree(self)
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file.
 
         Parameters
@@ -272,7 +290,7 @@ class Draws:
                 to_datatree(self).to_netcdf(stream.name, engine="h5netcdf")
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote, or any netCDF file in ArviZ's schema.
 
         Parameters
@@ -314,7 +332,7 @@ class Draws:
 # ------------------------------------------------------------------------------------------ checks
 
 
-def _coord(dim, labels):
+def _coord(dim: str, labels: Sequence[object] | np.ndarray) -> np.ndarray:
     """Labels as a flat array of numbers, dates or text."""
     labels = np.asarray(labels)
     if labels.dtype.kind not in "biufUMm":
@@ -375,7 +393,11 @@ def _check_leading_sizes(groups: dict[str, dict[str, np.ndarray]]) -> None:
                 )  # fmt: skip
 
 
-def _check_dims(arrays, dims, coords):
+def _check_dims(
+    arrays: Mapping[str, Mapping[str, np.ndarray]],
+    dims: Mapping[str, tuple[str | None, ...]],
+    coords: Mapping[str, np.ndarray],
+) -> None:
     """Names of dims fit the arrays, and each name has one size."""
     seen = {dim: (f"coords[{dim!r}]", len(labels)) for dim, labels in coords.items()}
     for reserved in ("chain", "draw", "sample"):
@@ -416,9 +438,10 @@ def _check_dims(arrays, dims, coords):
 # ------------------------------------------------------------------------------------------- files
 
 
-def _write_npz(stream, draws):
+def _write_npz(stream: IO[bytes], draws: Draws) -> None:
     """Numbered arrays and one JSON text that says what they are: names never become file names."""
-    arrays, places = {}, []
+    arrays: dict[str, Any] = {}
+    places = []
     groups = {**draws._given_groups(), "coords": draws.coords}
     for group, variables in groups.items():
         for name, values in variables.items():
@@ -434,7 +457,7 @@ def _write_npz(stream, draws):
     np.savez(stream, contents=np.array(json.dumps(contents)), **arrays)
 
 
-def _read_npz(path):
+def _read_npz(path: str | os.PathLike[str]) -> dict[str, Any]:
     with reading(path) as stream:
         try:
             _check_members(stream)
@@ -449,7 +472,7 @@ def _read_npz(path):
             ) from error  # fmt: skip
 
 
-def _check_members(stream) -> None:
+def _check_members(stream: IO[bytes]) -> None:
     """Refuse arrays that would take more memory than the file says: bombs are not unpacked."""
     with zipfile.ZipFile(stream) as archive:
         for member in archive.infolist():
@@ -470,7 +493,7 @@ def _check_members(stream) -> None:
     stream.seek(0)
 
 
-def _npz_fields(stream, path: str) -> dict[str, dict[str, object]]:
+def _npz_fields(stream: IO[bytes], path: str | os.PathLike[str]) -> dict[str, Any]:
     with np.load(stream, allow_pickle=False) as file:
         contents = json.loads(str(file["contents"])) if "contents" in file.files else {}
         if contents.get("format") != NPZ_FORMAT:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -46,19 +47,26 @@ MATCHING_GROUPS = (
 )  # fmt: skip
 
 
-def dim_names(name, event_ndim, dims):
+def dim_names(
+    name: str, event_ndim: int, dims: Mapping[str, Sequence[str | None]]
+) -> tuple[str, ...]:
     """Name each event dim of a variable: from `dims` where given, else like ``theta_dim_0``.
 
     A variable may name fewer dims than it has (the plates come first, the event dims stay unnamed).
     """
     given = dims.get(name, ())[:event_ndim]
     return tuple(
-        given[i] if i < len(given) and given[i] is not None else f"{name}_dim_{i}"
+        dim if i < len(given) and (dim := given[i]) is not None else f"{name}_dim_{i}"
         for i in range(event_ndim)
     )
 
 
-def entry_labels(name, shape, dims, coords):
+def entry_labels(
+    name: str,
+    shape: Sequence[int],
+    dims: Mapping[str, Sequence[str | None]],
+    coords: Mapping[str, Any],
+) -> list[str]:
     """Label the entries of a variable in C order: ``theta``, ``theta[0]``, ``theta[Choate, 1]``."""
     if not shape:
         return [name]
@@ -84,7 +92,7 @@ def real_parts(variables: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarr
             yield name, values
 
 
-def chosen(names, available, subject):
+def chosen(names: Iterable[str] | None, available: Mapping[str, object], subject: str) -> list[str]:
     """Return the wanted names as a list; None means all of them, a string one."""
     if names is None:
         return list(available)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from probtorch.diagnostics.layout import chosen, entry_labels, real_parts
 from probtorch.errors import ArgumentError
 
 if TYPE_CHECKING:
-    pass
+    from probtorch.diagnostics.draws import Draws
 
 __all__ = ["Summary", "summary"]
 
@@ -30,7 +31,13 @@ MAX_PRINTED_ROWS = 200
 SIGNIFICANT_DIGITS = 3
 
 
-def summary(draws, *, names=None, hdi_prob=0.9, round_to=None):
+def summary(
+    draws: Draws,
+    *,
+    names: str | Sequence[str] | None = None,
+    hdi_prob: float = 0.9,
+    round_to: int | None = None,
+) -> Summary:
     """Summarise each scalar parameter of the posterior in one row.
 
     Parameters
@@ -140,13 +147,13 @@ class Summary(dict):
     def __bool__(self) -> bool:
         return bool(self.rows)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self.rows)
 
-    def __contains__(self, key):
+    def __contains__(self, key: object) -> bool:
         return self._found(key) is not None
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> Any:
         if type(key) is _Column:
             return dict(zip(self.rows, self.values[:, self.columns.index(key)].tolist()))
         if key in self.blocks:
@@ -160,7 +167,7 @@ class Summary(dict):
             raise self._unknown(key)
         return self._row(found)
 
-    def _found(self, key):
+    def _found(self, key: Any) -> int | None:
         """The row of a label, or of a variable the first; None if there is none."""
         if key in self.blocks:
             return self.blocks[key][0]
@@ -187,15 +194,15 @@ class Summary(dict):
     # As a dict it has the columns, which is what pandas asks for. The dict it inherits from is
     # empty, so all that reads it is here.
 
-    def keys(self):
+    def keys(self) -> Any:
         """Return the names of the columns."""
         return [_Column(name) for name in self.columns]
 
-    def items(self):
+    def items(self) -> Any:
         """Return pairs of the name of a column and the column."""
         return [(name, self[name]) for name in self.keys()]
 
-    def get(self, key, default=None):
+    def get(self, key: str, default: object = None) -> Any:
         """Return ``table[key]``, or `default` where there is no such row or variable."""
         return self[key] if key in self else default
 
@@ -203,10 +210,10 @@ class Summary(dict):
     __ne__ = object.__ne__
     __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[object, ...]:
         return Summary, tuple(getattr(self, field.name) for field in fields(self))
 
-    def copy(self):
+    def copy(self) -> Summary:
         """Return the table itself: it never changes."""
         return self
 
@@ -217,7 +224,7 @@ class Summary(dict):
         """Return a dict from row labels to dicts from columns to floats."""
         return {label: self._row(index) for index, label in enumerate(self.rows)}
 
-    def to_pandas(self):
+    def to_pandas(self) -> Any:
         """Return a pandas DataFrame with the row labels as index. Imports pandas."""
         import pandas
 

@@ -104,10 +104,10 @@ def element_counters(name, shape, generator):
     count = math.prod(shape)
     words = drawn(name, generator, count)
     if words is None:
-        first = generator.advance(count)
-        numbers = (generator.initial_seed(), generator.stream, first)
-        words = tuple(wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
-    seed, stream, first = words
+        numbers = (generator.initial_seed(), generator.stream, generator.advance(count))
+        seed, stream, first = (wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
+    else:
+        seed, stream, first = words
     # In this shape, so that what is drawn shares a loop nest with the counters.
     return seed, stream, first + wrap(np.arange(count).reshape(shape))
 

@@ -160,8 +160,8 @@ class AutoNormal(AutoGuide):
         posterior = self.get_posterior()
         with self._asked():
             for name, normal in posterior.items():
-                z = to_host(ndtri(wrap(levels)).array).astype(self.dtype)
-                z = wrap(z.reshape(-1, *(1,) * normal.loc.array.ndim))
+                scores = to_host(ndtri(wrap(levels)).array).astype(self.dtype)
+                z = wrap(scores.reshape(-1, *(1,) * normal.loc.array.ndim))
                 found[name] = self.latents[name].transform(normal.loc + mul(z, normal.scale))
         return found
 

@@ -137,9 +137,9 @@ class TensorDataset(Dataset):
 
     def take(self, indices: Sequence[int]) -> list[Tensor]:
         """Return the batch of these samples, as `default_collate` would make it."""
-        rows = np.asarray(indices, np.int64)
+        numbers = np.asarray(indices, np.int64)
         # As `self[i]` does, it counts negative ones from the end.
-        rows = wrap(np.where(rows < 0, rows + len(self), rows))
+        rows = wrap(np.where(numbers < 0, numbers + len(self), numbers))
         return [index_select(t, 0, rows) for t in self.tensors]
 
 
