@@ -6,17 +6,21 @@ node as it is made, and looks at every cotangent as it is found.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError, user_location
 
 if TYPE_CHECKING:
-    pass
+    from probtorch.autograd.function import Context, Function
+    from probtorch.core.dispatch import TapeNode
+    from probtorch.core.op import Attrs, Op
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -43,25 +47,31 @@ class detect_anomaly(Listener):
     ...
     """
 
-    def __init__(self, check_nan=True):
+    def __init__(self, check_nan: bool = True) -> None:
         super().__init__()
         self.check_nan = check_nan
 
-    def applied(self, op, inputs, attrs, out):
+    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, out: Any) -> None:
         """Note the line that made the node of `out`."""
         for t in out if type(out) is tuple else (out,):
             if t.grad_fn is not None and t.grad_fn.op is op:
                 t.grad_fn.where = user_location(2)
         super().applied(op, inputs, attrs, out)
 
-    def function_applied(self, function, ctx, inputs, outs):
+    def function_applied(
+        self,
+        function: type[Function],
+        ctx: Context,
+        inputs: Sequence[Any],
+        outs: Sequence[TensorBase],
+    ) -> None:
         """Note the line that called a custom function."""
         for t in outs:
             if t.grad_fn is not None:
                 t.grad_fn.where = user_location(2)
         super().function_applied(function, ctx, inputs, outs)
 
-    def cotangent(self, node, i, g):
+    def cotangent(self, node: TapeNode, i: int, g: TensorBase) -> None:
         """Raise where the cotangent is the first that is nan."""
         super().cotangent(node, i, g)
         array = to_host(g.array)
@@ -82,7 +92,7 @@ class set_detect_anomaly:
 
     _active = None
 
-    def __init__(self, mode, check_nan=True):
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self._before = set_detect_anomaly._active
         self._switch(detect_anomaly(check_nan) if mode else None)
 

@@ -8,7 +8,7 @@ gradients back through it step by step. What the function closes over is found b
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad
@@ -21,6 +21,7 @@ from probtorch.ops.control import cond, while_loop
 from probtorch.ops.movement import squeeze, unsqueeze
 
 if TYPE_CHECKING:
+    from probtorch.core.op import Attrs, Op
     from probtorch.core.rng import Generator
 
 __all__ = ["another", "captured", "cut_off", "is_float", "stand_in"]
@@ -102,7 +103,7 @@ def cut_off(tensors):
                 t._extra["hooks"] = table
 
 
-def is_float(x):
+def is_float(x: TensorBase) -> bool:
     """Whether a tensor may have a gradient."""
     return x.array.dtype.kind == "f"
 
@@ -126,7 +127,7 @@ class _Probe(Listener):
         self.refused = False
         self.refusals = []
 
-    def applied(self, op, inputs, attrs, out):
+    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, out: Any) -> None:
         """Note inputs that no earlier operation of the step made."""
         for x in inputs:
             if isinstance(x, TensorBase) and id(x) not in self.own and id(x) not in self.outside:
@@ -142,11 +143,11 @@ class _Probe(Listener):
         """Note a new tensor."""
         self._made(t)
 
-    def alias(self, source, t, taped) -> None:
+    def alias(self, source: TensorBase, t: TensorBase, taped: bool) -> None:
         """Note another name."""
         self._made(t)
 
-    def read(self, what, t, value):
+    def read(self, what: str, t: TensorBase | None, value: Any) -> Any:
         """Refuse Python branches on tensors, but those of inner loops, and other reads."""
         test = self.depth and isinstance(value, NUMBERS)
         if t is not None and not (test or self.branches):
@@ -157,19 +158,19 @@ class _Probe(Listener):
         """Refuse a random draw."""
         self._refuse()
 
-    def gradient_read(self, t) -> None:
+    def gradient_read(self, t: TensorBase) -> None:
         """Refuse to look at what an earlier backward pass left."""
         self._from_outside(t, "a read of .grad")
 
-    def gradient_kept(self, leaf) -> None:
+    def gradient_kept(self, leaf: TensorBase) -> None:
         """Refuse to leave a gradient with a tensor from outside."""
         self._from_outside(leaf, "a gradient accumulated in the .grad")
 
-    def place_changed(self, t, what) -> None:
+    def place_changed(self, t: TensorBase, what: str) -> None:
         """Refuse to change what a tensor from outside is on the tape."""
         self._from_outside(t, what)
 
-    def differentiated(self, leaf) -> None:
+    def differentiated(self, leaf: TensorBase) -> None:
         """Let gradients be taken; hooks are looked for before each call."""
 
     def _from_outside(self, t, what) -> None:
@@ -177,7 +178,7 @@ class _Probe(Listener):
             self.refusals.append(f"{what} of an argument or of a tensor made outside")
             self._refuse()
 
-    def in_place(self, target, value) -> None:
+    def in_place(self, target: TensorBase, value: TensorBase) -> None:
         """Refuse a change of a tensor from outside."""
         if id(target) not in self.own:
             self._refuse()

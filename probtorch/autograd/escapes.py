@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import InferenceError, is_ours, user_location
 
 if TYPE_CHECKING:
+    from probtorch.autograd.function import Context, Function
     from probtorch.core.op import Attrs, Op
 
 __all__ = ["Escape", "NotAlike", "Watch", "check_alike", "cure", "hold", "restore"]
@@ -67,7 +69,7 @@ class Escape:
         return f"{self.how} of {of} at {self.place}" if self.place else f"{self.how} of {of}"
 
 
-def cure(sites=()):
+def cure(sites: Sequence[str] = ()) -> str:
     """What to do about a value that left the tape."""
     what = sites[0].partition(" ")[2] if sites else "the value"
     return (
@@ -99,7 +101,7 @@ class Watch(Listener):
     # Eager code that looks at values to see whether all is well would be noted as an escape.
     reruns = True
 
-    def __init__(self, like=None):
+    def __init__(self, like: Watch | None = None) -> None:
         super().__init__()
         self.like = like
         self.escapes, self.cuts = [], 0
@@ -127,7 +129,7 @@ class Watch(Listener):
 
     # ------------------------------------------------------------------------------- what it hears
 
-    def applied(self, op, inputs, attrs, out):
+    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, out: Any) -> None:
         """Hear of one operation: hold it if it is a cut, refuse what came back."""
         super().applied(op, inputs, attrs, out)
         outs = out if type(out) is tuple else (out,)
@@ -174,17 +176,23 @@ class Watch(Listener):
         if not value.requires_grad and self._depends(value):
             self._off[id(target)] = (target, (value,))
 
-    def function_begins(self, function) -> None:
+    def function_begins(self, function: type) -> None:
         """Hear that the forward pass of a `Function` begins: what it does is its own affair."""
         super().function_begins(function)
         self._inside += 1
 
-    def function_ends(self, function) -> None:
+    def function_ends(self, function: type) -> None:
         """Hear that it ended, well or not."""
         super().function_ends(function)
         self._inside -= 1
 
-    def function_applied(self, function, ctx, inputs, outs) -> None:
+    def function_applied(
+        self,
+        function: type[Function],
+        ctx: Context,
+        inputs: Sequence[Any],
+        outs: Sequence[TensorBase],
+    ) -> None:
         """Hear of a `Function`; one of the user's may have what gradient it likes: it is a cut."""
         super().function_applied(function, ctx, inputs, outs)
         if self._inside or not self._depends_on_any(inputs):
@@ -197,7 +205,7 @@ class Watch(Listener):
             if not o.requires_grad:
                 self._cut(function.__name__, inputs, o)
 
-    def read(self, what: str, t: TensorBase | None, value):
+    def read(self, what: str, t: TensorBase | None, value: Any) -> Any:
         """Hear that Python reads `value` out of `t`; returns what Python is to get."""
         value = super().read(what, t, value)
         # A branch gives it no number to compute with.
@@ -215,7 +223,7 @@ class Watch(Listener):
             self._know(value, escape)
         return value
 
-    def entered(self, value, t):
+    def entered(self, value: object, t: TensorBase) -> None:
         """Hear that Python's `value` became the tensor `t`."""
         super().entered(value, t)
         if self._inside or not (self._floats or self._arrays):
@@ -245,13 +253,13 @@ class Watch(Listener):
     def _depends(self, t: TensorBase) -> bool:
         return t.requires_grad or id(t) in self._off
 
-    def _depends_on_any(self, inputs: tuple[TensorBase | float, ...]) -> bool:
+    def _depends_on_any(self, inputs: Sequence[Any]) -> bool:
         return any(isinstance(x, TensorBase) and self._depends(x) for x in inputs)
 
     def _alive(
         self,
         op: Op,
-        inputs: tuple[TensorBase | float, ...],
+        inputs: Sequence[Any],
         attrs: Attrs,
         outs: tuple[TensorBase, ...],
     ) -> list[np.ndarray]:
@@ -267,7 +275,7 @@ class Watch(Listener):
     def _cut(
         self,
         kind: str,
-        inputs: tuple[TensorBase | float, ...],
+        inputs: Sequence[Any],
         t: TensorBase,
         live: np.ndarray | None = None,
     ) -> None:
@@ -373,13 +381,13 @@ def hold(watch: Watch, t: TensorBase) -> None:
     watch._off.pop(id(t), None)
 
 
-def check_alike(watch):
+def check_alike(watch: Watch) -> None:
     """Raise NotAlike unless a run followed the first one to its end."""
     if watch.like is not None and len(watch._held) != len(watch.like._held):
         raise NotAlike("less is held than in the first run")
 
 
-def restore(watch):
+def restore(watch: Watch) -> None:
     """Put back what a run changed in place of tensors made outside, such as buffers."""
     for t, array in watch._before.values():
         t.array[...] = array

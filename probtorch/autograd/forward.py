@@ -9,7 +9,7 @@ its cotangent, and its own transpose is the push-forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from probtorch.autograd import tape
@@ -35,7 +35,8 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 
 if TYPE_CHECKING:
-    pass
+    from probtorch.autograd.function import Context, Function
+    from probtorch.core.op import Attrs, Op
 
 __all__ = ["TangentSweep", "jvp"]
 
@@ -49,7 +50,7 @@ class TangentSweep(Listener):
 
     pushes_tangents = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._tangents = {}
         self._viewed = {}
@@ -64,7 +65,7 @@ class TangentSweep(Listener):
         entry = self._tangents.get(id(t))
         return None if entry is None else entry[1]
 
-    def applied(self, op, inputs, attrs, out):
+    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, out: Any) -> None:
         """Push tangents through one operation."""
         super().applied(op, inputs, attrs, out)
         if not grad_enabled():
@@ -89,7 +90,13 @@ class TangentSweep(Listener):
         else:
             self._set(out, pushed)
 
-    def function_applied(self, function, ctx, inputs, outs):
+    def function_applied(
+        self,
+        function: type[Function],
+        ctx: Context,
+        inputs: Sequence[Any],
+        outs: Sequence[TensorBase],
+    ) -> None:
         """Push tangents through a custom function, by its own rule."""
         super().function_applied(function, ctx, inputs, outs)
         tangents = [self._tangent(x) if isinstance(x, TensorBase) else None for x in inputs]

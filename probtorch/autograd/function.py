@@ -88,7 +88,7 @@ class Context:
 class _Output:
     """A saved output: known by a weak reference, as it holds the node that holds it."""
 
-    def __init__(self, ref, data, index):
+    def __init__(self, ref: Any, data: Any, index: int) -> None:
         self.ref, self.data, self.index = ref, data, index
 
 

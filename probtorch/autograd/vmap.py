@@ -15,7 +15,7 @@ a loop runs until all slices are done, and finished ones keep their state.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -37,7 +37,8 @@ from probtorch.ops.reduction import any as any_
 from probtorch.ops.reduction import argmax
 
 if TYPE_CHECKING:
-    from probtorch.core.op import Attrs
+    from probtorch.autograd.function import Context, Function
+    from probtorch.core.op import Attrs, Op
     from probtorch.core.rng import Generator
 
 __all__ = ["Batch", "vmap"]
@@ -53,7 +54,7 @@ class Batch(Listener):
 
     reruns = True
 
-    def __init__(self, size, randomness, common=()):
+    def __init__(self, size: int, randomness: str, common: Sequence[Any] = ()) -> None:
         super().__init__()
         self.size, self.randomness = size, randomness
         # The draws that all slices share: those that earlier chunks made come first.
@@ -100,7 +101,7 @@ class Batch(Listener):
         whole = self._whole(t)
         return spread(t, False, self.size) if whole is None else whole
 
-    def batched(self, t):
+    def batched(self, t: TensorBase) -> bool:
         """Whether `t` differs between slices, here or in a vmap further out."""
         return self._whole(t) is not None or super().batched(t)
 
@@ -127,7 +128,7 @@ class Batch(Listener):
                 return found
             return where(anywhere, found, super().of_one_where(anywhere, found))
 
-    def demand(self, inside: TensorBase, error) -> None:
+    def demand(self, inside: TensorBase, error: Callable[[], Exception]) -> None:
         """Demand that a test holds in all slices; no error speaks of one slice."""
         whole = self._whole(inside)
         if whole is None:
@@ -136,17 +137,19 @@ class Batch(Listener):
         with _Outside(self):
             super().demand(whole, lambda: _one_outside(whole.array))
 
-    def demanded(self, t, constraint):
+    def demanded(self, t: TensorBase, constraint: object) -> bool:
         """Whether the batch of `t` was tested before."""
         return super().demanded(t if self._whole(t) is None else self._whole(t), constraint)
 
-    def without_nan(self, t):
+    def without_nan(self, t: TensorBase) -> bool:
         """Whether it is seen to elsewhere that the batch of `t` has no nan."""
         return super().without_nan(t if self._whole(t) is None else self._whole(t))
 
     # ------------------------------------------------------------------- called by the dispatcher
 
-    def op_failed(self, op, inputs, attrs: Attrs, error) -> None:
+    def op_failed(
+        self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, error: BaseException
+    ) -> None:
         """Of one slice nobody outside knows the operands, but that something was raised."""
         if any(isinstance(x, TensorBase) and self._whole(x) is not None for x in inputs):
             super().raised(error)
@@ -158,7 +161,7 @@ class Batch(Listener):
         super().fresh(t)
         self._made[id(t)] = t
 
-    def applied(self, op, inputs, attrs, out):
+    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, out: Any) -> None:
         """Carry out one operation on the whole batch, if it depends on it."""
         wholes = [self._whole(x) if isinstance(x, TensorBase) else None for x in inputs]
         flags = [w is not None for w in wholes]
@@ -178,7 +181,13 @@ class Batch(Listener):
             self._set(t, whole)
             self._note_view(t)
 
-    def function_applied(self, function, ctx, inputs, outs):
+    def function_applied(
+        self,
+        function: type[Function],
+        ctx: Context,
+        inputs: Sequence[Any],
+        outs: Sequence[TensorBase],
+    ) -> None:
         """Put a custom function on the tape slice by slice, if somebody asks for a gradient."""
         wholes = [self._whole(x) if isinstance(x, TensorBase) else None for x in inputs]
         if all(w is None for w in wholes):
@@ -241,7 +250,7 @@ class Batch(Listener):
 
     # ----------------------------------------------------------------------------- what is refused
 
-    def read(self, what, t, value):
+    def read(self, what: str, t: TensorBase | None, value: Any) -> Any:
         """Refuse what differs between slices: branches, numbers, values that leave for Python,
         shapes; and what cannot be repeated for each slice.
         """

@@ -51,7 +51,7 @@ _EXPRESSIONS = (
 )  # fmt: skip
 
 
-def shown_at():
+def shown_at() -> str | None:
     """Return the "file:line" that shows what the caller's caller reads, None if none does.
 
     Notes

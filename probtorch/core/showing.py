@@ -1,8 +1,11 @@
 """Short texts of objects: what they were made with, in the form of the call that makes them."""
 
+from __future__ import annotations
+
 import functools
 import inspect
 from collections.abc import Mapping
+from typing import Any
 
 from probtorch.core.tensor_base import TensorBase
 
@@ -12,7 +15,7 @@ __all__ = ["call_of", "short"]
 WIDTH, NAMES = 40, 3
 
 
-def call_of(obj: object, *hidden):
+def call_of(obj: object, *hidden: str) -> str:
     """Return ``Class(first, name=value)``: required arguments, and options other than the default.
 
     Parameters
@@ -37,7 +40,7 @@ def call_of(obj: object, *hidden):
     return f"{type(obj).__name__}({', '.join(parts)})"
 
 
-def short(value):
+def short(value: Any) -> str:
     """Return a value in a few letters: functions by name, tensors by shape, dicts by their keys."""
     if isinstance(value, TensorBase):
         return f"Tensor{tuple(value.array.shape)}"
@@ -56,11 +59,11 @@ def short(value):
     return text if len(text) <= WIDTH else f"{text[: WIDTH - 4]} ..."
 
 
-def _empty(value):
+def _empty(value: object) -> bool:
     return isinstance(value, (Mapping, list, tuple)) and not value
 
 
-def _same(a, b):
+def _same(a: object, b: object) -> bool:
     try:
         return bool(a == b)
     except Exception:  # what has no truth value is no default

@@ -260,7 +260,7 @@ def _differences(at, value, h, eps):
     return one, two, ROUNDING * eps * float(np.max(abs(values))) / h
 
 
-def wrong(name, what, slope, found, watch):
+def wrong(name: str, what: str, slope: float, found: float, watch: Watch) -> InferenceError:
     """Return the error for a slope that differences contradict, with what left the tape."""
     escapes = [str(e) for e in watch.escapes]
     if escapes:

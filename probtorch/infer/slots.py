@@ -9,6 +9,8 @@ since a support may depend on sites before it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +28,10 @@ from probtorch.errors import DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer.enumeration.summed import own_shape
 from probtorch.infer.starts.initialization import uniform_point
 from probtorch.ops.movement import reshape
+
+if TYPE_CHECKING:
+    from probtorch.core.rng import Generator
+
 
 __all__ = ["Discovery", "Evaluation", "Inversion", "Slot", "slot_values"]
 
@@ -66,7 +72,7 @@ def slot_values(q: TensorBase, slot: Slot) -> TensorBase:
 class Discovery(Handler):
     """Give each latent site a slot, and the value at 0 or at a random point."""
 
-    def __init__(self, generator):
+    def __init__(self, generator: Generator | None) -> None:
         super().__init__()
         self.generator = generator
         self.slots = []
@@ -110,7 +116,13 @@ class Evaluation(Handler):
     latent.
     """
 
-    def __init__(self, q, slots, density=True, sites=True):
+    def __init__(
+        self,
+        q: TensorBase,
+        slots: Mapping[str, Slot],
+        density: bool = True,
+        sites: bool = True,
+    ) -> None:
         super().__init__()
         self.q, self.slots, self.density = q, slots, density
         # Whether the densities of the sites are among the terms, or the log-determinants alone.
@@ -173,7 +185,7 @@ class Evaluation(Handler):
 class Inversion(Handler):
     """Take the latent sites' values from a function, and collect the unconstrained point."""
 
-    def __init__(self, value, slots, dim):
+    def __init__(self, value: Callable[[Site], Any], slots: Mapping[str, Slot], dim: int) -> None:
         super().__init__()
         self.value, self.slots = value, slots
         self.q = np.zeros(dim)

@@ -188,7 +188,7 @@ def _mask(mask: TensorBase, shape: tuple[int, ...], d: int):
     return nonzero(mask, as_tuple=True)
 
 
-def bad_key(k) -> TensorIndexError:
+def bad_key(k: object) -> TensorIndexError:
     """Return the error for an entry that is no index."""
     dtype = k.array.dtype if isinstance(k, TensorBase) else getattr(k, "dtype", None)
     fix = "convert the index with .long()"

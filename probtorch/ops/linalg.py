@@ -69,7 +69,7 @@ class LinAlgError(DomainError, np.linalg.LinAlgError):
 # ------------------------------------------------------------------------------- arguments, helpers
 
 
-def as_matrix(name, x, square=True, floats=True) -> TensorBase:
+def as_matrix(name: str, x: TensorLike, square: bool = True, floats: bool = True) -> TensorBase:
     """Return `x` as a tensor of matrices (of floats), checked to be square if need be."""
     x = as_tensor(x, name)
     x = to_float(x) if floats else x
@@ -90,7 +90,7 @@ def as_matrix(name, x, square=True, floats=True) -> TensorBase:
     return x
 
 
-def mt(x) -> TensorBase:
+def mt(x: TensorLike) -> TensorBase:
     return transpose(x, -2, -1)
 
 
@@ -178,7 +178,7 @@ def lower_part(x: TensorBase) -> TensorBase:
     return tril(x) + tril(mt(x), -1)
 
 
-def from_lower(x):
+def from_lower(x: TensorBase) -> TensorBase:
     """Symmetric matrix with the lower triangle of `x`."""
     return tril(x) + mt(tril(x, -1))
 

@@ -6,12 +6,15 @@ are listed as PyTorch lists them: ``(left, right)`` of the last dim first, then 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import parse_size
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.movement import cat, expand, slice_, unslice
 
@@ -75,7 +78,9 @@ _MODES = {
 }
 
 
-def pad(input, pad, mode="constant", value=None):
+def pad(
+    input: TensorLike, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> TensorBase:
     """Return `input` with a border around its last dims.
 
     Parameters

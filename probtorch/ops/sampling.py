@@ -499,7 +499,7 @@ def check_elements(
         )
 
 
-def probabilities(name, p) -> TensorBase:
+def probabilities(name: str, p: TensorLike) -> TensorBase:
     """Return probabilities as a float tensor, checked."""
     p = to_float(as_tensor(p, name))
     host = to_host(p.array)

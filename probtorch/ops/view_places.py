@@ -7,6 +7,7 @@ need its place there: the spec of a slice, or positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from probtorch.core.history import ViewOps, take_over
 from probtorch.core.in_place import assign
 from probtorch.core.op import Attrs, Op
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Index
 from probtorch.errors import AutogradError
 from probtorch.ops.movement import reshape, slice_, unslice
 from probtorch.ops.take_put import put, slice_put, take, untake
@@ -154,7 +156,7 @@ _READ = Op("view", "movement", lambda x, place: x, _read_vjp, saves=())
 doors.views.fill(ViewOps(_write_through_view, _view_node))
 
 
-def is_there(value, x, key):
+def is_there(value: Any, x: TensorBase, key: Index) -> bool:
     """Whether `value` is the view ``x[key]`` itself."""
     if value._base is not (x if x._base is None else x._base):
         return False

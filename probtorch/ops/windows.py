@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import maximum
 from probtorch.ops.comparisons import eq
@@ -47,7 +48,9 @@ __all__ = [
 ]
 
 
-def window_counts(spatial, sizes, stride, dilation):
+def window_counts(
+    spatial: Sequence[int], sizes: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, ...]:
     """Return how many windows fit along each dim."""
     return tuple(
         (n - d * (k - 1) - 1) // s + 1
@@ -140,7 +143,9 @@ _WINDOWS = linear(
 _WINDOWS.extra["decompose"] = _decomposed_windows
 
 
-def windows(x, sizes, stride, dilation):
+def windows(
+    x: TensorBase, sizes: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> TensorBase:
     """Return the windows of the last dims of `x`.
 
     Parameters
@@ -214,7 +219,13 @@ _OVERLAP_ADD = linear(
 _OVERLAP_ADD.extra["decompose"] = _decomposed_overlap_add
 
 
-def overlap_add(x, spatial, sizes, stride, dilation):
+def overlap_add(
+    x: TensorBase,
+    spatial: Sequence[int],
+    sizes: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> TensorBase:
     """Add up windows, shape (*sizes, ..., *counts), at their places in zeros (..., *spatial)."""
     return apply(
         _OVERLAP_ADD,
@@ -335,7 +346,7 @@ def window_max(x, sizes, stride, dilation):
 # ------------------------------------------------------------------------------- unfolding, folding
 
 
-def number_per_dim(op, name, value, n, least=1):
+def number_per_dim(op: str, name: str, value: Any, n: int, least: int = 1) -> tuple[int, ...]:
     """Return `value`, an int or a sequence of them, as a tuple of `n` ints.
 
     Raises
@@ -362,10 +373,10 @@ def number_per_dim(op, name, value, n, least=1):
 
 def _unfold_arguments(
     op: str,
-    kernel_size: int | tuple[int, ...],
-    dilation: int | tuple[int, ...],
-    padding: int | tuple[int, ...],
-    stride: int | tuple[int, ...],
+    kernel_size: SizeLike | str,
+    dilation: SizeLike | str,
+    padding: SizeLike | str,
+    stride: SizeLike | str,
 ) -> tuple[tuple[int, ...], ...]:
     return (
         number_per_dim(op, "kernel_size", kernel_size, 2),
@@ -375,7 +386,13 @@ def _unfold_arguments(
     )
 
 
-def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+def unfold(
+    input: TensorLike,
+    kernel_size: SizeLike,
+    dilation: SizeLike = 1,
+    padding: SizeLike | str = 0,
+    stride: SizeLike = 1,
+) -> TensorBase:
     """Return the windows of images as columns.
 
     Parameters
@@ -420,7 +437,14 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     return reshape(out, (n, c * math.prod(sizes), math.prod(counts)))
 
 
-def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+def fold(
+    input: TensorLike,
+    output_size: SizeLike,
+    kernel_size: SizeLike,
+    dilation: SizeLike = 1,
+    padding: SizeLike | str = 0,
+    stride: SizeLike = 1,
+) -> TensorBase:
     """Add up columns of windows to images: the transpose of `unfold`, same arguments.
 
     Parameters
@@ -458,6 +482,6 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     return slice_(out, ((0, 1, n), (0, 1, c), *((p, 1, s) for p, s in zip(padding, size))))
 
 
-def drop_first(x):
+def drop_first(x: TensorBase) -> TensorBase:
     """Drop a first dim of size 1."""
     return reshape(x, x.array.shape[1:])
