@@ -20,7 +20,7 @@ from probtorch.errors import AutogradError, user_location
 if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
     from probtorch.core.dispatch import TapeNode
-    from probtorch.core.op import Attrs, Op
+    from probtorch.core.op import Attrs, Op, Operand
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -51,7 +51,7 @@ class detect_anomaly(Listener):
         super().__init__()
         self.check_nan = check_nan
 
-    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Any) -> None:
         """Note the line that made the node of `out`."""
         for t in out if type(out) is tuple else (out,):
             if t.grad_fn is not None and t.grad_fn.op is op:
@@ -62,7 +62,7 @@ class detect_anomaly(Listener):
         self,
         function: type[Function],
         ctx: Context,
-        inputs: Sequence[Any],
+        inputs: Sequence[object],
         outs: Sequence[TensorBase],
     ) -> None:
         """Note the line that called a custom function."""

@@ -8,7 +8,7 @@ gradients back through it step by step. What the function closes over is found b
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad
@@ -21,10 +21,12 @@ from probtorch.ops.control import cond, while_loop
 from probtorch.ops.movement import squeeze, unsqueeze
 
 if TYPE_CHECKING:
-    from probtorch.core.op import Attrs, Op
+    from probtorch.core.op import Attrs, Op, Operand
     from probtorch.core.rng import Generator
 
 __all__ = ["another", "captured", "cut_off", "is_float", "stand_in"]
+
+T = TypeVar("T")
 
 
 def captured(fn, own: list[TensorBase], branches: bool = False, others=None, refusals=None):
@@ -127,7 +129,7 @@ class _Probe(Listener):
         self.refused = False
         self.refusals = []
 
-    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Any) -> None:
         """Note inputs that no earlier operation of the step made."""
         for x in inputs:
             if isinstance(x, TensorBase) and id(x) not in self.own and id(x) not in self.outside:
@@ -147,7 +149,7 @@ class _Probe(Listener):
         """Note another name."""
         self._made(t)
 
-    def read(self, what: str, t: TensorBase | None, value: Any) -> Any:
+    def read(self, what: str, t: TensorBase | None, value: T) -> T:
         """Refuse Python branches on tensors, but those of inner loops, and other reads."""
         test = self.depth and isinstance(value, NUMBERS)
         if t is not None and not (test or self.branches):

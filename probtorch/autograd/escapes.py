@@ -34,7 +34,7 @@ from probtorch.errors import InferenceError, is_ours, user_location
 
 if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
-    from probtorch.core.op import Attrs, Op
+    from probtorch.core.op import Attrs, Op, Operand
 
 __all__ = ["Escape", "NotAlike", "Watch", "check_alike", "cure", "hold", "restore"]
 
@@ -129,7 +129,7 @@ class Watch(Listener):
 
     # ------------------------------------------------------------------------------- what it hears
 
-    def applied(self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Any) -> None:
         """Hear of one operation: hold it if it is a cut, refuse what came back."""
         super().applied(op, inputs, attrs, out)
         outs = out if type(out) is tuple else (out,)
@@ -190,7 +190,7 @@ class Watch(Listener):
         self,
         function: type[Function],
         ctx: Context,
-        inputs: Sequence[Any],
+        inputs: Sequence[object],
         outs: Sequence[TensorBase],
     ) -> None:
         """Hear of a `Function`; one of the user's may have what gradient it likes: it is a cut."""
@@ -253,13 +253,13 @@ class Watch(Listener):
     def _depends(self, t: TensorBase) -> bool:
         return t.requires_grad or id(t) in self._off
 
-    def _depends_on_any(self, inputs: Sequence[Any]) -> bool:
+    def _depends_on_any(self, inputs: Sequence[object]) -> bool:
         return any(isinstance(x, TensorBase) and self._depends(x) for x in inputs)
 
     def _alive(
         self,
         op: Op,
-        inputs: Sequence[Any],
+        inputs: Sequence[object],
         attrs: Attrs,
         outs: tuple[TensorBase, ...],
     ) -> list[np.ndarray]:
@@ -275,7 +275,7 @@ class Watch(Listener):
     def _cut(
         self,
         kind: str,
-        inputs: Sequence[Any],
+        inputs: Sequence[object],
         t: TensorBase,
         live: np.ndarray | None = None,
     ) -> None:

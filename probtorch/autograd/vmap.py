@@ -38,10 +38,12 @@ from probtorch.ops.reduction import argmax
 
 if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
-    from probtorch.core.op import Attrs, Op
+    from probtorch.core.op import Attrs, Op, Operand
     from probtorch.core.rng import Generator
 
 __all__ = ["Batch", "vmap"]
+
+T = TypeVar("T")
 
 RANDOMNESS = ("error", "different", "same")
 
@@ -148,7 +150,7 @@ class Batch(Listener):
     # ------------------------------------------------------------------- called by the dispatcher
 
     def op_failed(
-        self, op: Op, inputs: tuple[Any, ...], attrs: Attrs, error: BaseException
+        self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, error: BaseException
     ) -> None:
         """Of one slice nobody outside knows the operands, but that something was raised."""
         if any(isinstance(x, TensorBase) and self._whole(x) is not None for x in inputs):
@@ -185,7 +187,7 @@ class Batch(Listener):
         self,
         function: type[Function],
         ctx: Context,
-        inputs: Sequence[Any],
+        inputs: Sequence[object],
         outs: Sequence[TensorBase],
     ) -> None:
         """Put a custom function on the tape slice by slice, if somebody asks for a gradient."""
@@ -250,7 +252,7 @@ class Batch(Listener):
 
     # ----------------------------------------------------------------------------- what is refused
 
-    def read(self, what: str, t: TensorBase | None, value: Any) -> Any:
+    def read(self, what: str, t: TensorBase | None, value: T) -> T:
         """Refuse what differs between slices: branches, numbers, values that leave for Python,
         shapes; and what cannot be repeated for each slice.
         """

@@ -202,7 +202,7 @@ class TapeNode:
         return f"<{self.op.name} node>"
 
 
-def wrap(array: Any) -> TensorBase:
+def wrap(array: np.ndarray | np.generic | float) -> TensorBase:
     """Return a new tensor around `array`, memory that is its own from now on (no copy, no tape)."""
     t = around(array)
     if _RECORDING and _MODE.recorder is not None:
@@ -244,6 +244,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
     """
     if op.family in _COMPUTING and inputs[0].array.dtype.kind == "c":
         raise complex_refused(op)
+    result: Any
     try:
         result = op.run(*[x.array if isinstance(x, TensorBase) else x for x in inputs], **attrs)
     except Exception as error:
@@ -284,7 +285,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
     return out
 
 
-def finish(op: Op, inputs: tuple[Operand, ...], result: Any) -> TensorBase:
+def finish(op: Op, inputs: tuple[Operand, ...], result: np.ndarray | np.generic) -> TensorBase:
     """Return an elementwise result as a tensor, on the tape and told to the recorder."""
     if type(result) is not _ndarray and not hasattr(result, "__cuda_array_interface__"):
         result = np.asarray(result)

@@ -36,6 +36,9 @@ from probtorch.errors import ArgumentError, FileError, ProbtorchError
 from probtorch.serialization.files import reading
 
 if TYPE_CHECKING:
+    import h5netcdf
+    import xarray
+
     from probtorch.diagnostics.draws import Draws
 
 __all__ = ["fields_from_datatree", "json_ready", "read_datatree", "to_arviz", "to_datatree"]
@@ -49,7 +52,7 @@ BOOLEAN_GROUPS = ("sample_stats", "warmup_sample_stats", "sample_stats_prior", "
 _LEADING = frozenset(dim for lead in GROUP_DIMS.values() for dim in lead)
 
 
-def to_arviz(draws: Draws) -> Any:
+def to_arviz(draws: Draws) -> xarray.DataTree:
     """Return what the installed ArviZ works on.
 
     Parameters
@@ -72,7 +75,7 @@ def to_arviz(draws: Draws) -> Any:
     return arviz.from_datatree(tree)
 
 
-def to_datatree(draws: Draws) -> Any:
+def to_datatree(draws: Draws) -> xarray.DataTree:
     """Build an `xarray.DataTree` with one node per group, in ArviZ's schema.
 
     Parameters
@@ -131,7 +134,7 @@ def to_datatree(draws: Draws) -> Any:
     return tree
 
 
-def fields_from_datatree(tree: Any) -> dict[str, Any]:
+def fields_from_datatree(tree: xarray.DataTree) -> dict[str, Any]:
     """Return the fields of a `Draws` from a DataTree, as keyword arguments.
 
     Parameters
@@ -209,7 +212,7 @@ MOST_PER_BYTE = 64
 ALWAYS = 2**24
 
 
-def read_datatree(path: str | os.PathLike[str]) -> Any:
+def read_datatree(path: str | os.PathLike[str]) -> xarray.DataTree:
     """Read a netCDF file whole and close it: an open file could not be replaced by a new one.
 
     Raises
@@ -241,7 +244,7 @@ def _check_sizes(path: str | os.PathLike[str], most: int) -> None:
     h5py = import_module("h5py")
     total = 0
 
-    def add(name: str, item: Any) -> None:
+    def add(name: str, item: h5netcdf.Group) -> None:
         nonlocal total
         if not isinstance(item, h5py.Dataset) or item.shape is None:
             return

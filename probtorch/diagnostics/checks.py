@@ -505,7 +505,9 @@ def _short_run(
     )
 
 
-def _treedepth(draws: Draws, quality: Any, share: float) -> Finding | None:
+def _treedepth(
+    draws: Draws, quality: tuple[list[str], np.ndarray, np.ndarray], share: float
+) -> Finding | None:
     reached = draws.sample_stats.get("reached_max_treedepth")
     if reached is None or not np.any(reached):
         return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -65,7 +64,7 @@ def entry_labels(
     name: str,
     shape: Sequence[int],
     dims: Mapping[str, Sequence[str | None]],
-    coords: Mapping[str, Any],
+    coords: Mapping[str, Sequence[object] | np.ndarray],
 ) -> list[str]:
     """Label the entries of a variable in C order: ``theta``, ``theta[0]``, ``theta[Choate, 1]``."""
     if not shape:

@@ -167,7 +167,7 @@ class Summary(dict):
             raise self._unknown(key)
         return self._row(found)
 
-    def _found(self, key: Any) -> int | None:
+    def _found(self, key: object) -> int | None:
         """The row of a label, or of a variable the first; None if there is none."""
         if key in self.blocks:
             return self.blocks[key][0]
