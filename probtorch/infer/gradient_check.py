@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class DensityCheck:
         self.name, self.slots = name, slots
         self.left = TRIES
         self._rest = self._pause = 0  # calls to let go by, and how many it were the last time
-        self._watch: Any = None
+        self._watch: Watch | None = None
         self._value_before: float | None = None  # at the point at hand
 
     def __getstate__(self) -> dict[str, object]:

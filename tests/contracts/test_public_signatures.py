@@ -51,7 +51,7 @@ ANY = {
     "diagnostics": 36,
     "distributions": 39,
     "effects": 44,
-    "infer": 106,
+    "infer": 102,
     "nn": 28,
     "ode": 2,
     "ops": 37,

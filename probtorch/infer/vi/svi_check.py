@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from probtorch.infer.vi.fit_memory import FitMemory
 
 if TYPE_CHECKING:
     from probtorch.effects.site import Site
+    from probtorch.infer.vi.fit_state import GeneratorStates
     from probtorch.infer.vi.svi import SVI
 
 __all__ = ["check_svi", "checkable"]
@@ -56,7 +57,7 @@ class _Names(Handler):
 
 
 def check_svi(
-    fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object], start: Any
+    fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object], start: GeneratorStates
 ) -> None:
     """Compare the gradient of a fit's objective with differences, with the draws of this step.
 
