@@ -23,7 +23,7 @@ from probtorch.compiler.render.nest import fill
 from probtorch.compiler.render.parts import plan_parts
 from probtorch.compiler.render.region import write_join, write_region
 from probtorch.compiler.render.runtime import interrupts
-from probtorch.compiler.render.writer import NativeModule, Writer
+from probtorch.compiler.render.writer import LibraryModule, Writer
 
 __all__ = ["NestPlan", "render"]
 
@@ -92,7 +92,7 @@ def _lifetimes(lowering):
             b.last = i if b.last is None else max(b.last, i)
 
 
-class NestModule(NativeModule):
+class NestModule(LibraryModule):
     """The module of a program: its nests, and the driver that calls them."""
 
     def __init__(self, lowering, plan=None):

@@ -7,7 +7,7 @@ from probtorch.compiler.lang.llvm import LLVM, LlvmModule
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.native import library
 
-__all__ = ["NativeModule", "Writer"]
+__all__ = ["LibraryModule", "Writer"]
 
 
 class Writer(KernelFunction):
@@ -43,7 +43,7 @@ class Writer(KernelFunction):
         self.call(symbol, "void", *pointers)
 
 
-class NativeModule(LlvmModule):
+class LibraryModule(LlvmModule):
     """A module whose functions may call libraries."""
 
     def function(self, name, result, parameters, **options):

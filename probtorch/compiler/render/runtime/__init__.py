@@ -26,7 +26,7 @@ from probtorch.compiler.render.runtime import (
     products,
     replays,
 )
-from probtorch.compiler.render.writer import NativeModule
+from probtorch.compiler.render.writer import LibraryModule
 from probtorch.ops.rejection import SAMPLERS
 
 __all__ = ["declaration", "knows", "module_of", "module_text", "types_of", "write_module"]
@@ -106,7 +106,7 @@ def write_module(name, text):
 
 def module_text(name):
     """Return the IR of a module by its name."""
-    text = NativeModule()
+    text = LibraryModule()
     write_module(name, text)
     head = mathlib.declarations(sorted(text.runtime)) if text.runtime else ""
     return text.text(head)
