@@ -85,19 +85,14 @@ class Distribution(WithFields):
 
     has_enumerate_support = False
 
-    if not TYPE_CHECKING:
-        support = constraints.dependent()
-    else:
+    if TYPE_CHECKING:
+        validate_args: bool | None = setting(default=None, kw_only=True)
 
         @property
-        def support(self) -> Constraint:
-            """The set of values that have a density."""
-            raise NotImplementedError
-
-        def _enumerate_support(self) -> Tensor:
-            raise NotImplementedError
-
-        validate_args: bool | None = setting(default=None, kw_only=True)
+        def support(self) -> Constraint: ...
+        def _enumerate_support(self) -> Tensor: ...
+    else:
+        support = constraints.dependent()
 
     # Whether the formula of `_log_prob` and its derivatives are finite for every real number, so
     # that outside the support its value can simply be discarded.
