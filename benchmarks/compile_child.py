@@ -18,7 +18,7 @@ from benchmarks.density import probes  # noqa: E402
 from benchmarks.peers import OURS, adapter  # noqa: E402
 from benchmarks.problems import DENSITIES  # noqa: E402
 from benchmarks.svi import batches  # noqa: E402
-from probtorch.compiler import compile, density, executor  # noqa: E402
+from probtorch.compiler import compile, density, executor, replay  # noqa: E402
 from probtorch.compiler.native import host  # noqa: E402
 
 OPS, SIZE, REDUCED = 1000, 100, 10
@@ -75,7 +75,7 @@ def main():
 
         return timed
 
-    for module in (compile, density):
+    for module in (compile, density, replay):
         module.record = recording(module.record)
     make, emit = executor.CpuProgram.__init__, host.emit_object
 

@@ -194,7 +194,10 @@ class CallFrame(ABC):
         int
             How many runs were completed: fewer where a guard failed.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"expected a frame of native code of processors, which repeats itself without "
+            f"Python, got {type(self).__name__}: call run() for each run"
+        )
 
     @abstractmethod
     def touched_by(self, arrays: Sequence[Any]) -> bool:

@@ -16,7 +16,7 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import plate, sample
-from probtorch.compiler import density
+from probtorch.compiler import paths
 from probtorch.compiler.paths import CompileWarning, PrintWarning
 from probtorch.config import configure
 from probtorch.infer import MCMC, NUTS, SVI, AutoNormal, Predictive, Target
@@ -28,7 +28,7 @@ KEPT = []
 
 @pytest.fixture(autouse=True)
 def forget():
-    density._PRINTING.clear()
+    paths._PRINTING.clear()
     KEPT.clear()
 
 
