@@ -254,6 +254,14 @@ def test_every_kernel_at_the_front_door_has_a_row():
     assert set(PUBLIC) == {type(made) for made, _ in KERNELS.values()}
 
 
+@pytest.mark.parametrize("kind", [HMC, NUTS, AIES, MALA, RandomWalk, Slice])
+def test_kernels_are_copied_and_shown_as_the_base_says(kind):
+    # Dataclasses write over what a class inherits: __repr__ everywhere, __replace__ from 3.13 on.
+    assert vars(kind)["__replace__"] is Kernel.__replace__
+    assert vars(kind)["__repr__"] is not None
+    assert replace(kind.of(None), density=len).density is len
+
+
 @pytest.mark.parametrize("kind", [AIES, MALA, RandomWalk, Slice])
 def test_a_kernel_is_one_file_and_one_export(kind):
     users = {

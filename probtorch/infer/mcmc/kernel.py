@@ -194,8 +194,10 @@ class _Fields:
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         own = vars(cls)
-        if "__repr__" not in own:
-            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # or record makes one
+        # Of a class that has none of its own, record would make these: __replace__ from 3.13 on.
+        for name in ("__repr__", "__replace__"):
+            if name not in own and hasattr(cls, name):
+                setattr(cls, name, getattr(cls, name))
         written = "__init__" in own
         record(cls, kw_only=True)
         if not written:
