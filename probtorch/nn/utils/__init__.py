@@ -1,0 +1,19 @@
+"""Helpers around parameters: clipping gradients, one vector for all, modules with other values."""
+
+from probtorch.nn.utils.gradients import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    parameters_to_vector,
+    vector_to_parameters,
+)
+from probtorch.nn.utils.replacing import functional_call, with_parameters, with_weights
+
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "functional_call",
+    "parameters_to_vector",
+    "vector_to_parameters",
+    "with_parameters",
+    "with_weights",
+]
