@@ -40,7 +40,62 @@ def warm_restarts(t, first, times, low):
     return low + (LR - low) * (1 + math.cos(math.pi * t / length)) / 2
 
 
+def triangle(t, up, down, height):
+    """Height of a cycle at step `t`, which is `height(cycle)` at its turn."""
+    cycle, place = divmod(t, up + down)
+    return height(cycle) * min(place / up, (up + down - place) / down)
+
+
 CLOSED_FORMS = {
+    "multiplicative": (
+        lr_scheduler.MultiplicativeLR,
+        {"lr_lambda": lambda t: t / (t + 1)},  # 1/2 2/3 3/4 ...: the product telescopes
+        lambda t: LR / (t + 1),
+    ),
+    "constant": (
+        lr_scheduler.ConstantLR,
+        {"factor": 0.25, "total_iters": 4},
+        lambda t: LR * (0.25 if t < 4 else 1.0),
+    ),
+    "polynomial": (
+        lr_scheduler.PolynomialLR,
+        {"total_iters": 6, "power": 2.0},
+        lambda t: LR * max(1 - t / 6, 0.0) ** 2,
+    ),
+    "cycles": (
+        lr_scheduler.CyclicLR,
+        {
+            "base_lr": 0.1,
+            "max_lr": 0.5,
+            "step_size_up": 3,
+            "step_size_down": 5,
+            "cycle_momentum": False,
+        },
+        lambda t: 0.1 + triangle(t, 3, 5, lambda cycle: 0.4),
+    ),
+    "halved cycles": (
+        lr_scheduler.CyclicLR,
+        {
+            "base_lr": 0.1,
+            "max_lr": 0.5,
+            "step_size_up": 4,
+            "mode": "triangular2",
+            "cycle_momentum": False,
+        },
+        lambda t: 0.1 + triangle(t, 4, 4, lambda cycle: 0.4 * 0.5**cycle),
+    ),
+    "decaying cycles": (
+        lr_scheduler.CyclicLR,
+        {
+            "base_lr": 0.1,
+            "max_lr": 0.5,
+            "step_size_up": 4,
+            "mode": "exp_range",
+            "gamma": 0.9,
+            "cycle_momentum": False,
+        },
+        lambda t: 0.1 + triangle(t, 4, 4, lambda cycle: 0.4 * 0.9**t),
+    ),
     "lambda": (lr_scheduler.LambdaLR, {"lr_lambda": lambda t: 1 / (t + 1)}, lambda t: LR / (t + 1)),
     "step": (
         lr_scheduler.StepLR,
@@ -98,12 +153,23 @@ def test_resumed_schedule_goes_on_exactly(name):
     np.testing.assert_array_equal(rates(second, 9), after)
 
 
-@pytest.mark.parametrize("name", ["step", "milestones", "exponential", "cosine", "linear"])
+@pytest.mark.parametrize(
+    "name", ["step", "milestones", "exponential", "cosine", "linear", "constant", "polynomial"]
+)
 def test_step_to_an_epoch_uses_the_closed_form(name):
     kind, options, formula = CLOSED_FORMS[name]
     schedule = kind(optimizer(), **options)
     schedule.step(11)
     assert schedule.get_last_lr()[0] == pytest.approx(formula(11), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["exponential", "linear", "cosine", "polynomial", "step"])
+def test_schedule_built_in_the_middle_begins_with_the_rate_there_is(name):
+    kind, options, formula = CLOSED_FORMS[name]
+    one = optimizer()
+    one.param_groups[0].update(initial_lr=LR, lr=formula(5))
+    found = rates(kind(one, **options, last_epoch=4), 4)
+    np.testing.assert_allclose(found, [formula(t) for t in range(5, 9)], rtol=1e-12, atol=1e-16)
 
 
 def test_restart_may_be_stepped_by_fractions():
@@ -185,6 +251,30 @@ def test_one_cycle_ends():
         schedule.step()
 
 
+def test_cycles_move_the_momentum_the_other_way():
+    one = optim.Adam([probtorch.ones(1).requires_grad_()])
+    schedule = lr_scheduler.CyclicLR(one, 0.1, 0.5, step_size_up=2)
+    found = []
+    for _ in range(6):
+        found.append((one.param_groups[0]["lr"], one.param_groups[0]["betas"]))
+        schedule.step()
+    expected = [0.1, 0.3, 0.5, 0.3, 0.1, 0.3]
+    assert [lr for lr, _ in found] == pytest.approx(expected)
+    momenta = [0.9, 0.85, 0.8, 0.85, 0.9, 0.85]
+    assert [b1 for _, (b1, _) in found] == pytest.approx(momenta)
+    assert {b2 for _, (_, b2) in found} == {0.999}
+
+
+@pytest.mark.parametrize("mode, x", [("cycle", lambda t: t // 4 + 1), ("iterations", lambda t: t)])
+def test_cycles_follow_a_function_of_ones_own(mode, x):
+    schedule = lr_scheduler.CyclicLR(
+        optimizer(), 0.1, 0.5, 2, scale_fn=lambda x: 1 / (x + 1), scale_mode=mode,
+        cycle_momentum=False,
+    )  # fmt: skip
+    expected = [0.1 + triangle(t, 2, 2, lambda cycle, t=t: 0.4 / (x(t) + 1)) for t in range(13)]
+    np.testing.assert_allclose(rates(schedule, 13), expected, rtol=1e-12)
+
+
 # ----------------------------------------------------------------------------------------- plateaus
 
 
@@ -260,6 +350,36 @@ def test_resumed_sequence_goes_on_exactly():
     np.testing.assert_array_equal(rates(second, 7), whole[5:])
 
 
+def chain(one):
+    return lr_scheduler.ChainedScheduler(
+        [lr_scheduler.ConstantLR(one, 0.5, 3), lr_scheduler.ExponentialLR(one, 0.9)]
+    )
+
+
+def test_chain_multiplies_what_its_parts_say():
+    found = rates(chain(optimizer()), 8)
+    expected = [LR * (0.5 if t < 3 else 1.0) * 0.9**t for t in range(8)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_resumed_chain_goes_on_exactly():
+    whole = rates(chain(optimizer()), 9)
+    first, second = chain(optimizer()), chain(optimizer())
+    rates(first, 4)
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    second.load_state_dict(first.state_dict())
+    np.testing.assert_array_equal(rates(second, 5), whole[4:])
+
+
+def test_chain_may_be_part_of_a_sequence():
+    one = optimizer()
+    parts = [chain(one), lr_scheduler.StepLR(one, step_size=2, gamma=0.5)]
+    found = rates(lr_scheduler.SequentialLR(one, parts, [4]), 8)
+    expected = [LR * (0.5 if t < 3 else 1.0) * 0.9**t for t in range(4)]
+    expected += [LR * 0.5 ** (t // 2) for t in range(4)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 # ------------------------------------------------------------------------------------------- errors
 
 
@@ -280,6 +400,16 @@ def test_resumed_sequence_goes_on_exactly():
         ),
         (lambda o: lr_scheduler.StepLR(o, 3, last_epoch=4), "initial_lr"),
         (lambda o: sequence(o).step(3), "call step"),
+        (lambda o: lr_scheduler.ConstantLR(o, factor=0.0), r"factor in \(0, 1\]"),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.2, mode="square"), "triangular2"),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.2, step_size_down=0), "step_size_down > 0"),
+        (lambda o: lr_scheduler.CyclicLR(o, [0.1, 0.1], 0.2), r"one per parameter group \(1\)"),
+        (lambda o: lr_scheduler.ChainedScheduler([]), "at least one scheduler"),
+        (lambda o: lr_scheduler.ChainedScheduler([chain(o)], optimizer()), "the same optimizer"),
+        (
+            lambda o: lr_scheduler.ChainedScheduler([lr_scheduler.ReduceLROnPlateau(o)]),
+            "beside the chain",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(make, text):
@@ -291,11 +421,15 @@ def test_cycle_of_momentum_needs_momentum():
     rms = optim.Adagrad([probtorch.ones(1).requires_grad_()])
     with pytest.raises(ArgumentError, match="cycle_momentum=False"):
         lr_scheduler.OneCycleLR(rms, 1.0, 5)
+    with pytest.raises(ArgumentError, match="cycle_momentum=False"):
+        lr_scheduler.CyclicLR(rms, 0.1, 1.0)
 
 
 def test_schedule_of_something_else_is_refused():
     with pytest.raises(DTypeError, match="an Optimizer"):
         lr_scheduler.StepLR({"lr": 1.0}, 3)
+    with pytest.raises(DTypeError, match="which has an optimizer"):
+        lr_scheduler.ChainedScheduler([optimizer()])
 
 
 # ---------------------------------------------------------------------------- against PyTorch's own
