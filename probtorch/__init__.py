@@ -328,6 +328,7 @@ from probtorch.tensor import (
 
 if TYPE_CHECKING:
     from probtorch import (
+        __config__ as __config__,
         compiler as compiler,
         config as config,
         ode as ode,
@@ -404,8 +405,8 @@ long = _long
 div = _div
 
 _LAZY_PACKAGES = frozenset(
-    "compiler config diagnostics distributed distributions effects estimators handlers infer nn "
-    "ops optim ode serialization testing utils".split()
+    "__config__ compiler config diagnostics distributed distributions effects estimators handlers "
+    "infer nn ops optim ode serialization testing utils".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {

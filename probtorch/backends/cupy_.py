@@ -11,7 +11,7 @@ import contextlib
 import functools
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "capture",
     "contiguous",
     "device_of",
+    "facts",
     "launch",
     "load_kernels",
     "multiplies",
@@ -74,6 +75,30 @@ def unavailable_reason(index: int | None) -> str | None:
     if index is not None and index >= count:
         return f"there are {count} CUDA devices, numbered from 0"
     return None
+
+
+def facts() -> Iterator[tuple[str, str]]:
+    """Yield what there is to know of CuPy and each GPU: a name and a text, by a small computation.
+
+    To be asked where `unavailable_reason` has none.
+    """
+    import cupy
+
+    toolkit = cupy.cuda.runtime.runtimeGetVersion()
+    yield "CuPy", f"{cupy.__version__}, CUDA {toolkit // 1000}.{toolkit % 1000 // 10}"
+    for i in range(cupy.cuda.runtime.getDeviceCount()):
+        about = cupy.cuda.runtime.getDeviceProperties(i)
+        name = about["name"].decode()
+        try:
+            with cupy.cuda.Device(i) as device:
+                # A kernel that NVRTC compiles, so that a toolkit without headers is found out.
+                right = int((cupy.arange(4) ** 2).sum()) == 14
+                free, total = device.mem_info
+            works = "usable" if right else "NOT USABLE: it computes wrongly"
+            memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+            yield f"cuda:{i}", f"{works}: {name}, {about['major']}.{about['minor']}, {memory}"
+        except Exception as error:  # of any layer below: said to people, not handled
+            yield f"cuda:{i}", f"not usable: {name}: {type(error).__name__}: {error}"
 
 
 def namespace() -> _Named:
