@@ -102,6 +102,7 @@ from probtorch.factories import (
     zeros as zeros,
     zeros_like as zeros_like,
 )
+from probtorch.ops import einops_ as _einops  # which einops then knows
 from probtorch.ops.contraction import (
     bmm as bmm,
     dot as dot,

@@ -205,9 +205,17 @@ def _paired(dims, n, m):
 
 
 def tensordot(
-    x: TensorLike, y: TensorLike, dims: int | Sequence[int | Sequence[int]] = 2
+    x: TensorLike,
+    y: TensorLike,
+    dims: int | Sequence[int | Sequence[int]] = 2,
+    *,
+    axes: int | Sequence[int | Sequence[int]] | None = None,
 ) -> TensorBase:
-    """Sum of products over the last `dims` of x and the first of y, or over two lists of dims."""
+    """Sum of products over the last `dims` of x and the first of y, or over two lists of dims.
+
+    `axes` is NumPy's name of `dims`, by which `opt_einsum.contract` gives them.
+    """
+    dims = dims if axes is None else axes
     x, y = as_tensor(x, "tensordot"), as_tensor(y, "tensordot")
     n, m = x.array.ndim, y.array.ndim
     left, right = _paired(dims, n, m)

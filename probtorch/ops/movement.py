@@ -183,9 +183,26 @@ def permute(x: TensorLike, *dims: SizeLike) -> TensorBase:
     return apply(_PERMUTE, (x,), {"dims": dims})
 
 
-def transpose(x: TensorLike, dim0: int, dim1: int) -> TensorBase:
-    """Return `x` with two dims swapped."""
+def transpose(
+    x: TensorLike, dim0: int | tuple[int, ...] | list[int], dim1: int | None = None
+) -> TensorBase:
+    """Return `x` with two dims swapped, or, as in NumPy, with its dims in the order of a tuple.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither two dims nor one tuple.
+    """
     x = as_tensor(x, "transpose")
+    if isinstance(dim0, (tuple, list)) and dim1 is None:
+        return permute(x, tuple(dim0))
+    if isinstance(dim0, (tuple, list)) or dim1 is None:
+        raise ArgumentError(
+            "transpose",
+            expected="two dims, or all of them as a tuple",
+            got=f"{dim0!r:.60} and {dim1!r:.60}",
+            fix="write transpose(x, 0, 1); x.T has all dims in reverse order",
+        )
     dims = list(range(x.array.ndim))
     a, b = normalize_dim(dim0, len(dims), "transpose"), normalize_dim(dim1, len(dims), "transpose")
     if dims:
