@@ -17,6 +17,20 @@ from probtorch.ops.linalg import (
 )
 from probtorch.ops.movement import diagonal
 from probtorch.ops.norms import matrix_norm
+from probtorch.ops.products import (
+    Lstsq,
+    cond,
+    lstsq,
+    matrix_exp,
+    multi_dot,
+    tensorinv,
+    tensorsolve,
+    vecdot,
+    vector_norm,
+)
+from probtorch.ops.products import linalg_cross as cross
+from probtorch.ops.products import linalg_norm as norm
+from probtorch.ops.products import linalg_vander as vander
 from probtorch.ops.spectral import (
     det,
     eigh,
@@ -32,20 +46,27 @@ from probtorch.ops.spectral import (
 
 __all__ = [
     "LinAlgError",
+    "Lstsq",
     "cholesky",
     "cholesky_ex",
     "cholesky_inverse",
     "cholesky_solve",
+    "cond",
+    "cross",
     "det",
     "diagonal",
     "eigh",
     "eigvalsh",
     "inv",
     "logdet",
+    "lstsq",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
+    "multi_dot",
+    "norm",
     "pinv",
     "qr",
     "slogdet",
@@ -55,5 +76,10 @@ __all__ = [
     "solve_vector",
     "svd",
     "svdvals",
+    "tensorinv",
+    "tensorsolve",
     "trace",
+    "vander",
+    "vecdot",
+    "vector_norm",
 ]

@@ -10,6 +10,7 @@ from types import FunctionType
 
 import numpy as np
 
+from probtorch import method_table
 from probtorch.array_protocols import array_function, array_ufunc
 from probtorch.autograd import methods, values
 from probtorch.backends.registry import device_of, to_device, to_host
@@ -30,20 +31,9 @@ from probtorch.ops import (
     comparisons,
     contraction,
     exponentials,
-    gathering,
-    index_keys,
     indexing,
-    linalg,
     movement,
-    norms,
-    reduction,
-    sampling,
-    scans,
-    sorting,
-    special,
-    spectral,
     transfer,
-    trigonometry,
 )
 from probtorch.ops.construction import array_of, copied, tensors_in
 
@@ -499,45 +489,6 @@ class Tensor(TensorBase):
         return arithmetic.where(condition, self, other)
 
 
-_METHODS = {
-    arithmetic: (
-        "abs add cbrt ceil clamp clone copysign div floor floor_divide fmod maximum minimum mul "
-        "neg reciprocal relu remainder round rsqrt sign sqrt square sub trunc"
-    ),
-    comparisons: (
-        "bitwise_and bitwise_not bitwise_or bitwise_xor eq ge gt isfinite isinf isnan le "
-        "logical_and logical_not logical_or logical_xor lt ne signbit"
-    ),
-    exponentials: (
-        "exp exp2 expm1 log log10 log1p log2 logaddexp log_sigmoid pow sigmoid softplus"
-    ),
-    trigonometry: ("acos acosh asin asinh atan atan2 atanh cos cosh sin sinh tan tanh"),
-    reduction: (
-        "all allclose amax amin any argmax argmin cumsum equal isclose log_softmax logsumexp max "
-        "mean min prod softmax std sum sum_to var"
-    ),
-    norms: "norm",
-    movement: (
-        "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "
-        "split squeeze swapaxes tile transpose tril triu unbind unsqueeze"
-    ),
-    gathering: "gather index_select masked_select scatter",
-    index_keys: "nonzero",
-    indexing: "index_put",
-    contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
-    special: ("digamma erf erfc erfinv i0 lgamma logit polygamma sinc xlogy"),
-    linalg: "cholesky cholesky_inverse cholesky_solve inv matrix_power trace",
-    spectral: "det logdet pinv qr slogdet svd",
-    sorting: ("argsort bincount histc kthvalue median quantile sort topk unique"),
-    scans: "cummax cummin cumprod diff logcumsumexp",
-    sampling: "bernoulli multinomial",
-}
-_IN_PLACE = (
-    "abs add ceil clamp cos div exp expm1 floor fmod log log1p mul neg pow reciprocal relu "
-    "remainder round rsqrt sigmoid sin sqrt square sub tanh trunc"
-)
-
-
 def _in_place(name, fn):
     def method(self, *args, **kwargs):
         return assign(self, fn(self, *args, **kwargs), name + "_")
@@ -547,34 +498,26 @@ def _in_place(name, fn):
     return method
 
 
-def add_method(name, fn, *, in_place=False):
-    """Make `fn` the method `name` of Tensor, and `name_` its in-place form if wanted."""
+def _add_method(word, fn):
+    """Make `fn` a method of Tensor, and its in-place form where the word ends in ``_``."""
+    name = word.removesuffix("_")
+    if fn.__name__.endswith("_"):
+        setattr(Tensor, word, fn)
+        return
     setattr(Tensor, name, fn)
-    if in_place:
-        setattr(Tensor, name + "_", _in_place(name, fn))
+    if word != name:
+        setattr(Tensor, word, _in_place(name, fn))
 
 
-for _module, _names in _METHODS.items():
-    for _name in _names.split():
-        add_method(
-            _name,
-            getattr(_module, _name),
-            in_place=_name in _IN_PLACE.split(),
-        )
-add_method("div", arithmetic.divide, in_place=True)
-for _name, _alias in {
-    "absolute": "abs",
-    "subtract": "sub",
-    "multiply": "mul",
-    "divide": "div",
-    "negative": "neg",
-    "clip": "clamp",
-    "true_divide": "div",
-    "greater": "gt",
-    "less": "lt",
-    "arctan2": "atan2",
-}.items():
-    setattr(Tensor, _name, getattr(Tensor, _alias))
+for _module, _words in method_table.METHODS.items():
+    for _word in _words.split():
+        _add_method(_word, getattr(_module, _word.removesuffix("_")))
+for _word, _fn in method_table.OTHER_NAMES.items():
+    _add_method(_word, _fn)
+for _name, _alias in method_table.ALIASES.items():
+    for _end in ("", "_"):
+        if hasattr(Tensor, _alias + _end):
+            setattr(Tensor, _name + _end, getattr(Tensor, _alias + _end))
 for _symbol, _method in {
     "add": "add",
     "sub": "sub",

@@ -84,7 +84,7 @@ def normalize_dim(dim: int, ndim: int, op: str = "dim") -> int:
     span = ndim or 1
     try:
         inside = -span <= dim < span
-    except TypeError:
+    except (TypeError, ValueError):
         raise _no_dim(dim, op) from None
     if not inside:
         raise TensorIndexError(
@@ -123,6 +123,19 @@ def normalize_dims(dims: Any, ndim: int, op: str = "dim") -> tuple[int, ...]:
             op, expected="distinct dims", got=str(tuple(dims)), fix="name each dim once"
         )
     return out if ndim else ()
+
+
+def integer(op: str, name: str, value: object) -> int:
+    """Return an argument as a Python integer, or refuse it by name."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # what is none raises
+    except (TypeError, ValueError):
+        raise DTypeError(
+            op,
+            expected=f"{name}: an integer",
+            got=f"{value!r:.60} of type {type(value).__name__}",
+            fix=f"pass an int, for example int({name})",
+        ) from None
 
 
 def sizes(op: str, size: Sequence[SizeLike]) -> tuple[int, ...]:

@@ -29,11 +29,11 @@ from probtorch.errors import DomainError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, log
-from probtorch.ops.gathering import one_hot
 from probtorch.ops.indexing import vindex
 from probtorch.ops.movement import expand, permute, reshape, stack
 from probtorch.ops.reduction import amax, argmax, log_softmax, softmax
 from probtorch.ops.reduction import sum as total
+from probtorch.ops.scattering import one_hot
 from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma
 from probtorch.tensor import Tensor
 

@@ -37,10 +37,10 @@ from probtorch.estimators.relaxed import (
     uniforms,
 )
 from probtorch.ops.exponentials import softplus
-from probtorch.ops.gathering import one_hot
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import log_softmax, mean
 from probtorch.ops.reduction import sum as total
+from probtorch.ops.scattering import one_hot
 from probtorch.tensor import Tensor
 
 __all__ = ["REBAR", "RELAX"]

@@ -1,29 +1,46 @@
-"""Selecting along a dim by integers or a mask: gather, scatter and their kin.
+"""Reading along a dim by integers or a mask: gather and its kin; scattering.py writes.
 
-Compositions of `take` and `put` (take_put.py). Indices count from 0 here: a negative one is an
-error, unlike in ``x[index]``.
+Compositions of `take` (take_put.py) and of slices. Where a function of PyTorch counts from 0, a
+negative index is an error, unlike in ``x[index]``.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from probtorch.core.casting import cast
-from probtorch.core.dispatch import recorder, wrap
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.shape import normalize_dim
+from probtorch.core.shape import broadcast_shapes, integer, normalize_dim, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
-from probtorch.ops.arithmetic import where
-from probtorch.ops.comparisons import lt
-from probtorch.ops.index_keys import bad_key
+from probtorch.ops.arithmetic import (
+    floor_divide,
+    remainder,
+    where,
+)
+from probtorch.ops.comparisons import (
+    lt,
+)
+from probtorch.ops.index_keys import bad_key, nonzero
 from probtorch.ops.indexing import getitem
-from probtorch.ops.movement import broadcast_tensors, reshape, slice_
-from probtorch.ops.take_put import near, put, take
+from probtorch.ops.movement import broadcast_tensors, expand, reshape, slice_
+from probtorch.ops.take_put import take as take_at
 
-__all__ = ["gather", "index_select", "masked_select", "one_hot", "scatter"]
+__all__ = [
+    "argwhere",
+    "gather",
+    "index_select",
+    "masked_select",
+    "narrow",
+    "repeat_interleave",
+    "select",
+    "take",
+    "take_along_dim",
+    "unravel_index",
+]
 
 
 def index_select(x: TensorLike, dim: int, index: TensorLike) -> TensorBase:
@@ -40,44 +57,19 @@ def index_select(x: TensorLike, dim: int, index: TensorLike) -> TensorBase:
             got=f"shapes {x.array.shape} and {index.array.shape}",
             fix="use x[index] for others",
         )
-    return take(x, (dim,), [_counted_from_0(index, dim, x, "index_select")])
+    return take_at(x, (dim,), [counted_from_0(index, dim, x, "index_select")])
 
 
 def gather(x: TensorLike, dim: int, index: TensorLike) -> TensorBase:
     """Return ``out[i][j][k] = x[index[i][j][k]][j][k]`` for dim 0, and likewise for other dims."""
     x, index = as_tensor(x, "gather"), as_tensor(index, "gather")
-    dim = _along(index, dim, x, "gather")
+    dim = along(index, dim, x, "gather")
     if not x.array.ndim:
         return reshape(gather(reshape(x, (1,)), 0, reshape(index, (1,))), ())
-    return take(x, tuple(range(x.array.ndim)), _grid(index, dim, x, "gather"))
+    return take_at(x, tuple(range(x.array.ndim)), grid(index, dim, x, "gather"))
 
 
-def scatter(
-    x: TensorLike, dim: int, index: TensorLike, src: TensorLike, *, accumulate: bool = False
-) -> TensorBase:
-    """Return a copy of `x` with ``out[index[i][j]][j] = src[i][j]``, here for dim 0."""
-    x, index = as_tensor(x, "scatter"), as_tensor(index, "scatter")
-    src = cast(as_tensor(src, "scatter"), x.array.dtype)
-    if src.array.ndim:
-        sizes, wanted = src.array.shape, index.array.shape
-        # A slice beyond the end would silently be shorter here, and wrong when compiled.
-        if len(sizes) != len(wanted) or any(n < m for n, m in zip(sizes, wanted, strict=True)):
-            raise ShapeError(
-                "scatter",
-                expected=f"a source of at least the shape of the index, {wanted}",
-                got=str(sizes),
-                fix="expand the source, or pass a number",
-            )
-        src = slice_(src, tuple((0, 1, n) for n in index.array.shape))
-    dim = _along(index, dim, x, "scatter")
-    if not x.array.ndim:
-        x, index, src = (reshape(t, (1,)) for t in (x, index, src))
-        return reshape(scatter(x, 0, index, src, accumulate=accumulate), ())
-    at = _grid(index, dim, x, "scatter")
-    return put(x, src, tuple(range(x.array.ndim)), at, accumulate)
-
-
-def _along(index: TensorBase, dim: int, x: TensorBase, op: str) -> int:
+def along(index: TensorBase, dim: int, x: TensorBase, op: str) -> int:
     """Return `dim` counted from 0, for an index with as many dims as `x`."""
     if index.array.ndim != x.array.ndim:
         raise ShapeError(
@@ -89,10 +81,10 @@ def _along(index: TensorBase, dim: int, x: TensorBase, op: str) -> int:
     return normalize_dim(dim, x.array.ndim, op)
 
 
-def _grid(index: TensorBase, dim: int, x: TensorBase, op: str) -> list[TensorBase]:
+def grid(index: TensorBase, dim: int, x: TensorBase, op: str) -> list[TensorBase]:
     """Return the index for every dim that `index` along `dim` means."""
     shape = index.array.shape
-    index = _counted_from_0(index, dim, x, op)
+    index = counted_from_0(index, dim, x, op)
     axes = [
         wrap(np.arange(n).reshape([-1 if j == i else 1 for j in range(len(shape))]))
         for i, n in enumerate(shape)
@@ -101,7 +93,7 @@ def _grid(index: TensorBase, dim: int, x: TensorBase, op: str) -> list[TensorBas
     return axes
 
 
-def _counted_from_0(index: TensorBase, dim: int, x: TensorBase, op: str) -> TensorBase:
+def counted_from_0(index: TensorBase, dim: int, x: TensorBase, op: str) -> TensorBase:
     """Return `index`, of which no element may be negative."""
     if index.array.dtype.kind not in "iu" and index.array.size:
         raise bad_key(index)
@@ -129,33 +121,134 @@ def masked_select(x: TensorLike, mask: TensorLike) -> TensorBase:
     return getitem(reshape(x, -1), reshape(mask, -1))
 
 
-def one_hot(x: TensorLike, num_classes: int = -1) -> TensorBase:
-    """Return int64 indicator vectors along a new last dim."""
-    x = as_tensor(x, "one_hot")
-    if num_classes < 0:
-        read("one_hot without num_classes", x)
-    if x.array.dtype.kind not in "iu":
-        raise DTypeError(
-            "one_hot", expected="integers", got=str(x.array.dtype), fix="use .long() first"
-        )
-    if num_classes < 0 and not x.array.size:
-        raise ArgumentError(
-            "one_hot",
-            expected="num_classes, for no elements",
-            got=f"shape {x.array.shape} alone",
-            fix="pass num_classes=",
-        )
-    n = int(x.array.max()) + 1 if num_classes < 0 else num_classes
-    if x.array.size and int(x.array.min()) < 0:
+def take_along_dim(x: TensorLike, indices: TensorLike, dim: int | None = None) -> TensorBase:
+    """Return the elements of `x` at `indices` along `dim`, the other dims broadcast.
+
+    As `gather`, which does not broadcast, nor count negative indices from the end. With
+    ``dim=None`` both are flattened.
+    """
+    x, indices = as_tensor(x, "take_along_dim"), as_tensor(indices, "take_along_dim")
+    if dim is None:
+        x, indices, dim = reshape(x, -1), reshape(indices, -1), 0
+    dim = along(indices, dim, x, "take_along_dim")
+    shapes = [t.array.shape[:dim] + t.array.shape[dim + 1 :] for t in (x, indices)]
+    rest = broadcast_shapes(*shapes, op="take_along_dim")
+    x, indices = (expand(t, (*rest[:dim], t.array.shape[dim], *rest[dim:])) for t in (x, indices))
+    if indices.array.dtype.kind == "i":
+        indices = where(lt(indices, 0), indices + x.array.shape[dim], indices)
+    return gather(x, dim, indices)
+
+
+def take(x: TensorLike, index: TensorLike) -> TensorBase:
+    """Return the elements of `x` at places of its flattened form, in the shape of `index`.
+
+    Negative places count from the end.
+    """
+    x, index = as_tensor(x, "take"), as_tensor(index, "take")
+    return take_at(reshape(x, -1), (0,), [index])
+
+
+def select(x: TensorLike, dim: int, index: int) -> TensorBase:
+    """Return the slice of `x` at one index of `dim`, without that dim, as a view."""
+    x = as_tensor(x, "select")
+    dim = normalize_dim(dim, _with_dims(x, "select"), "select")
+    key: list[slice | int] = [slice(None)] * dim
+    return getitem(x, (*key, integer("select", "index", index)))
+
+
+def narrow(x: TensorLike, dim: int, start: int | TensorBase, length: int) -> TensorBase:
+    """Return the `length` slices of `x` from `start` on along `dim`, as a view.
+
+    Raises
+    ------
+    TensorIndexError
+        If they reach beyond the end.
+    """
+    x = as_tensor(x, "narrow")
+    dim = normalize_dim(dim, _with_dims(x, "narrow"), "narrow")
+    n, begin = x.array.shape[dim], integer("narrow", "start", start)
+    length = integer("narrow", "length", length)
+    first = begin + n if begin < 0 else begin
+    if not 0 <= first <= n or not 0 <= length <= n - first:
         raise TensorIndexError(
-            "one_hot",
-            expected="classes >= 0",
-            got=str(int(x.array.min())),
-            fix="categories are numbered from 0",
+            "narrow",
+            expected=f"a start and a length within dim {dim} of size {n}",
+            got=f"start={start}, length={length}",
+            fix="check both, or use a slice, which is cut off at the end: x[start:stop]",
         )
-    if recorder() is not None:
-        # A replay checks bounds, but would count from the end: there is no place for n.
-        x = where(lt(x, 0), n, x)
-    # Written at places, not compared: so that bounds are checked when compiled too.
-    (zeros,) = near(x, [wrap(np.zeros((*x.array.shape, n), np.int64))])
-    return scatter(zeros, -1, x.unsqueeze(-1), 1)
+    spec = [(0, 1, s) for s in x.array.shape]
+    spec[dim] = (first, 1, length)
+    return slice_(x, tuple(spec))
+
+
+def repeat_interleave(
+    x: TensorLike,
+    repeats: TensorLike | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
+) -> TensorBase:
+    """Return `x` with each slice along `dim` repeated, one after the other.
+
+    Parameters
+    ----------
+    x : Tensor
+        Of integers, and alone: how often each of 0, 1, 2 ... is repeated.
+    repeats : int or Tensor of integers
+        One number, or one for each slice.
+    dim : int, optional
+        `x` is flattened without it.
+    output_size : int, optional
+        Accepted so that scripts run; the size follows from `repeats`.
+    """
+    given = as_tensor(x, "repeat_interleave")
+    counts = as_tensor(given if repeats is None else repeats, "repeat_interleave")
+    x = wrap(np.arange(given.array.size)) if repeats is None else given
+    if dim is None:
+        x, dim = reshape(x, -1), 0
+    dim = normalize_dim(dim, _with_dims(x, "repeat_interleave"), "repeat_interleave")
+    n = x.array.shape[dim]
+    if counts.array.dtype.kind not in "iu" or counts.array.ndim > 1:
+        raise DTypeError(
+            "repeat_interleave",
+            expected="one integer, or a vector of integers",
+            got=f"{counts.array.dtype} of shape {counts.array.shape}",
+            fix="convert the counts with .long()",
+        )
+    read("the counts of repeat_interleave", counts)
+    often = to_host(counts.array).reshape(-1)
+    if often.size not in (1, n):
+        raise ShapeError(
+            "repeat_interleave",
+            expected=f"1 or {n} counts, the size of dim {dim}",
+            got=str(often.size),
+            fix="give one count for each slice",
+        )
+    if often.size and often.min() < 0:
+        raise ArgumentError(
+            "repeat_interleave", expected="counts >= 0", got=str(often.min()), fix="check them"
+        )
+    places = np.repeat(np.arange(n), often if often.size == n else int(often[0]))
+    return take_at(x, (dim,), [wrap(places)])
+
+
+def argwhere(x: TensorLike) -> TensorBase:
+    """Return the places where `x` is not 0 as rows, shape (n, ndim)."""
+    return nonzero(x)
+
+
+def unravel_index(indices: TensorLike, shape: SizeLike) -> tuple[TensorBase, ...]:
+    """Return the index along each dim of a shape for places in its flattened form."""
+    left, out = as_tensor(indices, "unravel_index"), []
+    for n in reversed(parse_size((shape,))):
+        out.append(remainder(left, n))
+        left = floor_divide(left, n)
+    return tuple(reversed(out))
+
+
+def _with_dims(x: TensorBase, op: str) -> int:
+    if not x.array.ndim:
+        raise ShapeError(
+            op, expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
+        )
+    return x.array.ndim

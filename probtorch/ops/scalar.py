@@ -80,6 +80,7 @@ atan2      arctan2           libm.atan2        atan2            2
 pow        power             libm.pow          pow              2
 fmod       fmod              libm.fmod         fmod             2
 cbrt       cbrt              libm.cbrt         cbrt
+nextafter  nextafter         libm.nextafter    nextafter        2
 lgamma     special.gammaln   scipy.gammaln     pt_lgamma
 digamma    special.digamma   scipy.psi         pt_digamma
 erf        special.erf       scipy.erf         erf

@@ -46,6 +46,7 @@ __all__ = [
     "first_above",
     "histc",
     "kthvalue",
+    "levels",
     "median",
     "quantile",
     "searchsorted",
@@ -309,7 +310,7 @@ def quantile(
             got=repr(interpolation),
             fix='use "linear"',
         )
-    level = _levels(q, x)
+    level = levels(q, x)
     ndim = x.array.ndim
     if dim is None:
         kept = (1,) * ndim
@@ -346,7 +347,7 @@ def quantile(
     return reshape(out, (*level.array.shape, *rest))
 
 
-def _levels(q, x):
+def levels(q, x):
     """Return the quantiles asked for as a tensor in double precision, which are in [0, 1]."""
     level = q if isinstance(q, TensorBase) else wrap(np.asarray(q, np.float64))
     level = cast(level, float64).to(device_of(x.array))

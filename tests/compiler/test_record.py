@@ -13,8 +13,8 @@ from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.errors import CompileError
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.gathering import one_hot
 from probtorch.ops.index_keys import nonzero
+from probtorch.ops.scattering import one_hot
 
 X = np.array([1.0, -2.0, 3.0])
 

@@ -20,11 +20,11 @@ from probtorch.core.op import REGISTRY
 from probtorch.ops.arithmetic import fmod, remainder
 from probtorch.ops.control import while_loop
 from probtorch.ops.families import elementwise
-from probtorch.ops.gathering import one_hot
 from probtorch.ops.indexing import index_put
 from probtorch.ops.linalg import cholesky, cholesky_ex, solve_triangular
 from probtorch.ops.sampling import philox
 from probtorch.ops.scalar import numpy_algebra
+from probtorch.ops.scattering import one_hot
 from probtorch.ops.special import lgamma_difference, zeta
 
 RNG = np.random.default_rng(0)

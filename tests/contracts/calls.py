@@ -152,6 +152,7 @@ POOLS = {
     "index": index_tensor,
     "indices": lambda rng: tuple(index_tensor(rng) for _ in range(rng.integers(3))),
     "equation": _one_of("ij,jk->ik", "i,i->", "ii", "...i->i", "ij->", "a,b", ""),
+    "indices_or_sections": _one_of(1, 2, 3, 0, [1, 2], (1,), 0.5, [[1]]),
     "ord": _one_of("fro", "nuc", 2, 1, float("inf"), "x"),
     "reduction": _one_of("mean", "sum", "none", "x"),
     "mode": _one_of("constant", "reflect", "replicate", "x"),

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 import probtorch
 from probtorch.errors import ArgumentError, DeviceError, ShapeError, TensorIndexError
-from probtorch.ops.gathering import gather, one_hot
+from probtorch.ops.gathering import gather
 from probtorch.ops.indexing import Vindex, vindex
+from probtorch.ops.scattering import one_hot
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 from tests.backends import fake_cupy

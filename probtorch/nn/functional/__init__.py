@@ -107,8 +107,8 @@ from probtorch.ops.convolution import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from probtorch.ops.gathering import one_hot
 from probtorch.ops.padding import pad
+from probtorch.ops.scattering import one_hot
 from probtorch.ops.windows import fold, unfold
 
 __all__ = [

@@ -20,9 +20,9 @@ from probtorch.ops import arithmetic, exponentials, reduction, trigonometry
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import ge, gt, le
 from probtorch.ops.exponentials import expm1
-from probtorch.ops.gathering import one_hot
 from probtorch.ops.movement import chunk, movedim, reshape
 from probtorch.ops.sampling import rand_like
+from probtorch.ops.scattering import one_hot
 from probtorch.ops.special import ndtr
 from probtorch.tensor import Tensor
 

@@ -13,10 +13,11 @@ from probtorch.nn.functional.loss import reduced
 from probtorch.ops.arithmetic import minimum, relu, sqrt, where
 from probtorch.ops.comparisons import eq, ne
 from probtorch.ops.exponentials import log_sigmoid, pow, softplus
-from probtorch.ops.gathering import gather, one_hot
+from probtorch.ops.gathering import gather
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import reshape, unsqueeze
 from probtorch.ops.reduction import mean, sum
+from probtorch.ops.scattering import one_hot
 from probtorch.tensor import Tensor
 
 __all__ = [

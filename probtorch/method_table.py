@@ -1,0 +1,131 @@
+"""Which functions are methods of Tensor: one word each, with ``_`` where there is an in-place form.
+
+An in-place form writes what the function returns into the tensor. Methods that are no functions
+stand in tensor.py; tensor.pyi tells checkers of all, and a test compares.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from probtorch.ops import (
+    arithmetic,
+    comparisons,
+    contraction,
+    exponentials,
+    filling,
+    fused,
+    gathering,
+    index_keys,
+    indexing,
+    joining,
+    linalg,
+    movement,
+    norms,
+    numeric,
+    products,
+    reduction,
+    reshaping,
+    sampling,
+    scans,
+    scattering,
+    sorting,
+    special,
+    spectral,
+    statistics,
+    trigonometry,
+)
+
+__all__ = ["ALIASES", "METHODS", "OTHER_NAMES"]
+
+METHODS: dict[ModuleType, str] = {
+    arithmetic: (
+        "abs_ add_ cbrt ceil_ clamp_ clone copysign_ floor_ floor_divide_ fmod_ maximum minimum "
+        "mul_ neg_ reciprocal_ relu_ remainder_ round_ rsqrt_ sign_ sqrt_ square_ sub_ trunc_"
+    ),
+    comparisons: (
+        "bitwise_and_ bitwise_not_ bitwise_or_ bitwise_xor_ eq ge gt isfinite isinf isnan le "
+        "logical_and_ logical_not_ logical_or_ logical_xor_ lt ne signbit"
+    ),
+    exponentials: (
+        "exp2_ exp_ expm1_ log10_ log1p_ log2_ log_ log_sigmoid logaddexp pow_ sigmoid_ softplus"
+    ),
+    trigonometry: (
+        "acos_ acosh_ asin_ asinh_ atan2_ atan_ atanh_ cos_ cosh_ sin_ sinh_ tan_ tanh_"
+    ),
+    numeric: (
+        "bitwise_left_shift_ bitwise_right_shift_ deg2rad_ float_power fmax fmin frac_ gcd_ "
+        "heaviside_ hypot_ isneginf isposinf isreal lcm_ ldexp_ logaddexp2 nan_to_num_ nextafter_ "
+        "positive rad2deg_ sgn_"
+    ),
+    special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ polygamma_ sinc_ xlogy_",
+    fused: "addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ baddbmm_ lerp_",
+    reduction: (
+        "all allclose amax amin any argmax argmin cumsum_ equal isclose log_softmax logsumexp max "
+        "mean min prod softmax std sum sum_to var"
+    ),
+    statistics: (
+        "aminmax corrcoef count_nonzero cov dist mode msort nanmean nanmedian nanquantile nansum "
+        "renorm_"
+    ),
+    norms: "norm",
+    movement: (
+        "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "
+        "split squeeze swapaxes tile transpose tril_ triu_ unbind unsqueeze"
+    ),
+    reshaping: "adjoint broadcast_to fliplr flipud ravel rot90 unflatten",
+    joining: "dsplit hsplit tensor_split vsplit",
+    gathering: (
+        "argwhere gather index_select masked_select narrow repeat_interleave select take "
+        "take_along_dim"
+    ),
+    scattering: (
+        "diagonal_scatter index_add_ index_copy_ index_fill_ index_reduce_ masked_fill_ "
+        "masked_scatter_ scatter_ scatter_add_ scatter_reduce_ select_scatter slice_scatter"
+    ),
+    index_keys: "nonzero",
+    indexing: "index_put_",
+    contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
+    products: "cross kron matrix_exp",
+    linalg: "cholesky cholesky_inverse cholesky_solve inv matrix_power trace",
+    spectral: "det logdet pinv qr slogdet svd",
+    sorting: "argsort bincount histc kthvalue median quantile sort topk unique",
+    scans: "cummax cummin cumprod_ diff logcumsumexp",
+    sampling: "bernoulli multinomial",
+}
+
+# Methods whose function has another name.
+OTHER_NAMES = {
+    "div_": arithmetic.divide,
+    "put_": scattering.put_flat,
+    **{name: getattr(filling, name) for name in filling.__all__},
+}
+
+# Other names of methods; of those with an in-place form also of that.
+ALIASES = {
+    "absolute": "abs",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "clip": "clamp",
+    "divide": "div",
+    "fix": "trunc",
+    "ger": "outer",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "inverse": "inv",
+    "less": "lt",
+    "less_equal": "le",
+    "moveaxis": "movedim",
+    "multiply": "mul",
+    "negative": "neg",
+    "not_equal": "ne",
+    "pinverse": "pinv",
+    "subtract": "sub",
+    "swapdims": "transpose",
+    "true_divide": "div",
+}

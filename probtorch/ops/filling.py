@@ -1,0 +1,176 @@
+"""Tensors filled with random numbers in place: the methods `normal_`, `uniform_` and kin.
+
+Draws are those of sampling.py, from the default generator unless another is given.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from probtorch.core.casting import cast
+from probtorch.core.dtype import float64
+from probtorch.core.in_place import assign
+from probtorch.core.making import as_tensor
+from probtorch.core.rng import Generator
+from probtorch.core.shape import integer
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
+from probtorch.errors import ArgumentError, DomainError, DTypeError
+from probtorch.ops import sampling
+from probtorch.ops.arithmetic import (
+    floor,
+)
+from probtorch.ops.exponentials import (
+    exp,
+    log,
+)
+from probtorch.ops.movement import expand
+from probtorch.ops.trigonometry import (
+    tan,
+)
+
+__all__ = [
+    "bernoulli_",
+    "cauchy_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "normal_",
+    "random_",
+    "uniform_",
+]
+
+
+def _filled(op: str, x: TensorBase, draws: TensorBase) -> TensorBase:
+    return assign(x, cast(draws.to(device=x.device), x.array.dtype), op)
+
+
+def _of_floats(op: str, x: TensorBase) -> None:
+    if x.array.dtype.kind != "f":
+        raise DTypeError(
+            op,
+            expected="a floating-point tensor",
+            got=str(x.array.dtype),
+            fix="use random_ for integers, or convert it with .float()",
+        )
+
+
+def _number(op: str, name: str, value: object) -> None:
+    if not isinstance(value, (int, float, np.number)):
+        raise DTypeError(
+            op,
+            expected=f"{name}: a number",
+            got=f"{value!r:.60} of type {type(value).__name__}",
+            fix="fill with a tensor of numbers by copy_",
+        )
+
+
+def _positive(op: str, name: str, value: float) -> None:
+    _number(op, name, value)
+    if not value > 0:
+        raise DomainError(op, expected=f"{name} > 0", got=repr(value), fix=f"check {name}")
+
+
+def uniform_(
+    x: TensorBase, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
+) -> TensorBase:
+    """Fill `x` with draws uniform between two numbers, and return it."""
+    _of_floats("uniform_", x)
+    _number("uniform_", "from", from_)
+    _number("uniform_", "to", to)
+    if not from_ <= to:
+        raise DomainError(
+            "uniform_", expected="from <= to", got=f"{from_} and {to}", fix="exchange them"
+        )
+    draws = sampling.rand(x.array.shape, generator=generator, dtype=x.array.dtype)
+    return _filled("uniform_", x, draws * (to - from_) + from_)
+
+
+def normal_(
+    x: TensorBase, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> TensorBase:
+    """Fill `x` with normal draws, and return it."""
+    _of_floats("normal_", x)
+    _number("normal_", "mean", mean)
+    _number("normal_", "std", std)
+    if not std >= 0:
+        raise DomainError("normal_", expected="std >= 0", got=repr(std), fix="check std")
+    draws = sampling.randn(x.array.shape, generator=generator, dtype=x.array.dtype)
+    return _filled("normal_", x, draws * std + mean)
+
+
+def log_normal_(
+    x: TensorBase, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
+) -> TensorBase:
+    """Fill `x` with exponentials of normal draws of this mean and deviation, and return it."""
+    _of_floats("log_normal_", x)
+    _number("log_normal_", "mean", mean)
+    _positive("log_normal_", "std", std)
+    draws = sampling.randn(x.array.shape, generator=generator, dtype=x.array.dtype)
+    return _filled("log_normal_", x, exp(draws * std + mean))
+
+
+def exponential_(
+    x: TensorBase, lambd: float = 1.0, *, generator: Generator | None = None
+) -> TensorBase:
+    """Fill `x` with exponential draws of a rate, and return it."""
+    _of_floats("exponential_", x)
+    _positive("exponential_", "lambd", lambd)
+    u = sampling.rand(x.array.shape, generator=generator, dtype=float64)
+    return _filled("exponential_", x, -log(u) / lambd)
+
+
+def cauchy_(
+    x: TensorBase, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
+) -> TensorBase:
+    """Fill `x` with Cauchy draws of a median and a scale, and return it."""
+    _of_floats("cauchy_", x)
+    _number("cauchy_", "median", median)
+    _positive("cauchy_", "sigma", sigma)
+    u = sampling.rand(x.array.shape, generator=generator, dtype=float64)
+    return _filled("cauchy_", x, tan((u - 0.5) * math.pi) * sigma + median)
+
+
+def geometric_(x: TensorBase, p: float, *, generator: Generator | None = None) -> TensorBase:
+    """Fill `x` with numbers of trials up to the first success, 1, 2, ..., and return it."""
+    _number("geometric_", "p", p)
+    if not 0.0 < p < 1.0:
+        raise DomainError("geometric_", expected="p in (0, 1)", got=repr(p), fix="check p")
+    u = sampling.rand(x.array.shape, generator=generator, dtype=float64)
+    return _filled("geometric_", x, floor(log(u) / math.log1p(-p)) + 1.0)
+
+
+def bernoulli_(
+    x: TensorBase, p: TensorLike = 0.5, *, generator: Generator | None = None
+) -> TensorBase:
+    """Fill `x` with 1 with probability `p` (one number, or a tensor of them), else 0."""
+    odds = as_tensor(p, "bernoulli_")
+    odds = cast(odds, float64) if odds.array.dtype.kind != "f" else odds
+    draws = sampling.bernoulli(expand(odds, x.array.shape), generator=generator)
+    return _filled("bernoulli_", x, draws)
+
+
+def random_(
+    x: TensorBase, from_: int = 0, to: int | None = None, *, generator: Generator | None = None
+) -> TensorBase:
+    """Fill `x` with integers uniform on {from, ..., to - 1}, and return it; `random_(to)` from 0.
+
+    Without bounds they are all that the dtype has from 0 on; of floats those it holds exactly.
+    """
+    dtype = x.array.dtype
+    if to is None:
+        if from_:
+            from_, to = 0, from_
+        elif dtype.kind == "f":
+            to = 2 ** (np.finfo(dtype).nmant + 1) + 1
+        elif dtype.kind == "b":
+            to = 2
+        else:
+            to = int(np.iinfo(dtype).max)
+    if not integer("random_", "from", from_) < integer("random_", "to", to):
+        raise ArgumentError(
+            "random_", expected="from < to", got=f"{from_} and {to}", fix="to itself is not drawn"
+        )
+    return _filled("random_", x, sampling.randint(from_, to, x.array.shape, generator=generator))

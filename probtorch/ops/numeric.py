@@ -1,0 +1,300 @@
+"""Elementwise functions made of others: lengths, steps, angles, what skips nan, whole numbers.
+
+Conventions at non-smooth points are those of arithmetic.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.casting import (
+    cast,
+    to_float,
+)
+from probtorch.core.dtype import promote, promote_types
+from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
+from probtorch.errors import DTypeError
+from probtorch.ops.arithmetic import (
+    abs,
+    clone,
+    floor_divide,
+    mul,
+    remainder,
+    sign,
+    sub,
+    trunc,
+    where,
+)
+from probtorch.ops.comparisons import (
+    eq,
+    gt,
+    isinf,
+    isnan,
+    logical_and,
+    logical_or,
+    lt,
+    ne,
+    shift_left,
+    shift_right,
+)
+from probtorch.ops.control import while_loop
+from probtorch.ops.exponentials import (
+    exp2,
+    logaddexp,
+    pow,
+)
+from probtorch.ops.families import Binary, elementwise
+from probtorch.ops.movement import broadcast_tensors
+from probtorch.ops.reduction import any as any_of
+
+__all__ = [
+    "bitwise_left_shift",
+    "bitwise_right_shift",
+    "deg2rad",
+    "float_power",
+    "fmax",
+    "fmin",
+    "frac",
+    "gcd",
+    "heaviside",
+    "hypot",
+    "isneginf",
+    "isposinf",
+    "isreal",
+    "lcm",
+    "ldexp",
+    "logaddexp2",
+    "nan_to_num",
+    "nextafter",
+    "positive",
+    "rad2deg",
+    "rsub",
+    "sgn",
+]
+
+LN2 = math.log(2.0)
+
+
+def _share(g: TensorBase, wins: TensorBase, x: TensorBase, y: TensorBase) -> TensorBase:
+    """The cotangent of one of two operands: all of it where it wins, half where they are equal."""
+    return where(wins, g, where(eq(x, y), 0.5 * g, 0.0))
+
+
+fmax: Binary = elementwise(
+    "fmax",
+    formula=lambda s, x, y: s.where(s.isnan(x), y, s.where(s.isnan(y), x, s.maximum(x, y))),
+    partials=(
+        lambda g, x, y: _share(g, logical_or(gt(x, y), isnan(y)), x, y),
+        lambda g, x, y: _share(g, logical_or(lt(x, y), logical_and(isnan(x), ~isnan(y))), x, y),
+    ),
+    saves=("x y", "x y"),
+    domain=("real", "real"),
+    eager=np.fmax,
+    reference=np.fmax,
+    doc="Elementwise maximum; nan loses.",
+)
+fmin: Binary = elementwise(
+    "fmin",
+    formula=lambda s, x, y: s.where(s.isnan(x), y, s.where(s.isnan(y), x, s.minimum(x, y))),
+    partials=(
+        lambda g, x, y: _share(g, logical_or(lt(x, y), isnan(y)), x, y),
+        lambda g, x, y: _share(g, logical_or(gt(x, y), logical_and(isnan(x), ~isnan(y))), x, y),
+    ),
+    saves=("x y", "x y"),
+    domain=("real", "real"),
+    eager=np.fmin,
+    reference=np.fmin,
+    doc="Elementwise minimum; nan loses.",
+)
+
+
+def _length(s, x, y):
+    long = s.maximum(s.abs(x), s.abs(y))
+    share = s.where(long == 0.0, 0.0, s.minimum(s.abs(x), s.abs(y)) / long)
+    infinite = s.logical_or(s.isinf(x), s.isinf(y))
+    return s.where(infinite, math.inf, long * s.sqrt(1.0 + share * share))
+
+
+hypot: Binary = elementwise(
+    "hypot",
+    formula=_length,
+    partials=(
+        lambda g, out, x: g * where(eq(out, 0.0), 0.0, x / out),
+        lambda g, out, y: g * where(eq(out, 0.0), 0.0, y / out),
+    ),
+    saves=("out x", "out y"),
+    domain=("nonzero", "nonzero"),
+    eager=np.hypot,
+    reference=np.hypot,
+    result="float",
+    doc="Length of the vector (x, y), without overflow; the derivative at (0, 0) is 0.",
+)
+nextafter: Binary = elementwise(
+    "nextafter",
+    formula=lambda s, x, y: s.nextafter(x, y),
+    partials=(lambda g: g, None),
+    domain=("real", "real"),
+    eager=np.nextafter,
+    reference=np.nextafter,
+    result="float",
+    doc="The next floating-point number after x in the direction of y.",
+)
+
+
+def heaviside(x: TensorLike, values: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return 0 below 0, 1 above, and `values` at 0; nan stays nan."""
+    x, values = as_tensor(x, "heaviside"), as_tensor(values, "heaviside")
+    if x.array.dtype != values.array.dtype:
+        raise DTypeError(
+            "heaviside",
+            expected="two tensors of one dtype",
+            got=f"{x.array.dtype} and {values.array.dtype}",
+            fix="convert them with .to(dtype)",
+        )
+    step = where(isnan(x), x, cast(gt(x, 0), x.array.dtype)) if _is_float(x) else gt(x, 0)
+    return where(eq(x, 0), values, cast(step, x.array.dtype), out=out)
+
+
+def frac(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return what is behind the point, with the sign of `x`."""
+    return sub(x, trunc(x), out=out)
+
+
+def deg2rad(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return degrees as radians."""
+    return mul(to_float(as_tensor(x, "deg2rad")), math.pi / 180.0, out=out)
+
+
+def rad2deg(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return radians as degrees."""
+    return mul(to_float(as_tensor(x, "rad2deg")), 180.0 / math.pi, out=out)
+
+
+def logaddexp2(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return log2(2^x + 2^y) without overflow."""
+    x, y = as_tensor(x, "logaddexp2"), as_tensor(y, "logaddexp2")
+    common = promote([x.array, y.array])
+    x, y = (to_float(cast(t, common)) for t in (x, y))
+    return mul(logaddexp(x * LN2, y * LN2), 1.0 / LN2, out=out)
+
+
+def ldexp(x: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return ``x * 2**other``."""
+    x, other = as_tensor(x, "ldexp"), as_tensor(other, "ldexp")
+    other = cast(other, x.array.dtype) if _is_float(x) and not _is_float(other) else to_float(other)
+    return mul(x, exp2(other), out=out)
+
+
+def float_power(x: TensorLike, exponent: TensorLike) -> TensorBase:
+    """Return ``x ** exponent`` in double precision, integers too."""
+    x, exponent = (as_tensor(t, "float_power") for t in (x, exponent))
+    return pow(cast(x, dtypes.float64), cast(exponent, dtypes.float64))
+
+
+def sgn(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return -1, 0 or 1, by the sign."""
+    return sign(x, out=out)
+
+
+def positive(x: TensorLike) -> TensorBase:
+    """Return `x` as it is.
+
+    Raises
+    ------
+    DTypeError
+        Of truth values, which have no sign.
+    """
+    x = as_tensor(x, "positive")
+    if x.array.dtype.kind == "b":
+        raise DTypeError("positive", expected="numbers", got="bool", fix="use .int() first")
+    return x
+
+
+def rsub(x: TensorLike, other: TensorLike, *, alpha: float = 1) -> TensorBase:
+    """Return ``other - alpha * x``."""
+    return sub(other, x if alpha == 1 else mul(x, alpha))
+
+
+def nan_to_num(
+    x: TensorLike,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> TensorBase:
+    """Return `x` with nan replaced by 0, infinities by the largest numbers, or by those given."""
+    x = as_tensor(x, "nan_to_num")
+    if not _is_float(x):
+        return clone(x)
+    limits = np.finfo(x.array.dtype)
+    found = where(isnan(x), 0.0 if nan is None else nan, x)
+    found = where(isposinf(x), float(limits.max) if posinf is None else posinf, found)
+    return where(isneginf(x), float(limits.min) if neginf is None else neginf, found)
+
+
+def isposinf(x: TensorLike) -> TensorBase:
+    """Return where `x` is inf."""
+    return logical_and(isinf(x), gt(x, 0))
+
+
+def isneginf(x: TensorLike) -> TensorBase:
+    """Return where `x` is -inf."""
+    return logical_and(isinf(x), lt(x, 0))
+
+
+def isreal(x: TensorLike) -> TensorBase:
+    """Return where `x` has no imaginary part: everywhere."""
+    x = as_tensor(x, "isreal")
+    return logical_or(eq(x, x), ne(x, x))
+
+
+def _is_float(x: TensorBase) -> bool:
+    return x.array.dtype.kind == "f"
+
+
+# ------------------------------------------------------------------------------------ whole numbers
+
+
+def _integers(op: str, x: TensorLike, y: TensorLike) -> Iterator[TensorBase]:
+    x, y = as_tensor(x, op), as_tensor(y, op)
+    for t in (x, y):
+        if t.array.dtype.kind not in "iu":
+            raise DTypeError(
+                op, expected="integers", got=str(t.array.dtype), fix="convert it with .long()"
+            )
+    dtype = promote_types(x.array.dtype, y.array.dtype)
+    return (cast(t, dtype) for t in broadcast_tensors(x, y))
+
+
+def gcd(x: TensorLike, y: TensorLike) -> TensorBase:
+    """Return the greatest common divisor of integers; gcd(0, 0) is 0."""
+    a, b = _integers("gcd", x, y)
+
+    def step(pair: tuple[TensorBase, TensorBase]) -> tuple[TensorBase, TensorBase]:
+        a, b = pair
+        done = eq(b, 0)
+        return where(done, a, b), where(done, b, remainder(a, where(done, 1, b)))
+
+    return while_loop(lambda pair: any_of(ne(pair[1], 0)), step, (abs(a), abs(b)))[0]
+
+
+def lcm(x: TensorLike, y: TensorLike) -> TensorBase:
+    """Return the least common multiple of integers; 0 if one of them is."""
+    a, b = _integers("lcm", x, y)
+    common = gcd(a, b)
+    return abs(mul(floor_divide(a, where(eq(common, 0), 1, common)), b))
+
+
+def bitwise_left_shift(x: TensorLike, y: TensorLike) -> TensorBase:
+    """Return integers shifted left by `y` bits."""
+    return shift_left(x, y)
+
+
+def bitwise_right_shift(x: TensorLike, y: TensorLike) -> TensorBase:
+    """Return integers shifted right by `y` bits, keeping their sign."""
+    return shift_right(x, y)

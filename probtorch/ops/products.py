@@ -1,0 +1,439 @@
+"""Products and distances of vectors and matrices, norms by their order, and what solves with them.
+
+Compositions of contraction.py, linalg.py and spectral.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
+from probtorch.core.dtype import int64
+from probtorch.core.making import as_tensor
+from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Dims, TensorLike
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.ops.arithmetic import (
+    ceil,
+    maximum,
+    where,
+)
+from probtorch.ops.comparisons import (
+    gt,
+)
+from probtorch.ops.contraction import matmul
+from probtorch.ops.control import while_loop
+from probtorch.ops.exponentials import (
+    log2,
+)
+from probtorch.ops.linalg import as_matrix, identity, inv, solve
+from probtorch.ops.movement import (
+    broadcast_tensors,
+    expand,
+    movedim,
+    permute,
+    reshape,
+    roll,
+    unsqueeze,
+)
+from probtorch.ops.norms import matrix_norm, norm
+from probtorch.ops.reduction import amax, sum
+from probtorch.ops.spectral import matrix_rank, pinv, svdvals
+from probtorch.ops.take_put import take
+
+__all__ = [
+    "Lstsq",
+    "cdist",
+    "chain_matmul",
+    "cond",
+    "cross",
+    "kron",
+    "linalg_cross",
+    "linalg_norm",
+    "linalg_vander",
+    "lstsq",
+    "matrix_exp",
+    "multi_dot",
+    "pdist",
+    "tensorinv",
+    "tensorsolve",
+    "vander",
+    "vecdot",
+    "vector_norm",
+]
+
+
+# ----------------------------------------------------------------------------------- vectors
+
+
+def vecdot(x: TensorLike, y: TensorLike, *, dim: int = -1) -> TensorBase:
+    """Return the inner products along `dim`; the other dims broadcast."""
+    x, y = as_tensor(x, "vecdot"), as_tensor(y, "vecdot")
+    return sum(x * y, dim)
+
+
+def linalg_cross(x: TensorLike, y: TensorLike, *, dim: int = -1) -> TensorBase:
+    """Return the vector products along `dim`, which has 3 elements; the other dims broadcast."""
+    x, y = as_tensor(x, "cross"), as_tensor(y, "cross")
+    for t in (x, y):
+        n = t.array.shape[normalize_dim(dim, t.array.ndim, "cross")] if t.array.ndim else 0
+        if n != 3:
+            raise ShapeError(
+                "cross",
+                expected=f"3 elements along dim {dim}",
+                got=f"shape {t.array.shape}",
+                fix="name the dim of the coordinates with dim=",
+            )
+    x, y = broadcast_tensors(x, y)
+    return roll(x, -1, dim) * roll(y, -2, dim) - roll(x, -2, dim) * roll(y, -1, dim)
+
+
+def cross(x: TensorLike, y: TensorLike, dim: int | None = None) -> TensorBase:
+    """Return the vector products along `dim`, by default the first that has 3 elements."""
+    x, y = as_tensor(x, "cross"), as_tensor(y, "cross")
+    if dim is None:
+        shape = broadcast_shapes(x.array.shape, y.array.shape, op="cross")
+        if 3 not in shape:
+            raise ShapeError(
+                "cross", expected="a dim of 3 elements", got=f"shape {shape}", fix="stack them"
+            )
+        dim = shape.index(3) - len(shape)
+    return linalg_cross(x, y, dim=dim)
+
+
+def vector_norm(
+    x: TensorLike, ord: float = 2, dim: Dims = None, keepdim: bool = False
+) -> TensorBase:
+    """Return the norm of the vectors in `dim`, or of all elements: any number, inf or -inf."""
+    x = as_tensor(x, "vector_norm")
+    if x.array.dtype.kind != "f":
+        raise DTypeError(
+            "vector_norm",
+            expected="a floating-point tensor",
+            got=str(x.array.dtype),
+            fix="convert it with .float()",
+        )
+    if isinstance(ord, str):
+        raise ArgumentError(
+            "vector_norm",
+            expected="ord: a number, inf or -inf",
+            got=repr(ord),
+            fix="use matrix_norm for the norms of matrices",
+        )
+    return norm(x, float(ord), dim, keepdim)
+
+
+def linalg_norm(
+    x: TensorLike, ord: float | str | None = None, dim: Dims = None, keepdim: bool = False
+) -> TensorBase:
+    """Return a norm of vectors (one dim) or matrices (two dims); without `dim` of all of `x`.
+
+    Parameters
+    ----------
+    x : Tensor
+    ord : number or str, optional
+        As for `vector_norm` or `matrix_norm`; the root of the sum of squares without it.
+    dim : int or pair of int, optional
+    keepdim : bool
+    """
+    x = as_tensor(x, "norm")
+    if ord is None:
+        return vector_norm(x, 2, dim, keepdim)
+    ndim = x.array.ndim
+    dims = (dim,) if isinstance(dim, int) else tuple(range(ndim) if dim is None else dim)
+    if len(dims) == 1 and not isinstance(ord, str):
+        return vector_norm(x, ord, dims, keepdim)
+    if len(dims) != 2:
+        raise ShapeError(
+            "norm",
+            expected="one dim for vectors, two for matrices",
+            got=f"{len(dims)} dims with ord={ord!r}",
+            fix="name them with dim=, or leave ord out",
+        )
+    found = matrix_norm(movedim(x, dims, (-2, -1)), ord)
+    if not keepdim:
+        return found
+    kept = normalize_dims(dims, ndim, "norm")
+    return reshape(found, tuple(1 if i in kept else n for i, n in enumerate(x.array.shape)))
+
+
+def cdist(x1: TensorLike, x2: TensorLike, p: float = 2.0) -> TensorBase:
+    """Return the p-norms of the differences of all rows, shape (..., rows of x1, rows of x2)."""
+    a, b = as_tensor(x1, "cdist"), as_tensor(x2, "cdist")
+    if min(a.array.ndim, b.array.ndim) < 2 or a.array.shape[-1] != b.array.shape[-1]:
+        raise ShapeError(
+            "cdist",
+            expected="two matrices with rows of one length",
+            got=f"shapes {a.array.shape} and {b.array.shape}",
+            fix="unsqueeze a vector: x[None] for one row, x[:, None] for rows of one number",
+        )
+    return norm(unsqueeze(a, -2) - unsqueeze(b, -3), p, -1)
+
+
+def pdist(x: TensorLike, p: float = 2.0) -> TensorBase:
+    """Return the p-norms of the differences of the rows of a matrix, each pair once."""
+    x = as_tensor(x, "pdist")
+    if x.array.ndim != 2:
+        raise ShapeError(
+            "pdist", expected="a matrix", got=f"shape {x.array.shape}", fix="use cdist for batches"
+        )
+    rows, others = (wrap(i) for i in np.triu_indices(x.array.shape[0], 1))
+    return norm(take(x, (0,), [rows]) - take(x, (0,), [others]), p, -1)
+
+
+# ----------------------------------------------------------------------------------- matrices
+
+
+def kron(x: TensorLike, y: TensorLike) -> TensorBase:
+    """Return the Kronecker product; missing leading dims have size 1."""
+    x, y = as_tensor(x, "kron"), as_tensor(y, "kron")
+    ndim = max(x.array.ndim, y.array.ndim)
+    a, b = ((1,) * (ndim - t.array.ndim) + t.array.shape for t in (x, y))
+    apart = [n for size in a for n in (size, 1)], [n for size in b for n in (1, size)]
+    product = reshape(x, apart[0]) * reshape(y, apart[1])
+    return reshape(product, [m * n for m, n in zip(a, b, strict=True)])
+
+
+def multi_dot(tensors: list[TensorBase] | tuple[TensorBase, ...]) -> TensorBase:
+    """Return the product of matrices, in the order of least work; first and last may be vectors."""
+    found = [as_tensor(t, "multi_dot") for t in tensors]
+    if len(found) < 2:
+        raise ArgumentError(
+            "multi_dot",
+            expected="at least two tensors",
+            got=str(len(found)),
+            fix="pass all of them",
+        )
+    for i, t in enumerate(found):
+        if t.array.ndim not in ((1, 2) if i in (0, len(found) - 1) else (2,)):
+            raise ShapeError(
+                "multi_dot",
+                expected="matrices, and vectors at the ends only",
+                got=f"shape {t.array.shape} for tensor {i}",
+                fix="use matmul for batches",
+            )
+    ends = [found[0].array.ndim == 1, found[-1].array.ndim == 1]
+    if ends[0]:
+        found[0] = unsqueeze(found[0], 0)
+    if ends[1]:
+        found[-1] = unsqueeze(found[-1], 1)
+    out = _in_best_order(found)
+    rest = [n for n, end in zip(out.array.shape, ends, strict=True) if not end]
+    return reshape(out, rest)
+
+
+def _in_best_order(found: list[TensorBase]) -> TensorBase:
+    """The product by the parentheses that dynamic programming finds."""
+    n = len(found)
+    size = [found[0].array.shape[0], *(t.array.shape[1] for t in found)]
+    cost = {(i, i): (0, i) for i in range(n)}
+    for length in range(1, n):
+        for i in range(n - length):
+            j = i + length
+            cost[i, j] = min(
+                (cost[i, k][0] + cost[k + 1, j][0] + size[i] * size[k + 1] * size[j + 1], k)
+                for k in range(i, j)
+            )
+
+    def product(i: int, j: int) -> TensorBase:
+        if i == j:
+            return found[i]
+        k = cost[i, j][1]
+        return matmul(product(i, k), product(k + 1, j))
+
+    return product(0, n - 1)
+
+
+def chain_matmul(*matrices: TensorLike) -> TensorBase:
+    """Return the product of matrices, in the order of least work."""
+    if len(matrices) == 1:
+        return as_tensor(matrices[0], "chain_matmul")
+    return multi_dot([as_tensor(m, "chain_matmul") for m in matrices])
+
+
+def linalg_vander(x: TensorLike, *, N: int | None = None) -> TensorBase:
+    """Return the powers 0, 1, ... N - 1 of the last dim of `x` along a new one."""
+    x = as_tensor(x, "vander")
+    if not x.array.ndim:
+        raise ShapeError(
+            "vander", expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
+        )
+    n = x.array.shape[-1] if N is None else N
+    if x.array.dtype.kind in "biu":
+        x = cast(x, int64)
+    powers = cast(wrap(np.arange(n)), x.array.dtype)
+    return unsqueeze(x, -1) ** powers
+
+
+def vander(x: TensorLike, N: int | None = None, increasing: bool = False) -> TensorBase:
+    """Return the Vandermonde matrix of a vector, shape (n, N): powers N - 1, ... 1, 0."""
+    x = as_tensor(x, "vander")
+    if x.array.ndim != 1:
+        raise ShapeError(
+            "vander", expected="a vector", got=f"shape {x.array.shape}", fix="use linalg.vander"
+        )
+    out = linalg_vander(x, N=N)
+    return out if increasing else out.flip(-1)
+
+
+# Padé's approximant of degree 13 of the exponential: N. J. Higham, "The scaling and squaring method
+# for the matrix exponential revisited", SIAM J. Matrix Anal. Appl. 26 (2005), table 2.3.
+_PADE = (
+    64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0,
+    129060195264000.0, 10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0,
+    40840800.0, 960960.0, 16380.0, 182.0, 1.0,
+)  # fmt: skip
+# Up to this 1-norm it is exact to double precision.
+_PADE_NORM = 5.371920351148152
+
+
+def matrix_exp(a: TensorLike) -> TensorBase:
+    """Return the exponential of each square matrix, by scaling and squaring (Higham 2005).
+
+    Raises
+    ------
+    ShapeError
+        Unless the last two dims are equal.
+    """
+    a = as_matrix("matrix_exp", a)
+    n = a.array.shape[-1]
+    if not a.array.size:
+        return a
+    largest = amax(matrix_norm(a.detach(), 1))
+    halvings = maximum(ceil(log2(where(gt(largest, 0.0), largest, 1.0) / _PADE_NORM)), 0.0)
+    a = a * 0.5**halvings
+    eye = expand(identity(n, a), a.array.shape)
+    a2 = matmul(a, a)
+    a4 = matmul(a2, a2)
+    a6 = matmul(a4, a2)
+    b = _PADE
+    odd = matmul(a6, b[13] * a6 + b[11] * a4 + b[9] * a2)
+    odd = matmul(a, odd + b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * eye)
+    even = matmul(a6, b[12] * a6 + b[10] * a4 + b[8] * a2)
+    even = even + b[6] * a6 + b[4] * a4 + b[2] * a2 + b[0] * eye
+
+    def square(state: tuple[TensorBase, TensorBase]) -> tuple[TensorBase, TensorBase]:
+        left, power = state
+        return left - 1.0, matmul(power, power)
+
+    start = halvings, solve(even - odd, even + odd)
+    return while_loop(lambda state: gt(state[0], 0.0), square, start)[1]
+
+
+def cond(a: TensorLike, p: float | str | None = None) -> TensorBase:
+    """Return the condition number of each matrix: the norm, times that of the inverse.
+
+    `p` is a norm as for `matrix_norm`; by default the ratio of the largest to the least singular
+    value, which matrices that are not square have too.
+    """
+    if p in (None, 2, -2):
+        s = svdvals(as_matrix("cond", a, square=False))
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    assert p is not None
+    a = as_matrix("cond", a)
+    return matrix_norm(a, p) * matrix_norm(inv(a), p)
+
+
+# ----------------------------------------------------------------------------------- solving
+
+
+class Lstsq(NamedTuple):
+    """A least-squares solution, and what is known of it."""
+
+    solution: TensorBase
+    residuals: TensorBase
+    rank: TensorBase
+    singular_values: TensorBase
+
+
+def lstsq(
+    a: TensorLike, b: TensorLike, rcond: float | None = None, *, driver: str | None = None
+) -> Lstsq:
+    """Return the solution of least length of ``min |a x - b|``, by singular values.
+
+    Parameters
+    ----------
+    a : Tensor, shape (..., m, n)
+    b : Tensor, shape (..., m, k) or (..., m)
+    rcond : float, optional
+        Singular values below this times the largest count as 0.
+    driver : str, optional
+        Accepted so that scripts run.
+
+    Returns
+    -------
+    Lstsq
+        `solution`, `residuals` (sums of squares of the columns; empty unless m > n and the rank is
+        n), `rank` and `singular_values`.
+    """
+    a, b = as_matrix("lstsq", a, square=False), as_tensor(b, "lstsq")
+    m, n = a.array.shape[-2:]
+    if not b.array.ndim:
+        raise ShapeError(
+            "lstsq",
+            expected=f"{m} rows, as the matrix has",
+            got="a 0-d tensor",
+            fix="reshape it to (1,)",
+        )
+    vector = b.array.ndim == 1 or b.array.shape[:-1] == a.array.shape[:-1]
+    if vector and not (b.array.ndim > 1 and b.array.shape[-2:-1] == (m,)):
+        b = unsqueeze(b, -1)
+    else:
+        vector = False
+    if b.array.shape[-2] != m:
+        raise ShapeError(
+            "lstsq",
+            expected=f"{m} rows, as the matrix has",
+            got=f"shape {b.array.shape}",
+            fix="transpose the right-hand side with .mT",
+        )
+    tol = np.finfo(a.array.dtype).eps * max(m, n) if rcond is None else rcond
+    solution = matmul(pinv(a, rtol=tol), cast(b, a.array.dtype))
+    rank, values = matrix_rank(a, rtol=tol), svdvals(a)
+    residuals = solution[..., :0, :].reshape(-1)[:0]
+    if m > n and bool((rank == n).all()):
+        residuals = sum((matmul(a, solution) - b) ** 2, -2)
+    return Lstsq(solution[..., 0] if vector else solution, residuals, rank, values)
+
+
+def tensorsolve(a: TensorLike, b: TensorLike, dims: tuple[int, ...] | None = None) -> TensorBase:
+    """Return `x` with ``tensordot(a, x, x.ndim) == b``.
+
+    Parameters
+    ----------
+    a : Tensor
+        The first dims are those of `b`, the product of the others as large.
+    b : Tensor
+    dims : tuple of int, optional
+        Dims of `a` that are moved to its end first.
+    """
+    a, b = as_tensor(a, "tensorsolve"), as_tensor(b, "tensorsolve")
+    if dims is not None:
+        last = normalize_dims(dims, a.array.ndim, "tensorsolve")
+        a = permute(a, [d for d in range(a.array.ndim) if d not in last] + list(last))
+    rest = a.array.shape[b.array.ndim :]
+    _square("tensorsolve", a, b.array.size, math.prod(rest))
+    return reshape(solve(reshape(a, (b.array.size, -1)), reshape(b, -1)), rest)
+
+
+def tensorinv(a: TensorLike, ind: int = 2) -> TensorBase:
+    """Return the inverse of `a` for tensordot over its last dims; the first `ind` come last."""
+    a = as_tensor(a, "tensorinv")
+    first, rest = a.array.shape[:ind], a.array.shape[ind:]
+    _square("tensorinv", a, math.prod(first), math.prod(rest))
+    return reshape(inv(reshape(a, (math.prod(first), -1))), (*rest, *first))
+
+
+def _square(op: str, a: TensorBase, n: int, m: int) -> None:
+    if n != m:
+        raise ShapeError(
+            op,
+            expected="first and last dims of equal size in all",
+            got=f"{n} and {m} of shape {a.array.shape}",
+            fix="check which dims belong to the right-hand side",
+        )

@@ -1,0 +1,520 @@
+"""Writing along a dim by integers or a mask: scatter and its kin; gathering.py reads.
+
+Compositions of `put` (take_put.py) and `where`. All return a copy; the in-place forms of Tensor
+write the result back. Where a function of PyTorch counts from 0, a negative index is an error.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.making import as_tensor
+from probtorch.core.shape import integer, normalize_dim
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import read
+from probtorch.core.typed import DType, Shape, TensorLike
+from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from probtorch.ops.arithmetic import (
+    clone,
+    div,
+    floor_divide,
+    neg,
+    where,
+)
+from probtorch.ops.comparisons import (
+    bitwise_not,
+    eq,
+    ge,
+    isfinite,
+    logical_and,
+    lt,
+)
+from probtorch.ops.gathering import along, counted_from_0, grid, select
+from probtorch.ops.movement import (
+    broadcast_tensors,
+    cat,
+    diagonal,
+    expand,
+    movedim,
+    reshape,
+    slice_,
+)
+from probtorch.ops.reduction import cumsum
+from probtorch.ops.sorting import argsort
+from probtorch.ops.take_put import near, put, slice_put, take
+
+__all__ = [
+    "diagonal_scatter",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_reduce",
+    "masked_fill",
+    "masked_scatter",
+    "one_hot",
+    "put_flat",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "select_scatter",
+    "slice_scatter",
+]
+
+
+def scatter(
+    x: TensorLike, dim: int, index: TensorLike, src: TensorLike, *, accumulate: bool = False
+) -> TensorBase:
+    """Return a copy of `x` with ``out[index[i][j]][j] = src[i][j]``, here for dim 0."""
+    x, index = as_tensor(x, "scatter"), as_tensor(index, "scatter")
+    src = cast(as_tensor(src, "scatter"), x.array.dtype)
+    if not index.array.size and index.array.ndim == x.array.ndim:
+        return clone(x)
+    if src.array.ndim:
+        sizes, wanted = src.array.shape, index.array.shape
+        # A slice beyond the end would silently be shorter here, and wrong when compiled.
+        if len(sizes) != len(wanted) or any(n < m for n, m in zip(sizes, wanted, strict=True)):
+            raise ShapeError(
+                "scatter",
+                expected=f"a source of at least the shape of the index, {wanted}",
+                got=str(sizes),
+                fix="expand the source, or pass a number",
+            )
+        src = slice_(src, tuple((0, 1, n) for n in index.array.shape))
+    dim = along(index, dim, x, "scatter")
+    if not x.array.ndim:
+        x, index, src = (reshape(t, (1,)) for t in (x, index, src))
+        return reshape(scatter(x, 0, index, src, accumulate=accumulate), ())
+    at = grid(index, dim, x, "scatter")
+    return put(x, src, tuple(range(x.array.ndim)), at, accumulate)
+
+
+def one_hot(x: TensorLike, num_classes: int = -1) -> TensorBase:
+    """Return int64 indicator vectors along a new last dim."""
+    x = as_tensor(x, "one_hot")
+    if num_classes < 0:
+        read("one_hot without num_classes", x)
+    if x.array.dtype.kind not in "iu":
+        raise DTypeError(
+            "one_hot", expected="integers", got=str(x.array.dtype), fix="use .long() first"
+        )
+    if num_classes < 0 and not x.array.size:
+        raise ArgumentError(
+            "one_hot",
+            expected="num_classes, for no elements",
+            got=f"shape {x.array.shape} alone",
+            fix="pass num_classes=",
+        )
+    n = int(x.array.max()) + 1 if num_classes < 0 else num_classes
+    if x.array.size and int(x.array.min()) < 0:
+        raise TensorIndexError(
+            "one_hot",
+            expected="classes >= 0",
+            got=str(int(x.array.min())),
+            fix="categories are numbered from 0",
+        )
+    if recorder() is not None:
+        # A replay checks bounds, but would count from the end: there is no place for n.
+        x = where(lt(x, 0), n, x)
+    # Written at places, not compared: so that bounds are checked when compiled too.
+    (zeros,) = near(x, [wrap(np.zeros((*x.array.shape, n), np.int64))])
+    return scatter(zeros, -1, x.unsqueeze(-1), 1)
+
+
+# ------------------------------------------------------------------------------------ by one index
+
+
+def scatter_add(x: TensorLike, dim: int, index: TensorLike, src: TensorLike) -> TensorBase:
+    """Return a copy of `x` with ``out[index[i][j]][j] += src[i][j]``, here for dim 0."""
+    x, src = as_tensor(x, "scatter_add"), as_tensor(src, "scatter_add")
+    if src.array.dtype != x.array.dtype:
+        raise _other_dtype("scatter_add", x, src)
+    return scatter(x, dim, index, src, accumulate=True)
+
+
+def index_add(
+    x: TensorLike, dim: int, index: TensorLike, source: TensorLike, *, alpha: float = 1
+) -> TensorBase:
+    """Return a copy of `x` with the slices of `source`, times `alpha`, added at `index`.
+
+    Parameters
+    ----------
+    x : Tensor
+    dim : int
+    index : Tensor of integers, shape (n,)
+        Repeated ones add up.
+    source : Tensor
+        Of the shape of `x`, but `n` along `dim`.
+    alpha : float
+    """
+    x = as_tensor(x, "index_add")
+    whole, dim, at, values = _slices("index_add", x, dim, index, source)
+    values = values if alpha == 1 else values * alpha
+    return reshape(put(whole, values, (dim,), [at], True), x.array.shape)
+
+
+def index_copy(x: TensorLike, dim: int, index: TensorLike, source: TensorLike) -> TensorBase:
+    """Return a copy of `x` with the slices of `source` written at `index` along `dim`."""
+    x = as_tensor(x, "index_copy")
+    whole, dim, at, values = _slices("index_copy", x, dim, index, source)
+    return reshape(put(whole, values, (dim,), [at], False), x.array.shape)
+
+
+def index_fill(x: TensorLike, dim: int, index: TensorLike, value: TensorLike) -> TensorBase:
+    """Return a copy of `x` with one number written in the slices at `index` along `dim`.
+
+    Negative indices count from the end.
+    """
+    x = as_tensor(x, "index_fill")
+    value = _number("index_fill", x, value)
+    if not x.array.ndim:
+        return reshape(index_fill(reshape(x, (1,)), 0, index, value), ())
+    index = as_tensor(index, "index_fill")
+    if index.array.ndim > 1:
+        raise ShapeError(
+            "index_fill",
+            expected="an index of one dim",
+            got=str(index.array.shape),
+            fix="use scatter",
+        )
+    return put(x, value, (normalize_dim(dim, x.array.ndim, "index_fill"),), [index], False)
+
+
+def _slices(
+    op: str, x: TensorLike, dim: int, index: TensorLike, source: TensorLike
+) -> tuple[TensorBase, int, TensorBase, TensorBase]:
+    """Return what writes slices: `x`, the dim from 0, the index from 0 and slices that fit."""
+    x, source = as_tensor(x, op), as_tensor(source, op)
+    if source.array.dtype != x.array.dtype:
+        raise _other_dtype(op, x, source)
+    if not x.array.ndim:
+        x, source = reshape(x, (1,)), reshape(source, -1)
+    dim = normalize_dim(dim, x.array.ndim, op)
+    index = _vector(op, index, dim, x)
+    wanted = (*x.array.shape[:dim], index.array.shape[0], *x.array.shape[dim + 1 :])
+    if source.array.shape != wanted:
+        raise ShapeError(
+            op,
+            expected=f"a source of shape {wanted}: of x, but one slice for each index",
+            got=str(source.array.shape),
+            fix="expand or reshape the source",
+        )
+    return x, dim, index, source
+
+
+def _vector(op: str, index: TensorLike, dim: int, x: TensorBase) -> TensorBase:
+    index = as_tensor(index, op)
+    if index.array.ndim > 1:
+        raise ShapeError(
+            op, expected="an index of one dim", got=str(index.array.shape), fix="use scatter"
+        )
+    return counted_from_0(reshape(index, -1), dim, x, op)
+
+
+def _other_dtype(op: str, x: TensorBase, source: TensorBase) -> DTypeError:
+    return DTypeError(
+        op,
+        expected=f"a source of dtype {x.array.dtype}, that of x",
+        got=str(source.array.dtype),
+        fix=f"convert it with .to({x.array.dtype})",
+    )
+
+
+def _number(op: str, x: TensorBase, value: TensorLike) -> TensorBase:
+    """Return one number in the dtype of `x`."""
+    value = as_tensor(value, op)
+    if value.array.ndim:
+        raise ShapeError(
+            op,
+            expected="one number",
+            got=f"shape {value.array.shape}",
+            fix="use where(mask, value, x) for values of their own",
+        )
+    dtypes.check_fits(op, value.array, x.array.dtype)
+    return near(x, [cast(value, x.array.dtype)], None)[0]
+
+
+def put_flat(
+    x: TensorLike, index: TensorLike, source: TensorLike, accumulate: bool = False
+) -> TensorBase:
+    """Return a copy of `x` with `source` written or added at places of its flattened form.
+
+    Negative places count from the end. As a method of Tensor it is called `put`.
+    """
+    x, index, source = (as_tensor(t, "put") for t in (x, index, source))
+    if source.array.dtype != x.array.dtype:
+        raise _other_dtype("put", x, source)
+    if source.array.size != index.array.size:
+        raise ShapeError(
+            "put",
+            expected=f"as many elements as places, {index.array.size}",
+            got=str(source.array.size),
+            fix="expand the source",
+        )
+    values = reshape(source, -1)
+    found = put(reshape(x, -1), values, (0,), [reshape(index, -1)], accumulate)
+    return reshape(found, x.array.shape)
+
+
+# ---------------------------------------------------------------------------------- by a mask
+
+
+def masked_fill(x: TensorLike, mask: TensorLike, value: TensorLike) -> TensorBase:
+    """Return `x` with one number where `mask` is True; the two broadcast."""
+    x, mask = as_tensor(x, "masked_fill"), _mask("masked_fill", mask)
+    return where(mask, _number("masked_fill", x, value), x)
+
+
+def masked_scatter(x: TensorLike, mask: TensorLike, source: TensorLike) -> TensorBase:
+    """Return `x` with the first elements of `source`, in their order, where `mask` is True.
+
+    Raises
+    ------
+    TensorIndexError
+        If `source` has less elements than `mask` has places.
+    """
+    x, source = as_tensor(x, "masked_scatter"), as_tensor(source, "masked_scatter")
+    if source.array.dtype != x.array.dtype:
+        raise _other_dtype("masked_scatter", x, source)
+    x, mask = broadcast_tensors(x, _mask("masked_scatter", mask))
+    if not x.array.size:
+        return x
+    # One element more, so that an empty source has one for the places that are not written.
+    (more,) = near(source, [wrap(np.zeros(1, source.array.dtype))], None)
+    elements = cat([reshape(source, -1), more])
+    places = cumsum(reshape(cast(mask, dtypes.int64), -1), 0) - 1
+    beyond = logical_and(reshape(mask, -1), ge(places, source.array.size))
+    places = where(reshape(mask, -1), where(beyond, source.array.size + 1, places), 0)
+    return where(mask, reshape(take(elements, (0,), [places]), x.array.shape), x)
+
+
+def _mask(op: str, mask: TensorLike) -> TensorBase:
+    mask = as_tensor(mask, op)
+    if mask.array.dtype.kind != "b":
+        raise DTypeError(
+            op, expected="a boolean mask", got=str(mask.array.dtype), fix="use .bool()"
+        )
+    return mask
+
+
+# ------------------------------------------------------------------------- a view, written to
+
+
+def select_scatter(x: TensorLike, src: TensorLike, dim: int, index: int) -> TensorBase:
+    """Return a copy of `x` with `src` written at one index of `dim`: where `select` reads."""
+    x, src = as_tensor(x, "select_scatter"), as_tensor(src, "select_scatter")
+    wanted = select(x, dim, index).array.shape
+    _same_shape("select_scatter", src, wanted)
+    dim = normalize_dim(dim, x.array.ndim, "select_scatter")
+    n = x.array.shape[dim]
+    spec = [(0, 1, s) for s in x.array.shape]
+    spec[dim] = (int(index) % n, 1, 1)
+    return _written(x, reshape(src, (*wanted[:dim], 1, *wanted[dim:])), spec)
+
+
+def slice_scatter(
+    x: TensorLike,
+    src: TensorLike,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> TensorBase:
+    """Return a copy of `x` with `src` written at a slice of `dim`: at ``x[start:end:step]``."""
+    x, src = as_tensor(x, "slice_scatter"), as_tensor(src, "slice_scatter")
+    if not x.array.ndim:
+        raise ShapeError(
+            "slice_scatter",
+            expected="at least one dim",
+            got="a 0-d tensor",
+            fix="reshape it to (1,)",
+        )
+    dim = normalize_dim(dim, x.array.ndim, "slice_scatter")
+    start, end = (
+        n if n is None else integer("slice_scatter", "start, end", n) for n in (start, end)
+    )
+    if integer("slice_scatter", "step", step) < 1:
+        raise ArgumentError(
+            "slice_scatter", expected="step >= 1", got=str(step), fix="flip the tensor instead"
+        )
+    begin, stop, _ = slice(start, end, step).indices(x.array.shape[dim])
+    spec = [(0, 1, s) for s in x.array.shape]
+    spec[dim] = (begin, step, max(0, -(-(stop - begin) // step)))
+    _same_shape("slice_scatter", src, tuple(n for _, _, n in spec))
+    return _written(x, src, spec)
+
+
+def diagonal_scatter(
+    x: TensorLike, src: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> TensorBase:
+    """Return a copy of `x` with `src` written on a diagonal: where `diagonal` reads."""
+    x, src = as_tensor(x, "diagonal_scatter"), as_tensor(src, "diagonal_scatter")
+    wanted = diagonal(x, offset, dim1, dim2).array.shape
+    _same_shape("diagonal_scatter", src, wanted)
+    moved = movedim(x, (dim1, dim2), (0, 1))
+    i = np.arange(wanted[-1])
+    places = [wrap(i + max(-offset, 0)), wrap(i + max(offset, 0))]
+    value = cast(movedim(src, -1, 0), x.array.dtype)
+    return movedim(put(moved, value, (0, 1), places, False), (0, 1), (dim1, dim2))
+
+
+def _same_shape(op: str, src: TensorBase, wanted: Shape) -> None:
+    if src.array.shape != wanted:
+        raise ShapeError(
+            op,
+            expected=f"a source of shape {wanted}, what is written to",
+            got=str(src.array.shape),
+            fix="expand or reshape the source",
+        )
+
+
+def _written(x: TensorBase, src: TensorBase, spec: list[tuple[int, int, int]]) -> TensorBase:
+    return slice_put(x, cast(src, x.array.dtype), tuple(spec))
+
+
+# ---------------------------------------------------------------------------------- combining
+
+
+def scatter_reduce(
+    x: TensorLike,
+    dim: int,
+    index: TensorLike,
+    src: TensorLike,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> TensorBase:
+    """Return a copy of `x` with what falls on one place combined.
+
+    ``out[index[i][j]][j]`` combines all ``src[i][j]`` of that index, here for dim 0.
+
+    Parameters
+    ----------
+    x : Tensor
+    dim : int
+    index : Tensor of integers
+        As many dims as `x`.
+    src : Tensor
+        At least of the shape of `index`.
+    reduce : {"sum", "mean", "amax", "amin"}
+        Equal extremes share the gradient.
+    include_self : bool
+        Whether the element of `x` is one of those combined. Places on which nothing falls keep it.
+    """
+    x, index = as_tensor(x, "scatter_reduce"), as_tensor(index, "scatter_reduce")
+    src = as_tensor(src, "scatter_reduce")
+    if src.array.dtype != x.array.dtype:
+        raise _other_dtype("scatter_reduce", x, src)
+    dim = along(index, dim, x, "scatter_reduce")
+    if not x.array.ndim:
+        found = scatter_reduce(
+            reshape(x, (1,)),
+            0,
+            reshape(index, (1,)),
+            reshape(src, -1),
+            reduce,
+            include_self=include_self,
+        )
+        return reshape(found, ())
+    if reduce not in ("sum", "mean", "amax", "amin"):
+        raise ArgumentError(
+            "scatter_reduce",
+            expected="reduce: 'sum', 'mean', 'amax' or 'amin'",
+            got=repr(reduce),
+            fix="for products of positive numbers, add up their logarithms",
+        )
+    values = slice_(src, tuple((0, 1, n) for n in index.array.shape))
+    (lin,) = near(x, [wrap(np.zeros((), np.int64))])
+    for at, n in zip(grid(index, dim, x, "scatter_reduce"), x.array.shape, strict=True):
+        lin = lin * n + near(x, [at])[0]
+    lin = reshape(expand(lin, index.array.shape), -1)
+    if not lin.array.size:
+        return clone(x)
+    found = _combined(reshape(x, -1), lin, reshape(values, -1), reduce, include_self)
+    return reshape(found, x.array.shape)
+
+
+def index_reduce(
+    x: TensorLike,
+    dim: int,
+    index: TensorLike,
+    source: TensorLike,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> TensorBase:
+    """Return a copy of `x` with the slices of `source` that fall on one index combined.
+
+    Parameters and gradients are as for `scatter_reduce`, the index a vector as for `index_add`.
+    """
+    x, source = as_tensor(x, "index_reduce"), as_tensor(source, "index_reduce")
+    whole, dim, at, values = _slices("index_reduce", x, dim, index, source)
+    along_dim = [-1 if d == dim else 1 for d in range(values.array.ndim)]
+    found = scatter_reduce(
+        whole,
+        dim,
+        expand(reshape(at, along_dim), values.array.shape),
+        values,
+        reduce,
+        include_self=include_self,
+    )
+    return reshape(found, x.array.shape)
+
+
+def _combined(
+    x: TensorBase, lin: TensorBase, values: TensorBase, reduce: str, include_self: bool
+) -> TensorBase:
+    """Return a vector `x` with `values` combined at the places `lin`."""
+    counts = put(_zeros(x, dtypes.int64), _one(x), (0,), [lin], True)
+    if reduce in ("amax", "amin"):
+        found = _extreme(x, lin, values, reduce == "amin", include_self)
+    else:
+        (nothing,) = near(x, [wrap(np.zeros((), x.array.dtype))], None)
+        found = put(
+            x if include_self else where(eq(counts, 0), x, nothing), values, (0,), [lin], True
+        )
+        if reduce == "mean":
+            number = counts + int(include_self)
+            divide = div if x.array.dtype.kind == "f" else floor_divide
+            found = cast(divide(found, where(eq(counts, 0), 1, number)), x.array.dtype)
+    return where(eq(counts, 0), x, found)
+
+
+def _zeros(x: TensorBase, dtype: DType) -> TensorBase:
+    return near(x, [wrap(np.zeros(x.array.shape, dtype))], None)[0]
+
+
+def _one(x: TensorBase) -> TensorBase:
+    return near(x, [wrap(np.ones((), np.int64))], None)[0]
+
+
+def _extreme(
+    x: TensorBase, lin: TensorBase, values: TensorBase, least: bool, include_self: bool
+) -> TensorBase:
+    """Return the largest or least of the values at each place, equal ones with equal gradients."""
+    size = x.array.shape[0]
+    if include_self:
+        (here,) = near(x, [wrap(np.arange(size))])
+        lin, values = cat([here, lin]), cat([x, values])
+    keys = values.detach()
+    if least:
+        keys = neg(keys) if keys.array.dtype.kind == "f" else bitwise_not(keys)
+    # By place, and at each place by value: nan, which sorts last, wins. The last of each place is
+    # written there, all others at a place of no one.
+    by_value = argsort(keys, 0, stable=True)
+    order = take(by_value, (0,), [argsort(take(lin, (0,), [by_value]), 0, stable=True)])
+    lin_in_order = take(lin, (0,), [order])
+    goes_on = eq(lin_in_order[1:], lin_in_order[:-1])
+    targets = cat([where(goes_on, size, lin_in_order[:-1]), lin_in_order[-1:]])
+    room = cat([x.detach(), x.detach()[:1]])
+    winner = put(room, take(values.detach(), (0,), [order]), (0,), [targets], False)[:size]
+    if x.array.dtype.kind != "f":
+        return winner
+    # The same number again, as the mean of those equal to it.
+    wins = eq(values, take(winner, (0,), [lin]))
+    shares = put(_zeros(x, dtypes.int64), cast(wins, dtypes.int64), (0,), [lin], True)
+    shared = put(_zeros(x, x.array.dtype), where(wins, values, 0), (0,), [lin], True)
+    shared = shared / where(eq(shares, 0), 1, shares)
+    return where(isfinite(shared), winner + (shared - shared.detach()), winner)

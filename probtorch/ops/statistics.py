@@ -1,0 +1,453 @@
+"""Statistics of samples: moments that skip nan, the mode, covariances, distances, differences.
+
+Compositions of reduction.py and sorting.py. What is not a number is left out by the functions named
+`nan...`; where nothing is left, a mean, a median or a quantile is nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.casting import (
+    cast,
+    to_float,
+)
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
+from probtorch.core.shape import normalize_dim
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Dims, DTypeLike, TensorLike
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.ops.arithmetic import (
+    ceil,
+    clamp,
+    floor,
+    minimum,
+    round,
+    sqrt,
+    where,
+)
+from probtorch.ops.comparisons import (
+    eq,
+    isnan,
+    logical_not,
+    ne,
+)
+from probtorch.ops.contraction import matmul
+from probtorch.ops.gathering import gather
+from probtorch.ops.movement import cat, expand, movedim, reshape, unsqueeze
+from probtorch.ops.named import ValuesIndices
+from probtorch.ops.norms import norm
+from probtorch.ops.reduction import (
+    amax,
+    amin,
+    argmax,
+    cumsum,
+    kept_shape,
+    mean,
+    std,
+    sum,
+    var,
+)
+from probtorch.ops.scattering import scatter_add
+from probtorch.ops.sorting import argsort, levels, sort
+
+__all__ = [
+    "MinMax",
+    "aminmax",
+    "corrcoef",
+    "count_nonzero",
+    "cov",
+    "dist",
+    "gradient",
+    "mode",
+    "msort",
+    "nanmean",
+    "nanmedian",
+    "nanquantile",
+    "nansum",
+    "renorm",
+    "std_mean",
+    "var_mean",
+]
+
+
+class MinMax(NamedTuple):
+    """The least and the largest element."""
+
+    min: TensorBase
+    max: TensorBase
+
+
+# ----------------------------------------------------------------------------------- together
+
+
+def aminmax(x: TensorLike, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """Return ``(min, max)`` along `dim`, or of all elements."""
+    x = as_tensor(x, "aminmax")
+    return MinMax(amin(x, dim, keepdim), amax(x, dim, keepdim))
+
+
+def var_mean(
+    x: TensorLike,
+    dim: Dims = None,
+    correction: float = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
+) -> tuple[TensorBase, TensorBase]:
+    """Return the variance, as `var` gives it, and the mean."""
+    x = to_float(as_tensor(x, "var_mean"))
+    return var(x, dim, correction, keepdim, unbiased=unbiased), mean(x, dim, keepdim)
+
+
+def std_mean(
+    x: TensorLike,
+    dim: Dims = None,
+    correction: float = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
+) -> tuple[TensorBase, TensorBase]:
+    """Return the standard deviation, as `std` gives it, and the mean."""
+    x = to_float(as_tensor(x, "std_mean"))
+    return std(x, dim, correction, keepdim, unbiased=unbiased), mean(x, dim, keepdim)
+
+
+def count_nonzero(x: TensorLike, dim: Dims = None) -> TensorBase:
+    """Return how many elements are not 0, over `dim` or in all; nan is not 0."""
+    x = as_tensor(x, "count_nonzero")
+    return sum(cast(ne(x, 0), dtypes.int64), dim)
+
+
+# ----------------------------------------------------------------------------------- without nan
+
+
+def nansum(
+    x: TensorLike, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> TensorBase:
+    """Return the sum over `dim` of what is not nan."""
+    x = as_tensor(x, "nansum")
+    return sum(_nan_as(x, 0.0), dim, keepdim, dtype=dtype)
+
+
+def nanmean(
+    x: TensorLike, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> TensorBase:
+    """Return the mean over `dim` of what is not nan; nan where all is."""
+    x = as_tensor(x, "nanmean")
+    if x.array.dtype.kind != "f":
+        raise DTypeError(
+            "nanmean",
+            expected="a floating-point tensor",
+            got=str(x.array.dtype),
+            fix="integers have no nan: use mean of x.float()",
+        )
+    total = nansum(x, dim, keepdim, dtype=dtype)
+    there = sum(cast(logical_not(isnan(x)), dtypes.int64), dim, keepdim)
+    return total / cast(there, total.array.dtype)
+
+
+def _nan_as(x: TensorBase, value: float) -> TensorBase:
+    return where(isnan(x), value, x) if x.array.dtype.kind == "f" else x
+
+
+def nanmedian(
+    x: TensorLike, dim: int | None = None, keepdim: bool = False
+) -> TensorBase | ValuesIndices:
+    """Return the median of what is not nan, of an even number of elements the lower one.
+
+    Along one dim ``(values, indices)``, without it the median of all elements.
+    """
+    x = as_tensor(x, "nanmedian")
+    whole = dim is None
+    if dim is None:
+        x, dim = reshape(x, -1), 0
+    ndim = x.array.ndim
+    dim = normalize_dim(dim, ndim, "nanmedian")
+    x = reshape(x, (1,)) if not ndim else x
+    _not_empty("nanmedian", x, dim)
+    order = argsort(x, dim)
+    there = sum(cast(logical_not(isnan(x)), dtypes.int64), dim, True)
+    place = clamp((there - 1) // 2, min=0)
+    index = gather(order, dim, place)
+    shape = kept_shape(x.array.shape, (dim,))
+    rest = shape if keepdim and ndim and not whole else shape[:dim] + shape[dim + 1 :]
+    values, index = reshape(gather(x, dim, index), rest), reshape(index, rest)
+    return values if whole else ValuesIndices(values, index)
+
+
+def nanquantile(
+    x: TensorLike,
+    q: TensorLike,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> TensorBase:
+    """Return quantiles along `dim` of what is not nan; parameters and errors as of `quantile`."""
+    x = to_float(as_tensor(x, "nanquantile"))
+    ways = ("linear", "lower", "higher", "nearest", "midpoint")
+    if interpolation not in ways:
+        raise ArgumentError(
+            "nanquantile",
+            expected=f"interpolation in {ways}",
+            got=repr(interpolation),
+            fix='use "linear"',
+        )
+    level = levels(q, x)
+    ndim = x.array.ndim
+    if dim is None:
+        kept = (1,) * ndim
+        x = reshape(x, (-1,))
+    else:
+        dim = normalize_dim(dim, ndim, "nanquantile")
+        kept = kept_shape(x.array.shape, (dim,))
+        x = movedim(x, dim, -1) if ndim else reshape(x, (1,))
+    _not_empty("nanquantile", x, -1)
+    ordered = sort(x, -1)[0]
+    there = sum(cast(logical_not(isnan(x)), x.array.dtype), -1, True)
+    last = clamp(there - 1.0, min=0.0)
+    place = last * cast(reshape(level, (-1,)), x.array.dtype)
+    low, high = floor(place.detach()), minimum(ceil(place.detach()), last)
+    if interpolation in ("lower", "higher", "nearest"):
+        at = {"lower": low, "higher": high, "nearest": round(place.detach())}[interpolation]
+        out = gather(ordered, -1, cast(at, dtypes.int64))
+    else:
+        a, b = (gather(ordered, -1, cast(at, dtypes.int64)) for at in (low, high))
+        weight = where(eq(low, high), 0.0, 0.5) if interpolation == "midpoint" else place - low
+        same = eq(a, b)  # equal infinities have no difference
+        gap = where(same, 0.0, b) - where(same, 0.0, a)
+        out = where(same, a, a + gap * cast(weight, x.array.dtype))
+    out = movedim(out, -1, 0)
+    single = not level.array.ndim
+    if keepdim:
+        return reshape(out, kept if single else (level.array.shape[0], *kept))
+    return reshape(out, out.array.shape[1:]) if single else out
+
+
+def _not_empty(op: str, x: TensorBase, dim: int) -> None:
+    if x.array.shape[dim] == 0:
+        raise ShapeError(
+            op,
+            expected="at least one element",
+            got=f"shape {x.array.shape}",
+            fix="check for empty data",
+        )
+
+
+# ----------------------------------------------------------------------------------- the mode
+
+
+def mode(x: TensorLike, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """Return the most frequent value along `dim`, the least of several, and where it is last."""
+    x = as_tensor(x, "mode")
+    ndim = x.array.ndim
+    dim = normalize_dim(dim, ndim, "mode")
+    moved = movedim(x, dim, -1) if ndim else reshape(x, (1,))
+    _not_empty("mode", moved, -1)
+    order = argsort(moved, -1, stable=True)
+    ordered = gather(moved, -1, order).detach()
+    begins = cast(ne(ordered[..., 1:], ordered[..., :-1]), dtypes.int64)
+    run = (
+        cat([begins[..., :1] * 0, cumsum(begins, -1)], -1) if begins.array.shape[-1] else order * 0
+    )
+    length = scatter_add(run * 0, -1, run, run * 0 + 1)
+    place = argmax(gather(length, -1, run), -1, True)
+    last = place + gather(length, -1, gather(run, -1, place)) - 1
+    index = gather(order, -1, last)
+    values = gather(moved, -1, index)
+    if not ndim:
+        return ValuesIndices(reshape(values, ()), reshape(index, ()))
+    if keepdim:
+        return ValuesIndices(movedim(values, -1, dim), movedim(index, -1, dim))
+    rest = moved.array.shape[:-1]
+    return ValuesIndices(reshape(values, rest), reshape(index, rest))
+
+
+def msort(x: TensorLike) -> TensorBase:
+    """Return `x` sorted along its first dim."""
+    x = as_tensor(x, "msort")
+    return sort(x, 0)[0] if x.array.ndim else x
+
+
+# ----------------------------------------------------------------------------------- covariances
+
+
+def cov(
+    x: TensorLike,
+    *,
+    correction: int = 1,
+    fweights: TensorLike | None = None,
+    aweights: TensorLike | None = None,
+) -> TensorBase:
+    """Return the covariances of the rows of a matrix; of a vector its variance.
+
+    Parameters
+    ----------
+    x : Tensor, shape (variables, observations)
+    correction : int
+        Taken from the number of observations.
+    fweights : Tensor of integers, shape (observations,), optional
+        How often each observation was made.
+    aweights : Tensor, shape (observations,), optional
+        How much each counts.
+    """
+    x = as_tensor(x, "cov")
+    if x.array.ndim > 2 or x.array.dtype.kind == "b":
+        raise ShapeError(
+            "cov",
+            expected="a matrix with a row for each variable, of numbers",
+            got=f"{x.array.dtype} of shape {x.array.shape}",
+            fix="reshape it to (variables, observations)",
+        )
+    rows = to_float(reshape(x, (1, -1)) if x.array.ndim < 2 else x)
+    n = rows.array.shape[1]
+    weight, total = None, cast(wrap(np.array(float(n))), rows.array.dtype)
+    for given, name in ((fweights, "fweights"), (aweights, "aweights")):
+        if given is None:
+            continue
+        w = as_tensor(given, "cov")
+        if w.array.shape != (n,) or (name == "fweights" and w.array.dtype.kind not in "iu"):
+            raise ShapeError(
+                "cov",
+                expected=f"{name} of shape ({n},)" + (", integers" if name == "fweights" else ""),
+                got=f"{w.array.dtype} of shape {w.array.shape}",
+                fix="give one for each observation",
+            )
+        w = cast(w, rows.array.dtype)
+        weight = w if weight is None else weight * w
+    if weight is None:
+        centre, scaled = mean(rows, 1, True), None
+        left = total - correction
+    else:
+        total = sum(weight)
+        centre = sum(rows * weight, 1, True) / total
+        left = total
+        if correction:
+            spread = total if aweights is None else sum(weight * _as(aweights, rows)) / total
+            left = total - correction * (spread if aweights is not None else 1.0)
+    apart = rows - centre
+    scaled = apart if weight is None else apart * weight
+    out = matmul(apart, movedim(scaled, 0, 1)) / clamp(left, min=0.0)
+    return reshape(out, ()) if out.array.size == 1 else out
+
+
+def _as(w: TensorLike, like: TensorBase) -> TensorBase:
+    return cast(as_tensor(w, "cov"), like.array.dtype)
+
+
+def corrcoef(x: TensorLike) -> TensorBase:
+    """Return the correlations of the rows of a matrix, between -1 and 1; of a vector 1."""
+    c = cov(x)
+    if not c.array.ndim:
+        return c / c
+    spread = sqrt(c.diagonal())
+    return clamp(c / unsqueeze(spread, 1) / unsqueeze(spread, 0), min=-1.0, max=1.0)
+
+
+# ----------------------------------------------------------------------------------- distances
+
+
+def dist(x: TensorLike, y: TensorLike, p: float = 2) -> TensorBase:
+    """Return the p-norm of ``x - y``, which broadcast."""
+    return norm(as_tensor(x, "dist") - as_tensor(y, "dist"), p)
+
+
+def renorm(x: TensorLike, p: float, dim: int, maxnorm: float) -> TensorBase:
+    """Return `x` with each slice along `dim` scaled down to a p-norm of at most `maxnorm`."""
+    x = as_tensor(x, "renorm")
+    if x.array.ndim < 2:
+        raise ShapeError(
+            "renorm", expected="at least two dims", got=f"shape {x.array.shape}", fix="unsqueeze it"
+        )
+    dim = normalize_dim(dim, x.array.ndim, "renorm")
+    others = tuple(d for d in range(x.array.ndim) if d != dim)
+    size = norm(x, p, others, True)
+    return x * where(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
+
+
+def gradient(
+    x: TensorLike,
+    *,
+    spacing: float | Sequence[TensorLike] = 1,
+    dim: Dims = None,
+    edge_order: int = 1,
+) -> tuple[TensorBase, ...]:
+    """Return the derivative along each dim by differences: central inside, one-sided at the edges.
+
+    Parameters
+    ----------
+    x : Tensor
+        Values of a function on a grid.
+    spacing : float, sequence of float, or sequence of vectors
+        Distance of the points, one for all dims or one for each; or their coordinates.
+    dim : int or sequence of int, optional
+        All by default.
+    edge_order : {1, 2}
+        Of the differences at the edges.
+
+    Returns
+    -------
+    tuple of Tensor
+        One for each dim, of the shape of `x`.
+    """
+    x = as_tensor(x, "gradient")
+    dims = range(x.array.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    dims = [normalize_dim(d, x.array.ndim, "gradient") for d in dims]
+    if edge_order not in (1, 2):
+        raise ArgumentError(
+            "gradient", expected="edge_order: 1 or 2", got=repr(edge_order), fix="1 is usual"
+        )
+    spaced = [spacing] * len(dims) if isinstance(spacing, (int, float)) else list(spacing)
+    if isinstance(spacing, TensorBase):
+        spaced = [spacing]
+    if len(spaced) != len(dims):
+        raise ArgumentError(
+            "gradient",
+            expected=f"one spacing for each of {len(dims)} dims",
+            got=f"{len(spaced)} of them",
+            fix="give a number for all dims, or one for each",
+        )
+    return tuple(_slope(to_float(x), d, h, edge_order) for d, h in zip(dims, spaced, strict=True))
+
+
+def _slope(x: TensorBase, dim: int, spacing: TensorLike, order: int) -> TensorBase:
+    n = x.array.shape[dim]
+    if n < order + 1:
+        raise ShapeError(
+            "gradient",
+            expected=f"at least {order + 1} points along dim {dim}",
+            got=f"shape {x.array.shape}",
+            fix="leave the dim out",
+        )
+    x = movedim(x, dim, -1)
+    if isinstance(spacing, (int, float)):
+        steps = wrap(np.full(n - 1, float(spacing)))
+    else:
+        at = as_tensor(spacing, "gradient")
+        if not at.array.ndim:
+            steps = expand(at, (n - 1,))
+        elif at.array.shape != (n,):
+            raise ShapeError(
+                "gradient",
+                expected=f"{n} coordinates, the size of dim {dim}",
+                got=f"shape {at.array.shape}",
+                fix="give a coordinate for each point",
+            )
+        else:
+            steps = at[1:] - at[:-1]
+    h = cast(steps, x.array.dtype)
+    slopes = (x[..., 1:] - x[..., :-1]) / h
+    a, b = h[:-1], h[1:]
+    inner = (slopes[..., :-1] * b + slopes[..., 1:] * a) / (a + b)
+    if order == 1:
+        first, last = slopes[..., :1], slopes[..., -1:]
+    else:
+        first = slopes[..., :1] + (slopes[..., :1] - slopes[..., 1:2]) * h[0] / (h[0] + h[1])
+        last = slopes[..., -1:] + (slopes[..., -1:] - slopes[..., -2:-1]) * h[-1] / (h[-1] + h[-2])
+    return movedim(cat([first, inner, last], -1), -1, dim)

@@ -1,0 +1,99 @@
+"""What a tensor or a dtype is: `is_tensor`, `numel`, `result_type` and kin, as in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+from probtorch.core.dtype import as_dtype, promote
+from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType, DTypeLike, TensorLike
+from probtorch.errors import ShapeError
+from probtorch.tensor import Tensor
+
+__all__ = [
+    "can_cast",
+    "is_complex",
+    "is_floating_point",
+    "is_nonzero",
+    "is_same_size",
+    "is_signed",
+    "is_tensor",
+    "numel",
+    "result_type",
+    "typename",
+]
+
+
+def is_tensor(value: object) -> TypeGuard[Tensor]:
+    """Return whether a value is a tensor."""
+    return isinstance(value, TensorBase)
+
+
+def is_floating_point(x: TensorLike) -> bool:
+    """Return whether the elements are floating-point numbers."""
+    return as_tensor(x, "is_floating_point").array.dtype.kind == "f"
+
+
+def is_complex(x: TensorLike) -> bool:
+    """Return whether the elements are complex numbers."""
+    return as_tensor(x, "is_complex").array.dtype.kind == "c"
+
+
+def is_signed(x: TensorLike) -> bool:
+    """Return whether the dtype has negative numbers."""
+    return as_tensor(x, "is_signed").array.dtype.kind in "ifc"
+
+
+def is_same_size(x: TensorLike, other: TensorLike) -> bool:
+    """Return whether two tensors have one shape."""
+    return as_tensor(x, "is_same_size").array.shape == as_tensor(other, "is_same_size").array.shape
+
+
+def is_nonzero(x: TensorLike) -> bool:
+    """Return whether the one element is not 0.
+
+    Raises
+    ------
+    ShapeError
+        If there is not exactly one.
+    """
+    x = as_tensor(x, "is_nonzero")
+    if x.array.size != 1:
+        raise ShapeError(
+            "is_nonzero",
+            expected="one element",
+            got=f"shape {x.array.shape}",
+            fix="use (x != 0).any() or .all()",
+        )
+    return bool(x != 0)
+
+
+def numel(x: TensorLike) -> int:
+    """Return the number of elements."""
+    return as_tensor(x, "numel").array.size
+
+
+def result_type(x: TensorLike, other: TensorLike) -> DType:
+    """Return the dtype that an operation of the two would have."""
+    operands = (t.array if isinstance(t, TensorBase) else t for t in (x, other))
+    return promote(list(operands))
+
+
+def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
+    """Return whether a conversion keeps the kind of number: not floats to integers."""
+    rank = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+    a, b = as_dtype(from_), as_dtype(to)
+    if b.kind == "u" and a.kind == "i":
+        return False
+    return rank[a.kind] <= rank[b.kind]
+
+
+def typename(value: Any) -> str:
+    """Return the name of a value's type with its module, of a tensor by its dtype."""
+    if isinstance(value, TensorBase):
+        name: str = value.type()
+        return name
+    kind = type(value)
+    room = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return room + kind.__qualname__
