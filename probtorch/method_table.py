@@ -51,11 +51,11 @@ METHODS: dict[ModuleType, str] = {
         "exp2_ exp_ expm1_ log10_ log1p_ log2_ log_ log_sigmoid logaddexp pow_ sigmoid_ softplus"
     ),
     trigonometry: (
-        "acos_ acosh_ asin_ asinh_ atan2_ atan_ atanh_ cos_ cosh_ sin_ sinh_ tan_ tanh_"
+        "acos_ acosh_ hypot_ asin_ asinh_ atan2_ atan_ atanh_ cos_ cosh_ sin_ sinh_ tan_ tanh_"
     ),
     numeric: (
         "bitwise_left_shift_ bitwise_right_shift_ deg2rad_ float_power fmax fmin frac_ gcd_ "
-        "heaviside_ hypot_ isneginf isposinf isreal lcm_ ldexp_ logaddexp2 nan_to_num_ nextafter_ "
+        "heaviside_ isneginf isposinf isreal lcm_ ldexp_ logaddexp2 nan_to_num_ nextafter_ "
         "positive rad2deg_ sgn_"
     ),
     special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ polygamma_ sinc_ xlogy_",

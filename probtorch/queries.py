@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from probtorch.core.dtype import as_dtype, promote
 from probtorch.core.making import as_tensor
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike, TensorLike
 from probtorch.errors import ShapeError
@@ -89,7 +90,7 @@ def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
     return rank[a.kind] <= rank[b.kind]
 
 
-def typename(value: Any) -> str:
+def typename(value: object) -> str:
     """Return the name of a value's type with its module, of a tensor by its dtype."""
     if isinstance(value, TensorBase):
         name: str = value.type()
@@ -97,3 +98,6 @@ def typename(value: Any) -> str:
     kind = type(value)
     room = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return room + kind.__qualname__
+
+
+explain_calls(globals())

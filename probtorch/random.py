@@ -12,6 +12,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, GeneratorState, default_generator, manual_seed
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
@@ -118,3 +119,6 @@ def fork_rng(devices: Iterable[object] | None = None, enabled: bool = True) -> I
     finally:
         if enabled:
             default_generator.set_state(before)
+
+
+explain_calls(globals())

@@ -12,6 +12,7 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
 from probtorch.errors import ArgumentError, DTypeError
@@ -154,3 +155,6 @@ def kaiser_window(
         device,
         requires_grad,
     )
+
+
+explain_calls(globals())

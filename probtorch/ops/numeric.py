@@ -63,7 +63,6 @@ __all__ = [
     "frac",
     "gcd",
     "heaviside",
-    "hypot",
     "isneginf",
     "isposinf",
     "isreal",
@@ -114,27 +113,6 @@ fmin: Binary = elementwise(
 )
 
 
-def _length(s, x, y):
-    long = s.maximum(s.abs(x), s.abs(y))
-    share = s.where(long == 0.0, 0.0, s.minimum(s.abs(x), s.abs(y)) / long)
-    infinite = s.logical_or(s.isinf(x), s.isinf(y))
-    return s.where(infinite, math.inf, long * s.sqrt(1.0 + share * share))
-
-
-hypot: Binary = elementwise(
-    "hypot",
-    formula=_length,
-    partials=(
-        lambda g, out, x: g * where(eq(out, 0.0), 0.0, x / out),
-        lambda g, out, y: g * where(eq(out, 0.0), 0.0, y / out),
-    ),
-    saves=("out x", "out y"),
-    domain=("nonzero", "nonzero"),
-    eager=np.hypot,
-    reference=np.hypot,
-    result="float",
-    doc="Length of the vector (x, y), without overflow; the derivative at (0, 0) is 0.",
-)
 nextafter: Binary = elementwise(
     "nextafter",
     formula=lambda s, x, y: s.nextafter(x, y),

@@ -1,4 +1,4 @@
-"""Elementwise ops: circular and hyperbolic functions and their inverses.
+"""Elementwise ops: circular and hyperbolic functions, their inverses, and hypot.
 
 Read arithmetic.py first.
 """
@@ -176,4 +176,27 @@ atan2: Binary = elementwise(
     reference=np.arctan2,
     result="float",
     doc="Angle of the point (x, y) in radians, arguments (y, x); derivative 0 at the origin.",
+)
+
+
+def _length(s, x, y):
+    long, short = s.maximum(s.abs(x), s.abs(y)), s.minimum(s.abs(x), s.abs(y))
+    share = s.where(long == 0.0, 0.0, short / long)
+    infinite = s.logical_or(s.isinf(x), s.isinf(y))
+    return s.where(infinite, np.inf, long * s.sqrt(1.0 + share * share))
+
+
+hypot: Binary = elementwise(
+    "hypot",
+    formula=_length,
+    partials=(
+        lambda g, out, x: g * where(eq(out, 0.0), 0.0, x / out),
+        lambda g, out, y: g * where(eq(out, 0.0), 0.0, y / out),
+    ),
+    saves=("out x", "out y"),
+    domain=("nonzero", "nonzero"),
+    eager=np.hypot,
+    reference=np.hypot,
+    result="float",
+    doc="Length of the vector (x, y), without overflow; the derivative at (0, 0) is 0.",
 )

@@ -30,7 +30,6 @@ LEVERS = {
     "probtorch.compiler.native.host.write_for": "runs the tests for other processors",
     "probtorch.core.doors.DOORS": "the list that counts them",
     "probtorch.autograd.functional.vhp": "PyTorch's name",
-    "probtorch.ops.scans.cumulative_trapezoid": "PyTorch's name",
 }
 
 
