@@ -167,6 +167,11 @@ from probtorch.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from probtorch.nn.upsampling import (
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+)
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -296,6 +301,9 @@ __all__ = [
     "TripletMarginLoss",
     "Unflatten",
     "Unfold",
+    "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
     "ZeroPad1d",
     "ZeroPad2d",
     "cross_entropy",

@@ -685,6 +685,16 @@ RECIPES = {
     "functional.unfold": "img2 2 stride=?stride padding=?padding dilation=?stride",
     "functional.pixel_shuffle": "img2 2 | img2 1 | x 2",
     "functional.pixel_unshuffle": "shuffled 2 | img2 2",
+    "functional.interpolate": "img1 out1 | img1 out1 mode='linear' align_corners=?flag "
+    "| img2 (3,7) mode='bicubic' align_corners=?flag | img2 scale_factor=1.5 mode='bilinear' "
+    "| img3 scale_factor=2 | img3 out1 mode='trilinear' | img2 out1 mode='area' "
+    "| img2 (5,2) mode='bilinear' antialias=True | img2 out1 mode='nearest-exact'",
+    "functional.upsample": "img2 out1 | img2 scale_factor=2 mode='bilinear'",
+    "functional.upsample_nearest": "img1 out1 | img3 scale_factor=2",
+    "functional.upsample_bilinear": "img2 out1 | img2 scale_factor=2",
+    "functional.grid_sample": "img2 places grid_mode border align_corners=flag "
+    "| img3 places align_corners=flag",
+    "functional.affine_grid": "theta (2,1,3,4) align_corners=?flag | theta3 (1,2,2,3,2)",
     "functional.scaled_dot_product_attention": "query key key | query query query is_causal=flag "
     "| query key key scale=small",
     "functional.cross_entropy": "logits classes reduction=?reduction label_smoothing=?small "
@@ -830,6 +840,16 @@ KINDS.update(
         "item": item,
         "one": lambda d: d.data(()),
         "indexing": choice("ij", "xy"),
+        "places": lambda d: d.data(
+            (*d.shape[:1], *(3, 1, 2)[: len(d.shape) - 2], len(d.shape) - 2),
+            odd=False,
+            low=-1.5,
+            high=1.5,
+        ),
+        "grid_mode": choice("bilinear", "nearest", "bicubic"),
+        "border": choice("zeros", "border", "reflection"),
+        "theta": lambda d: d.data((2, 2, 3), d.float_dtype()),
+        "theta3": lambda d: d.data((1, 3, 4), d.float_dtype()),
         "gelu": choice("none", "tanh"),
         "even": lambda d: d.data(d.pick([(4,), (2, 4), (4, 6), (0, 4)]), d.float_dtype()),
         "int64": lambda d: Data(d.rng.integers(0, 6, d.pick([(), (3,), (2, 2)]))),

@@ -222,6 +222,18 @@ def shapes():
     yield entry("Fold", (4, 5), (2, 2), on=(normal(2, 8, 12),), out=(2, 2, 4, 5))
 
 
+def resizing():
+    signal, image, volume = normal(2, 3, 5), normal(2, 3, 4, 5), normal(2, 2, 3, 2, 4)
+    yield entry("Upsample", on=(signal,), out=(2, 3, 10), scale_factor=2)
+    yield entry("Upsample", on=(signal,), out=(2, 3, 3), size=3, mode="nearest-exact")
+    yield entry("Upsample", on=(signal,), out=(2, 3, 8), size=8, mode="linear")
+    yield entry("Upsample", (6, 3), on=(image,), out=(2, 3, 6, 3), mode="bicubic")
+    yield entry("Upsample", (2, 9), on=(image,), out=(2, 3, 2, 9), mode="area")
+    yield entry("Upsample", on=(volume,), out=(2, 2, 4, 3, 6), scale_factor=1.5, mode="trilinear")
+    yield entry("UpsamplingNearest2d", (2, 9), on=(image,), out=(2, 3, 2, 9))
+    yield entry("UpsamplingBilinear2d", on=(image,), out=(2, 3, 8, 10), scale_factor=2)
+
+
 def norms():
     for n, spatial in SPATIAL.items():
         x = (3, 4, *spatial[: min(n, 2)], *(2,) * max(n - 2, 0))
@@ -402,6 +414,7 @@ LAYERS = [
         convolutions,
         pools,
         shapes,
+        resizing,
         norms,
         recurrent,
         attentions,

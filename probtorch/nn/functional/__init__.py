@@ -43,6 +43,16 @@ from probtorch.nn.functional.dropout import (
     dropout2d,
     dropout3d,
 )
+from probtorch.nn.functional.grid_sampling import (
+    affine_grid,
+    grid_sample,
+)
+from probtorch.nn.functional.interpolation import (
+    interpolate,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
+)
 from probtorch.nn.functional.linear import (
     bilinear,
     cosine_similarity,
@@ -118,6 +128,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
@@ -146,6 +157,7 @@ __all__ = [
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "gumbel_softmax",
     "hardshrink",
@@ -155,6 +167,7 @@ __all__ = [
     "hinge_embedding_loss",
     "huber_loss",
     "instance_norm",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -202,4 +215,7 @@ __all__ = [
     "threshold",
     "triplet_margin_loss",
     "unfold",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
 ]
