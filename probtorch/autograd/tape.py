@@ -210,6 +210,7 @@ def _why_not(out: TensorBase) -> str:
 def _accumulate(leaf: TensorBase, g: TensorBase, create_graph: bool) -> None:
     active = recorder()
     if active is not None:
+        active.gradient_read(leaf)
         active.gradient_kept(leaf)
     before = set_grad_enabled(create_graph)
     try:

@@ -18,6 +18,7 @@ from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import Compiled, Paths, tell_of_prints
+from probtorch.compiler.record.gradients import is_spent
 from probtorch.compiler.record.record import record
 from probtorch.compiler.replay import path_of
 from probtorch.compiler.room import Room, warn_crowded
@@ -78,7 +79,8 @@ def compile(fn=None, *, verify=True):
 
     Results share no memory with arguments. A call whose result needs a gradient is one entry on the
     tape, and its backward pass another native call, which computes the forward pass again: a
-    gradient taken inside the function (`autograd.grad`, `func.value_and_grad`) is cheaper. Where
+    gradient taken inside the function (`loss.backward()`, `func.value_and_grad`) is cheaper, and a
+    whole training step, from `zero_grad()` to `optimizer.step()`, is one native call. Where
     the function draws random numbers or writes to tensors outside, such a call is eager.
 
     Examples
@@ -455,11 +457,15 @@ class CompiledFunction(Compiled):
         self._changes = 0
         if any(not isinstance(x, TensorBase) and type(x) not in _FIXED for x in out):
             rec.refuse("a result that is neither a tensor nor a number")
-        if any(x.requires_grad for x in result) and grad_enabled() and not detached:
+        flows = any(x.requires_grad and not is_spent(x) for x in result)
+        if flows and grad_enabled() and not detached:
             # For a tensor outside: from the next call on, an entry on the tape.
             self._taped[key] = None
             return unflatten(out_structure, out), None
         rec.shared_updates()
+        met = before.tensors()
+        if any(id(g) in met for g in rec.gradients_met()):
+            rec.refuse("a read of a .grad that the function finds elsewhere, too")
         if rec.unsupported:
             self.paths.give_up(*rec.unsupported[0])
         elif self.paths.are_full(key):

@@ -18,9 +18,10 @@ from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
+from probtorch.compiler.record.gradients import is_spent
 from probtorch.compiler.record.record import record
 from probtorch.compiler.verify import coarsest, next_due
-from probtorch.core.dispatch import grad_enabled, last_change, mark_changed, wrap
+from probtorch.core.dispatch import TapeNode, grad_enabled, last_change, mark_changed, wrap
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.saved import changed_since
 from probtorch.core.tensor_base import TensorBase
@@ -30,6 +31,22 @@ from probtorch.errors import CompileError, user_frame
 __all__ = ["Path", "path_of"]
 
 _TENSOR = object()  # where a tensor stands among the leaves of a result
+
+
+def _spent_node(t):
+    """Return a place on the tape like that of `t`, if nobody can go backwards from it; or None."""
+    if t.grad_fn is None or not is_spent(t):
+        return None
+    node = TapeNode(t.grad_fn.op, (), {})
+    node.inputs = None  # type: ignore[assignment]  # as after a backward pass
+    return node
+
+
+def _plain_gradient(leaf):
+    """Whether a leaf has a gradient that is neither on the tape nor a view."""
+    g = leaf._grad
+    return g is not None and not g.requires_grad and g._base is None
+
 
 _WANTED, _GRADIENT = operator.attrgetter("requires_grad"), operator.attrgetter("_grad")
 
@@ -60,6 +77,7 @@ class Path:
         self.program, self.environment = program, environment
         leaves, self._structure = found
         self.flows = [x.requires_grad for x in leaves if isinstance(x, TensorBase)]
+        self.spent = [_spent_node(x) for x in leaves if isinstance(x, TensorBase)]
         self._fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in leaves]
         self.refs, self.updates = program.refs, program.updates
         self.tensors = program.tensors
@@ -75,7 +93,13 @@ class Path:
             kept = [(g, state) for g, how, state in found if how != "made" or id(g) in used]
             if kept:
                 self.restarts[number] = kept
-        self.ungraded, self.reached, self.hooks = rec.ungraded, rec.reached, hooks_changed()
+        # Tensors outside by what their .grad has to be: None, or a tensor; and those of which a run
+        # sets it, to None or to the outputs that follow the results.
+        self.ungraded, self.graded = [*rec.ungraded.values()], [g.leaf for g in rec.graded.values()]
+        self.regraded = [(leaf, leaf._grad is not None) for leaf in rec.regraded.values()]
+        self.reached, self.hooks = rec.reached, hooks_changed()
+        for g in rec.graded.values():
+            g.settle()
         self.strides = [t.array.strides for t in rec.given] if rec.layout else None
         self.saving = saving
         # What updated tensors held before the recording, which frame ran last, and the tick then.
@@ -86,11 +110,14 @@ class Path:
         self.count = 0  # of runs so far
         self.size = coarsest(rec.graph)
         # Draws and updates go through tensors that all threads share.
-        shared = self.updates or self.draws or self.restarts
+        shared = self.updates or self.draws or self.restarts or self.regraded
         self.lock = lock if shared else contextlib.nullcontext()
 
     def rebuild(self, tensors):
         """Put tensors back among the numbers of a result."""
+        for t, node in zip(tensors, self.spent, strict=True):
+            if node is not None:
+                t.requires_grad, t.grad_fn = True, node
         walk = iter(tensors)
         return unflatten(self._structure, [next(walk) if x is _TENSOR else x for x in self._fixed])
 
@@ -116,6 +143,8 @@ class Path:
         that it knows, which was so when it was recorded.
         """
         if self.ungraded and any(g is not None for g in map(_GRADIENT, self.ungraded)):
+            return None
+        if self.graded and not all(map(_plain_gradient, self.graded)):
             return None
         if self.hooks != hooks_changed():
             if any(map(hooked, self.reached)):
@@ -164,8 +193,18 @@ class Path:
                 return None
             if self.updates:
                 self._note(frame)
+            if self.regraded:
+                self._leave(out)
         self.count += 1
         return (self.rebuild([wrap(x) for x in out]),)
+
+    def _leave(self, out):
+        """Put gradients, the last of the outputs, where the function leaves them."""
+        first = sum(x is _TENSOR for x in self._fixed)
+        walk = iter(out[first:])
+        for leaf, filled in self.regraded:
+            leaf._grad = wrap(next(walk)) if filled else None
+        del out[first:]
 
     def repeat(self, arrays, steps):
         """Run `steps` times on the same arguments, without going back to Python.
@@ -184,7 +223,8 @@ class Path:
         frame = self.frame(arrays)
         first = self.program.outputs[0]
         results = np.empty((steps, *first.shape), first.dtype)
-        if frame is None or self.restarts or not frame.repeats:
+        filled = any(filled for _, filled in self.regraded)
+        if frame is None or self.restarts or filled or not frame.repeats:
             return results[:0], []
         with self.lock:
             before = self._draw()
@@ -205,6 +245,7 @@ class Path:
                 for generator, total in totals.items():
                     generator.advance(total)
             if done:
+                self._leave([])
                 self._note(frame)
                 self.count += done
         return results[:done], before
@@ -217,7 +258,8 @@ class Path:
 
     def _note(self, frame):
         self.place = self.place or user_frame(2)
-        self.tick, self.ran = mark_changed(*self.updates, place=self.place), frame
+        changed = [getattr(t, "now", t) for t in self.updates]
+        self.tick, self.ran = mark_changed(*changed, place=self.place), frame
 
     def restore(self):
         """Put what the last run changed back to what it was before."""
@@ -266,7 +308,8 @@ def path_of(rec, tensors, found, environment, lock, saving):
     rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
     unrolled = rec.graph
     rec.graph = _rolled(unrolled, tensors) or unrolled
-    places = [device_of(x.array) for x in found[0] if isinstance(x, TensorBase)]
+    left = [leaf._grad for leaf in rec.regraded.values() if leaf._grad is not None]
+    places = [device_of(x.array) for x in (*found[0], *left) if isinstance(x, TensorBase)]
     devices = (*map(device_of, arrays_of(tensors)), *places, rec.device())
     try:
         program = _prepared(rec, devices, places)
@@ -298,7 +341,7 @@ def _rolled(graph, tensors):
 
 def _prepared(rec, devices, places):
     first = len(rec.graph.outputs) - len(rec.updates)
-    rec.graph.updates = dict(enumerate(rec.updates.values(), first))
+    rec.graph.updates = dict(enumerate(rec.updated(), first))
     return prepare(rec.graph, devices, places)
 
 

@@ -6,6 +6,7 @@ verify.py.
 """
 
 import threading
+from typing import NamedTuple
 
 from probtorch.compiler.verify import OtherRounding, difference, moved, wavers
 from probtorch.core.dispatch import mark_changed, wrap
@@ -38,6 +39,8 @@ def called_twice(path, fn, leaves, structure, tensors):
         What Python raised.
     """
     arrays = [t.array for t in tensors]
+    if any(leaf._grad is None for leaf in path.graded):
+        return None, None, None
     state = _State(path)
     shared = bool(state) and threading.active_count() > 1
     if shared or path.environment.changed() is not None:
@@ -62,8 +65,8 @@ def called_twice(path, fn, leaves, structure, tensors):
             return run(close)
 
     def again(seed):
-        (computed, _), (changed, _) = rounded(seed)
-        return [*computed, *changed]
+        (computed, _), after = rounded(seed)
+        return [*computed, *after.changed]
 
     def settled(found):
         """Whether rounding does not lead to another form: a loop may end one turn earlier."""
@@ -87,16 +90,19 @@ def called_twice(path, fn, leaves, structure, tensors):
             what = f"a result, where Python raises {type(error).__name__}"
     else:
         got, got_rest = _tensors_and_rest(*flatten(out[0]))
-        native = [*got, *mine[0]]
+        native = [*got, *mine.changed]
         names = [f"result {i}" for i in range(len(got))]
-        names += [f"updated tensor {i}" for i in range(len(mine[0]))]
+        names += [f"updated tensor {i}" for i in range(len(mine.updates))]
+        names += [f"gradient {i}" for i in range(len(mine.changed) - len(mine.updates))]
         found = _form(((computed, rest), after))
         if len(got) != len(computed) or repr(got_rest) != repr(rest):
             what = "a result of another structure" if settled(found) else None
-        elif mine[1] != after[1]:
+        elif mine.filled != after.filled:
+            what = "a gradient where Python leaves none, or none where it leaves one"
+        elif mine.drawn != after.drawn:
             what = "another number of random draws" if settled(found) else None
         else:
-            eager = [*computed, *after[0]]
+            eager = [*computed, *after.changed]
             pairs = [list(zip(names, x, strict=True)) for x in (native, eager)]
             what = difference(pairs[0], pairs[1], again, path.size)
     state.put(mine if what is None or error is not None else after)
@@ -104,24 +110,50 @@ def called_twice(path, fn, leaves, structure, tensors):
 
 
 class _State:
-    """What a path changes besides its results: tensors outside, and random generators."""
+    """What a path changes besides its results: tensors outside, gradients, random generators."""
 
     def __init__(self, path):
-        self._updates = path.updates
+        # A gradient that is changed in place is the tensor that it is now.
+        self._updates = [getattr(t, "now", t) for t in path.updates]
+        self._leaves = [leaf for leaf, _ in path.regraded]
         self._generators = list({id(g): g for g, *_ in path.draws}.values())
 
     def __bool__(self):
-        return bool(self._updates or self._generators)
+        return bool(self._updates or self._leaves or self._generators)
 
     def get(self):
-        return [t.array.copy() for t in self._updates], [g.get_state() for g in self._generators]
+        return _Saved(
+            [t.array.copy() for t in self._updates],
+            [leaf._grad for leaf in self._leaves],
+            [g.get_state() for g in self._generators],
+        )
 
     def put(self, saved):
-        for t, x in zip(self._updates, saved[0], strict=True):
+        for leaf, g in zip(self._leaves, saved.gradients, strict=True):
+            leaf._grad = g
+        for t, x in zip(self._updates, saved.updates, strict=True):
             t.array[...] = x
         mark_changed(*self._updates)
-        for g, x in zip(self._generators, saved[1], strict=True):
+        for g, x in zip(self._generators, saved.drawn, strict=True):
             g.set_state(x)
+
+
+class _Saved(NamedTuple):
+    """What all that was at some time."""
+
+    updates: list
+    gradients: list  # these tensors, which no run changes: those that one does are updates
+    drawn: list
+
+    @property
+    def filled(self):
+        """Which leaves have a gradient."""
+        return [g is not None for g in self.gradients]
+
+    @property
+    def changed(self):
+        """All arrays, to be compared with those of another run."""
+        return [*self.updates, *(g.array for g in self.gradients if g is not None)]
 
 
 def _tensors_and_rest(found, structure):
@@ -133,5 +165,5 @@ def _tensors_and_rest(found, structure):
 
 def _form(found):
     """Return the form of a run, which rounding changes only where a branch goes another way."""
-    (computed, rest), (_, drawn) = found
-    return len(computed), repr(rest), drawn
+    (computed, rest), after = found
+    return len(computed), repr(rest), after.filled, after.drawn

@@ -151,7 +151,7 @@ class Interpreter:
 
     @event
     def gradient_kept(self, leaf: TensorBase) -> None:
-        """A gradient was added to the `.grad` of `leaf`."""
+        """Something is about to be put into the `.grad` of `leaf`, or taken away."""
 
     @event
     def gradient_read(self, t: TensorBase) -> None:

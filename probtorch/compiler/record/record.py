@@ -28,6 +28,7 @@ import numpy as np
 from probtorch.autograd.modes import enable_grad
 from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import GraphValue, Node
+from probtorch.compiler.record.gradients import LeftGradient
 from probtorch.compiler.record.recording import Recording
 from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
 from probtorch.core.history import hooked
@@ -294,26 +295,30 @@ class Recorder(Recording):
         return True
 
     def gradient_kept(self, leaf):
-        """Note that a gradient was added to the `.grad` of `leaf`, where callers will find it."""
+        """Note that the `.grad` of `leaf` is set, where callers will find it."""
         if threading.get_ident() != self.thread or self._made_here(leaf):
             return
-        mine = not (self.frozen or self.abstract or self.parent or self._is_input(leaf))
-        if not mine or (leaf._grad is not None and id(leaf) not in self._gradients):
-            self.refuse("a gradient accumulated in the .grad of a tensor made outside")
-        elif id(leaf) not in self._gradients:
-            # Where it is taken away again before the end, nobody can tell that it was there.
-            self._gradients[id(leaf)] = leaf
-            self.ungraded.append(leaf)
+        if self._replays_effects() and not self._is_input(leaf):
+            self.regraded[id(leaf)] = leaf
+        else:
+            self.refuse("a gradient accumulated in the .grad of an argument, or from a loop's body")
 
     def gradient_read(self, t):
-        """Note that Python looks at the `.grad` of `t`."""
-        if threading.get_ident() != self.thread or self._made_here(t) or id(t) in self._gradients:
+        """Note that Python looks at the `.grad` of `t`: what it is now, it is at each replay."""
+        if threading.get_ident() != self.thread or self._made_here(t):
             return
-        mine = not (self.frozen or self.abstract or self.parent or self._is_input(t))
-        if mine and t._grad is None:
-            self.ungraded.append(t)
+        if id(t) in self.regraded or id(t) in self.graded:
+            return
+        if not self._replays_effects() or self._is_input(t):
+            self.refuse("a read of the .grad of an argument, or of a tensor outside a loop's body")
+        elif t._grad is None:
+            self.ungraded[id(t)] = t
+        elif t._grad._base is not None or t._grad.requires_grad or self.known(t._grad) is not None:
+            self.refuse("a read of a .grad that is a view, on the tape or known by another name")
         else:
-            self.refuse("a read of the .grad of an argument or of a tensor made outside")
+            g, self._gradients[id(t)] = LeftGradient(t), t._grad
+            self.graded[id(t)] = g
+            self._bind(t._grad, GraphValue(g.array.shape, g.array.dtype, "ref", array=g))
 
     def differentiated(self, leaf):
         """Note that a gradient reached a leaf, before its hooks see it."""
@@ -325,6 +330,8 @@ class Recorder(Recording):
 
     def place_changed(self, t, what):
         """Note that Python changes what `t` is on the tape."""
+        if what == "detach_()" and any(t is g for g in self._gradients.values()):
+            return  # off the tape, as it is at each replay
         if threading.get_ident() == self.thread and not self._made_here(t):
             self.refuse(f"{what} of an argument or of a tensor made outside")
 

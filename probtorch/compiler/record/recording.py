@@ -48,9 +48,11 @@ class Recording(Interpreter):
         self.draws = []
         # Number of draws before -> (generator, how, state): those that the function makes or seeds
         self.restarts = {}
-        # Tensors made outside: those whose .grad is None, and has to be at each replay; what .grad
-        # was before it was set here; leaves that a gradient reached, whose hooks count.
-        self.ungraded, self._gradients, self.reached = [], {}, []
+        # Tensors made outside, by their ids: those whose .grad is None, and has to be at each
+        # replay; those that have one, and what stands for it; those of which it is set here.
+        self.ungraded, self.graded, self.regraded = {}, {}, {}
+        self._gradients = {}  # what was found in .grad
+        self.reached = []  # leaves that a gradient reached, whose hooks count
         self.layout = False  # whether Python looked at how elements lie in memory
         # Whether a check that fails ends the run: not where only the shapes of results count, nor
         # in a body that is recorded before it is known whether it is carried out.
@@ -152,6 +154,15 @@ class Recording(Interpreter):
         """Return the tensors outside of the arguments that a replay reads anew."""
         return [v.array for v in self._values.values() if v.kind == "ref"]
 
+    def updated(self):
+        """Return the tensors outside that a replay writes to, as references name them."""
+        names = {id(g): self.graded[key] for key, g in self._gradients.items()}
+        return [names.get(id(t), t) for t in self.updates.values()]
+
+    def gradients_met(self):
+        """Return the gradients that were there when they were first looked at."""
+        return list(self._gradients.values())
+
     def device(self):
         """Return the device of the first tensor met that is not on the host, None without one."""
         for v in self._values.values():
@@ -182,14 +193,22 @@ class Recording(Interpreter):
         return error is not None
 
     def gradients_left(self):
-        """Refuse a recording that leaves a gradient behind with a tensor made outside."""
-        if any(t._grad is not None for t in self._gradients.values()):
-            self.refuse("a gradient accumulated in the .grad of a tensor made outside")
+        """Make the gradients that are left with tensors made outside outputs of the graph."""
+        for leaf in list(self.regraded.values()):
+            g = leaf._grad
+            if g is not None and g is self._gradients.get(id(leaf)):
+                del self.regraded[id(leaf)]  # it was put back
+            elif g is not None and g.requires_grad:
+                self.refuse("a gradient that is on the tape itself, left in a .grad (create_graph)")
+            elif g is not None and not self._made_here(g):
+                self.refuse("a tensor made outside that is put into a .grad")
+            elif g is not None:
+                self.graph.outputs.append(self.value_of(g))
 
     def shared_updates(self):
         """Refuse a recording that changes memory which it also reads under another name."""
         others = self._inputs + self.references()
-        for t in self.updates.values():
+        for t in self.updated():
             if any(o is not t and shares_memory(o.array, t.array) for o in others):
                 self.refuse("an in-place change of memory that an argument or other tensor shares")
                 return

@@ -1,0 +1,162 @@
+"""Training steps as people write them are compiled whole, and equal to eager ones step by step."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch import nn, optim
+from probtorch.compiler.paths import CompileWarning
+from probtorch.errors import AutogradError
+from probtorch.testing import assert_close
+from tests.compiler.training_steps import OPTIMIZERS, Training, trained
+
+X = probtorch.tensor([[1.0, -2.0, 0.5], [0.3, 0.1, -1.0]], dtype=probtorch.float64)
+
+
+def agree(seed, optimizer=None, steps=6):
+    """Compare a step with itself compiled; it is, and all is native but the first calls."""
+    eager, other = (Training(seed, optimizer) for _ in range(2))
+    compiled = probtorch.compile(other.step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        state, results = trained(eager, eager.step, steps)
+        found, others = trained(other, compiled, steps)
+    assert compiled.reason is None and compiled.last is not None, (eager.features, compiled.reason)
+    assert found.keys() == state.keys(), eager.features
+    for name, expected in state.items():
+        np.testing.assert_allclose(
+            found[name], expected, 1e-9, 1e-12, err_msg=f"{name} {eager.features}"
+        )
+    for a, b in zip(others, results, strict=True):
+        np.testing.assert_allclose(a, b, 1e-9, 1e-12, err_msg=str(eager.features))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_steps_of_every_optimizer_are_equal_to_eager_ones(optimizer):
+    agree(sum(map(ord, optimizer)), optimizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200))
+def test_random_steps_are_equal_to_eager_ones(seed):
+    agree(seed, steps=10)
+
+
+def linear(**options):
+    probtorch.manual_seed(0)
+    net = nn.Linear(3, 1).double()
+    return net, optim.SGD(net.parameters(), lr=0.1, **options)
+
+
+def test_gradients_are_found_where_they_were_left():
+    net, opt = linear()
+
+    @probtorch.compile
+    def step(x):
+        opt.zero_grad()
+        loss = (net(x) ** 2).mean()
+        loss.backward()
+        return loss
+
+    for k in range(1, 5):
+        x = X * k
+        step(x)
+        expected = 2.0 * (net(x) * x).mean(0)
+        assert_close(net.weight.grad[0], expected.detach())
+    assert step.last is not None
+    assert step.reason is None
+
+
+def test_gradients_of_several_calls_add_up():
+    net, opt = linear()
+
+    @probtorch.compile
+    def part(x):
+        net(x).sum().backward()
+
+    @probtorch.compile
+    def update():
+        opt.step()
+        opt.zero_grad()
+
+    for _ in range(4):
+        before = net.weight.detach().clone()
+        part(X)
+        part(X * 2.0)
+        assert_close(net.weight.grad[0], X.sum(0) * 3.0)
+        update()
+        assert net.weight.grad is None
+        assert_close(net.weight[0].detach(), before[0] - 0.1 * 3.0 * X.sum(0))
+    assert part.last is not None and update.last is not None
+    assert part.reason is update.reason is None
+
+
+def test_a_gradient_that_is_changed_in_place_stays_the_same_tensor():
+    net, _ = linear()
+    clip = probtorch.compile(lambda: nn.utils.clip_grad_value_(net.parameters(), 0.5))
+    for _ in range(4):
+        net.zero_grad()
+        net(X).sum().backward()
+        g = net.weight.grad
+        clip()
+        assert net.weight.grad is g
+        assert_close(g[0], X.sum(0).clamp(-0.5, 0.5))
+    assert clip.last is not None
+
+
+def test_a_loss_whose_graph_is_freed_says_so_in_every_call():
+    net, opt = linear()
+
+    @probtorch.compile
+    def step(x):
+        opt.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        opt.step()
+        return loss
+
+    for _ in range(4):
+        loss = step(X)
+        assert loss.requires_grad and loss.grad_fn is not None
+        with pytest.raises(AutogradError, match="already freed"):
+            loss.backward()
+    assert step.last is not None
+
+
+@pytest.mark.parametrize(
+    "end, reason",
+    [
+        (lambda w: setattr(w, "grad", w.grad.clone().requires_grad_()), "on the tape itself"),
+        (lambda w: setattr(w, "grad", ZEROS), "made outside that is put into"),
+    ],
+    ids=["tape", "outside"],
+)
+def test_gradients_that_cannot_be_left_by_a_replay_stay_eager(end, reason):
+    net, _ = linear()
+
+    @probtorch.compile
+    def step(x):
+        net.zero_grad()
+        net(x).sum().backward()
+        end(net.weight)
+
+    with pytest.warns(CompileWarning, match=reason):
+        step(X)
+    step(X)
+    assert reason in step.reason[0]
+
+
+ZEROS = probtorch.zeros(1, 3, dtype=probtorch.float64)
+
+
+def test_a_gradient_known_by_another_name_stays_eager():
+    net, _ = linear()
+    net(X).sum().backward()
+    g = net.weight.grad
+    double = probtorch.compile(lambda: net.weight.grad + g)
+    with pytest.warns(CompileWarning, match="elsewhere"):
+        assert_close(double(), 2.0 * g)
+    net.weight.grad = probtorch.zeros_like(g)
+    assert_close(double(), g)
