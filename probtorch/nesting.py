@@ -65,9 +65,17 @@ def _leaves(data):
 
 def _common(leaves):
     """The dtype of what has one, promoted; None where Python's numbers and arrays decide alone."""
-    found = [getattr(x, "dtype", None) for x in leaves]
+    found = [_dtype_of(x) for x in leaves]
     floats = {d for d in found if isinstance(d, np.dtype) and d.kind in "fc"}
     return np.result_type(*floats) if floats else None
+
+
+def _dtype_of(x):
+    """NumPy's dtype of what has one, also of columns whose own dtypes are others."""
+    found = getattr(x, "dtype", None)
+    if found is None or isinstance(found, np.dtype) or not hasattr(x, "__array__"):
+        return found
+    return np.asarray(x).dtype
 
 
 def _array(data, dtype, op):

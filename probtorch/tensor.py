@@ -24,7 +24,14 @@ from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias, entered, layout_read, read
-from probtorch.errors import ArgumentError, AutogradError, DTypeError, ShapeError, TensorIndexError
+from probtorch.errors import (
+    ArgumentError,
+    AutogradError,
+    DTypeError,
+    ProbtorchError,
+    ShapeError,
+    TensorIndexError,
+)
 from probtorch.nesting import from_nested
 from probtorch.ops import (
     arithmetic,
@@ -287,6 +294,7 @@ class Tensor(TensorBase):
     __pandas_priority__ = 5000
 
     __array__ = values.array
+    __buffer__ = values.buffer
     __dlpack__ = values.dlpack
     __dlpack_device__ = values.dlpack_device
 
@@ -600,10 +608,18 @@ def from_numpy(array):
 
 
 def from_dlpack(source):
-    """Return a tensor that shares memory with `source`, an array with ``__dlpack__``.
+    """Return a tensor that shares memory with `source`, an array with ``__dlpack__`` or a capsule.
 
-    Read-only sources give a tensor that refuses in-place changes.
+    Read-only sources give a tensor that refuses in-place changes; so do capsules of the form before
+    DLPack 1.0, which cannot say that they may be changed.
+
+    Raises
+    ------
+    DTypeError
+        If it is no such array, or of a dtype that NumPy lacks (bfloat16, float8).
     """
+    if type(source).__name__ == "PyCapsule":
+        source = _Exported(source)
     if isinstance(source, np.ndarray):
         return from_numpy(source)
     if hasattr(source, "__cuda_array_interface__"):
@@ -615,7 +631,31 @@ def from_dlpack(source):
             got=type(source).__name__,
             fix="use probtorch.tensor",
         )
-    return as_tensor(np.from_dlpack(source), "from_dlpack")
+    try:
+        array = np.from_dlpack(source)
+    except RuntimeError as error:
+        if isinstance(error, ProbtorchError) or "dtype" not in str(error):
+            raise
+        raise DTypeError(
+            "from_dlpack",
+            expected="a dtype that NumPy has",
+            got=str(getattr(source, "dtype", "another")),
+            fix="convert it to float32 first",
+        ) from error
+    return as_tensor(array, "from_dlpack")
+
+
+class _Exported:
+    """A capsule of DLPack's, as the array it comes from: the older way to exchange one."""
+
+    def __init__(self, capsule):
+        self._capsule = capsule
+
+    def __dlpack__(self, **options):
+        return self._capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)  # the CPU, in DLPack's numbers
 
 
 explain_calls(globals())

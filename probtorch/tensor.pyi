@@ -139,7 +139,15 @@ class Tensor:
     def __array__(
         self, dtype: DTypeLike | None = None, copy: builtins.bool | None = None
     ) -> np.ndarray: ...
-    def __dlpack__(self, **kwargs: Any) -> Any: ...
+    def __buffer__(self, flags: builtins.int) -> memoryview: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[builtins.int, builtins.int] | None = None,
+        dl_device: tuple[builtins.int, builtins.int] | None = None,
+        copy: builtins.bool | None = None,
+    ) -> object: ...
     def __dlpack_device__(self) -> tuple[builtins.int, builtins.int]: ...
     def backward(
         self,

@@ -24,6 +24,7 @@ from probtorch.errors import AutogradError, DeviceError, DTypeError, ExportError
 
 __all__ = [
     "array",
+    "buffer",
     "dlpack",
     "dlpack_device",
     "formatted",
@@ -37,6 +38,10 @@ __all__ = [
     "tolist",
     "truth",
 ]
+
+
+# By which NumPy and others get at memory without a copy.
+_ADDRESSES = ("__array_struct__", "__array_interface__")
 
 
 def item(t: TensorBase) -> Any:
@@ -168,16 +173,63 @@ def array(t: TensorBase, dtype: DTypeLike | None = None, copy: bool | None = Non
     return _told("numpy()", t, np.array(to_host(t.array), dtype, copy=copy))
 
 
-def dlpack(t: TensorBase, **kwargs: Any) -> Any:
-    """Return the memory as a DLPack capsule."""
+def buffer(t: TensorBase, flags: int) -> memoryview:
+    """Return the memory as Python's buffer protocol shares it, from Python 3.12 on.
+
+    Raises
+    ------
+    ExportError
+        If the tensor requires grad, or is on a GPU.
+    """
     if t.requires_grad:
+        raise _not_exported()
+    if t.is_cuda:
         raise ExportError(
-            "Can't export tensors that require gradient, use tensor.detach()",
-            expected="requires_grad=False",
-            got="requires_grad=True",
-            fix="call detach() first",
+            "memoryview",
+            expected="a cpu tensor",
+            got=str(t.device),
+            fix="use memoryview(tensor.cpu())",
         )
-    return read("__dlpack__()", t, t.array.__dlpack__(**kwargs))
+    return memoryview(_told("memoryview()", t, t.array))
+
+
+def dlpack(
+    t: TensorBase,
+    *,
+    stream: object = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> object:
+    """Return the memory as a DLPack capsule, shared unless the other library could not use it.
+
+    What others cannot use is copied unless `copy` is False: negative strides, with which PyTorch
+    ends the process, and read-only memory where the asker knows no version in which that is said.
+
+    Raises
+    ------
+    ExportError
+        If the tensor requires grad.
+    """
+    if t.requires_grad:
+        raise _not_exported()
+    options: dict[str, Any] = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+    given = {k: v for k, v in options.items() if v is not None}
+    array = read("__dlpack__()", t, t.array)
+    if copy is None and isinstance(array, np.ndarray):
+        tells_read_only = max_version is not None and max_version[0] >= 1
+        if min(array.strides, default=0) < 0 or not (array.flags.writeable or tells_read_only):
+            array = array.copy()
+    return array.__dlpack__(stream=stream, **given)
+
+
+def _not_exported() -> ExportError:
+    return ExportError(
+        "Can't export tensors that require gradient, use tensor.detach()",
+        expected="requires_grad=False",
+        got="requires_grad=True",
+        fix="call detach() first",
+    )
 
 
 def dlpack_device(t: TensorBase) -> tuple[int, int]:
@@ -187,6 +239,12 @@ def dlpack_device(t: TensorBase) -> tuple[int, int]:
 
 def other_attribute(t: TensorBase, name: str) -> Any:
     """Return what other libraries look for and tensors have no method for."""
+    if name in _ADDRESSES and not t.is_cuda and not (t.requires_grad and grad_enabled()):
+        array = _told("numpy()", t, t.array)
+        if name == "__array_struct__":
+            return array.__array_struct__  # of NumPy's two the one that keeps the memory
+        # Who reads an address has to keep what is there, whatever becomes of the tensor.
+        return {**array.__array_interface__, "owner": array}
     if name == "__cuda_array_interface__" and t.is_cuda:
         return getattr(t.array, name)
     if name == "_data" and t.requires_grad and grad_enabled():

@@ -49,8 +49,9 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray:
     elif hasattr(data, "__cuda_array_interface__"):
         array = data.copy()
     else:
-        array = np.array(data)
-        if dtype is None and array.dtype.kind == "f" and not hasattr(data, "dtype"):
+        # In two steps, since not everybody's `__array__` takes NumPy's wish for a copy.
+        array = np.array(np.asarray(data))
+        if dtype is None and array.dtype.kind == "f" and not hasattr(data, "__array__"):
             array = array.astype(dtypes.get_default_dtype())
     if array.dtype.kind not in "biufc":
         raise no_numbers("tensor", array, data)

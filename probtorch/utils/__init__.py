@@ -1,5 +1,5 @@
-"""What training scripts need around a model; `data` feeds it."""
+"""What training scripts need around a model; `data` feeds it, `dlpack` hands memory to others."""
 
-from probtorch.utils import data
+from probtorch.utils import data, dlpack
 
-__all__ = ["data"]
+__all__ = ["data", "dlpack"]
