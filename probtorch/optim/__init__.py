@@ -1,20 +1,28 @@
 """Optimizers and learning-rate schedules, with PyTorch's names and arithmetic.
 
 `optimizer` has what all share, `elementwise` the machinery that runs one formula on many parameters
-at once; `sgd`, `adam`, `rmsprop` and `lbfgs` the algorithms; `lr_scheduler` the schedules; `pyro`
-the adapters for Pyro's optimizers, which are made from a dict of options.
+at once, `whole` its sibling for formulas of whole parameters; `sgd`, `adam`, `nadam`, `rmsprop`,
+`rprop`, `adafactor`, `muon` and `lbfgs` the algorithms; `lr_scheduler` the schedules; `pyro` the
+adapters for Pyro's optimizers, which are made from a dict of options.
 """
 
 from probtorch.optim import lr_scheduler
+from probtorch.optim.adafactor import Adafactor
 from probtorch.optim.adam import Adam, Adamax, AdamW, ClippedAdam
 from probtorch.optim.elementwise import ElementwiseOptimizer
 from probtorch.optim.lbfgs import LBFGS
+from probtorch.optim.muon import Muon
+from probtorch.optim.nadam import NAdam, RAdam
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.pyro import PyroLRScheduler, PyroOptim
-from probtorch.optim.rmsprop import Adagrad, RMSprop
-from probtorch.optim.sgd import SGD
+from probtorch.optim.rmsprop import Adadelta, Adagrad, RMSprop
+from probtorch.optim.rprop import Rprop
+from probtorch.optim.sgd import ASGD, SGD
 
 __all__ = [
+    "ASGD",
+    "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
@@ -22,10 +30,14 @@ __all__ = [
     "ClippedAdam",
     "ElementwiseOptimizer",
     "LBFGS",
+    "Muon",
+    "NAdam",
     "Optimizer",
     "PyroLRScheduler",
     "PyroOptim",
+    "RAdam",
     "RMSprop",
+    "Rprop",
     "SGD",
     "lr_scheduler",
 ]

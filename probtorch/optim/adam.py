@@ -15,10 +15,11 @@ from probtorch.optim.optimizer import check_option
 from probtorch.optim.typed import Given, Group
 from probtorch.tensor import Tensor
 
-__all__ = ["Adam", "AdamW", "Adamax", "ClippedAdam"]
+__all__ = ["Adam", "AdamW", "Adamax", "ClippedAdam", "check_moments"]
 
 
-def _check(betas: Sequence[float], eps: float, weight_decay: float) -> None:
+def check_moments(betas: Sequence[float], eps: float, weight_decay: float) -> None:
+    """Raise unless the options that Adam and its kin share are in range."""
     for i, beta in enumerate(betas):
         check_option(f"beta parameter at index {i}", beta, 0.0 <= beta < 1.0, "in [0, 1)")
     check_option("epsilon value", eps, eps >= 0.0, ">= 0")
@@ -95,7 +96,7 @@ class Adam(ElementwiseOptimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        _check(betas, eps, weight_decay)
+        check_moments(betas, eps, weight_decay)
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -116,7 +117,9 @@ class Adam(ElementwiseOptimizer):
         names = ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
         return dict.fromkeys(names, 0.0)
 
-    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
+    def scalars(
+        self, group: Group, step: Tensor | None, *carried: Tensor
+    ) -> tuple[float | Tensor, ...]:
         """Return the step size, 1 / sqrt(1 - b2^t), and what decay leaves of a parameter."""
         assert step is not None  # `uses_step`
         lr, (b1, b2) = group["lr"], group["betas"]
@@ -218,7 +221,7 @@ class Adamax(ElementwiseOptimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
-        _check(betas, eps, weight_decay)
+        check_moments(betas, eps, weight_decay)
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -235,7 +238,9 @@ class Adamax(ElementwiseOptimizer):
         """Return the names of mean and largest gradient; both start from 0."""
         return {"exp_avg": 0.0, "exp_inf": 0.0}
 
-    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
+    def scalars(
+        self, group: Group, step: Tensor | None, *carried: Tensor
+    ) -> tuple[float | Tensor, ...]:
         """Return the step size, corrected for the mean's start from 0."""
         assert step is not None  # `uses_step`
         return (group["lr"] / (1 - group["betas"][0] ** step),)
@@ -285,7 +290,7 @@ class ClippedAdam(ElementwiseOptimizer):
         lrd: float = 1.0,
         centered_variance: bool = False,
     ) -> None:
-        _check(betas, eps, weight_decay)
+        check_moments(betas, eps, weight_decay)
         check_option("clip_norm", clip_norm, clip_norm > 0.0, "> 0")
         check_option("lrd", lrd, lrd > 0.0, "> 0")
         defaults = {
@@ -303,7 +308,9 @@ class ClippedAdam(ElementwiseOptimizer):
         """Return the names of the running moments; both start from 0."""
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
-    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
+    def scalars(
+        self, group: Group, step: Tensor | None, *carried: Tensor
+    ) -> tuple[float | Tensor, ...]:
         """Return the step size, decayed and corrected for the moments' start from 0."""
         assert step is not None  # `uses_step`
         b1, b2 = group["betas"]

@@ -16,12 +16,13 @@ would silently cut off everyone who holds the memory a parameter had before (doc
 decisions/nn.md has the measurement).
 
 Numbers that depend on the step count (bias corrections) come from a 0-d float64 tensor, so that a
-recording sees them change. Parameters that have always moved together share that tensor.
+recording sees them change; so do other numbers that go from step to step (`carried`). Parameters
+that have always moved together share those tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, cast, overload
@@ -60,7 +61,8 @@ class ElementwiseOptimizer(Optimizer):
     """Base of optimizers whose update treats all elements alike.
 
     A subclass defines `slots`, `rule` and, if numbers of the formula depend on the step count,
-    `scalars` and `uses_step`.
+    `scalars` and `uses_step`; if one step's numbers depend on those of the step before, `carried`
+    and `carry`.
     """
 
     def __init__(self, params: Given, defaults: Group) -> None:
@@ -94,7 +96,7 @@ class ElementwiseOptimizer(Optimizer):
 
     # ----------------------------------------------------------------------- what a subclass states
 
-    def slots(self, group: Group) -> dict[str, float]:
+    def slots(self, group: Group) -> Mapping[str, float | Tensor]:
         """Return the names of the state tensors of a parameter and their initial values."""
         return {}
 
@@ -102,7 +104,16 @@ class ElementwiseOptimizer(Optimizer):
         """Whether the formula needs the step count."""
         return True
 
-    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
+    def carried(self, group: Group) -> Mapping[str, float | Tensor]:
+        """Return the names of numbers that go along with the step count, and their initial values.
+
+        They are part of the state of each parameter, as 0-d float64 tensors.
+        """
+        return {}
+
+    def scalars(
+        self, group: Group, step: Tensor | None, *carried: Tensor
+    ) -> tuple[float | Tensor, ...]:
         """Return the numbers that the formula needs, given the step count (1 at the first step).
 
         Parameters
@@ -111,8 +122,14 @@ class ElementwiseOptimizer(Optimizer):
             Options.
         step : Tensor, 0-d float64, or None
             Compute with it in tensor operations, without branches.
+        *carried : Tensor, 0-d float64
+            As the step before has left them, in the order of `carried`.
         """
         return (group["lr"],)
+
+    def carry(self, group: Group, step: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
+        """Return what to carry to the next step; arguments as for `scalars`."""
+        return ()
 
     def rule(
         self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
@@ -194,16 +211,33 @@ class ElementwiseOptimizer(Optimizer):
             self._fill_in(group, params, [self.state[p] for p in params])
 
     def _fill_in(self, group: Group, params: Sequence[Tensor], states: Sequence[StateDict]) -> None:
-        step = None
+        counts: StateDict = {}
         for p, state in zip(params, states):
             if state:
                 continue
             if self.uses_step(group):
-                step = wrap(np.zeros(())) if step is None else step
-                state["step"] = step
-            xp = array_module(p.array)
-            for name, value in self.slots(group).items():
-                state[name] = wrap(xp.full(p.array.shape, value, p.array.dtype))
+                if not counts:
+                    carried = self.carried(group)
+                    starts = zip(("step", *carried), _plain((0.0, *carried.values())))
+                    counts.update({name: wrap(np.array(x, np.float64)) for name, x in starts})
+                state.update(counts)
+            state.update(self._fresh_slots(group, p))
+
+    def _slots_of(self, group: Group, p: Tensor) -> Iterable[str]:
+        """The names of the state tensors of one parameter."""
+        return self.slots(group)
+
+    def _fresh_slots(self, group: Group, p: Tensor) -> StateDict:
+        """The state tensors of a parameter before its first step."""
+        xp, slots = array_module(p.array), self.slots(group)
+        return {
+            name: wrap(xp.full(p.array.shape, value, p.array.dtype))
+            for name, value in zip(slots, _plain(tuple(slots.values())))
+        }
+
+    def _counts_of(self, group: Group, state: StateDict) -> list[Tensor]:
+        """The step count of a parameter and what goes along with it."""
+        return [state[name] for name in ("step", *self.carried(group))]
 
     def _moving(self, group: Group) -> list[Tensor]:
         """Return the parameters with gradients; others get a step count of their own."""
@@ -213,7 +247,8 @@ class ElementwiseOptimizer(Optimizer):
             for p in group["params"]:
                 state = self.state.get(p) if p.grad is None else None
                 if state and "step" in state and id(state["step"]) in counts:
-                    state["step"] = wrap(state["step"].array.copy())
+                    for name in ("step", *self.carried(group)):
+                        state[name] = wrap(state[name].array.copy())
         return params
 
     def _update(self, group: Group, params: Sequence[Tensor], states: Sequence[StateDict]) -> None:
@@ -243,28 +278,40 @@ class ElementwiseOptimizer(Optimizer):
             numbers = self.scalars(group, None)
             yield (numbers if recorded else _plain(numbers)), None
             return
-        steps = [state["step"] for state in states]
-        counts = {id(step): step for step in steps}
-        for step in counts.values():
+        counts = {id(state["step"]): self._counts_of(group, state) for state in states}
+        for step, *_ in counts.values():
             assign(step, step + 1, "step")
         if len(counts) == 1:
-            numbers = self.scalars(group, steps[0])
+            ((step, *carried),) = counts.values()
+            numbers = self._numbers(group, step, carried)
             yield (numbers if recorded else _plain(numbers)), None
             return
         members: dict[int, list[int]] = {}
-        for i, step in enumerate(steps):
-            members.setdefault(id(step), []).append(i)
+        for i, state in enumerate(states):
+            members.setdefault(id(state["step"]), []).append(i)
         if recorded:
-            for key, step in counts.items():
-                yield self.scalars(group, step), members[key]
+            for key, (step, *carried) in counts.items():
+                yield self._numbers(group, step, carried), members[key]
             return
         # Counts loaded from a file, or of optimizers stepped together, are equal without being one.
-        equal: dict[float, list[int]] = {}
-        for key, step in counts.items():
-            equal.setdefault(step.array.item(), []).extend(members[key])
+        equal: dict[tuple[float, ...], list[int]] = {}
+        known: dict[tuple[float, ...], tuple[float, ...]] = {}
+        for key, (step, *carried) in counts.items():
+            value = tuple(t.array.item() for t in (step, *carried))
+            if value not in known or carried:
+                known[value] = _plain(self._numbers(group, step, carried))
+            equal.setdefault(value, []).extend(members[key])
         for value, some in equal.items():
-            numbers = _plain(self.scalars(group, wrap(np.array(value))))
-            yield numbers, None if len(equal) == 1 else sorted(some)
+            yield known[value], None if len(equal) == 1 else sorted(some)
+
+    def _numbers(
+        self, group: Group, step: Tensor, carried: Sequence[Tensor]
+    ) -> tuple[float | Tensor, ...]:
+        """The numbers of this step; what is carried goes on to the next."""
+        numbers = self.scalars(group, step, *carried)
+        for target, value in zip(carried, self.carry(group, step, *carried)):
+            assign(target, value, "step")
+        return numbers
 
     # ------------------------------------------------------------------------------------ loop form
 
@@ -273,7 +320,7 @@ class ElementwiseOptimizer(Optimizer):
     ) -> tuple[Tensor, ...]:
         assert p.grad is not None  # as of all that `_moving` returns
         g = -p.grad if group.get("maximize") else p.grad
-        slots = [state[name] for name in self.slots(group)]
+        slots = [state[name] for name in self._slots_of(group, p)]
         return self.rule(arithmetic, group, numbers, p, g, *slots)
 
     def _loop(
@@ -286,19 +333,23 @@ class ElementwiseOptimizer(Optimizer):
         for p, state in zip(params, states):
             new_p, *new_slots = self._new_values(group, numbers, p, state)
             assign(p, new_p, "step")
-            for name, value in zip(self.slots(group), new_slots):
+            for name, value in zip(self._slots_of(group, p), new_slots):
                 assign(state[name], value, "step")
 
     def _differentiably(
         self, group: Group, params: Sequence[Tensor], states: Sequence[StateDict]
     ) -> None:
         for p, state in zip(params, states):
+            carried: list[Tensor] = []
             if "step" in state:
                 state["step"] = state["step"] + 1
-            numbers = self.scalars(group, state.get("step"))
+                carried = self._counts_of(group, state)[1:]
+            numbers = self.scalars(group, state.get("step"), *carried)
+            if carried:
+                state.update(zip(self.carried(group), self.carry(group, state["step"], *carried)))
             new_p, *new_slots = self._new_values(group, numbers, p, state)
             # New tensors, as gradients of earlier steps may still need the old elements.
-            state.update(zip(self.slots(group), new_slots))
+            state.update(zip(self._slots_of(group, p), new_slots))
             assign(p, new_p, "step")
 
     # ------------------------------------------------------------------------------------ flat form
@@ -402,13 +453,18 @@ class ElementwiseOptimizer(Optimizer):
         super().load_state_dict(state_dict)
         self._layouts = {}
         for group in self.param_groups:
-            shared: dict[float, Tensor] = {}
+            shared: dict[tuple[float, ...], StateDict] = {}
             for p in group["params"]:
                 state = self.state.get(p)
                 if state and "step" in state:
-                    count = state["step"]
-                    value = float(count.array if isinstance(count, TensorBase) else count)
-                    state["step"] = shared.setdefault(value, wrap(np.array(value)))
+                    # PyTorch's files have numbers there, or tensors of any dtype.
+                    counts = {
+                        name: float(x.array if isinstance(x, TensorBase) else x)
+                        for name, x in state.items()
+                        if name == "step" or name in self.carried(group)
+                    }
+                    made = {name: wrap(np.array(value)) for name, value in counts.items()}
+                    state.update(shared.setdefault(tuple(counts.values()), made))
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)

@@ -86,6 +86,9 @@ class Optimizer:
     A subclass calls ``super().__init__(params, defaults)`` and defines `step`.
     """
 
+    # State that is no tensor like its parameter: it keeps its dtype when it is loaded.
+    _counting: frozenset[str] = frozenset(("step",))
+
     def __new__(cls, params: Given = (), *args: Any, **kwargs: Any) -> Self:
         """Return an optimizer, or a `PyroOptim` where options stand in place of parameters."""
         if (isinstance(params, dict) and "params" not in params) or (
@@ -340,7 +343,7 @@ class Optimizer:
                 return type(value)(self._adopt(name, v, p) for v in value)
             return copy.deepcopy(value)
         with no_grad():
-            if name != "step" and value.array.dtype.kind == "f":
+            if name not in self._counting and value.array.dtype.kind == "f":
                 value = cast(value, p.array.dtype)
             return wrap(to_device(value.array.copy(), device_of(p.array)))
 

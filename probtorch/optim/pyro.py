@@ -86,7 +86,7 @@ class PyroOptim:
             _check_clipping(clip_args)
         if isinstance(optim_args, dict) and hasattr(optim_constructor, "add_param_group"):
             # Options that it refuses are refused here, not at the first step.
-            optim_constructor([wrap(np.zeros(1, np.float32))], **optim_args)
+            optim_constructor([wrap(np.zeros((1, 1), np.float32))], **optim_args)
         self.pt_optim_constructor = optim_constructor
         self.pt_optim_args = optim_args
         self.pt_clip_args = clip_args

@@ -1,4 +1,4 @@
-"""Steps divided by the size of past gradients: their running mean (RMSprop) or sum (Adagrad)."""
+"""Steps divided by the size of past gradients: a mean (RMSprop, Adadelta) or a sum (Adagrad)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from probtorch.optim.optimizer import check_option
 from probtorch.optim.typed import Given, Group
 from probtorch.tensor import Tensor
 
-__all__ = ["Adagrad", "RMSprop"]
+__all__ = ["Adadelta", "Adagrad", "RMSprop"]
 
 
 class RMSprop(ElementwiseOptimizer):
@@ -156,7 +156,9 @@ class Adagrad(ElementwiseOptimizer):
         """Return the name of the sum of squares and where it starts."""
         return {"sum": group["initial_accumulator_value"]}
 
-    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
+    def scalars(
+        self, group: Group, step: Tensor | None, *carried: Tensor
+    ) -> tuple[float | Tensor, ...]:
         """Return the step size."""
         assert step is not None  # `uses_step`
         return (group["lr"] / (1 + (step - 1) * group["lr_decay"]),)
@@ -170,3 +172,78 @@ class Adagrad(ElementwiseOptimizer):
             g = g + p * group["weight_decay"]
         total = total + g * g
         return p - g / (s.sqrt(total) + group["eps"]) * numbers[0], total
+
+
+class Adadelta(ElementwiseOptimizer):
+    """Steps along the gradient, with the root mean square that steps have had so far.
+
+    Parameters
+    ----------
+    params, weight_decay, foreach, capturable, maximize, differentiable
+        See `Adam`.
+    lr : float or 0-d Tensor
+        Multiplies the step, whose size comes from the steps before: 1 is what the method means.
+    rho : float, in [0, 1]
+        How much of the running means of g^2 and of the squared steps is kept.
+    eps : float
+        Added to both means; sets the size of the first steps.
+
+    Notes
+    -----
+    With both means starting from 0::
+
+        v = rho v + (1 - rho) g^2,    d = g sqrt(u + eps) / sqrt(v + eps)
+        u = rho u + (1 - rho) d^2,    p = p - lr d
+
+    References
+    ----------
+    M. D. Zeiler, "ADADELTA: an adaptive learning rate method", 2012.
+    """
+
+    def __init__(
+        self,
+        params: Given,
+        lr: float | Tensor = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_option("rho value", rho, 0.0 <= rho <= 1.0, "in [0, 1]")
+        check_option("epsilon value", eps, eps >= 0.0, ">= 0")
+        check_option("weight_decay value", weight_decay, weight_decay >= 0.0, ">= 0")
+        defaults = {
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "capturable": capturable,
+            "foreach": foreach,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def slots(self, group: Group) -> dict[str, float]:
+        """Return the names of the running means; both start from 0."""
+        return {"square_avg": 0.0, "acc_delta": 0.0}
+
+    def uses_step(self, group: Group) -> bool:
+        """Whether the formula needs the step count: it does not."""
+        return False
+
+    def rule(
+        self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
+    ) -> tuple[V, ...]:
+        """Return the parameter and the running means after one step."""
+        v, u = slots
+        rho, eps = group["rho"], group["eps"]
+        if group["weight_decay"]:
+            g = g + p * group["weight_decay"]
+        v = v * rho + g * (1 - rho) * g
+        d = s.sqrt(u + eps) / s.sqrt(v + eps) * g
+        return p - d * numbers[0], v, u * rho + d * (1 - rho) * d

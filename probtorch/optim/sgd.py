@@ -1,4 +1,4 @@
-"""Gradient descent, with or without momentum."""
+"""Gradient descent, with or without momentum, or with an average of where it has been."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from probtorch.optim.optimizer import check_option
 from probtorch.optim.typed import Given, Group
 from probtorch.tensor import Tensor
 
-__all__ = ["SGD"]
+__all__ = ["ASGD", "SGD"]
 
 
 class SGD(ElementwiseOptimizer):
@@ -103,7 +103,9 @@ class SGD(ElementwiseOptimizer):
         """Whether the first step differs from the others."""
         return bool(group["momentum"] and group["dampening"])
 
-    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
+    def scalars(
+        self, group: Group, step: Tensor | None, *carried: Tensor
+    ) -> tuple[float | Tensor, ...]:
         """Return the step size and the weight of a new gradient in the running sum."""
         if step is None:
             return group["lr"], 1.0
@@ -122,3 +124,109 @@ class SGD(ElementwiseOptimizer):
             return (p - g * lr,)
         b = slots[0] * momentum + (g * weight if group["dampening"] else g)
         return p - (g + b * momentum if group["nesterov"] else b) * lr, b
+
+
+class ASGD(ElementwiseOptimizer):
+    """Gradient descent with shrinking steps, which keeps the average of the parameters it passed.
+
+    Parameters
+    ----------
+    params, weight_decay, foreach, maximize, differentiable
+        See `SGD`.
+    lr : float or 0-d Tensor
+        Size of the first step; step t (from 1) has ``lr / (1 + lambd * lr * (t - 1))^alpha``.
+    lambd : float
+        Each step first multiplies the parameters by ``1 - lambd`` times the size of the step.
+    alpha : float
+        How fast the steps shrink.
+    t0 : float
+        The average, "ax" in the `state`, starts after so many steps; until then it is the
+        parameter.
+    capturable : bool
+        Accepted for PyTorch's sake: a step can always be recorded.
+
+    Notes
+    -----
+    As in PyTorch, the size of a step is computed with the rate that the step before had: a schedule
+    counts one step later. What one evaluates with is ``state[p]["ax"]``.
+
+    References
+    ----------
+    B. T. Polyak, A. B. Juditsky, "Acceleration of stochastic approximation by averaging", SIAM
+    Journal on Control and Optimization 30, 1992.
+
+    Examples
+    --------
+    >>> from probtorch import tensor
+    >>> p = tensor([1.0], requires_grad=True)
+    >>> optimizer = ASGD([p], lr=0.25, lambd=0.0, t0=0.0)
+    >>> for _ in range(2):
+    ...     optimizer.zero_grad()
+    ...     (p * p).sum().backward()
+    ...     optimizer.step()
+    >>> p, optimizer.state[p]["ax"]
+    (tensor([0.25], requires_grad=True), tensor([0.25]))
+    """
+
+    _counting = frozenset(("step", "eta", "mu"))
+
+    def __init__(
+        self,
+        params: Given,
+        lr: float | Tensor = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        check_option("weight_decay value", weight_decay, weight_decay >= 0.0, ">= 0")
+        defaults = {
+            "lr": lr,
+            "lambd": lambd,
+            "alpha": alpha,
+            "t0": t0,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
+
+    def slots(self, group: Group) -> dict[str, float]:
+        """Return the name of the average; where it starts does not matter."""
+        return {"ax": 0.0}
+
+    def carried(self, group: Group) -> dict[str, float | Tensor]:
+        """Return the size of the first step, and the weight of its parameter in the average."""
+        return {"eta": group["lr"], "mu": 1.0}
+
+    def carry(self, group: Group, step: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
+        """Return the size of the next step, and the weight of its parameter in the average."""
+        lr = group["lr"]
+        eta = lr / (1 + group["lambd"] * lr * step) ** group["alpha"]
+        return eta, 1.0 / arithmetic.maximum(step - group["t0"], 1.0)
+
+    def scalars(
+        self, group: Group, step: Tensor | None, *carried: Tensor
+    ) -> tuple[float | Tensor, ...]:
+        """Return the size of this step, what decay leaves of a parameter, and its weight.
+
+        Copies, as what is carried changes before they are used.
+        """
+        eta, mu = carried
+        return eta * 1.0, 1.0 - group["lambd"] * eta, mu * 1.0, 1.0 - mu
+
+    def rule(
+        self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
+    ) -> tuple[V, ...]:
+        """Return the parameter and the average after one step."""
+        eta, kept, weight, rest = numbers
+        if group["weight_decay"]:
+            g = g + p * group["weight_decay"]
+        p = p * kept - g * eta
+        return p, slots[0] * rest + p * weight

@@ -119,7 +119,7 @@ def weights():
 
 
 def optimizer(kind, **options):
-    made = kind(weights(), **{"lr": 0.1, **options})
+    made = kind(**{"params": weights(), "lr": 0.1, **options})
     for _ in range(2):
         moved(made)
     return made
@@ -172,7 +172,9 @@ OBJECTIVES = (
     "ImportanceWeightedELBO RenyiELBO ReweightedWakeSleep TraceEnum_ELBO TraceGraph_ELBO "
     "TraceMeanField_ELBO Trace_ELBO"
 ).split()
-OPTIMIZERS = "Adagrad Adam AdamW Adamax ClippedAdam RMSprop SGD".split()
+OPTIMIZERS = (
+    "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam NAdam RAdam RMSprop Rprop SGD"
+).split()
 DATASET = data.TensorDataset(X, Y)
 TRACE = probtorch.handlers.trace(probtorch.handlers.seed(line, 0)).get_trace(X, Y)
 
@@ -299,6 +301,7 @@ ROWS = {
         lambda o: o.pt_optim_args,
     ),
     "LBFGS": (lambda: optimizer(optim.LBFGS), moved),
+    "Muon": (lambda: optimizer(optim.Muon, params=[tensor([[1.0, 2.0]]).requires_grad_()]), moved),
     "CosineAnnealingLR": (lambda: schedule(lr_scheduler.CosineAnnealingLR, 5), rates),
     "CosineAnnealingWarmRestarts": (
         lambda: schedule(lr_scheduler.CosineAnnealingWarmRestarts, 5),

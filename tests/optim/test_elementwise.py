@@ -80,7 +80,101 @@ def adagrad(p, grads, *, lr, lr_decay=0.0, start=0.0):
     return p
 
 
+def adadelta(p, grads, *, lr, rho=0.9, eps=1e-6):
+    v, u = 0.0, 0.0
+    for g in grads:
+        v = rho * v + (1 - rho) * g**2
+        d = np.sqrt(u + eps) / np.sqrt(v + eps) * g
+        u = rho * u + (1 - rho) * d**2
+        p = p - lr * d
+    return p
+
+
+def asgd(p, grads, *, lr, lambd=1e-4, alpha=0.75, t0=1e6, averaged=False):
+    average = p
+    for t, g in enumerate(grads):
+        eta = lr / (1 + lambd * lr * t) ** alpha
+        p = p * (1 - lambd * eta) - eta * g
+        average = average + (p - average) / max(1.0, t - t0)
+    return average if averaged else p
+
+
+def rprop(p, grads, *, lr, etas=(0.5, 1.2), step_sizes=(1e-6, 50)):
+    p, shape = np.array(p).reshape(-1), np.shape(p)
+    for i in range(p.size):
+        size, before = lr, 0.0
+        for g in (np.reshape(step, -1)[i] for step in grads):
+            if g * before > 0:
+                size = min(size * etas[1], step_sizes[1])
+            elif g * before < 0:
+                size, g = max(size * etas[0], step_sizes[0]), 0.0
+            p[i] -= size * np.sign(g)
+            before = g
+    return p.reshape(shape)
+
+
+def nadam(p, grads, *, lr, betas=(0.9, 0.999), eps=1e-8, momentum_decay=4e-3, l2=0.0, decay=0.0):
+    m, v = 0.0, 0.0
+    momenta = [betas[0] * (1 - 0.5 * 0.96 ** (t * momentum_decay)) for t in range(1, 99)]
+    for t, g in enumerate(grads, 1):
+        p = p - lr * decay * p
+        g = g + l2 * p
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g**2
+        ahead = momenta[t] * m / (1 - math.prod(momenta[: t + 1]))
+        ahead = ahead + (1 - momenta[t - 1]) * g / (1 - math.prod(momenta[:t]))
+        p = p - lr * ahead / (np.sqrt(v / (1 - betas[1] ** t)) + eps)
+    return p
+
+
+def radam(p, grads, *, lr, betas=(0.9, 0.999), eps=1e-8, l2=0.0, decay=0.0):
+    m, v = 0.0, 0.0
+    longest = 2 / (1 - betas[1]) - 1
+    for t, g in enumerate(grads, 1):
+        p = p - lr * decay * p
+        g = g + l2 * p
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g**2
+        step = m / (1 - betas[0] ** t)
+        length = longest - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
+        if length > 5:
+            share = (length - 4) * (length - 2) * longest
+            share = share / ((longest - 4) * (longest - 2) * length)
+            step = step * math.sqrt(share * (1 - betas[1] ** t)) / (np.sqrt(v) + eps)
+        p = p - lr * step
+    return p
+
+
 CASES = {
+    "adadelta": (optim.Adadelta, {"rho": 0.8}, adadelta, {"rho": 0.8}),
+    "asgd": (optim.ASGD, {"lambd": 0.1}, asgd, {"lambd": 0.1}),
+    "rprop": (optim.Rprop, {}, rprop, {}),
+    "rprop bounded": (
+        optim.Rprop,
+        {"etas": (0.3, 2.0), "step_sizes": (0.03, 0.07)},
+        rprop,
+        {"etas": (0.3, 2.0), "step_sizes": (0.03, 0.07)},
+    ),
+    "nadam": (optim.NAdam, {"weight_decay": 0.1}, nadam, {"l2": 0.1}),
+    "nadam decoupled": (
+        optim.NAdam,
+        {
+            "betas": (0.5, 0.9),
+            "momentum_decay": 0.3,
+            "weight_decay": 0.1,
+            "decoupled_weight_decay": True,
+        },
+        nadam,
+        {"betas": (0.5, 0.9), "momentum_decay": 0.3, "decay": 0.1},
+    ),
+    "radam": (optim.RAdam, {"weight_decay": 0.1}, radam, {"l2": 0.1}),
+    "radam short": (
+        optim.RAdam,  # 0.85: from the sixth step on it divides; 0.5: never
+        {"betas": (0.5, 0.85), "weight_decay": 0.1, "decoupled_weight_decay": True},
+        radam,
+        {"betas": (0.5, 0.85), "decay": 0.1},
+    ),
+    "radam never": (optim.RAdam, {"betas": (0.5, 0.5)}, radam, {"betas": (0.5, 0.5)}),
     "sgd": (optim.SGD, {}, sgd, {}),
     "sgd momentum": (optim.SGD, {"momentum": 0.9}, sgd, {"momentum": 0.9}),
     "sgd dampening": (
@@ -211,6 +305,17 @@ def test_maximize_is_a_step_on_the_negative(case):
     run(kind(down, lr=0.05, **options), down, [[-g for g in step] for step in grads])
     for a, b in zip(up, down):
         assert a.array.tobytes() == b.array.tobytes()
+
+
+@pytest.mark.parametrize("t0", [0.0, 3.0])
+def test_averaged_descent_keeps_the_average_of_where_it_was(t0):
+    start, grads = problem()
+    params = leaves(start)
+    optimizer = optim.ASGD(params, lr=0.05, t0=t0)
+    run(optimizer, params, grads)
+    for i, p in enumerate(params):
+        expected = asgd(start[i], [g[i] for g in grads], lr=0.05, t0=t0, averaged=True)
+        assert_close(optimizer.state[p]["ax"], expected, rtol=1e-11, atol=1e-13)
 
 
 def test_adam_moves_every_element_by_lr_at_first():
@@ -429,7 +534,14 @@ def test_initial_state_is_that_of_a_first_step():
 
 @pytest.mark.parametrize(
     "kind, options",
-    [(optim.SGD, {"momentum": 0.9}), (optim.Adam, {"amsgrad": True}), (optim.RMSprop, {})],
+    [
+        (optim.SGD, {"momentum": 0.9}),
+        (optim.Adam, {"amsgrad": True}),
+        (optim.RMSprop, {}),
+        (optim.NAdam, {}),
+        (optim.RAdam, {"betas": (0.5, 0.9)}),
+        (optim.ASGD, {"lambd": 0.1}),
+    ],
 )
 def test_step_can_be_differentiated(kind, options):
     def after_two_steps(x):
@@ -635,6 +747,11 @@ def test_parameter_in_two_groups_is_refused():
         (optim.Adam, {"eps": -1.0}, "Invalid epsilon value"),
         (optim.RMSprop, {"alpha": -1.0}, "Invalid alpha value"),
         (optim.Adagrad, {"lr_decay": -1.0}, "Invalid lr_decay value"),
+        (optim.Adadelta, {"rho": 1.1}, "Invalid rho value"),
+        (optim.ASGD, {"weight_decay": -1.0}, "Invalid weight_decay value"),
+        (optim.Rprop, {"etas": (1.2, 0.5)}, "Invalid eta values"),
+        (optim.NAdam, {"momentum_decay": -1.0}, "Invalid momentum_decay value"),
+        (optim.RAdam, {"betas": (0.9, 1.0)}, "Invalid beta parameter at index 1"),
         (optim.ClippedAdam, {"clip_norm": 0.0}, "Invalid clip_norm"),
         (optim.Adamax, {"weight_decay": -1.0}, "Invalid weight_decay value"),
     ],
@@ -647,7 +764,22 @@ def test_wrong_options_are_refused(kind, options, text):
 # ---------------------------------------------------------------------------- against PyTorch's own
 
 
-TORCH = ["SGD", "Adam", "AdamW", "Adamax", "RMSprop", "Adagrad", "LBFGS"]
+TORCH = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "RMSprop",
+    "Adagrad",
+    "LBFGS",
+    "Adadelta",
+    "ASGD",
+    "Rprop",
+    "NAdam",
+    "RAdam",
+    "Adafactor",
+    "Muon",
+]
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -658,8 +790,8 @@ def test_signature_and_defaults_are_those_of_torch(name):
     assert list(ours) == list(theirs)
     for key in ours:
         assert (ours[key].default, ours[key].kind) == (theirs[key].default, theirs[key].kind)
-    made = getattr(optim, name)(leaves([np.ones(1)])).param_groups[0]
-    original = getattr(torch.optim, name)([torch.ones(1, requires_grad=True)]).param_groups[0]
+    made = getattr(optim, name)(leaves([np.ones((1, 1))])).param_groups[0]
+    original = getattr(torch.optim, name)([torch.ones(1, 1, requires_grad=True)]).param_groups[0]
     assert {k: v for k, v in made.items() if k != "params"} == {
         k: v for k, v in original.items() if k != "params"
     }
@@ -673,10 +805,15 @@ def test_numbers_are_those_of_torch(case):
     params = leaves(start)
     run(kind(params, lr=0.05, **options), params, grads)
     theirs = [torch.tensor(a, requires_grad=True) for a in start]
-    optimizer = getattr(torch.optim, kind.__name__)(theirs, lr=0.05, **options)
-    for step in grads:
-        for p, g in zip(theirs, step):
-            p.grad = torch.tensor(g)
-        optimizer.step()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # of the numbers that some carry from step to step
+    try:
+        optimizer = getattr(torch.optim, kind.__name__)(theirs, lr=0.05, **options)
+        for step in grads:
+            for p, g in zip(theirs, step):
+                p.grad = torch.tensor(g)
+            optimizer.step()
+    finally:
+        torch.set_default_dtype(before)
     for a, b in zip(params, theirs):
         assert_close(a, b.detach().numpy(), rtol=1e-12, atol=1e-14)
