@@ -2,11 +2,12 @@
 
 `optimizer` has what all share, `elementwise` the machinery that runs one formula on many parameters
 at once, `whole` its sibling for formulas of whole parameters; `sgd`, `adam`, `nadam`, `rmsprop`,
-`rprop`, `adafactor`, `muon` and `lbfgs` the algorithms; `lr_scheduler` the schedules; `pyro` the
-adapters for Pyro's optimizers, which are made from a dict of options.
+`rprop`, `adafactor`, `muon` and `lbfgs` the algorithms; `lr_scheduler` the schedules; `swa_utils`
+averages of weights; `pyro` the adapters for Pyro's optimizers, which are made from a dict of
+options.
 """
 
-from probtorch.optim import lr_scheduler
+from probtorch.optim import lr_scheduler, swa_utils
 from probtorch.optim.adafactor import Adafactor
 from probtorch.optim.adam import Adam, Adamax, AdamW, ClippedAdam
 from probtorch.optim.elementwise import ElementwiseOptimizer
@@ -40,4 +41,5 @@ __all__ = [
     "Rprop",
     "SGD",
     "lr_scheduler",
+    "swa_utils",
 ]

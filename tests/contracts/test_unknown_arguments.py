@@ -33,6 +33,7 @@ ROOMS = (
     "probtorch.ode",
     "probtorch.optim",
     "probtorch.optim.lr_scheduler",
+    "probtorch.optim.swa_utils",
     "probtorch.testing",
     "probtorch.utils.data",
 )
