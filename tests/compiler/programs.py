@@ -26,6 +26,7 @@ from probtorch.ops import (
     norms,
     reduction,
     scans,
+    scattering,
     sorting,
     special,
     spectral,
@@ -87,7 +88,7 @@ def _gather(x, i, *, dim):
 
 
 def _scatter(x, i, v, *, dim, accumulate):
-    return gathering.scatter(x, dim, i.long() % x.array.shape[dim], v, accumulate=accumulate)
+    return scattering.scatter(x, dim, i.long() % x.array.shape[dim], v, accumulate=accumulate)
 
 
 def _index_put(x, i, v, *, accumulate):

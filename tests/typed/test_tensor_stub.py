@@ -21,6 +21,8 @@ UNTOLD = {
     "__getattr__",
     "__array_ufunc__",
     "__array_function__",
+    "__firstlineno__",  # of every class, from Python 3.13 on
+    "__static_attributes__",
 }
 SLOTS = set(TensorBase.__slots__) - {"__weakref__"}
 
