@@ -10,6 +10,7 @@ anew. Gradients through a call are compiled too (`differentiable`). Where a repl
 """
 
 import functools
+import inspect
 import threading
 import types
 
@@ -17,6 +18,7 @@ from probtorch.backends.registry import device_of
 from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
+from probtorch.compiler.guards.kinds import is_library_file
 from probtorch.compiler.paths import Compiled, Paths, tell_of_prints
 from probtorch.compiler.record.gradients import is_spent
 from probtorch.compiler.record.record import record
@@ -140,6 +142,19 @@ def _alike(key):
     return (key[0], kinds, *key[2:-1])
 
 
+def _home(fn):
+    """Return the line where a function of the user's is defined, "" for others."""
+    fn = inspect.unwrap(fn)
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if not inspect.isroutine(fn):
+        fn = getattr(fn, "forward", None) or getattr(fn, "__call__", None)  # noqa: B004
+    code = getattr(fn, "__code__", None)
+    if code is None or is_library_file(code.co_filename):
+        return ""
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
 _CALLED = "a call of {}, which may answer otherwise each time"
 _DRAWN = "draws from {}, a random generator that is not ours and cannot be replayed"
 
@@ -190,7 +205,8 @@ class CompiledFunction(Compiled):
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.name = name or getattr(fn, "__name__", type(fn).__name__)
-        self.paths = Paths(self.name, quiet=quiet)  # by shapes and types of arguments
+        # By shapes and types of arguments.
+        self.paths = Paths(self.name, quiet=quiet, home=_home(fn))
         # The path that served the last call, and the one that it recorded, if any.
         self.last = self.recorded = None
         self.roots, self.values, self.saving = roots, values, saving
@@ -445,6 +461,7 @@ class CompiledFunction(Compiled):
         if drawn is not None:
             self.paths.give_up(_DRAWN.format(drawn), loud=True)
             return unflatten(out_structure, out), None
+        rec.followed.judge(before, rec.refuse)
         changed = before.changed()
         if changed is not None and not rec.unsupported:
             # Perhaps something that is made once, at the first call; or a cache that was filled

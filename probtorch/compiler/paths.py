@@ -43,6 +43,8 @@ class Paths(Sequence[Any]):
         Paths of a version; `MAX_PATHS` without it.
     quiet : bool
         Say nothing where the function runs eagerly: `reason` tells.
+    home : str
+        The function's own line, for reasons that have no other.
 
     Attributes
     ----------
@@ -52,8 +54,10 @@ class Paths(Sequence[Any]):
         Why some calls are Python's all the same, for `explain`.
     """
 
-    def __init__(self, name: str, *, limit: int | None = None, quiet: bool = False) -> None:
-        self.name, self.quiet = name, quiet
+    def __init__(
+        self, name: str, *, limit: int | None = None, quiet: bool = False, home: str = ""
+    ) -> None:
+        self.name, self.quiet, self.home = name, quiet, home
         self.limit = MAX_PATHS if limit is None else limit
         self.reason: tuple[str, str] | None = None
         self.aside: tuple[str, str] | None = None
@@ -112,6 +116,7 @@ class Paths(Sequence[Any]):
         The first reason counts and is told, if need be by one that is quiet.
         """
         if self.reason is None:
+            place = place or self.home
             self.reason = (reason, place)
             self.warn(reason, place, loud=loud)
 
@@ -135,6 +140,7 @@ class Paths(Sequence[Any]):
         """Say that the function, or some calls of it, run eagerly: at the user's line, if known."""
         if self.quiet and not loud:
             return
+        place = place or self.home
         at = f"\n  at:       {place}" if place else ""
         message = (
             f"{self.name} runs eagerly, which is slower\n  reason:   {reason}{at}\n"

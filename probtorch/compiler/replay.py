@@ -18,6 +18,7 @@ from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
+from probtorch.compiler.record.followed import Numbers
 from probtorch.compiler.record.gradients import is_spent
 from probtorch.compiler.record.record import record
 from probtorch.compiler.verify import coarsest, next_due
@@ -97,6 +98,7 @@ class Path:
         # sets it, to None or to the outputs that follow the results.
         self.ungraded, self.graded = [*rec.ungraded.values()], [g.leaf for g in rec.graded.values()]
         self.regraded = [(leaf, leaf._grad is not None) for leaf in rec.regraded.values()]
+        self.numbers = Numbers(rec.followed)
         self.reached, self.hooks = rec.reached, hooks_changed()
         for g in rec.graded.values():
             g.settle()
@@ -110,7 +112,7 @@ class Path:
         self.count = 0  # of runs so far
         self.size = coarsest(rec.graph)
         # Draws and updates go through tensors that all threads share.
-        shared = self.updates or self.draws or self.restarts or self.regraded
+        shared = self.updates or self.draws or self.restarts or self.regraded or self.numbers
         self.lock = lock if shared else contextlib.nullcontext()
 
     def rebuild(self, tensors):
@@ -184,27 +186,32 @@ class Path:
         if frame is None:
             return None
         with self.lock:
+            done = self.numbers.fill()
+            if done is None:
+                return None
             before = self._draw()
             out = frame.new_outputs()
             self._refresh(frame)
             if frame.run(arrays, out):
+                self.numbers.undo(done)
                 _set_back(before)
                 raise_pending()
                 return None
             if self.updates:
                 self._note(frame)
-            if self.regraded:
-                self._leave(out)
+            self._leave(out)
         self.count += 1
-        return (self.rebuild([wrap(x) for x in out]),)
+        return (self.rebuild([wrap(x) for x in out[: len(self.flows)]]),)
 
     def _leave(self, out):
-        """Put gradients, the last of the outputs, where the function leaves them."""
-        first = sum(x is _TENSOR for x in self._fixed)
-        walk = iter(out[first:])
+        """Put gradients, outputs that follow the results, where the function leaves them; and make
+        the calls that come last, which are told the outputs after those.
+        """
+        at = len(self.flows)
         for leaf, filled in self.regraded:
-            leaf._grad = wrap(next(walk)) if filled else None
-        del out[first:]
+            leaf._grad = wrap(out[at]) if filled else None
+            at += filled
+        self.numbers.act(out[at:])
 
     def repeat(self, arrays, steps):
         """Run `steps` times on the same arguments, without going back to Python.
@@ -223,10 +230,12 @@ class Path:
         frame = self.frame(arrays)
         first = self.program.outputs[0]
         results = np.empty((steps, *first.shape), first.dtype)
-        filled = any(filled for _, filled in self.regraded)
-        if frame is None or self.restarts or filled or not frame.repeats:
+        left = self.numbers.acts or any(filled for _, filled in self.regraded)
+        if frame is None or self.restarts or left or not frame.repeats:
             return results[:0], []
         with self.lock:
+            if self.numbers.fill() is None:
+                return results[:0], []
             before = self._draw()
             totals = {}
             for generator, count, *_ in self.draws:
@@ -310,6 +319,7 @@ def path_of(rec, tensors, found, environment, lock, saving):
     rec.graph = _rolled(unrolled, tensors) or unrolled
     left = [leaf._grad for leaf in rec.regraded.values() if leaf._grad is not None]
     places = [device_of(x.array) for x in (*found[0], *left) if isinstance(x, TensorBase)]
+    places += [device_of(array) for act in rec.followed.acts for _, array in act.told]
     devices = (*map(device_of, arrays_of(tensors)), *places, rec.device())
     try:
         program = _prepared(rec, devices, places)

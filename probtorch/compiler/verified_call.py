@@ -116,16 +116,18 @@ class _State:
         # A gradient that is changed in place is the tensor that it is now.
         self._updates = [getattr(t, "now", t) for t in path.updates]
         self._leaves = [leaf for leaf, _ in path.regraded]
+        self._owners = path.numbers.owners
         self._generators = list({id(g): g for g, *_ in path.draws}.values())
 
     def __bool__(self):
-        return bool(self._updates or self._leaves or self._generators)
+        return bool(self._updates or self._leaves or self._generators or self._owners)
 
     def get(self):
         return _Saved(
             [t.array.copy() for t in self._updates],
             [leaf._grad for leaf in self._leaves],
             [g.get_state() for g in self._generators],
+            [x.remember() for x in self._owners],
         )
 
     def put(self, saved):
@@ -136,6 +138,8 @@ class _State:
         mark_changed(*self._updates)
         for g, x in zip(self._generators, saved.drawn, strict=True):
             g.set_state(x)
+        for owner, state in zip(self._owners, saved.remembered, strict=True):
+            owner.recall(state)
 
 
 class _Saved(NamedTuple):
@@ -144,6 +148,7 @@ class _Saved(NamedTuple):
     updates: list
     gradients: list  # these tensors, which no run changes: those that one does are updates
     drawn: list
+    remembered: list  # by objects whose methods replays call
 
     @property
     def filled(self):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from probtorch.core.printing import shown_at
 from probtorch.core.tensor_base import TensorBase
@@ -146,6 +146,24 @@ class Interpreter:
     @event
     def layout_read(self) -> None:
         """Python looks at how elements lie in memory."""
+
+    @event
+    def number(self, table: dict[str, Any], key: str) -> Any:
+        """One of our objects reads a number, or a tuple of them, out of a dict of options; returns
+        what it computes with: tensors where a replay reads the numbers anew.
+        """
+        return table[key]
+
+    @event
+    def numbers_shown(self) -> None:
+        """Python looks at such numbers by itself."""
+
+    @event
+    def act(
+        self, method: Callable[..., R], owner: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> R:
+        """Call a method of ours that changes such numbers and nothing else; a replay does, too."""
+        return method(owner, *args, **kwargs)
 
     # ------------------------------------------------------------------------------------ the tape
 

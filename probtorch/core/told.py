@@ -6,12 +6,16 @@
 
 The floors that make tensors and their tape also tell of other names of a tensor (`alias`), of
 Python's numbers that became tensors (`entered`), and of places on the tape. Two questions go the
-other way: `is_constant` and `rerun`. Where nobody listens, nothing happens.
+other way: `is_constant` and `rerun`. Options of our objects that change while a compiled function
+is in use (learning rates) come through `number` and `repeated`. Where nobody listens, nothing
+happens.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
@@ -26,11 +30,15 @@ __all__ = [
     "entered",
     "is_constant",
     "layout_read",
+    "number",
+    "numbers_shown",
     "place_changed",
     "read",
+    "repeated",
     "rerun",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -102,6 +110,38 @@ def layout_read() -> None:
     active = dispatch.recorder()
     if active is not None:
         active.layout_read()
+
+
+def number(table: dict[str, Any], key: str) -> Any:
+    """Return a number, or a tuple of them, out of the options of one of our objects.
+
+    Under a recorder it is a tensor, which replays fill anew: the number may then be another. The
+    object says by `__followed__` which of its dicts and keys are read in this way alone.
+    """
+    active = dispatch.recorder()
+    return table[key] if active is None else active.number(table, key)
+
+
+def numbers_shown() -> None:
+    """Tell that Python looks at such numbers by itself: then they have to stay what they are."""
+    active = dispatch.recorder()
+    if active is not None:
+        active.numbers_shown()
+
+
+def repeated(method: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a method that changes such numbers, and nothing else that others may read: replays
+    call it, too. Its object can `remember` its state and `recall` it.
+    """
+
+    @functools.wraps(method)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        active = dispatch.recorder()
+        if active is None:
+            return method(*args, **kwargs)
+        return active.act(method, args[0], args[1:], kwargs)
+
+    return wrapped
 
 
 def is_constant(t: TensorBase) -> bool:

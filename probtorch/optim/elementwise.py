@@ -33,6 +33,7 @@ from probtorch.backends.registry import array_module, device_of
 from probtorch.core.dispatch import mark_changed, recorder, set_grad_enabled, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import numbers_shown
 from probtorch.core.typed import DType, StateDict
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops import arithmetic
@@ -180,6 +181,7 @@ class ElementwiseOptimizer(Optimizer):
     @staticmethod
     def step_together(optimizers: Iterable[Any]) -> None:
         """Step several optimizers, those of one kind and with equal options in one go."""
+        numbers_shown()
         alike: dict[tuple[object, ...], list[tuple[ElementwiseOptimizer, Group]]] = {}
         for optimizer in optimizers:
             kind = type(optimizer)
@@ -254,6 +256,7 @@ class ElementwiseOptimizer(Optimizer):
     def _update(self, group: Group, params: Sequence[Tensor], states: Sequence[StateDict]) -> None:
         """Move `params`, which have gradients; `states` are theirs."""
         self._fill_in(group, params, states)
+        group = self._read(group) if recorder() is not None else group
         differentiable = bool(group.get("differentiable"))
         before = set_grad_enabled(differentiable)
         try:

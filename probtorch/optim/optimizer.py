@@ -22,6 +22,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import number, numbers_shown
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, AutogradError, DTypeError
 from probtorch.optim.pyro import PyroOptim
@@ -144,6 +145,14 @@ class Optimizer:
     def __environment__(self) -> list[object]:
         """What a compiled function that uses the optimizer depends on."""
         return [x for name, x in vars(self).items() if not name.startswith("_")]
+
+    def __followed__(self) -> list[tuple[Group, dict[str, tuple[str, ...]]]]:
+        """What of it a replay reads anew: keys of dicts, and the names that others get there by."""
+        return [(g, dict.fromkeys(followed(g), ("param_groups",))) for g in self.param_groups]
+
+    def _read(self, group: Group) -> Group:
+        """Return the options of a group, those that are followed by way of whoever listens."""
+        return {**group, **{key: number(group, key) for key in followed(group)}}
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with options of their own, for example layers added during training.
@@ -278,6 +287,7 @@ class Optimizer:
             "state" maps positions to dicts, "param_groups" is a list of dicts. The tensors are
             those in use, not copies: `copy.deepcopy` the result to keep it while training goes on.
         """
+        numbers_shown()
         positions: dict[int, int] = {}
         for group in self.param_groups:
             for p in group["params"]:
@@ -348,6 +358,7 @@ class Optimizer:
             return wrap(to_device(value.array.copy(), device_of(p.array)))
 
     def __getstate__(self) -> StateDict:
+        numbers_shown()
         return {
             "defaults": self.defaults,
             "state": self.state,
@@ -355,11 +366,18 @@ class Optimizer:
         }
 
     def __repr__(self) -> str:
+        numbers_shown()
         lines = [f"{type(self).__name__} ("]
         for i, group in enumerate(self.param_groups):
             lines.append(f"Parameter Group {i}")
             lines += [f"    {k}: {group[k]}" for k in sorted(group) if k != "params"]
         return "\n".join([*lines, ")"])
+
+
+def followed(group: Group) -> tuple[str, ...]:
+    """Return the options that schedules change."""
+    names = ("lr", "momentum", "betas") if "base_momentum" in group else ("lr",)
+    return tuple(name for name in names if name in group)
 
 
 def check_option(name: str, value: object, ok: bool, expected: str) -> None:

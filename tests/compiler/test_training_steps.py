@@ -160,3 +160,107 @@ def test_a_gradient_known_by_another_name_stays_eager():
         assert_close(double(), 2.0 * g)
     net.weight.grad = probtorch.zeros_like(g)
     assert_close(double(), g)
+
+
+# --------------------------------------------------------------------------------------- schedules
+
+
+def descent(opt, net, extra=lambda: None):
+    @probtorch.compile
+    def step(x):
+        opt.zero_grad()
+        net(x).sum().backward()
+        opt.step()
+        return extra()
+
+    return step
+
+
+def moved(net, step):
+    """Return how far the bias moves in a step: the learning rate times the number of rows."""
+    before = net.bias.item()
+    step(X)
+    return (before - net.bias.item()) / len(X)
+
+
+def test_a_rate_that_is_set_by_hand_needs_no_new_path():
+    net, opt = linear()
+    step = descent(opt, net)
+    for k in range(12):
+        opt.param_groups[0]["lr"] = rate = 0.1 / (k + 1)
+        assert moved(net, step) == pytest.approx(rate)
+    assert len(step.paths) == 1 and step.last is not None
+    opt.param_groups[0]["lr"] = probtorch.tensor(0.5)  # is no number any more: another path
+    assert moved(net, step) == pytest.approx(0.5)
+
+
+def test_a_schedule_ahead_of_the_step_is_taken_back_where_a_guard_fails():
+    net, opt = linear()
+    schedule = optim.lr_scheduler.ExponentialLR(opt, 0.5)
+
+    @probtorch.compile
+    def step(x):
+        schedule.step()
+        opt.zero_grad()
+        out = net(x).sum()
+        (out if x[0, 0] > 0 else 2.0 * out).backward()
+        opt.step()
+
+    for k in range(1, 9):
+        x = X if k % 3 else -X
+        step(x)
+        assert schedule.last_epoch == k
+        assert opt.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**k)
+    assert step.last is not None and len(step.paths) == 2
+
+
+class Warmup(optim.lr_scheduler.LRScheduler):
+    """A schedule of the user's, whose steps do more than ours know."""
+
+    count = 0
+
+    def get_lr(self):
+        return [0.1 * (self.last_epoch + 1)]
+
+    def step(self, epoch=None):
+        self.count += 1
+        super().step(epoch)
+
+
+class Rates(optim.lr_scheduler.LRScheduler):
+    """A schedule of the user's that only says which rates there are."""
+
+    def get_lr(self):
+        return [0.1 * (self.last_epoch + 1)]
+
+
+def test_a_schedule_of_the_users_is_stepped_by_replays():
+    net, opt = linear()
+    schedule = Rates(opt)
+    step = descent(opt, net, schedule.step)
+    for k in range(6):
+        assert moved(net, step) == pytest.approx(0.1 * (k + 1))
+    assert step.last is not None
+
+
+@pytest.mark.parametrize(
+    "make, reason",
+    [
+        (lambda s: lambda: s.step() or s.get_last_lr()[0], "last_lr|last_epoch|'lr'|lr"),
+        (lambda s: lambda: s.step() or s.last_epoch, "last_epoch"),
+        (lambda s: lambda: s.step() or s.optimizer.param_groups[0]["lr"], "lr"),
+        (lambda s: Warmup(s.optimizer).step, "count"),
+    ],
+    ids=["method", "attribute", "group", "own step"],
+)
+def test_numbers_of_schedules_that_python_looks_at_are_those_of_now(make, reason):
+    found = []
+    for compiled in (False, True):
+        net, opt = linear()
+        step = descent(opt, net, make(optim.lr_scheduler.ExponentialLR(opt, 0.5)))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", CompileWarning)
+            found.append([(step if compiled else step.fn)(X) for _ in range(6)])
+    assert found[0] == found[1]
+    assert step.reason is not None
+    assert len(told) == 1

@@ -11,6 +11,7 @@ import numpy as np
 import probtorch
 from probtorch import nn, optim
 from probtorch.nn.utils import clip_grad_norm_, clip_grad_value_
+from probtorch.optim import lr_scheduler
 
 OPTIMIZERS = {
     "sgd": lambda p: optim.SGD(p, lr=0.1),
@@ -30,6 +31,19 @@ CLIPPING = {
     "norm": lambda net: clip_grad_norm_(net.parameters(), 0.5),
     "inf": lambda net: clip_grad_norm_(list(net.parameters()), 0.1, float("inf")),
     "value": lambda net: clip_grad_value_(net.parameters(), 0.01),
+}
+SCHEDULES = {
+    "none": lambda opt: None,
+    "decay": lambda opt: lr_scheduler.ExponentialLR(opt, 0.8),
+    "own": lambda opt: lr_scheduler.LambdaLR(opt, lambda k: 1.0 / (1.0 + k)),
+    "parts": lambda opt: lr_scheduler.SequentialLR(
+        opt, [lr_scheduler.LinearLR(opt, 0.1, 1.0, 2), lr_scheduler.StepLR(opt, 2, 0.5)], [2]
+    ),
+    "plateau": lambda opt: lr_scheduler.ReduceLROnPlateau(opt, patience=0, threshold=0.3),
+    # Where there is a momentum, it goes up and down with the rate.
+    "cycle": lambda opt: lr_scheduler.OneCycleLR(
+        opt, 0.1, total_steps=40, cycle_momentum="momentum" in opt.defaults
+    ),
 }
 ROWS, INPUTS, CLASSES = 6, 3, 3
 
@@ -53,6 +67,8 @@ class Training:
             "clip": rng.choice(list(CLIPPING)),
             "parts": rng.choice([1, 1, 2, 3]),
             "cleared": rng.choice(["before", "after", "zeros", "outside"]),
+            "schedule": rng.choice(list(SCHEDULES)),
+            "scheduled": rng.choice(["inside", "outside"]),
             "average": rng.random() < 0.3,
             "result": rng.choice(["loss", "detached", "output"]),
             "frozen": rng.random() < 0.3,
@@ -62,6 +78,7 @@ class Training:
             next(self.net.parameters()).requires_grad_(False)
         self.average = [p.detach().clone() for p in self.net.parameters()]
         self.optimizer = OPTIMIZERS[self.features["optimizer"]](self.net.parameters())
+        self.schedule = SCHEDULES[self.features["schedule"]](self.optimizer)
         self.loss = nn.CrossEntropyLoss()
 
     def _network(self, rng):
@@ -88,11 +105,20 @@ class Training:
         optimizer.step()
         if has["cleared"] == "after":
             self.net.zero_grad()
+        if has["scheduled"] == "inside":
+            self.scheduled(loss)
         if has["average"]:
             with probtorch.no_grad():
                 for a, p in zip(self.average, self.net.parameters(), strict=True):
                     a.mul_(0.9).add_(0.1 * p)
         return {"loss": loss, "detached": loss.detach(), "output": (loss, out)}[has["result"]]
+
+    def scheduled(self, loss):
+        """Go on to the next step of the schedule."""
+        if isinstance(self.schedule, lr_scheduler.ReduceLROnPlateau):
+            self.schedule.step(loss)
+        elif self.schedule is not None:
+            self.schedule.step()
 
     def state(self):
         """Return copies of all that a step may change, by name."""
@@ -115,6 +141,9 @@ def trained(training, step, steps=6):
             training.optimizer.zero_grad()
         found = step(x, y)
         found = found if isinstance(found, tuple) else (found,)
+        if training.features["scheduled"] == "outside":
+            training.scheduled(found[0])
+        results += [group["lr"] for group in training.optimizer.param_groups]
         results += [np.array(t.detach().tolist()) for t in found]
         results += [t.requires_grad for t in found]
     return training.state(), results

@@ -162,6 +162,9 @@ class Environment:
         # Which attributes of modules count follows from the names in all code that was met.
         self._modules, self._named = {}, {}
         self._anywhere = self._computed = False
+        # Of dicts of ours, by id, what a replay reads anew: values by keys, and the names in code
+        # that make them count all the same.
+        self._followed, self._owners = {}, set()
         self._answers = []  # what tensors say of the tape, where code asks for that
         self.extend(roots, arguments)
 
@@ -185,6 +188,9 @@ class Environment:
             found = []
             self._visit(x, path, found)
             todo += found
+        if self._followed:
+            blind = self._anywhere or self._computed
+            self.watch_followed(lambda names: blind or not self._named.keys().isdisjoint(names))
         if not _OF_TENSORS.isdisjoint(self._named):
             tensors = self.tensors().values()
             self._answers = [(t, t.requires_grad, t.grad_fn is None) for t in tensors]
@@ -218,6 +224,20 @@ class Environment:
             if now is not before and token(now) != token(before):
                 return "an option"
         return None
+
+    def follows(self, table):
+        """Whether a dict was met of which replays read something anew."""
+        return id(table) in self._followed
+
+    def owns(self, x):
+        """Whether an object was met that has such dicts."""
+        return id(x) in self._owners
+
+    def watch_followed(self, named=lambda names: True):
+        """Watch what replays read anew as well, where code has names for it."""
+        for table, values, known in self._followed.values():
+            for key in [key for key in values if named(known[key])]:
+                self._places.add(dict.get, table, key, values.pop(key))
 
     def tensors(self):
         """Return the tensors that were met, as a dict by their ids."""
@@ -268,6 +288,14 @@ class Environment:
 
     def _other(self, x, path, todo):
         kind: Any = type(x)
+        if hasattr(kind, "__followed__"):
+            self._owners.add(id(x))
+            for table, names in x.__followed__():
+                values = {key: table[key] for key in names}
+                self._followed.setdefault(id(table), (table, values, names))
+            for name in getattr(kind, "__repeats__", ()):
+                found = (c.__dict__.get(name) for c in kind.__mro__)
+                self._seen.update((id(fn), fn) for fn in found if fn is not None)
         parts = parts_of(x)
         if parts is not None:
             found = self._parts.add(x, parts)
@@ -345,6 +373,9 @@ class Environment:
             self._items.add(d)
             self._entries(d, list(d), path, todo)
             return
+        if id(d) in self._followed:
+            todo += ((y, Way(path, f"[{key!r:.40}]")) for key, y in self._others_of(d))
+            return
         # An OrderedDict keeps its order beside the dict.
         (self._keys if type(d).__iter__ is dict.__iter__ else self._items).add(d)
         self._values.add(d)
@@ -369,20 +400,29 @@ class Environment:
                 if isinstance(text, str):
                     self._named.update(dict.fromkeys(text.split(".")))
         elif has_dict(x) and not isinstance(x, _REFERRING):
-            for name, value in self._dict_of(x).items():
-                todo.append((value, Way(path, f".{name}")))
+            todo += ((value, Way(path, f".{name}")) for name, value in self._dict_of(x))
         elif not isinstance(x, _WATCHED):
             todo += ((y, path) for y in gc.get_referents(x))
 
     def _dict_of(self, x):
-        """Note all attributes in the dict of an object; returns it."""
+        """Note all attributes in the dict of an object; returns those to visit, with names."""
         own = attribute(x, "__dict__")
+        if id(own) in self._followed:
+            return self._others_of(own)
         if isinstance(own, dict):
             self._keys.add(own)
             self._values.add(own)
         else:
             self._items.add(own)
-        return own
+        return list(own.items())
+
+    def _others_of(self, d):
+        """Note the keys of a dict of which replays read something anew, and what they do not."""
+        self._items.add(d)
+        others = [(key, x) for key, x in d.items() if key not in self._followed[id(d)][2]]
+        for key, x in others:
+            self._places.add(dict.get, d, key, x)
+        return others
 
     def _attributes(self, todo):
         """Note attributes of the modules that were met, by the names that code was seen to use;
@@ -448,8 +488,7 @@ class Environment:
         self._places.add(attribute, x, "__class__", type(x))
         if has_dict(x):
             self._places.add(attribute, x, "__dict__", attribute(x, "__dict__"))
-            for name, value in self._dict_of(x).items():
-                todo.append((value, Way(path, f".{name}")))
+            todo += ((value, Way(path, f".{name}")) for name, value in self._dict_of(x))
         if isinstance(x, BaseException):
             self._places.add(getattr, x, "args", x.args)
             todo.append((x.args, Way(path, ".args")))

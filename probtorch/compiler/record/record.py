@@ -245,7 +245,7 @@ class Recorder(Recording):
         numbers = []
         for word in (generator.initial_seed(), generator.stream, first):
             t = wrap(np.array(word, np.uint64).view(np.int64))
-            self._bind(t, GraphValue((), t.array.dtype, "ref", array=t))
+            self._bind_number(t)
             numbers.append(t)
         self.draws.append((generator, count, *numbers))
         return tuple(numbers)
@@ -319,6 +319,29 @@ class Recorder(Recording):
             g, self._gradients[id(t)] = LeftGradient(t), t._grad
             self.graded[id(t)] = g
             self._bind(t._grad, GraphValue(g.array.shape, g.array.dtype, "ref", array=g))
+
+    def number(self, table, key):
+        """Stand in for a number, or the numbers in a tuple, which a replay reads anew."""
+        if self.parent is not None:
+            return self.parent.number(table, key)
+        if threading.get_ident() != self.thread or not self._replays_effects():
+            return table[key]
+        return self.followed.number(table, key, self._bind_number)
+
+    def _bind_number(self, t):
+        self._bind(t, GraphValue(t.array.shape, t.array.dtype, "ref", array=t))
+
+    def numbers_shown(self):
+        """Note that Python looks at numbers that would be read anew."""
+        self.followed.shown = True
+
+    def act(self, method, owner, args, kwargs):
+        """Note a call that each replay makes, too, and make it unheard."""
+        if threading.get_ident() != self.thread:
+            return method(owner, *args, **kwargs)
+        if not self._replays_effects():
+            self.refuse(f"{type(owner).__name__}.{method.__name__}() in a loop's body or a sampler")
+        return self.followed.act(method, owner, args, kwargs, self.value_of, self.refuse)
 
     def differentiated(self, leaf):
         """Note that a gradient reached a leaf, before its hooks see it."""
@@ -489,7 +512,7 @@ def record(fn, inputs, *, frozen=True, abstract=False, recorder=None):
             rec.settle()
             rec.caught()
             rec.graph.outputs = [rec.value_of(t) for t in out]
-            rec.gradients_left()
+            rec.effects_left()
         finally:
             set_recorder(before)
             if collecting:

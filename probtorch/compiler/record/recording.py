@@ -12,6 +12,7 @@ import numpy as np
 from probtorch.backends.registry import device_of, shares_memory, to_host
 from probtorch.compiler.graph import Graph, GraphValue, Node
 from probtorch.compiler.passes.nan import nan_reaches
+from probtorch.compiler.record.followed import FollowedNumbers
 from probtorch.core.dispatch import set_grad_enabled, set_recorder
 from probtorch.core.interpreter import Interpreter
 from probtorch.core.op import REGISTRY
@@ -53,6 +54,7 @@ class Recording(Interpreter):
         self.ungraded, self.graded, self.regraded = {}, {}, {}
         self._gradients = {}  # what was found in .grad
         self.reached = []  # leaves that a gradient reached, whose hooks count
+        self.followed = FollowedNumbers()
         self.layout = False  # whether Python looked at how elements lie in memory
         # Whether a check that fails ends the run: not where only the shapes of results count, nor
         # in a body that is recorded before it is known whether it is carried out.
@@ -192,8 +194,10 @@ class Recording(Interpreter):
             error = error.__cause__
         return error is not None
 
-    def gradients_left(self):
-        """Make the gradients that are left with tensors made outside outputs of the graph."""
+    def effects_left(self):
+        """Make the gradients that are left with tensors made outside outputs of the graph, and what
+        acts are told.
+        """
         for leaf in list(self.regraded.values()):
             g = leaf._grad
             if g is not None and g is self._gradients.get(id(leaf)):
@@ -204,6 +208,9 @@ class Recording(Interpreter):
                 self.refuse("a tensor made outside that is put into a .grad")
             elif g is not None:
                 self.graph.outputs.append(self.value_of(g))
+        for reason in self.followed.obstacles():
+            self.refuse(reason)
+        self.graph.outputs += self.followed.outputs()
 
     def shared_updates(self):
         """Refuse a recording that changes memory which it also reads under another name."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from probtorch.core.in_place import assign
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import numbers_shown, repeated
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.optim.optimizer import Optimizer
@@ -90,8 +91,10 @@ class LRScheduler:
 
     def get_last_lr(self) -> list[float]:
         """Return the learning rates set last, one per group."""
+        numbers_shown()
         return self._last_lr
 
+    @repeated
     def step(self, epoch: int | None = None) -> None:
         """Go on to the next step of the schedule.
 
@@ -121,13 +124,48 @@ class LRScheduler:
     def _present(self) -> list[float]:
         return [number_of(group["lr"]) for group in self.optimizer.param_groups]
 
+    # What is called in a step only, whose code may read all that steps change.
+    __repeats__ = ("get_lr", "_closed_form")
+
+    def __followed__(self) -> list[tuple[dict[str, Any], dict[str, tuple[str, ...]]]]:
+        """What of it its steps change, by the names by which others get at that. Steps that are
+        not ours may change anything.
+        """
+        if not type(self).step.__module__.startswith("probtorch."):
+            return []
+        own = vars(self)
+        return [(own, {name: (name, "get_lr") for name, value in own.items() if _plain(value)})]
+
+    def remember(self) -> tuple[StateDict, list[Group]]:
+        """Return what a step changes."""
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in self._groups]
+        return self.state_dict(), groups
+
+    def recall(self, state: tuple[StateDict, list[Group]]) -> None:
+        """Put back what `remember` returned."""
+        self.load_state_dict(state[0])
+        for group, options in zip(self._groups, state[1], strict=True):
+            group.update(options)
+
+    @property
+    def _groups(self) -> list[Group]:
+        return self.optimizer.param_groups
+
     def state_dict(self) -> StateDict:
         """Return everything but the optimizer; plain numbers and lists."""
+        numbers_shown()
         return {k: copied(v) for k, v in self.__dict__.items() if k != "optimizer"}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned. The optimizer's own state is loaded separately."""
         self.__dict__.update({k: copied(v) for k, v in state_dict.items()})
+
+
+def _plain(value: object) -> bool:
+    """Whether a value is a number, None, a text, or a list of those."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def check_optimizer(optimizer: object, name: str) -> None:

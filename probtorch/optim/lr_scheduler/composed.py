@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Sequence
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.told import repeated
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.optim.lr_scheduler.base import (
@@ -91,6 +92,7 @@ class ChainedScheduler(LRScheduler):
         for scheduler in self._schedulers:
             scheduler._undo()
 
+    @repeated
     def step(self, epoch: int | None = None) -> None:
         """Go on to the next step of all schedulers, or to `epoch`."""
         for scheduler in self._schedulers:
@@ -162,6 +164,7 @@ class SequentialLR(LRScheduler):
         first._begin()
         self._last_lr = first.get_last_lr()
 
+    @repeated
     def step(self, epoch: int | None = None) -> None:
         """Go on to the next step of the scheduler whose turn it is."""
         if epoch is not None:

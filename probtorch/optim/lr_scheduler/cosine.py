@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.told import repeated
 from probtorch.errors import ArgumentError
 from probtorch.optim.lr_scheduler.base import LRScheduler
 from probtorch.optim.optimizer import Optimizer
@@ -97,6 +98,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
+    @repeated
     def step(self, epoch: float | None = None) -> None:
         """Go on to the next step, or to `epoch`, which may be a fraction."""
         if epoch is not None and epoch < 0:

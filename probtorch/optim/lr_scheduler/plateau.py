@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.told import repeated
 from probtorch.errors import ArgumentError
 from probtorch.optim.lr_scheduler.base import (
     LRScheduler,
@@ -83,6 +84,7 @@ class ReduceLROnPlateau(LRScheduler):
             return sign * a < sign * best * (1.0 - sign * self.threshold)
         return sign * a < sign * best - self.threshold
 
+    @repeated
     def step(self, metrics: float | Tensor, epoch: int | None = None) -> None:  # type: ignore[override]
         """Hear of a new value of the number that is watched.
 
