@@ -38,11 +38,12 @@ from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.fields import INSTANCE_STATE, Values, WithFields, setting
+from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import NotDifferentiableError, ShapeError
 from probtorch.ops.arithmetic import minimum, sqrt, where
-from probtorch.ops.exponentials import exp
+from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
@@ -91,6 +92,9 @@ class Distribution(WithFields):
         @property
         def support(self) -> Constraint: ...
         def _enumerate_support(self) -> Tensor: ...
+        def _log_cdf(self, value: Tensor) -> Tensor: ...
+        def _survival(self, value: Tensor) -> Tensor: ...
+        def _log_survival(self, value: Tensor) -> Tensor: ...
     else:
         support = constraints.dependent()
 
@@ -316,9 +320,42 @@ class Distribution(WithFields):
         return self._to_batch(self._ask("_cdf", "cdf", self._as_value(value)))
 
     def icdf(self, value: TensorLike) -> Tensor:
-        """Return the quantile: the least x with ``cdf(x) >= value``, for value in [0, 1]."""
+        """Return the quantile: the least x with ``cdf(x) >= value``, for value in [0, 1].
+
+        In closed form where there is one, else by a search on the cdf whose gradient is that of the
+        implicit function.
+        """
         p = value if isinstance(value, TensorBase) else as_tensor(value, "icdf")
+        searched = not hasattr(self, "_icdf") and hasattr(self, "_cdf") and not self._event_shape
+        if searched:
+            p = p if self._dtype is None or p.array.dtype.kind == "f" else cast(p, self._dtype)
+            return self._to_batch(quantile(self, p))
         return self._to_batch(self._ask("_icdf", "icdf", p))
+
+    def log_cdf(self, value: TensorLike) -> Tensor:
+        """Return the log of the probability of a draw at or below `value`."""
+        x = self._as_value(value)
+        if hasattr(self, "_log_cdf"):
+            return self._to_batch(self._log_cdf(x))
+        return self._to_batch(log(self._ask("_cdf", "cdf", x)))
+
+    def survival(self, value: TensorLike) -> Tensor:
+        """Return the probability of a draw above `value`: 1 - cdf, exact where that is small."""
+        x = self._as_value(value)
+        if hasattr(self, "_survival"):
+            return self._to_batch(self._survival(x))
+        if hasattr(self, "_log_survival"):
+            return self._to_batch(exp(self._log_survival(x)))
+        return self._to_batch(1.0 - self._ask("_cdf", "cdf", x))
+
+    def log_survival(self, value: TensorLike) -> Tensor:
+        """Return the log of the probability of a draw above `value`."""
+        x = self._as_value(value)
+        if hasattr(self, "_log_survival"):
+            return self._to_batch(self._log_survival(x))
+        if hasattr(self, "_survival"):
+            return self._to_batch(log(self._survival(x)))
+        return self._to_batch(log1p(-self._ask("_cdf", "cdf", x)))
 
     def entropy(self) -> Tensor:
         """Return the entropy in nats, shape `batch_shape`."""
@@ -366,6 +403,16 @@ class Distribution(WithFields):
     def stddev(self) -> Tensor:
         """Standard deviation of each element."""
         return sqrt(self.variance)
+
+    @property
+    def skewness(self) -> Tensor:
+        """Third central moment over the cube of the standard deviation."""
+        return self._moment("_skewness", "skewness")
+
+    @property
+    def kurtosis(self) -> Tensor:
+        """Fourth central moment over the squared variance, less 3: 0 for a normal."""
+        return self._moment("_kurtosis", "kurtosis")
 
     def _moment(self, method: str, what: str) -> Tensor:
         x = self._ask(method, f"closed-form {what}")

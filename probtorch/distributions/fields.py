@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, dataclass_transform, overload
+from typing import cast as typed
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from probtorch.tensor import Tensor
 __all__ = [
     "INSTANCE_STATE",
     "MISSING",
+    "Given",
     "Parameter",
     "Values",
     "WithFields",
@@ -44,6 +46,8 @@ __all__ = [
 MISSING = object()
 # By name what a distribution is made of: tensors, settings, other distributions.
 Values: TypeAlias = dict[str, Any]
+# What is accepted for a parameter.
+Given: TypeAlias = TensorLike | Sequence
 # What a tree of any distribution carries besides parameters and settings.
 INSTANCE_STATE = ("_expanded", "_validate_args", "_weak")
 
@@ -60,9 +64,7 @@ class Parameter:
 
     if TYPE_CHECKING:
         # For type checkers: what `__init__` takes.
-        def __set__(
-            self, instance: object, value: Tensor | np.ndarray | Sequence | float | None
-        ) -> None: ...
+        def __set__(self, instance: object, value: Given | None) -> None: ...
 
     def __init__(self, constraint: Constraint | None, default: object) -> None:
         self.constraint = constraint
@@ -94,7 +96,7 @@ class Parameter:
         return as_parameter(value, self.name)
 
 
-def as_parameter(value: TensorLike, name: str, *, as_is: bool = False) -> tuple[Tensor, bool]:
+def as_parameter(value: Given, name: str, *, as_is: bool = False) -> tuple[Tensor, bool]:
     """Return ``(tensor, weak)``: the parameter, and whether it came from a Python number.
 
     Python numbers become float64 tensors without dims: exact, and weak in promotion. Integers
@@ -106,7 +108,8 @@ def as_parameter(value: TensorLike, name: str, *, as_is: bool = False) -> tuple[
         whole = as_is and type(value) is not float
         return wrap(np.array(value, np.int64 if whole else np.float64)), True
     else:
-        t = as_tensor(value, name)
+        # Sequences of any kind are converted as lists are.
+        t = as_tensor(typed(TensorLike, value), name)
     return (t if as_is else to_float(t)), False
 
 

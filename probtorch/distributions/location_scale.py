@@ -13,9 +13,10 @@ from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import minimum, where
 from probtorch.ops.exponentials import exp, log, log1p, sigmoid
+from probtorch.ops.trigonometry import atan, tan
 from probtorch.tensor import Tensor
 
-__all__ = ["Gumbel", "Laplace", "Logistic"]
+__all__ = ["Gumbel", "Laplace", "Logistic", "SoftLaplace"]
 
 EULER_GAMMA = 0.57721566490153286
 
@@ -98,6 +99,59 @@ class Logistic(Distribution):
 
     def _variance(self) -> Tensor:
         return self.scale * self.scale * (math.pi**2 / 3.0)
+
+
+class SoftLaplace(Distribution):
+    """Laplace distribution with a rounded peak: density prop. to 1 / cosh((x - loc) / scale).
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mean and median.
+    scale : Tensor or number, positive
+        Mean length of the tails, which are exponential.
+    """
+
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive)
+    support = constraints.real
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return self._icdf(rng.uniform(shape))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        z = absolute((x - self.loc) / self.scale)
+        return math.log(2.0 / math.pi) - log(self.scale) - z - log1p(exp(-2.0 * z))
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        z = (x - self.loc) / self.scale
+        tail = atan(exp(-absolute(z))) * (2.0 / math.pi)
+        return where(z < 0.0, tail, 1.0 - tail)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return self._cdf(2.0 * self.loc - x)
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        distance = -log(tan(minimum(p, 1.0 - p) * (0.5 * math.pi)))
+        return self.loc + self.scale * where(p < 0.5, -distance, distance)
+
+    def _entropy(self) -> Tensor:
+        # E log cosh = log 2
+        return log(self.scale) + math.log(2.0 * math.pi)
+
+    def _mean(self) -> Tensor:
+        return self.loc
+
+    _mode = _mean
+
+    def _variance(self) -> Tensor:
+        return self.scale * self.scale * (0.25 * math.pi**2)
+
+    def _skewness(self) -> Tensor:
+        return self.scale * 0.0
+
+    def _kurtosis(self) -> Tensor:
+        return self.scale * 0.0 + 2.0
 
 
 class Gumbel(Distribution):

@@ -19,28 +19,11 @@ __all__ = ["NOTES", "RECIPES", "missing"]
 
 # Expressions; names in them are of probtorch, probtorch.distributions and its transforms.
 RECIPES = {
-    "BernoulliLogits": "Bernoulli(logits=logits)",
-    "BernoulliProbs": "Bernoulli(probs=probs)",
-    "BinomialLogits": "Binomial(total_count, logits=logits)",
-    "BinomialProbs": "Binomial(total_count, probs=probs)",
-    "CategoricalLogits": "Categorical(logits=logits)",
-    "CategoricalProbs": "Categorical(probs=probs)",
-    "Flat": "ImproperUniform(constraints.real)",
-    "GammaPoisson": "NegativeBinomial(concentration, logits=-log(rate))",
-    "HalfFlat": "ImproperUniform(constraints.positive)",
-    "Kumaraswamy": "TransformedDistribution(Uniform(0.0, 1.0), [AffineTransform(1.0, -1.0), "
-    "PowerTransform(1.0 / concentration0), AffineTransform(1.0, -1.0), "
-    "PowerTransform(1.0 / concentration1)])",
-    "LogitNormal": "TransformedDistribution(Normal(loc, scale), SigmoidTransform())",
-    "LogUniform": "TransformedDistribution(Uniform(log(low), log(high)), ExpTransform())",
     "LowRankMultivariateNormal": "MultivariateNormal(loc, covariance_matrix="
     "cov_factor @ cov_factor.T + diag_embed(cov_diag))",
     "MvNormal": "MultivariateNormal(loc, covariance_matrix=cov)",
-    "NegativeBinomial2": "NegativeBinomial(concentration, logits=log(mean / concentration))",
     "OrderedLogistic": "Categorical(probs=diff(cat([zeros(1), sigmoid(cutpoints - eta), "
     "ones(1)], -1)))",
-    "RelaxedBernoulli": "TransformedDistribution(Logistic(logits / temperature, "
-    "1.0 / temperature), SigmoidTransform())",
     "ZeroInflatedNegativeBinomial": "MixtureSameFamily(Categorical(stack([gate, 1 - gate], -1)), "
     "NegativeBinomial(total_count, logits=stack([full_like(logits, -60.0), logits], -1)))",
     "ZeroInflatedPoisson": "MixtureSameFamily(Categorical(stack([gate, 1 - gate], -1)), "
@@ -48,17 +31,13 @@ RECIPES = {
 }
 RECIPES |= {
     "LogitUniform": "TransformedDistribution(Uniform(0.0, 1.0), SigmoidTransform().inv)",
-    "NegativeBinomialLogits": "NegativeBinomial(total_count, logits=logits)",
-    "NegativeBinomialProbs": "NegativeBinomial(total_count, probs=probs)",
     "OrderedLogit": RECIPES["OrderedLogistic"],
-    "RelaxedBernoulliLogits": RECIPES["RelaxedBernoulli"],
-    "Reciprocal": RECIPES["LogUniform"],
+    "Reciprocal": "LogUniform(low, high)",
 }
 
 # What takes more than an expression.
 _FACTOR = "factor('y', log_density), with the log density as a tensor expression"
 NOTES = {
-    "AsymmetricLaplace": _FACTOR,
     "CAR": _FACTOR,
     "Censored": "factor('y', where(seen, d.log_prob(y), log1p(-d.cdf(limit)))), for what is "
     "only known to lie above a limit",
@@ -66,11 +45,7 @@ NOTES = {
     "Multinomial(total_count, p)",
     "DiscreteHMM": "a loop over time with a Categorical per step, which is summed out "
     "(guide: discrete sites)",
-    "DiscreteUniform": "low + k, with k ~ Categorical(logits=zeros(high - low + 1))",
-    "ExGaussian": "two sites: e ~ Exponential(rate), then Normal(loc + e, scale)",
     "GaussianRandomWalk": "the cumsum(-1) of steps ~ Normal(0, scale).expand([n]).to_event(1)",
-    "HalfStudentT": "two sites: v ~ InverseGamma(df / 2, df / 2), then HalfNormal(scale * sqrt(v))",
-    "InverseGaussian": _FACTOR,
     "LKJ": "factors ~ LKJCholesky(dim, concentration); the correlations are L @ L.T",
     "Mixture": "MixtureSameFamily(Categorical(weights), components), for components of one "
     "family; of several, factor('y', logsumexp(log_weights + log_probs, -1))",
@@ -97,7 +72,6 @@ NOTES |= {
     "LeftTruncatedDistribution": NOTES["Truncated"],
     "RightTruncatedDistribution": NOTES["Truncated"],
     "TwoSidedTruncatedDistribution": NOTES["Truncated"],
-    "Wald": NOTES["InverseGaussian"],
     "WishartCholesky": NOTES["Wishart"],
 }
 

@@ -16,6 +16,7 @@ from probtorch.errors import ProbtorchError
 from probtorch.func import jvp, vmap
 from probtorch.tensor import tensor
 from tests.distributions.cases import CASES
+from tests.distributions.further_cases import FURTHER
 
 # Inside of no set, of some, and of most.
 STRANGE = (math.nan, -1.5, -0.25, 0.0, 0.5, 2.5, math.inf)
@@ -27,8 +28,14 @@ def floats_of(case):
     return [n for n in case.params if values[n].array.dtype.kind == "f"]
 
 
-with_floats = [case for case in CASES if floats_of(case)]
-every_case = pytest.mark.parametrize("case", with_floats, ids=lambda case: case.id)
+every_case = pytest.mark.parametrize(
+    "case",
+    [
+        *filter(floats_of, CASES),
+        *(pytest.param(c, marks=pytest.mark.slow) for c in FURTHER if floats_of(c)),
+    ],
+    ids=lambda case: case.id,
+)
 
 
 def made(case):

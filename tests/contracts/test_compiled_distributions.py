@@ -11,8 +11,9 @@ from probtorch.compiler.paths import CompileWarning
 from probtorch.core.rng import default_generator
 from probtorch.testing.compare import to_array
 from tests.distributions.cases import CASES
+from tests.distributions.further_cases import FURTHER, common_or_slow
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+every_case = pytest.mark.parametrize("case", common_or_slow(), ids=lambda case: case.id)
 
 
 def parameters(case):
@@ -56,7 +57,13 @@ def differentiable(case):
     return bool(arguments) and all(x.array.dtype.kind == "f" for x in arguments)
 
 
-@pytest.mark.parametrize("case", list(filter(differentiable, CASES)), ids=lambda case: case.id)
+def differentiable_cases():
+    rare = [case for case in FURTHER if differentiable(case)]
+    slow = [pytest.param(case, marks=pytest.mark.slow) for case in rare]
+    return [*filter(differentiable, CASES), *slow]
+
+
+@pytest.mark.parametrize("case", differentiable_cases(), ids=lambda case: case.id)
 def test_compiled_gradients_through_samples_are_the_eager_ones(case):
     values, arguments = parameters(case)
 

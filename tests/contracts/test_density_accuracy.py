@@ -30,6 +30,7 @@ from probtorch.compiler.paths import CompileWarning
 from probtorch.core.rng import Generator
 from probtorch.tensor import tensor
 from tests.contracts.density_oracles import ORACLES, Oracle, exactly
+from tests.contracts.further_oracles import EXACT
 from tests.distributions.cases import CASES
 
 COUNT = 30
@@ -42,6 +43,7 @@ both_dtypes = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 # Their densities are those of what they are made of.
 MADE_OF_OTHERS = {
     "Delta",
+    "DiscreteUniform",
     "ImproperUniform",
     "Independent",
     "MaskedDistribution",
@@ -51,7 +53,7 @@ MADE_OF_OTHERS = {
 
 
 def test_every_distribution_has_an_oracle():
-    known = {name.partition("-")[0] for name in ORACLES} | MADE_OF_OTHERS
+    known = {name.partition("-")[0] for name in [*ORACLES, *EXACT]} | MADE_OF_OTHERS
     classes = {
         name
         for name in dist.__all__

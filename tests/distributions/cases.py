@@ -42,6 +42,8 @@ class Case:
     coupled : bool
         Whether a draw is its quantile function at a fixed probability, so that its derivative is
         known exactly.
+    least : dict
+        What is added to parameters: where moments that a law needs are finite.
     circular : bool
         Whether values are angles, so that only functions of them with period 2 pi have the
         pathwise gradient.
@@ -55,6 +57,7 @@ class Case:
     bounds: tuple = ()
     coupled: bool = True
     circular: bool = False
+    least: dict = field(default_factory=dict)
 
     @property
     def id(self):
@@ -72,7 +75,8 @@ class Case:
                 constraint = constraint.resolve(values)
             transform = biject_to(constraint)
             shape = transform.inverse_shape((*batch, *self.sizes.get(name, ())))
-            setattr(values, name, transform(tensor(0.6 * rng.standard_normal(shape))))
+            drawn = transform(tensor(0.6 * rng.standard_normal(shape)))
+            setattr(values, name, drawn + self.least.get(name, 0.0))
         for name, value in self.fixed.items():
             setattr(values, name, value)
         return values
@@ -417,9 +421,11 @@ if hasattr(dist, "MultivariateNormal"):
         ),
     ]
 
-# Distributions made of other distributions or of a support; their laws are in test_wrappers.py.
+# Distributions made of other distributions or of a support; or whose parameters are whole;
+# their laws are in test_wrappers.py and test_rarer.py.
 STRUCTURAL = {
     "Delta",
+    "DiscreteUniform",
     "ImproperUniform",
     "Independent",
     "MaskedDistribution",

@@ -1,0 +1,258 @@
+"""Extremes and what exceeds a threshold: generalised extreme value and Pareto distributions.
+
+Both are ``loc + scale * expm1(concentration * t) / concentration`` of a simple variable t (Gumbel,
+exponential), which is t itself at a concentration of 0. Near 0 series stand for the quotients.
+"""
+
+from __future__ import annotations
+
+import math
+
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.location_scale import EULER_GAMMA
+from probtorch.distributions.source import Source
+from probtorch.distributions.transforms.registry import biject_to, transform_to
+from probtorch.distributions.transforms.scalar import ExpTransform
+from probtorch.distributions.transforms.transform import ComposeTransform, Transform
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import maximum, minimum, where
+from probtorch.ops.exponentials import exp, expm1, log, log1p
+from probtorch.ops.exponentials import pow as power
+from probtorch.ops.special import lgamma
+from probtorch.tensor import Tensor
+
+__all__ = ["GeneralizedExtremeValue", "GeneralizedPareto"]
+
+# Below it series of five terms are exact to rounding.
+NEAR = 1e-3
+
+
+def stretched(c: Tensor, t: Tensor) -> Tensor:
+    """expm1(c t) / c, and t for c = 0."""
+    y = c * t
+    near = absolute(y) < NEAR
+    y_near, apart = where(near, y, 0.0), where(near, 1.0, c)
+    series = 1.0 + y_near * (1 / 2 + y_near * (1 / 6 + y_near * (1 / 24 + y_near * (1 / 120))))
+    return where(near, t * series, expm1(where(near, 0.0, y)) / apart)
+
+
+def shrunk(c: Tensor, z: Tensor) -> Tensor:
+    """log1p(c z) / c, the inverse of `stretched`, and z for c = 0; infinite at the far end."""
+    y = c * z
+    near = absolute(y) < NEAR
+    y_near, apart = where(near, y, 0.0), where(near, 1.0, c)
+    tail = 1 / 3 - y_near * (1 / 4 - y_near * (1 / 5 - y_near * (1 / 6)))
+    series = 1.0 - y_near * (1 / 2 - y_near * tail)
+    return where(near, z * series, log1p(maximum(where(near, 0.0, y), -1.0)) / apart)
+
+
+class Reach(Constraint):
+    """Where 1 + concentration * (x - loc) / scale is positive; with a floor, from `loc` on."""
+
+    def __init__(self, loc: Tensor, scale: Tensor, concentration: Tensor, floor: bool) -> None:
+        self.loc, self.scale, self.concentration = loc, scale, concentration
+        self.floor = floor
+        if floor:
+            self.lower_bound = loc
+
+    def check(self, value: Tensor) -> Tensor:
+        y = self.concentration * ((value - self.loc) / self.scale)
+        # The end of a bounded tail belongs to it where there is mass next to it.
+        return (y >= -1.0) & (value >= self.loc) if self.floor else y > -1.0
+
+    def interior(self, value: Tensor) -> float | Tensor:
+        return self.loc
+
+
+class StretchTransform(Transform):
+    """The map t -> loc + scale * expm1(concentration * t) / concentration."""
+
+    domain = constraints.real
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = self.codomain = reach
+
+    @property
+    def sign(self) -> float | Tensor:
+        """The map increases."""
+        return 1.0
+
+    def _call(self, x: Tensor) -> Tensor:
+        r = self.reach
+        return r.loc + r.scale * stretched(r.concentration, x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        r = self.reach
+        return shrunk(r.concentration, (y - r.loc) / r.scale)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Log of the slope."""
+        return log(self.reach.scale) + self.reach.concentration * x
+
+
+@biject_to.register(Reach)
+@transform_to.register(Reach)
+def _stretch(constraint: Reach) -> Transform:
+    whole = StretchTransform(constraint)
+    return ComposeTransform([ExpTransform(), whole]) if constraint.floor else whole
+
+
+class Stretched(Distribution):
+    """What the two have in common: their supports and their moments in terms of gammas."""
+
+    loc: Parameter
+    scale: Parameter
+    concentration: Parameter
+    _floor = False
+
+    @constraints.dependent_property(event_dim=0, is_discrete=False)
+    def support(self) -> Constraint:
+        """Values that the tail reaches: bounded on one side unless the concentration is 0."""
+        return Reach(self.loc, self.scale, self.concentration, self._floor)
+
+    def _place(self, t: Tensor) -> Tensor:
+        return self.loc + self.scale * stretched(self.concentration, t)
+
+    def _simple(self, x: Tensor) -> Tensor:
+        """Return t, infinite beyond the ends of the support."""
+        return shrunk(self.concentration, (x - self.loc) / self.scale)
+
+
+class GeneralizedPareto(Stretched):
+    """What exceeds a high threshold: exponential for a concentration of 0, else a power law.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Lower bound.
+    scale : Tensor or number, positive
+    concentration : Tensor or number
+        Positive for heavy tails; negative for values up to ``loc - scale / concentration``.
+    """
+
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive)
+    concentration: Parameter = param(constraints.real)
+    _floor = True
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return rng.finite(self._place(rng.exponential(shape)))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return -(1.0 + self.concentration) * self._simple(x) - log(self.scale)
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return -self._simple(maximum(x, self.loc))
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return -expm1(self._log_survival(x))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self._place(-log1p(-p))
+
+    def _entropy(self) -> Tensor:
+        return log(self.scale) + self.concentration + 1.0
+
+    def _mean(self) -> Tensor:
+        c = minimum(self.concentration, 0.9)
+        return where(self.concentration < 1.0, self.loc + self.scale / (1.0 - c), math.inf)
+
+    def _mean_of(self, bound: float) -> Tensor:
+        return where(self.concentration < bound, self.concentration, 0.0)
+
+    def _variance(self) -> Tensor:
+        c = self._mean_of(0.5)
+        square = self.scale / (1.0 - c)
+        spread = square * square / (1.0 - 2.0 * c)
+        return where(self.concentration < 0.5, spread, math.inf)
+
+    def _mode(self) -> Tensor:
+        # Below -1 the density grows towards the upper end.
+        low = self.concentration < -1.0
+        c = where(low, self.concentration, -1.0)
+        return where(low, self.loc - self.scale / c, self.loc)
+
+    def _skewness(self) -> Tensor:
+        c = self._mean_of(1 / 3)
+        value = 2.0 * (1.0 + c) * power(1.0 - 2.0 * c, 0.5) / (1.0 - 3.0 * c)
+        return where(self.concentration < 1 / 3, value, math.inf)
+
+    def _kurtosis(self) -> Tensor:
+        c = self._mean_of(0.25)
+        top = 3.0 * (1.0 - 2.0 * c) * (2.0 * c * c + c + 3.0)
+        value = top / ((1.0 - 3.0 * c) * (1.0 - 4.0 * c)) - 3.0
+        return where(self.concentration < 0.25, value, math.inf)
+
+
+class GeneralizedExtremeValue(Stretched):
+    """Largest of many draws: Gumbel for a concentration of 0, Frechet above, Weibull below.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+    scale : Tensor or number, positive
+    concentration : Tensor or number
+        Positive for heavy tails; SciPy's has the other sign.
+    """
+
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive)
+    concentration: Parameter = param(constraints.real)
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return rng.finite(self._place(-log(rng.exponential(shape))))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        t = self._simple(x)
+        return -(1.0 + self.concentration) * t - exp(-t) - log(self.scale)
+
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return -exp(-self._simple(x))
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return exp(self._log_cdf(x))
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return -expm1(self._log_cdf(x))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self._place(-log(-log(p)))
+
+    def _entropy(self) -> Tensor:
+        return log(self.scale) + (1.0 + EULER_GAMMA) + EULER_GAMMA * self.concentration
+
+    def _mean(self) -> Tensor:
+        c = self.concentration
+        finite = c < 1.0
+        inside = where(finite, c, 0.5)
+        near = absolute(inside) < 1e-5
+        # (gamma(1 - c) - 1) / c, and its expansion
+        apart = where(near, 0.5, inside)
+        first = EULER_GAMMA + inside * (0.5 * EULER_GAMMA**2 + math.pi**2 / 12.0)
+        shift = where(near, first, expm1(lgamma(1.0 - apart)) / apart)
+        return where(finite, self.loc + self.scale * shift, math.inf)
+
+    def _variance(self) -> Tensor:
+        c = self.concentration
+        finite = c < 0.5
+        inside = where(finite, c, 0.25)
+        near = absolute(inside) < 1e-5
+        apart = where(near, 0.25, inside)
+        one = lgamma(1.0 - apart)
+        spread = exp(2.0 * one) * expm1(lgamma(1.0 - 2.0 * apart) - 2.0 * one) / (apart * apart)
+        limit = math.pi**2 / 6.0 + inside * (
+            math.pi**2 / 3.0 * EULER_GAMMA + 2.0 * 1.2020569031595942
+        )
+        size = where(near, limit, spread)
+        return where(finite, self.scale * self.scale * size, math.inf)
+
+    def _mode(self) -> Tensor:
+        # At t = -log(1 + c); without a highest point at the upper end below -1.
+        hill = self.concentration > -1.0
+        c = where(hill, self.concentration, 0.0)
+        top = self.loc + self.scale * stretched(c, -log1p(c))
+        return where(hill, top, self.loc - self.scale / where(hill, -1.0, self.concentration))

@@ -1,0 +1,170 @@
+"""Quantiles by search, for distributions whose cdf has no inverse in closed form.
+
+A root is bracketed by doubling and then found by Newton's method, with a bisection wherever a step
+would leave the bracket; a count is found by bisection alone. The search runs without a tape, as one
+loop in compiled code too. Derivatives come from the implicit function: at a fixed probability
+dx = (dp - dF) / density, in the parameters as well. The derivative can be taken once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+from probtorch.core.dispatch import set_grad_enabled
+from probtorch.core.shape import broadcast_shapes
+from probtorch.distributions.constraints import Constraint
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import clamp, maximum, where
+from probtorch.ops.comparisons import isinf
+from probtorch.ops.control import while_loop
+from probtorch.ops.exponentials import exp, sigmoid
+from probtorch.ops.movement import expand
+from probtorch.ops.reduction import any as some
+from probtorch.ops.trigonometry import cosh, sinh
+from probtorch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from probtorch.distributions.distribution import Distribution
+
+__all__ = ["quantile"]
+
+# Beyond it exp overflows; below its negative it is 0.
+FARTHEST = 700.0
+# Doublings reach it from 1; Newton with bisection needs ten steps, and a bisection alone all.
+STEPS = 120
+# A point, the bracket around it, how far it moved last, and the number of steps.
+Bracket: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def quantile(d: Distribution, p: Tensor) -> Tensor:
+    """Return the least x with ``d.cdf(x) >= p``, for a distribution of single numbers.
+
+    Parameters
+    ----------
+    d : Distribution
+        With a cdf, and a density if it is continuous.
+    p : Tensor
+        Probabilities; outside [0, 1] the result is nan.
+    """
+    shape = broadcast_shapes(p.array.shape, tuple(d._batch_shape), op="icdf")
+    before = set_grad_enabled(False)
+    try:
+        fixed = expand(p.detach(), shape)
+        search = _whole if d.is_discrete else _real
+        x = search(d, clamp(fixed, 0.0, 1.0)).detach()
+        x = where((fixed >= 0.0) & (fixed <= 1.0), x, math.nan)
+        if d.is_discrete:
+            return x
+        inside = (fixed > 0.0) & (fixed < 1.0)
+        at = where(inside, x, d.support.interior(x))
+        density = exp(d.log_prob_inside(at))
+        steep = inside & (density > 0.0)
+        slope = where(steep, 1.0 / where(steep, density, 1.0), 0.0)
+    finally:
+        set_grad_enabled(before)
+    f = d.cdf(at)
+    return x + slope * ((p - p.detach()) - (f - f.detach()))
+
+
+def _bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor | None]:
+    """Return both ends of a support; None for an end that is infinite everywhere."""
+    return getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+
+
+def _real(d: Distribution, p: Tensor) -> Tensor:
+    low, high = _bounds(d.support)
+
+    def at(t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the point of the support that t stands for, and its slope in t."""
+        if low is None:
+            return (sinh(t), cosh(t)) if high is None else (high - exp(-t), exp(-t))
+        if high is None:
+            return low + exp(t), exp(t)
+        s = sigmoid(t)
+        # From the nearer end, so that neither is lost in rounding.
+        x = where(t < 0.0, low + (high - low) * s, high - (high - low) * sigmoid(-t))
+        return x, (high - low) * s * sigmoid(-t)
+
+    def wider(state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        a, b = state
+        a = where(d.cdf(at(a)[0]) > p, maximum(a * 2.0, -FARTHEST), a)
+        return a, where(d.cdf(at(b)[0]) < p, clamp(b * 2.0, 0.0, FARTHEST), b)
+
+    def open_(state: tuple[Tensor, Tensor]) -> Tensor:
+        a, b = state
+        above = (d.cdf(at(a)[0]) > p) & (a > -FARTHEST)
+        return some(above | ((d.cdf(at(b)[0]) < p) & (b < FARTHEST)))
+
+    one = p * 0.0 + 1.0
+    a, b = while_loop(open_, wider, (-one, one))
+
+    def closer(state: Bracket) -> Bracket:
+        t, a, b, _, n = state
+        x, stretch = at(t)
+        gap = d.cdf(x) - p
+        a, b = where(gap < 0.0, t, a), where(gap < 0.0, b, t)
+        slope = exp(d.log_prob_inside(x)) * stretch
+        known = slope > 0.0
+        step = t - gap / where(known, slope, 1.0)
+        new = where(known & (step > a) & (step < b), step, (a + b) * 0.5)
+        return new, a, b, absolute(new - t), n + 1.0
+
+    def apart(state: Bracket) -> Tensor:
+        t, _, _, move, n = state
+        return some(move > 1e-15 * maximum(absolute(t), 1.0)) & (n < STEPS)
+
+    middle = (a + b) * 0.5
+    count = some(p).to(dtype=p.array.dtype) * 0.0
+    t, *_ = while_loop(apart, closer, (middle, a, b, one, count))
+    x = at(t)[0]
+    return where(p <= 0.0, -math.inf if low is None else low, _end(p, x, high))
+
+
+def _end(p: Tensor, x: Tensor, high: float | Tensor | None) -> Tensor:
+    return where(p >= 1.0, math.inf if high is None else high, x)
+
+
+def _whole(d: Distribution, p: Tensor) -> Tensor:
+    low, high = _bounds(d.support)
+    zero = p * 0.0
+    # Always cdf(a) < p <= cdf(b).
+    a = zero - 1.0 if low is None else zero + low - 1.0
+    if low is None:
+        a = while_loop(
+            lambda a: some((d.cdf(a) >= p) & (p > 0.0)),
+            lambda a: where((d.cdf(a) >= p) & (p > 0.0), a * 2.0, a),
+            a,
+        )
+    top = math.inf if high is None else high
+    ends = p >= 1.0 if high is None else isinf(zero)
+
+    def wider(state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        a, b = state
+        short = (d.cdf(b) < p) & ~ends
+        return where(short, b, a), where(short, _least(b + (b - a) * 2.0, top), b)
+
+    def short(state: tuple[Tensor, Tensor]) -> Tensor:
+        b = state[1]
+        return some((d.cdf(b) < p) & ~ends & (b < top) & (b < 1e300))
+
+    def halves(state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        a, b = state
+        middle = ((a + b) * 0.5).floor()
+        below = d.cdf(middle) < p
+        # Where the two are neighbours there is nothing left between them.
+        apart = (middle > a) & (middle < b)
+        return where(apart & below, middle, a), where(apart & ~below, middle, b)
+
+    def apart(state: tuple[Tensor, Tensor]) -> Tensor:
+        a, b = state
+        middle = ((a + b) * 0.5).floor()
+        return some((middle > a) & (middle < b))
+
+    a, b = while_loop(short, wider, (a, a + 1.0))
+    b = while_loop(apart, halves, (a, b))[1]
+    return where(ends, math.inf, b)
+
+
+def _least(x: Tensor, top: float | Tensor) -> Tensor:
+    return where(x < top, x, top)

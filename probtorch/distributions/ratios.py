@@ -1,0 +1,255 @@
+"""Kin of the gamma, the beta and Student's t: chi, half t, F, and the inverse Gaussian.
+
+Densities are those of the relatives at a function of the value, with the kernels that keep their
+digits for large parameters.
+"""
+
+from __future__ import annotations
+
+import math
+
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
+from probtorch.distributions.beta import Beta
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.gamma import Gamma
+from probtorch.distributions.heavy_tailed import StudentT
+from probtorch.distributions.normal import HALF_LOG_2PI, ROOT_2
+from probtorch.distributions.source import Source
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import maximum, sqrt, where
+from probtorch.ops.exponentials import exp, log, log1p
+from probtorch.ops.special import (
+    betainc,
+    betaln,
+    digamma,
+    erfcx,
+    gammainc,
+    gammaincc,
+    lgamma,
+    lgamma_difference,
+    ndtr,
+)
+from probtorch.tensor import Tensor
+
+__all__ = ["Chi", "FisherSnedecor", "HalfStudentT", "InverseGaussian"]
+
+
+class Chi(Distribution):
+    """Length of a vector of `df` standard normal numbers: the root of a chi-squared one.
+
+    Parameters
+    ----------
+    df : Tensor or number, positive
+    """
+
+    df: Parameter = param(constraints.positive)
+    support = constraints.positive
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return rng.positive(exp((rng.log_gamma(self.df * 0.5, shape) + math.log(2.0)) * 0.5))
+
+    def _gamma(self) -> Gamma:
+        """Return the distribution of x^2 / 2."""
+        return Gamma(self.df * 0.5, validate_args=False)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return self._gamma()._log_prob(x * x * 0.5) + log(x)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        x = maximum(x, 0.0)
+        return gammainc(self.df * 0.5, x * x * 0.5)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        x = maximum(x, 0.0)
+        return gammaincc(self.df * 0.5, x * x * 0.5)
+
+    def _entropy(self) -> Tensor:
+        a = self.df * 0.5
+        return lgamma(a) + a - 0.5 * math.log(2.0) - (a - 0.5) * digamma(a)
+
+    def _mean(self) -> Tensor:
+        return math.sqrt(2.0) * exp(lgamma_difference(self.df * 0.5, 0.5))
+
+    def _mode(self) -> Tensor:
+        # Without a hill the density grows towards 0, which is outside.
+        hill = self.df > 1.0
+        return where(hill, sqrt(where(hill, self.df - 1.0, 1.0)), math.nan)
+
+    def _variance(self) -> Tensor:
+        m = self._mean()
+        return self.df - m * m
+
+
+class HalfStudentT(Distribution):
+    """Distribution of abs(x) for x Student's t around 0.
+
+    Parameters
+    ----------
+    df : Tensor or number, positive
+        Degrees of freedom.
+    scale : Tensor or number, positive
+    """
+
+    df: Parameter = param(constraints.positive)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.nonnegative
+
+    def _whole(self) -> StudentT:
+        return StudentT(self.df, 0.0, self.scale, validate_args=False)
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return absolute(self._whole()._rsample(rng, shape))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return self._whole()._log_prob(x) + math.log(2.0)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        z = maximum(x, 0.0) / self.scale
+        return betainc(self.df * 0.5, 0.5, self.df / (self.df + z * z))
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        z = maximum(x, 0.0) / self.scale
+        return betainc(0.5, self.df * 0.5, 1.0 / (1.0 + self.df / (z * z)))
+
+    def _entropy(self) -> Tensor:
+        return self._whole()._entropy() - math.log(2.0)
+
+    def _mean(self) -> Tensor:
+        df = maximum(self.df, 1.0 + 1e-9)
+        size = exp(lgamma_difference(df * 0.5, 0.5)) / (df - 1.0) * sqrt(df / math.pi)
+        return where(self.df > 1.0, self.scale * 2.0 * size, math.inf)
+
+    def _mode(self) -> Tensor:
+        return self.scale * 0.0
+
+    def _variance(self) -> Tensor:
+        df, m = where(self.df > 2.0, self.df, 3.0), where(self.df > 2.0, self._mean(), 0.0)
+        spread = self.scale * self.scale * (df / (df - 2.0)) - m * m
+        return where(self.df > 2.0, spread, math.inf)
+
+
+class FisherSnedecor(Distribution):
+    """F distribution: ratio of two chi-squared numbers, each over its degrees of freedom.
+
+    Parameters
+    ----------
+    df1, df2 : Tensor or number, positive
+        Degrees of freedom of the numerator and the denominator.
+    """
+
+    df1: Parameter = param(constraints.positive)
+    df2: Parameter = param(constraints.positive)
+    support = constraints.positive
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        a, b = self.df1 * 0.5, self.df2 * 0.5
+        ratio = rng.log_gamma(a, shape) - rng.log_gamma(b, shape)
+        return rng.positive(exp(ratio + log(self.df2 / self.df1)))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        # A beta density of the smaller share v, of the numerator or of the denominator, which
+        # keeps its digits: d v / d log x = v (1 - v).
+        a, b, odds = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2 * x
+        less = odds < 1.0
+        small = where(less, odds, 1.0 / where(less, 1.0, odds))
+        v = small / (1.0 + small)
+        beta = Beta(where(less, a, b), where(less, b, a), validate_args=False)
+        return beta._log_prob(v) + log(v) - log1p(small) - log(x)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return betainc(self.df1 * 0.5, self.df2 * 0.5, self._finite_share(x))
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return betainc(
+            self.df2 * 0.5, self.df1 * 0.5, 1.0 / (1.0 + self.df1 / self.df2 * maximum(x, 0.0))
+        )
+
+    def _finite_share(self, x: Tensor) -> Tensor:
+        inside = x > 0.0
+        return where(inside, 1.0 / (1.0 + self.df2 / self.df1 / where(inside, x, 1.0)), 0.0)
+
+    def _entropy(self) -> Tensor:
+        a, b = self.df1 * 0.5, self.df2 * 0.5
+        spread = (1.0 - a) * digamma(a) - (1.0 + b) * digamma(b) + (a + b) * digamma(a + b)
+        return betaln(a, b) + spread + log(self.df2 / self.df1)
+
+    def _mean(self) -> Tensor:
+        finite = self.df2 > 2.0
+        b = where(finite, self.df2, 3.0)
+        return where(finite, b / (b - 2.0), math.inf)
+
+    def _mode(self) -> Tensor:
+        top = (self.df1 - 2.0) / self.df1 * (self.df2 / (self.df2 + 2.0))
+        return where(self.df1 > 2.0, top, math.nan)
+
+    def _variance(self) -> Tensor:
+        finite = self.df2 > 4.0
+        a, b = self.df1, where(finite, self.df2, 5.0)
+        m = b / (b - 2.0)
+        return where(finite, 2.0 * m * m * (a + b - 2.0) / (a * (b - 4.0)), math.inf)
+
+
+class InverseGaussian(Distribution):
+    """First time at which a walk with drift reaches a level; also called Wald.
+
+    Parameters
+    ----------
+    loc : Tensor or number, positive
+        Mean.
+    concentration : Tensor or number, positive
+        The variance is ``loc ** 3 / concentration``.
+    """
+
+    loc: Parameter = param(constraints.positive)
+    concentration: Parameter = param(constraints.positive)
+    support = constraints.positive
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        # Michael, Schucany and Haas (1976); the smaller root of a quadratic without a difference.
+        n, u = rng.normal(shape), rng.uniform(shape)
+        w = self.loc * (n * n) / (2.0 * self.concentration)
+        low = 1.0 / (1.0 + w + sqrt(w * (w + 2.0)))
+        x = self.loc * where(u * (1.0 + low) < 1.0, low, 1.0 / low)
+        return self._implicit(rng.positive(x.detach()))
+
+    def _implicit(self, x: Tensor) -> Tensor:
+        """A draw with the derivative of its quantile function: -dF / density."""
+        f = self._cdf(x)
+        density = exp(self._log_prob(x).detach())
+        return x - (f - f.detach()) / maximum(density, 1e-300)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        z = (x - self.loc) / self.loc
+        size = 0.5 * log(self.concentration) - 1.5 * log(x) - HALF_LOG_2PI
+        return size - self.concentration * (z * z) / (2.0 * x)
+
+    def _parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the first normal deviate and exp(2 concentration / loc) ndtr(-second)."""
+        root, ratio = sqrt(self.concentration / x), x / self.loc
+        a, b = root * (ratio - 1.0), root * (ratio + 1.0)
+        # 2 concentration / loc = (b^2 - a^2) / 2
+        return a, exp(a * a * -0.5) * (erfcx(b / ROOT_2) * 0.5)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        inside = (x > 0.0) & (x < math.inf)
+        a, rest = self._parts(where(inside, x, 1.0))
+        return where(inside, ndtr(a) + rest, where(x > 0.0, 1.0, 0.0))
+
+    def _mean(self) -> Tensor:
+        return self.loc
+
+    def _variance(self) -> Tensor:
+        return self.loc * self.loc * (self.loc / self.concentration)
+
+    def _mode(self) -> Tensor:
+        # loc (sqrt(1 + r^2) - r), without the difference
+        r = 1.5 * self.loc / self.concentration
+        return self.loc / (sqrt(1.0 + r * r) + r)
+
+    def _skewness(self) -> Tensor:
+        return 3.0 * sqrt(self.loc / self.concentration)
+
+    def _kurtosis(self) -> Tensor:
+        return 15.0 * self.loc / self.concentration

@@ -1,0 +1,510 @@
+"""Distributions of the line that lean to one side, or are shaped by a parameter of their own.
+
+Laplace distributions with two scales, plain and blurred by a normal; an exponential added to a
+normal; transformed normals. What an exponential tail and a normal have in common is one function,
+`log_tilted`, in which neither factor under- or overflows.
+"""
+
+from __future__ import annotations
+
+import math
+
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.location_scale import EULER_GAMMA
+from probtorch.distributions.normal import HALF_LOG_2PI, ROOT_2
+from probtorch.distributions.source import Source
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import maximum, minimum, sqrt, where
+from probtorch.ops.comparisons import lt
+from probtorch.ops.exponentials import exp, expm1, log, logaddexp, softplus
+from probtorch.ops.exponentials import pow as power
+from probtorch.ops.special import (
+    digamma,
+    erfc,
+    erfcx,
+    gammaincc,
+    lgamma,
+    log1p_square,
+    log_ndtr,
+    ndtr,
+    ndtri,
+    polygamma,
+)
+from probtorch.ops.trigonometry import asinh, sinh
+from probtorch.tensor import Tensor
+
+__all__ = [
+    "AsymmetricLaplace",
+    "AsymmetricLaplaceQuantile",
+    "ExGaussian",
+    "GeneralizedNormal",
+    "JohnsonSU",
+    "Moyal",
+    "SkewLogistic",
+    "SoftAsymmetricLaplace",
+]
+
+ZETA_3 = 1.2020569031595942
+
+
+class TwoSided(Distribution):
+    """Two exponential tails that meet at `loc`, their mean lengths given by `sides`."""
+
+    loc: Parameter
+    support = constraints.real
+
+    def sides(self) -> tuple[Tensor, Tensor]:
+        """Return the mean lengths of the tail below and above."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how long its tails are")
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        left, right = self.sides()
+        return self.loc + right * rng.exponential(shape) - left * rng.exponential(shape)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        left, right = self.sides()
+        z = x - self.loc
+        return -absolute(z) / where(z < 0.0, left, right) - log(left + right)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        left, right = self.sides()
+        z, share = x - self.loc, left / (left + right)
+        below = share * exp(minimum(z, 0.0) / left)
+        return where(z < 0.0, below, share - (1.0 - share) * expm1(-maximum(z, 0.0) / right))
+
+    def _survival(self, x: Tensor) -> Tensor:
+        left, right = self.sides()
+        z, share = x - self.loc, right / (left + right)
+        above = share * exp(-maximum(z, 0.0) / right)
+        return where(z > 0.0, above, share - (1.0 - share) * expm1(minimum(z, 0.0) / left))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        left, right = self.sides()
+        share = left / (left + right)
+        below = left * log(minimum(p / share, 1.0))
+        return self.loc + where(
+            p < share, below, -right * log(minimum((1.0 - p) / (1.0 - share), 1.0))
+        )
+
+    def _entropy(self) -> Tensor:
+        left, right = self.sides()
+        return log(left + right) + 1.0
+
+    def _mean(self) -> Tensor:
+        left, right = self.sides()
+        return self.loc + (right - left)
+
+    def _mode(self) -> Tensor:
+        return self.loc
+
+    def _variance(self) -> Tensor:
+        left, right = self.sides()
+        return left * left + right * right
+
+    def _skewness(self) -> Tensor:
+        left, right = self._relative()
+        return 2.0 * (right * right * right - left * left * left)
+
+    def _kurtosis(self) -> Tensor:
+        left, right = self._relative()
+        return 6.0 * (power(left, 4.0) + power(right, 4.0))
+
+    def _relative(self) -> tuple[Tensor, Tensor]:
+        """Return the sides in standard deviations."""
+        left, right = self.sides()
+        sd = sqrt(self._variance())
+        return left / sd, right / sd
+
+
+class AsymmetricLaplace(TwoSided):
+    """Laplace distribution of scale ``scale * asymmetry`` below, ``scale / asymmetry`` above.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mode.
+    scale : Tensor or number, positive
+        Geometric mean of the two.
+    asymmetry : Tensor or number, positive
+        Above 1 the lower tail is the longer one.
+    """
+
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    asymmetry: Parameter = param(constraints.positive, default=1.0)
+
+    def sides(self) -> tuple[Tensor, Tensor]:
+        """Return the mean lengths of the tail below and above."""
+        return self.scale * self.asymmetry, self.scale / self.asymmetry
+
+
+class AsymmetricLaplaceQuantile(TwoSided):
+    """Asymmetric Laplace distribution whose quantile at `quantile` is `loc`.
+
+    Its log density is the check loss of quantile regression.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mode, and the quantile.
+    scale : Tensor or number, positive
+    quantile : Tensor or number in (0, 1)
+        Probability of a draw below `loc`.
+    """
+
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    quantile: Parameter = param(constraints.open_interval(0.0, 1.0), default=0.5)
+
+    def sides(self) -> tuple[Tensor, Tensor]:
+        """Return the mean lengths of the tail below and above."""
+        return self.scale / (1.0 - self.quantile), self.scale / self.quantile
+
+
+def log_tilted(z: Tensor, scale: Tensor, length: Tensor) -> Tensor:
+    """log(exp(-z / length + (scale / length)^2 / 2) ndtr(z / scale - scale / length)).
+
+    An exponential density of mean `length` times that, blurred by a normal of sd `scale`.
+    """
+    u, q = z / scale, scale / length
+    t = q - u
+    far = t > 0.0
+    # ndtr(-t) = exp(-t^2 / 2) erfcx(t / sqrt 2) / 2, and the squares of t cancel.
+    tail = u * u * -0.5 + log(erfcx(where(far, t, 0.0) / ROOT_2)) - math.log(2.0)
+    return where(far, tail, q * (q * 0.5 - where(far, 0.0, u)) + log_ndtr(-where(far, 0.0, t)))
+
+
+class SoftAsymmetricLaplace(Distribution):
+    """Sum of an asymmetric Laplace and a normal number of sd ``scale * softness``.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+    scale : Tensor or number, positive
+        The tail below is ``scale * asymmetry`` long, the one above ``scale / asymmetry``.
+    asymmetry : Tensor or number, positive
+    softness : Tensor or number, positive
+        Small for a sharp peak.
+    """
+
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive)
+    asymmetry: Parameter = param(constraints.positive, default=1.0)
+    softness: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _sides(self) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            self.scale * self.asymmetry,
+            self.scale / self.asymmetry,
+            self.scale * self.softness,
+        )
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        left, right, soft = self._sides()
+        sharp = right * rng.exponential(shape) - left * rng.exponential(shape)
+        return self.loc + sharp + soft * rng.normal(shape)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        left, right, soft = self._sides()
+        z = x - self.loc
+        both = logaddexp(log_tilted(z, soft, right), log_tilted(-z, soft, left))
+        return both - log(left + right)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        left, right, soft = self._sides()
+        z = x - self.loc
+        # Where the integrals of both tails are infinite their tilted densities are 0.
+        above, below = exp(log_tilted(z, soft, right)), exp(log_tilted(-z, soft, left))
+        return ndtr(z / soft) - (right * above - left * below) / (left + right)
+
+    def _mean(self) -> Tensor:
+        left, right, _ = self._sides()
+        return self.loc + (right - left)
+
+    def _variance(self) -> Tensor:
+        left, right, soft = self._sides()
+        return left * left + right * right + soft * soft
+
+    def _skewness(self) -> Tensor:
+        left, right, _ = self._sides()
+        sd = sqrt(self._variance())
+        return 2.0 * (power(right / sd, 3.0) - power(left / sd, 3.0))
+
+    def _kurtosis(self) -> Tensor:
+        left, right, _ = self._sides()
+        sd = sqrt(self._variance())
+        return 6.0 * (power(right / sd, 4.0) + power(left / sd, 4.0))
+
+
+class ExGaussian(Distribution):
+    """Sum of a normal and an exponential number: a model of reaction times.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mean of the normal.
+    scale : Tensor or number, positive
+        Its standard deviation.
+    nu : Tensor or number, positive
+        Mean of the exponential.
+    """
+
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    nu: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return self.loc + self.scale * rng.normal(shape) + self.nu * rng.exponential(shape)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return log_tilted(x - self.loc, self.scale, self.nu) - log(self.nu)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        z = x - self.loc
+        return ndtr(z / self.scale) - exp(log_tilted(z, self.scale, self.nu))
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        z = x - self.loc
+        return logaddexp(log_ndtr(-z / self.scale), log_tilted(z, self.scale, self.nu))
+
+    def _mean(self) -> Tensor:
+        return self.loc + self.nu
+
+    def _variance(self) -> Tensor:
+        return self.scale * self.scale + self.nu * self.nu
+
+    def _skewness(self) -> Tensor:
+        return 2.0 * power(self.nu / sqrt(self._variance()), 3.0)
+
+    def _kurtosis(self) -> Tensor:
+        return 6.0 * power(self.nu / sqrt(self._variance()), 4.0)
+
+
+class SkewLogistic(Distribution):
+    """Logistic distribution whose cdf is raised to a power.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+    scale : Tensor or number, positive
+    asymmetry : Tensor or number, positive
+        The power: below 1 the lower tail is longer, above 1 the upper one.
+    """
+
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive)
+    asymmetry: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return self._from_exponential(rng.exponential(shape))
+
+    def _from_exponential(self, e: Tensor) -> Tensor:
+        """The quantile at exp(-e): sigmoid(z) = exp(-e / asymmetry)."""
+        y = e / self.asymmetry
+        # log(s / (1 - s)) of s = exp(-y)
+        return self.loc - self.scale * (y + log(-expm1(-y)))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        z, a = (self.loc - x) / self.scale, self.asymmetry
+        return z - (a + 1.0) * softplus(z) + log(a / self.scale)
+
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return -self.asymmetry * softplus((self.loc - x) / self.scale)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return exp(self._log_cdf(x))
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return -expm1(self._log_cdf(x))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self._from_exponential(-log(p))
+
+    def _entropy(self) -> Tensor:
+        # E softplus(-z) = 1 / a, since its distribution is exponential.
+        a = self.asymmetry
+        return log(self.scale / a) + digamma(a) + EULER_GAMMA + (a + 1.0) / a
+
+    def _mean(self) -> Tensor:
+        return self.loc + self.scale * (digamma(self.asymmetry) + EULER_GAMMA)
+
+    def _mode(self) -> Tensor:
+        return self.loc + self.scale * log(self.asymmetry)
+
+    def _variance(self) -> Tensor:
+        return self.scale * self.scale * (polygamma(1, self.asymmetry) + math.pi**2 / 6.0)
+
+    def _skewness(self) -> Tensor:
+        spread = polygamma(1, self.asymmetry) + math.pi**2 / 6.0
+        return (polygamma(2, self.asymmetry) + 2.0 * ZETA_3) / power(spread, 1.5)
+
+    def _kurtosis(self) -> Tensor:
+        spread = polygamma(1, self.asymmetry) + math.pi**2 / 6.0
+        return (polygamma(3, self.asymmetry) + math.pi**4 / 15.0) / (spread * spread)
+
+
+class Moyal(Distribution):
+    """Moyal distribution: an approximation to the loss of energy of a charged particle.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mode.
+    scale : Tensor or number, positive
+    """
+
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return self.loc - self.scale * 2.0 * log(absolute(rng.normal(shape)))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        z = (x - self.loc) / self.scale
+        return (z + exp(-z)) * -0.5 - (log(self.scale) + HALF_LOG_2PI)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return erfc(exp((self.loc - x) / (2.0 * self.scale)) / ROOT_2)
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self.loc - self.scale * 2.0 * log(-ndtri(p * 0.5))
+
+    def _entropy(self) -> Tensor:
+        return log(self.scale) + (0.5 * (EULER_GAMMA + math.log(2.0) + 1.0) + HALF_LOG_2PI)
+
+    def _mean(self) -> Tensor:
+        return self.loc + self.scale * (EULER_GAMMA + math.log(2.0))
+
+    def _mode(self) -> Tensor:
+        return self.loc
+
+    def _variance(self) -> Tensor:
+        return self.scale * self.scale * (0.5 * math.pi**2)
+
+    def _skewness(self) -> Tensor:
+        return self.scale * 0.0 + 28.0 * ROOT_2 * ZETA_3 / math.pi**3
+
+    def _kurtosis(self) -> Tensor:
+        return self.scale * 0.0 + 4.0
+
+
+class GeneralizedNormal(Distribution):
+    """Density prop. to exp(-abs((x - loc) / scale) ** power): Laplace at 1, normal at 2.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mean, median and mode.
+    scale : Tensor or number, positive
+    power : Tensor or number, positive
+        Large for a flat top, small for heavy tails.
+    """
+
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive)
+    power: Parameter = param(constraints.positive)
+    support = constraints.real
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        r = 1.0 / self.power
+        z = exp(rng.log_gamma(r, shape) * r)
+        return rng.finite(self.loc + self.scale * where(lt(rng.uniform(shape), 0.5), -z, z))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        z = absolute((x - self.loc) / self.scale)
+        constant = log(self.scale) + lgamma(1.0 + 1.0 / self.power) + math.log(2.0)
+        return -power(z, self.power) - constant
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        z = (x - self.loc) / self.scale
+        apart = z != 0.0
+        far = power(where(apart, absolute(z), 1.0), self.power)
+        tail = where(apart, gammaincc(1.0 / self.power, far) * 0.5, 0.5)
+        return where(z < 0.0, tail, 1.0 - tail)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return self._cdf(2.0 * self.loc - x)
+
+    def _entropy(self) -> Tensor:
+        r = 1.0 / self.power
+        return r + log(self.scale) + lgamma(1.0 + r) + math.log(2.0)
+
+    def _mean(self) -> Tensor:
+        return self.loc
+
+    _mode = _mean
+
+    def _variance(self) -> Tensor:
+        r = 1.0 / self.power
+        return self.scale * self.scale * exp(lgamma(3.0 * r) - lgamma(r))
+
+    def _skewness(self) -> Tensor:
+        return self.loc * 0.0
+
+    def _kurtosis(self) -> Tensor:
+        r = 1.0 / self.power
+        return exp(lgamma(5.0 * r) + lgamma(r) - 2.0 * lgamma(3.0 * r)) - 3.0
+
+
+class JohnsonSU(Distribution):
+    """Distribution of ``loc + scale * sinh((n - skew) / tailweight)`` for n standard normal.
+
+    Parameters
+    ----------
+    skew : Tensor or number
+        Negative for a longer upper tail.
+    tailweight : Tensor or number, positive
+        Small for heavy tails.
+    loc : Tensor or number
+    scale : Tensor or number, positive
+    """
+
+    skew: Parameter = param(constraints.real)
+    tailweight: Parameter = param(constraints.positive)
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return rng.finite(self._from_normal(rng.normal(shape)))
+
+    def _from_normal(self, n: Tensor) -> Tensor:
+        return self.loc + self.scale * sinh((n - self.skew) / self.tailweight)
+
+    def _normal(self, x: Tensor) -> Tensor:
+        return self.skew + self.tailweight * asinh((x - self.loc) / self.scale)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        n = self._normal(x)
+        slope = 0.5 * log1p_square((x - self.loc) / self.scale)
+        return n * n * -0.5 - slope + (log(self.tailweight / self.scale) - HALF_LOG_2PI)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return ndtr(self._normal(x))
+
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return log_ndtr(self._normal(x))
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return log_ndtr(-self._normal(x))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self._from_normal(ndtri(p))
+
+    def _mean(self) -> Tensor:
+        w = 0.5 / (self.tailweight * self.tailweight)
+        return self.loc - self.scale * exp(w) * sinh(self.skew / self.tailweight)
+
+    def _variance(self) -> Tensor:
+        square = 1.0 / (self.tailweight * self.tailweight)
+        e, ratio = expm1(square), 2.0 * self.skew / self.tailweight
+        # (w - 1)(w cosh(2 skew / tailweight) + 1) / 2 with w = exp(1 / tailweight^2)
+        hill = (exp(square + ratio) + exp(square - ratio)) * 0.5
+        return self.scale * self.scale * 0.5 * e * (hill + 1.0)

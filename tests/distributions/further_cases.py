@@ -1,0 +1,481 @@
+"""Entries of the rarer distributions, as in cases.py; laws that compile run for them at night.
+
+Where SciPy lacks a distribution its density stands here, written from its definition, and all
+else (cdf, quantiles, moments, entropy) is made of it by quadrature or by sums.
+"""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import probtorch.distributions as dist
+from tests.distributions.cases import CASES, Case, sigmoid
+
+__all__ = ["FURTHER", "common_or_slow"]
+
+
+def common_or_slow(cases=CASES):
+    """Return the common cases, and the rarer ones marked as slow."""
+    return [*cases, *(pytest.param(c, marks=pytest.mark.slow) for c in FURTHER)]
+
+
+# ------------------------------------------------------------------------------ references
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+class Density:
+    """A reference made of a log density over a batch, by quadrature in an unconstrained variable.
+
+    Parameters
+    ----------
+    logpdf : callable
+        From values, shape (..., batch), to log densities.
+    place, back, slope : callable
+        From the line to the support, back again, and the derivative.
+    """
+
+    def __init__(self, logpdf, place, back, slope, reach, batch):
+        self.logpdf, self.place, self.back, self.slope = logpdf, place, back, slope
+        self.edges = np.linspace(-reach, reach, 601)
+        self.batch = batch
+
+    @functools.cached_property
+    def table(self):
+        """Points, the masses that stand for them, and sums of those from both ends."""
+        half = 0.5 * np.diff(self.edges)[:, None, None]
+        t = self.edges[:-1, None, None] + half * (1.0 + NODES[:, None])
+        t = np.broadcast_to(t, (*t.shape[:2], self.batch))
+        mass = self._mass(t) * (half * WEIGHTS[:, None])
+        total, zero = mass.sum(1), np.zeros((1, self.batch))
+        below = np.concatenate([zero, total.cumsum(0)])
+        return self.place(t), mass, below, np.concatenate([total[::-1].cumsum(0)[::-1], zero])
+
+    def _mass(self, t):
+        with np.errstate(all="ignore"):
+            out = np.exp(self.logpdf(self.place(t))) * self.slope(t)
+        return np.where(np.isfinite(out), out, 0.0)
+
+    def _partial(self, x, upper):
+        with np.errstate(all="ignore"):
+            t = np.clip(self.back(np.asarray(x, float)), self.edges[0], self.edges[-1])
+        t = np.broadcast_to(t, np.broadcast_shapes(t.shape, (self.batch,)))
+        shape, t = t.shape, t.reshape(-1, self.batch)
+        if len(t) > 1000:
+            # For the test of draws straight lines between 600 points are enough.
+            table = self.table[3 if upper else 2]
+            columns = [np.interp(t[:, i], self.edges, table[:, i]) for i in range(self.batch)]
+            return np.stack(columns, 1).reshape(shape)
+        i = np.clip(np.searchsorted(self.edges, t, side="right") - 1, 0, 599)
+        start = self.edges[i + 1] if upper else self.edges[i]
+        half = 0.5 * (t - start)
+        nodes = start + half * (1.0 + NODES[:, None, None])
+        part = (self._mass(nodes) * WEIGHTS[:, None, None]).sum(0) * half
+        sums = np.take_along_axis(self.table[3 if upper else 2], i + upper, 0)
+        return (sums - part if upper else sums + part).reshape(shape)
+
+    def cdf(self, x):
+        return self._partial(x, 0)
+
+    def sf(self, x):
+        return self._partial(x, 1)
+
+    def ppf(self, q):
+        below, above = self.table[2:]
+        columns = range(self.batch)
+        if q < 0.5:
+            return self.place(np.array([np.interp(q, below[:, i], self.edges) for i in columns]))
+        up = self.edges[::-1]
+        t = [np.interp(1.0 - q, above[::-1, i], up) for i in columns]
+        return self.place(np.array(t))
+
+    def _expected(self, values):
+        return (values * self.table[1]).sum((0, 1))
+
+    def mean(self):
+        return self._expected(self.table[0])
+
+    def var(self):
+        return self._expected((self.table[0] - self.mean()) ** 2)
+
+    def stats(self, letter):
+        z = (self.table[0] - self.mean()) / np.sqrt(self.var())
+        return self._expected(z**3) if letter == "s" else self._expected(z**4) - 3.0
+
+    def entropy(self):
+        with np.errstate(all="ignore"):
+            logs = self.logpdf(self.table[0])
+        return -self._expected(np.where(self.table[1] > 0.0, logs, 0.0))
+
+
+def on_line(logpdf, batch=3):
+    """A density on the line."""
+    return Density(logpdf, np.sinh, np.arcsinh, np.cosh, 7.0, batch)
+
+
+def on_positive(logpdf, batch=3):
+    """A density on the positive half-line."""
+    return Density(logpdf, np.exp, np.log, np.exp, 45.0, batch)
+
+
+def on_unit(logpdf, batch=3):
+    """A density on the unit interval."""
+    slope = lambda t: special.expit(t) * special.expit(-t)
+    return Density(logpdf, special.expit, special.logit, slope, 36.0, batch)
+
+
+def between(logpdf, low, high):
+    """A density on an interval."""
+    width = high - low
+    place = lambda t: low + width * special.expit(t)
+    back = lambda x: special.logit((x - low) / width)
+    slope = lambda t: width * special.expit(t) * special.expit(-t)
+    return Density(logpdf, place, back, slope, 36.0, len(low))
+
+
+class Stated:
+    """A reference some of whose facts are stated by name, where SciPy's are inexact or wrong."""
+
+    def __init__(self, other, **facts):
+        self.other = other
+        for name, fact in facts.items():
+            setattr(self, name, fact)
+
+    def __getattr__(self, name):
+        return getattr(self.other, name)
+
+
+class Through:
+    """The distribution of place(x), for x of a frozen one."""
+
+    def __init__(self, frozen, place, back, log_slope):
+        self.frozen, self.place, self.back, self.log_slope = frozen, place, back, log_slope
+
+    def logpdf(self, y):
+        return self.frozen.logpdf(self.back(y)) + self.log_slope(y)
+
+    def cdf(self, y):
+        with np.errstate(all="ignore"):
+            return self.frozen.cdf(self.back(np.clip(y, *self.place(np.array([-1e300, 1e300])))))
+
+    def sf(self, y):
+        return self.frozen.sf(self.back(y))
+
+    def ppf(self, q):
+        return self.place(self.frozen.ppf(q))
+
+
+def through_sigmoid(frozen):
+    """The distribution of sigmoid(x)."""
+    slope = lambda y: -np.log(y) - np.log1p(-y)
+    return Through(frozen, special.expit, special.logit, slope)
+
+
+class Masses:
+    """A reference made of a log mass of the numbers from 0 to `top`."""
+
+    def __init__(self, logpmf, top=400):
+        self.logpmf = logpmf
+        self.k = np.arange(top + 1.0)[:, None]
+        with np.errstate(divide="ignore"):
+            self.logs = logpmf(self.k)
+        self.p = np.exp(self.logs)
+
+    def cdf(self, x):
+        k = np.clip(np.floor(x) + 1, 0, len(self.k)).astype(int)
+        table = np.concatenate([np.zeros((1, self.p.shape[1])), self.p.cumsum(0)])
+        return np.take_along_axis(table, k.reshape(-1, k.shape[-1]), 0).reshape(k.shape)
+
+    def ppf(self, q):
+        table = self.p.cumsum(0)
+        return (table < q).sum(0).astype(float)
+
+    def mean(self):
+        return (self.k * self.p).sum(0)
+
+    def var(self):
+        return ((self.k - self.mean()) ** 2 * self.p).sum(0)
+
+    def stats(self, letter):
+        z = (self.k - self.mean()) / np.sqrt(self.var())
+        return (z**3 * self.p).sum(0) if letter == "s" else (z**4 * self.p).sum(0) - 3.0
+
+    def entropy(self):
+        return special.entr(self.p).sum(0)
+
+
+# ------------------------------------------------------------------------------ densities
+
+
+def _soft_laplace_pair(p):
+    left, right = p.scale * p.asymmetry, p.scale / p.asymmetry
+    s = p.scale * p.softness
+
+    def logpdf(x):
+        z = x - p.loc
+        above = -z / right + s**2 / (2 * right**2) + special.log_ndtr(z / s - s / right)
+        below = z / left + s**2 / (2 * left**2) + special.log_ndtr(-z / s - s / left)
+        return np.logaddexp(above, below) - np.log(left + right)
+
+    return on_line(logpdf)
+
+
+def _kumaraswamy(p):
+    # A root of a beta draw whose first exponent is 1.
+    a, b = p.concentration1, p.concentration0
+    power = stats.beta(1.0, b)
+    raw = lambda k: b * special.beta(1 + k / a, b)
+    harmonic = special.digamma(1 + b)
+    logs = (a - 1) / a * (special.digamma(1) - harmonic) + (b - 1) * (special.digamma(b) - harmonic)
+    return Stated(
+        None,
+        logpdf=lambda x: power.logpdf(x**a) + np.log(a) + (a - 1) * np.log(x),
+        cdf=lambda x: power.cdf(np.clip(x, 0, 1) ** a),
+        sf=lambda x: power.sf(np.clip(x, 0, 1) ** a),
+        ppf=lambda q: power.ppf(q) ** (1 / a),
+        mean=lambda: raw(1),
+        var=lambda: raw(2) - raw(1) ** 2,
+        entropy=lambda: -np.log(a * b) - logs,
+    )
+
+
+def _half_t(p):
+    t = stats.t(p.df, 0, p.scale)
+    gammas = np.exp(special.gammaln((p.df + 1) / 2) - special.gammaln(p.df / 2))
+    size = 2 * p.scale * np.sqrt(p.df / np.pi) * gammas
+    mean = np.where(p.df > 1, size / (p.df - 1), np.inf)
+    return Stated(
+        None,
+        logpdf=lambda x: t.logpdf(x) + math.log(2),
+        cdf=lambda x: np.where(x > 0, 1 - 2 * t.sf(x), 0.0),
+        sf=lambda x: np.where(x > 0, 2 * t.sf(x), 1.0),
+        ppf=lambda q: t.isf((1 - q) / 2),
+        mean=lambda: mean,
+        var=lambda: np.where(p.df > 2, t.var() - np.where(p.df > 2, mean, 0) ** 2, np.inf),
+        entropy=lambda: t.entropy() - math.log(2),
+    )
+
+
+def _frechet(p):
+    # SciPy gives a finite variance where it is infinite.
+    c, s = p.concentration, stats.invweibull(p.concentration, scale=p.scale)
+    raw = lambda k: p.scale**k * special.gamma(1 - k / np.where(c > k, c, 2 * k))
+    return Stated(
+        s,
+        mean=lambda: np.where(c > 1, raw(1), np.inf),
+        var=lambda: np.where(c > 2, raw(2) - raw(1) ** 2, np.inf),
+    )
+
+
+def _with_entropy(frozen):
+    """A frozen distribution with an entropy by integration over levels, for SciPy's 8 digits."""
+
+    def entropy():
+        edges = np.linspace(-36, 36, 201)[:, None]
+        half = 0.5 * np.diff(edges, axis=0)
+        t = (edges[:-1] + half * (1 + NODES)).reshape(-1, 1)
+        u = special.expit(t)
+        x = np.where(t < 0, frozen.ppf(u), frozen.isf(special.expit(-t)))
+        weights = (half * WEIGHTS).reshape(-1, 1) * u * special.expit(-t)
+        return -(frozen.logpdf(x) * weights).sum(0)
+
+    return Stated(frozen, entropy=entropy)
+
+
+def _continuous_bernoulli(p):
+    # Loaiza-Ganem and Cunningham (2019)
+    c = np.log(2 * np.arctanh(1 - 2 * p) / (1 - 2 * p))
+    return on_unit(lambda x: x * np.log(p) + (1 - x) * np.log1p(-p) + c)
+
+
+def _power_law(p):
+    b = p.alpha + 1
+    size = np.log((p.high**b - p.low**b) / b)
+    return between(lambda x: p.alpha * np.log(x) - size, p.low, p.high)
+
+
+def _discrete_weibull(p):
+    q, b = p.q, p.beta
+    survival = lambda k: np.where(k < 0, 1.0, q ** (np.maximum(np.floor(k) + 1, 0) ** b))
+    return Stated(
+        None,
+        logpmf=lambda k: np.log(survival(k - 1) - survival(k)),
+        cdf=lambda k: 1 - survival(k),
+        sf=survival,
+        ppf=lambda r: np.ceil((np.log1p(-r) / np.log(q)) ** (1 / b) - 1),
+    )
+
+
+def _beta_negative_binomial(p):
+    a, b, n = p.concentration1, p.concentration0, p.n
+
+    def logpmf(k):
+        choose = special.gammaln(n + k) - special.gammaln(n) - special.gammaln(k + 1)
+        return choose + special.betaln(a + k, b + n) - special.betaln(a, b)
+
+    return Masses(logpmf, top=3000)
+
+
+def _quantile_laplace(p):
+    left, right = p.scale / (1 - p.quantile), p.scale / p.quantile
+    return stats.laplace_asymmetric(np.sqrt(left / right), p.loc, np.sqrt(left * right))
+
+
+FURTHER = [
+    Case(
+        dist.AsymmetricLaplace,
+        ("loc", "scale", "asymmetry"),
+        lambda p: stats.laplace_asymmetric(p.asymmetry, p.loc, p.scale),
+        coupled=False,
+    ),
+    Case(
+        dist.AsymmetricLaplaceQuantile,
+        ("loc", "scale", "quantile"),
+        _quantile_laplace,
+        coupled=False,
+    ),
+    Case(
+        dist.SoftAsymmetricLaplace,
+        ("loc", "scale", "asymmetry", "softness"),
+        _soft_laplace_pair,
+        coupled=False,
+    ),
+    Case(
+        dist.ExGaussian,
+        ("loc", "scale", "nu"),
+        lambda p: on_line(stats.exponnorm(p.nu / p.scale, p.loc, p.scale).logpdf),
+        coupled=False,
+    ),
+    Case(
+        dist.SkewLogistic,
+        ("loc", "scale", "asymmetry"),
+        lambda p: stats.genlogistic(p.asymmetry, p.loc, p.scale),
+    ),
+    Case(dist.SoftLaplace, ("loc", "scale"), lambda p: stats.hypsecant(p.loc, p.scale)),
+    Case(dist.Moyal, ("loc", "scale"), lambda p: stats.moyal(p.loc, p.scale)),
+    Case(
+        dist.GeneralizedNormal,
+        ("loc", "scale", "power"),
+        lambda p: stats.gennorm(p.power, p.loc, p.scale),
+        coupled=False,
+    ),
+    Case(
+        dist.JohnsonSU,
+        ("skew", "tailweight", "loc", "scale"),
+        lambda p: stats.johnsonsu(p.skew, p.tailweight, p.loc, p.scale),
+    ),
+    Case(
+        dist.Gompertz,
+        ("concentration", "rate"),
+        lambda p: stats.gompertz(p.concentration, scale=1 / p.rate),
+    ),
+    Case(dist.Levy, ("loc", "scale"), lambda p: stats.levy(p.loc, p.scale), bounds=("loc",)),
+    Case(
+        dist.LogLogistic,
+        ("scale", "concentration"),
+        lambda p: stats.fisk(p.concentration, scale=p.scale),
+    ),
+    Case(
+        dist.Frechet,
+        ("concentration", "scale"),
+        _frechet,
+    ),
+    Case(
+        dist.Dagum,
+        ("concentration", "sharpness", "scale"),
+        lambda p: _with_entropy(stats.burr(p.sharpness, p.concentration, scale=p.scale)),
+    ),
+    Case(
+        dist.Burr,
+        ("concentration", "sharpness", "scale"),
+        lambda p: _with_entropy(stats.burr12(p.sharpness, p.concentration, scale=p.scale)),
+    ),
+    Case(dist.Rayleigh, ("scale",), lambda p: stats.rayleigh(scale=p.scale)),
+    Case(dist.Maxwell, ("scale",), lambda p: stats.maxwell(scale=p.scale)),
+    Case(dist.Chi, ("df",), lambda p: stats.chi(p.df)),
+    Case(
+        dist.HalfStudentT,
+        ("df", "scale"),
+        _half_t,
+        coupled=False,
+    ),
+    Case(dist.FisherSnedecor, ("df1", "df2"), lambda p: stats.f(p.df1, p.df2), coupled=False),
+    Case(
+        dist.InverseGaussian,
+        ("loc", "concentration"),
+        lambda p: stats.invgauss(p.loc / p.concentration, scale=p.concentration),
+    ),
+    Case(dist.Kumaraswamy, ("concentration1", "concentration0"), _kumaraswamy),
+    Case(dist.LogitNormal, ("loc", "scale"), lambda p: through_sigmoid(stats.norm(p.loc, p.scale))),
+    Case(
+        dist.RelaxedBernoulli,
+        ("temperature", "probs"),
+        lambda p: through_sigmoid(
+            stats.logistic(special.logit(p.probs) / p.temperature, 1 / p.temperature)
+        ),
+    ),
+    Case(
+        dist.RelaxedBernoulli,
+        ("temperature", "logits"),
+        lambda p: through_sigmoid(stats.logistic(p.logits / p.temperature, 1 / p.temperature)),
+    ),
+    Case(
+        dist.ContinuousBernoulli,
+        ("probs",),
+        lambda p: _continuous_bernoulli(p.probs),
+        {"lims": (0.499, 0.501)},
+    ),
+    Case(
+        dist.ContinuousBernoulli,
+        ("logits",),
+        lambda p: _continuous_bernoulli(sigmoid(p.logits)),
+        {"lims": (0.499, 0.501)},
+    ),
+    Case(
+        dist.Triangular,
+        ("low", "high", "peak"),
+        lambda p: stats.triang((p.peak - p.low) / (p.high - p.low), p.low, p.high - p.low),
+        bounds=("low", "high"),
+    ),
+    Case(
+        dist.DoublyTruncatedPowerLaw,
+        ("alpha", "low", "high"),
+        _power_law,
+        bounds=("low", "high"),
+    ),
+    Case(
+        dist.LogUniform,
+        ("low", "high"),
+        lambda p: stats.loguniform(p.low, p.high),
+        bounds=("low", "high"),
+    ),
+    Case(
+        dist.LowerTruncatedPowerLaw,
+        ("alpha", "low"),
+        lambda p: stats.pareto(-1 - p.alpha, scale=p.low),
+        bounds=("low",),
+    ),
+    Case(
+        dist.GeneralizedPareto,
+        ("loc", "scale", "concentration"),
+        lambda p: stats.genpareto(p.concentration, p.loc, p.scale),
+        bounds=("loc", "scale", "concentration"),
+    ),
+    Case(
+        dist.GeneralizedExtremeValue,
+        ("loc", "scale", "concentration"),
+        lambda p: stats.genextreme(-p.concentration, p.loc, p.scale),
+        bounds=("loc", "scale", "concentration"),
+    ),
+    Case(
+        dist.BetaNegativeBinomial,
+        ("concentration1", "n"),
+        _beta_negative_binomial,
+        {"concentration0": 12.0},
+    ),
+    Case(dist.DiscreteWeibull, ("q", "beta"), _discrete_weibull),
+    Case(dist.YuleSimon, ("alpha",), lambda p: stats.yulesimon(p.alpha), least={"alpha": 5.0}),
+]

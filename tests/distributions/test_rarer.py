@@ -1,0 +1,86 @@
+"""Rarer distributions: whole parameters, and names that stand for distributions there are."""
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import probtorch.distributions as dist
+from probtorch.core.rng import Generator
+from probtorch.errors import ArgumentError, DomainError
+from probtorch.tensor import tensor
+from probtorch.testing import assert_close
+
+
+def test_a_discrete_uniform_has_both_its_ends():
+    low, high = np.array([-2.0, 0.0, 3.0]), np.array([4.0, 0.0, 12.0])
+    d, reference = dist.DiscreteUniform(low, high), stats.randint(low, high + 1)
+    x = d.sample((4000,), Generator(1)).numpy()
+    assert (x.min(0) == low).all() and (x.max(0) == high).all()
+    assert stats.chisquare(np.bincount((x[:, 2] - 3).astype(int))).pvalue > 1e-6
+    assert_close(d.log_prob(x[:9]), reference.logpmf(x[:9]))
+    at = np.arange(-4.0, 15.0)[:, None] + np.zeros(3)
+    assert_close(d.cdf(at), reference.cdf(at))
+    assert_close(d.icdf(d.cdf(x[:9])), x[:9])
+    assert_close(d.mean, (low + high) / 2)
+    assert_close(d.variance, ((high - low + 1) ** 2 - 1) / 12)
+    assert_close(d.entropy(), np.log(high - low + 1))
+    assert_close(d.kurtosis[2], stats.randint(3, 13).stats("k"))
+    assert (dist.DiscreteUniform(1, 3).enumerate_support().numpy() == [1, 2, 3]).all()
+    with pytest.raises(ArgumentError, match="the same bounds"):
+        d.enumerate_support()
+    with pytest.raises(DomainError, match="parameter high"):
+        dist.DiscreteUniform(3.0, 2.0)
+    with pytest.raises(DomainError, match="outside the support"):
+        dist.DiscreteUniform(0, 2).log_prob(3.0)
+
+
+COUNTS = np.array([0.0, 1.0, 4.0])
+SHARES = np.array([0.1, 0.5, 0.93])
+SAME = {
+    "BernoulliLogits": ((0.3,), COUNTS[:2], stats.bernoulli(special.expit(0.3))),
+    "BernoulliProbs": ((0.3,), COUNTS[:2], stats.bernoulli(0.3)),
+    "BetaProportion": ((0.3, 5.0), SHARES, stats.beta(1.5, 3.5)),
+    "BinomialLogits": ((0.3, 5), COUNTS, stats.binom(5, special.expit(0.3))),
+    "BinomialProbs": ((0.3, 5), COUNTS, stats.binom(5, 0.3)),
+    "CategoricalLogits": (([0.0, np.log(3.0)],), COUNTS[:2], stats.bernoulli(0.75)),
+    "CategoricalProbs": (([0.2, 0.8],), COUNTS[:2], stats.bernoulli(0.8)),
+    "ExponentiallyModifiedGaussian": ((0.3, 2.0, 0.4), COUNTS, stats.exponnorm(1.25, 0.3, 2.0)),
+    "GammaPoisson": ((3.0, 0.5), COUNTS, stats.nbinom(3.0, 0.5 / 1.5)),
+    "GeometricLogits": ((0.3,), COUNTS, stats.geom(special.expit(0.3), -1)),
+    "GeometricProbs": ((0.3,), COUNTS, stats.geom(0.3, -1)),
+    "MultinomialLogits": (([0.0, 0.0], 3), [[1.0, 2.0]], stats.multinomial(3, [0.5, 0.5])),
+    "MultinomialProbs": (([0.2, 0.8], 3), [[1.0, 2.0]], stats.multinomial(3, [0.2, 0.8])),
+    "NegativeBinomial2": ((2.0, 3.0), COUNTS, stats.nbinom(3.0, 0.6)),
+    "NegativeBinomialLogits": ((3.0, 0.0), COUNTS, stats.nbinom(3.0, 0.5)),
+    "NegativeBinomialProbs": ((3.0, 0.4), COUNTS, stats.nbinom(3.0, 0.6)),
+    "ScaledInverseChi2": ((4.0, 1.5), SHARES, stats.invgamma(2.0, scale=4.5)),
+    "Wald": ((2.0, 3.0), SHARES, stats.invgauss(2 / 3, scale=3.0)),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_another_name_makes_the_same_distribution(name):
+    arguments, x, reference = SAME[name]
+    d = getattr(dist, name)(*(np.array(a) if isinstance(a, list) else a for a in arguments))
+    log = getattr(reference, "logpmf", None) or reference.logpdf
+    assert_close(d.log_prob(tensor(np.asarray(x))), log(x), rtol=1e-12)
+
+
+def test_flat_priors_have_log_density_0():
+    assert dist.Flat().log_prob(-3.0).item() == 0.0
+    assert dist.HalfFlat().log_prob(3.0).item() == 0.0
+    with pytest.raises(DomainError, match="outside the support"):
+        dist.HalfFlat().log_prob(-1.0)
+
+
+def test_an_affine_beta_is_a_beta_on_another_interval():
+    d, reference = dist.AffineBeta(2.0, 3.0, -1.0, 4.0), stats.beta(2.0, 3.0, -1.0, 4.0)
+    x = np.array([-0.9, 0.3, 2.8])
+    assert_close(d.log_prob(tensor(x)), reference.logpdf(x))
+    assert_close(d.cdf(tensor(x)), reference.cdf(x))
+
+
+def test_a_relaxed_bernoulli_by_logits_is_one_by_probabilities():
+    d = dist.RelaxedBernoulliLogits(0.7, 0.3)
+    other = dist.RelaxedBernoulli(0.7, probs=special.expit(0.3))
+    assert_close(d.log_prob(tensor(SHARES)), other.log_prob(tensor(SHARES)))
