@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.shape import broadcast_shapes
-from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.constraints import Boolean, Constraint
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, where
 from probtorch.ops.comparisons import isinf
@@ -69,6 +69,8 @@ def quantile(d: Distribution, p: Tensor) -> Tensor:
 
 def _bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor | None]:
     """Return both ends of a support; None for an end that is infinite everywhere."""
+    if isinstance(support, Boolean):
+        return 0.0, 1.0
     return getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
 
 
