@@ -8,7 +8,14 @@ from probtorch.nn.arguments import fraction
 from probtorch.nn.module import Module
 from probtorch.tensor import Tensor
 
-__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
+__all__ = [
+    "AlphaDropout",
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
+    "FeatureAlphaDropout",
+]
 
 
 class _Dropout(Module):
@@ -59,3 +66,10 @@ class AlphaDropout(_Dropout):
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.alpha_dropout(input, self.p, self.training, self.inplace)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """`AlphaDropout` of whole channels of (N, C, *)."""
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

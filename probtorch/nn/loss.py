@@ -10,6 +10,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.typed import TensorLike
 from probtorch.nn import functional as F
 from probtorch.nn.arguments import reduction_of
+from probtorch.nn.functional.margin_loss import Distance
 from probtorch.nn.module import Module
 from probtorch.tensor import Tensor
 
@@ -29,10 +30,12 @@ __all__ = [
     "MultiLabelSoftMarginLoss",
     "MultiMarginLoss",
     "NLLLoss",
+    "NLLLoss2d",
     "PoissonNLLLoss",
     "SmoothL1Loss",
     "SoftMarginLoss",
     "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
 ]
 
 
@@ -190,6 +193,10 @@ class NLLLoss(_Loss):
         )
 
 
+class NLLLoss2d(NLLLoss):
+    """`NLLLoss` of images, which that takes as well: an old name."""
+
+
 class BCELoss(_Loss):
     """Negative log likelihood of 0-1 targets, given probabilities."""
 
@@ -328,6 +335,36 @@ class TripletMarginLoss(_Loss):
             self.p,
             self.eps,
             self.swap,
+            reduction=self.reduction,
+        )
+
+
+class TripletMarginWithDistanceLoss(_Loss):
+    """`TripletMarginLoss` with another distance.
+
+    See `functional.triplet_margin_with_distance_loss` for the arguments.
+    """
+
+    def __init__(
+        self,
+        *,
+        distance_function: Distance | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.distance_function = distance_function
+        self.margin, self.swap = margin, swap
+
+    def forward(self, anchor: TensorLike, positive: TensorLike, negative: TensorLike) -> Tensor:
+        return F.triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
+            swap=self.swap,
             reduction=self.reduction,
         )
 

@@ -5,10 +5,9 @@ Batch and instance normalisation keep running statistics as buffers; the others 
 
 from __future__ import annotations
 
-from typing import Any
-
 from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
+from probtorch.core.making import as_tensor
 from probtorch.core.typed import DTypeLike, Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
@@ -26,7 +25,9 @@ __all__ = [
     "InstanceNorm2d",
     "InstanceNorm3d",
     "LayerNorm",
+    "LocalResponseNorm",
     "RMSNorm",
+    "SyncBatchNorm",
 ]
 
 
@@ -202,7 +203,7 @@ class _Running(Module):
             if self.track_running_stats:
                 self._recipes[name](self._buffers[name])
 
-    def _check(self, input: Any, channels: int) -> None:
+    def _check(self, input: Tensor, channels: int) -> None:
         if input.ndim not in self.ndims or input.shape[channels] != self.num_features:
             raise ShapeError(
                 type(self).__name__,
@@ -264,13 +265,14 @@ class _BatchNorm(_Running):
         return self.momentum or 0.0
 
     def forward(self, input: TensorLike) -> Tensor:
-        self._check(input, 1)
+        x = as_tensor(input, type(self).__name__)
+        self._check(x, 1)
         factor = self._count_batch()
         use_batch = self.training or self.running_mean is None
         # `track_running_stats` may have been switched off later: then training leaves them alone.
         kept = not self.training or self.track_running_stats
         return F.batch_norm(
-            input,
+            x,
             self.running_mean if kept else None,
             self.running_var if kept else None,
             self.weight,
@@ -300,6 +302,74 @@ class BatchNorm3d(_BatchNorm):
     """Batch normalisation of volumes (N, C, D, H, W)."""
 
     ndims, shapes = (5,), "(N, C, D, H, W)"
+
+
+@documented_by(_BatchNorm)
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation of (N, C, *), for any number of dims.
+
+    In PyTorch the processes of a group share their statistics. Here one process computes a batch,
+    which is a group of one: statistics are those of the batch.
+    """
+
+    shapes = "(N, C, *)"
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: object = None,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
+        if process_group is not None:
+            raise ArgumentError(
+                "SyncBatchNorm",
+                expected="process_group=None",
+                got=repr(process_group),
+                fix="one process computes a batch: leave the argument out",
+            )
+
+    def _check(self, input: Tensor, channels: int) -> None:
+        if input.ndim < 2 or input.shape[channels] != self.num_features:
+            raise ShapeError(
+                "SyncBatchNorm",
+                expected=f"an input {self.shapes} with C = {self.num_features}",
+                got=str(input.shape),
+                fix="num_features is the number of channels, C",
+            )
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: object = None) -> Module:
+        """Return `module` with every batch normalisation in it replaced by this class.
+
+        The new layers share parameters and buffers with those they replace.
+        """
+        out = module
+        if isinstance(module, _BatchNorm):
+            out = cls(
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+                process_group,
+            )
+            for table in ("_parameters", "_buffers"):
+                getattr(out, table).update(getattr(module, table))
+            out.training = module.training
+        for name, child in module._modules.items():
+            if child is not None:
+                out.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return out
 
 
 class _InstanceNorm(_Running):
@@ -372,3 +442,20 @@ class InstanceNorm3d(_InstanceNorm):
     """Instance normalisation of volumes, with or without N."""
 
     ndims, shapes = (4, 5), "(N, C, D, H, W) or (C, D, H, W)"
+
+
+class LocalResponseNorm(Module):
+    """Divide by ``(k + alpha * mean of squares) ** beta`` over `size` neighbouring channels.
+
+    Shapes: ``(N, C, *)``, in and out.
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, {shown(self, 'alpha', 'beta', 'k')}"

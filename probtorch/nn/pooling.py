@@ -23,6 +23,7 @@ __all__ = [
     "AvgPool3d",
     "LPPool1d",
     "LPPool2d",
+    "LPPool3d",
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
@@ -238,6 +239,13 @@ class LPPool2d(_LPPool):
     """Norm of each window of images (N, C, H, W) or (C, H, W)."""
 
     pool = staticmethod(F.lp_pool2d)
+
+
+@documented_by(_LPPool)
+class LPPool3d(_LPPool):
+    """Norm of each window of volumes (N, C, D, H, W) or (C, D, H, W)."""
+
+    pool = staticmethod(F.lp_pool3d)
 
 
 class _AdaptiveAvgPool(Module):

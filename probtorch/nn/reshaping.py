@@ -13,10 +13,13 @@ from probtorch.ops.windows import number_per_dim
 from probtorch.tensor import Tensor
 
 __all__ = [
+    "ChannelShuffle",
     "CircularPad1d",
     "CircularPad2d",
+    "CircularPad3d",
     "ConstantPad1d",
     "ConstantPad2d",
+    "ConstantPad3d",
     "CosineSimilarity",
     "Flatten",
     "Fold",
@@ -25,12 +28,15 @@ __all__ = [
     "PixelUnshuffle",
     "ReflectionPad1d",
     "ReflectionPad2d",
+    "ReflectionPad3d",
     "ReplicationPad1d",
     "ReplicationPad2d",
+    "ReplicationPad3d",
     "Unflatten",
     "Unfold",
     "ZeroPad1d",
     "ZeroPad2d",
+    "ZeroPad3d",
 ]
 
 
@@ -92,6 +98,20 @@ class PixelUnshuffle(Module):
         return shown(self, "downscale_factor")
 
 
+class ChannelShuffle(Module):
+    """Deal channels (N, C, *) out to `groups` in turn, as cards are."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self) -> str:
+        return shown(self, "groups")
+
+
 class Unfold(Module):
     """Windows of images (N, C, H, W) as columns; see `functional.unfold`."""
 
@@ -147,7 +167,7 @@ class _Pad(Module):
     ----------
     padding : int or tuple of int
         Width of the border everywhere, or (left, right) for signals, (left, right, top, bottom)
-        for images.
+        for images, and (..., front, back) for volumes.
     """
 
     dims: int
@@ -174,7 +194,7 @@ class _ConstantPad(_Pad):
     ----------
     padding : int or tuple of int
         Width of the border everywhere, or (left, right) for signals, (left, right, top, bottom)
-        for images; negative widths cut off.
+        for images, and (..., front, back) for volumes; negative widths cut off.
     value : float
     """
 
@@ -200,6 +220,13 @@ class ConstantPad2d(_ConstantPad):
     dims = 2
 
 
+@documented_by(_ConstantPad)
+class ConstantPad3d(_ConstantPad):
+    """A border of one value around volumes."""
+
+    dims = 3
+
+
 @documented_by(_Pad)
 class ZeroPad1d(_Pad):
     """A border of zeros around signals."""
@@ -212,6 +239,13 @@ class ZeroPad2d(_Pad):
     """A border of zeros around images."""
 
     dims = 2
+
+
+@documented_by(_Pad)
+class ZeroPad3d(_Pad):
+    """A border of zeros around volumes."""
+
+    dims = 3
 
 
 @documented_by(_Pad)
@@ -229,6 +263,13 @@ class ReflectionPad2d(_Pad):
 
 
 @documented_by(_Pad)
+class ReflectionPad3d(_Pad):
+    """Volumes mirrored at their faces, which are not repeated."""
+
+    dims, mode = 3, "reflect"
+
+
+@documented_by(_Pad)
 class ReplicationPad1d(_Pad):
     """Signals whose ends go on."""
 
@@ -243,6 +284,13 @@ class ReplicationPad2d(_Pad):
 
 
 @documented_by(_Pad)
+class ReplicationPad3d(_Pad):
+    """Volumes whose faces go on."""
+
+    dims, mode = 3, "replicate"
+
+
+@documented_by(_Pad)
 class CircularPad1d(_Pad):
     """Signals that go on at the other end."""
 
@@ -254,6 +302,13 @@ class CircularPad2d(_Pad):
     """Images that go on at the other edge."""
 
     dims, mode = 2, "circular"
+
+
+@documented_by(_Pad)
+class CircularPad3d(_Pad):
+    """Volumes that go on at the other face."""
+
+    dims, mode = 3, "circular"
 
 
 # ---------------------------------------------------------------------------------------- distances

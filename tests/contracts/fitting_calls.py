@@ -680,7 +680,30 @@ RECIPES = {
     },
     **{f"functional.adaptive_avg_pool{n}d": f"img{n} out1" for n in (1, 2, 3)},
     **{f"functional.adaptive_max_pool{n}d": f"img{n} out1 ?flag" for n in (1, 2, 3)},
-    **{f"functional.lp_pool{n}d": f"img{n} pinf window stride=?stride" for n in (1, 2)},
+    **{f"functional.lp_pool{n}d": f"img{n} pinf window stride=?stride" for n in (1, 2, 3)},
+    **{f"functional.adaptive_max_pool{n}d_with_indices": f"img{n} out1" for n in (1, 2, 3)},
+    **{f"functional.max_pool{n}d_with_indices": f"img{n} window ?stride" for n in (1, 2, 3)},
+    **{
+        f"functional.max_unpool{n}d": f"img{n} pooled 2 | img{n} pooled 3 stride=?stride padding=1"
+        for n in (1, 2, 3)
+    },
+    **{
+        f"functional.fractional_max_pool{n}d{end}": f"img{n} 2 2 _random_samples=draws{n} | "
+        f"img{n} 2 output_ratio=.6 _random_samples=draws{n}"
+        for n in (2, 3)
+        for end in ("", "_with_indices")
+    },
+    **dict.fromkeys(
+        [f"functional.{name}_" for name in ("relu", "selu", "rrelu", "elu", "celu", "leaky_relu")],
+        "xf",
+    ),
+    "functional.hardtanh_": "xf | xf -2.0 .5",
+    "functional.threshold_": "xf number number",
+    "functional.channel_shuffle": "img1 2 | img2 4 | img2 3",
+    "functional.local_response_norm": "img1 2 | img2 3 ?small | img3 5 ?small ?small",
+    "functional.triplet_margin_with_distance_loss": "mat yf yf swap=?flag reduction=?reduction",
+    "functional.feature_alpha_dropout": "img1 small training=flag",
+    "functional.pdist": "solid ?pinf",
     "functional.fold": "folded (4,4) 2 stride=2 | folded (3,3) 2",
     "functional.unfold": "img2 2 stride=?stride padding=?padding dilation=?stride",
     "functional.pixel_shuffle": "img2 2 | img2 1 | x 2",
@@ -782,7 +805,7 @@ RECIPES |= {
     "cross": "x src dim=?dim",
     "kron": "x y",
     "cdist": "mat src p=?pinf",
-    "pdist": "mat p=?pinf",
+    "pdist": "solid p=?pinf",
     "vander": "vec N=?count increasing=?flag",
     "matrix_exp": "square",
     "trapz": "x ?yf dim=?dim | x dx=small dim=?dim",
@@ -835,6 +858,13 @@ def factor(d):
     return Data(np.tril(a) + 2 * np.eye(3, dtype=a.dtype))
 
 
+def pooled(d):
+    """Return positions for each channel, none twice."""
+    lead = 2 if d.shape[:1] != (4,) else 1
+    count = math.prod(d.shape[lead:])
+    return Data(d.rng.random((*d.shape[:lead], count)).argsort(-1).reshape(d.shape))
+
+
 KINDS.update(
     {
         "item": item,
@@ -846,6 +876,15 @@ KINDS.update(
             low=-1.5,
             high=1.5,
         ),
+        "pooled": pooled,
+        **{
+            f"draws{n}": lambda d, n=n: d.data(
+                (d.shape[0] if len(d.shape) == n + 2 else 1, 4, n), odd=False, low=0.0, high=1.0
+            )
+            for n in (2, 3)
+        },
+        # PyTorch ends the program on matrices without rows or in half precision.
+        "solid": lambda d: d.data(d.pick([(2, 3), (4, 1)]), d.pick(["float32", "float64"])),
         "grid_mode": choice("bilinear", "nearest", "bicubic"),
         "border": choice("zeros", "border", "reflection"),
         "theta": lambda d: d.data((2, 2, 3), d.float_dtype()),

@@ -20,7 +20,8 @@ from tests.contracts.fitting_calls import RECIPES, Data, draw_call
 RANDOM = set(
     "multinomial bernoulli poisson rand_like randn_like empty_like rand randn empty randint "
     "randperm normal functional.dropout functional.alpha_dropout functional.dropout1d "
-    "functional.dropout2d functional.dropout3d functional.gumbel_softmax functional.rrelu".split()
+    "functional.dropout2d functional.dropout3d functional.feature_alpha_dropout "
+    "functional.gumbel_softmax functional.rrelu".split()
 )
 NAMES = sorted(set(RECIPES) - RANDOM)
 ROOMS = {

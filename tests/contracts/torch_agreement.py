@@ -32,7 +32,8 @@ RTOL = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3}
 RANDOM = set(
     "multinomial bernoulli poisson rand_like randn_like empty_like rand randn empty randint "
     "randperm normal functional.dropout functional.alpha_dropout functional.dropout1d "
-    "functional.dropout2d functional.dropout3d functional.gumbel_softmax".split()
+    "functional.dropout2d functional.dropout3d functional.feature_alpha_dropout "
+    "functional.gumbel_softmax".split()
 )
 # Indices of equal elements, and nan, may come in any order; vectors of a decomposition up to sign.
 ORDERS = {"sort", "argsort", "topk", "kthvalue", "median", "unique"}

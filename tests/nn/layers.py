@@ -205,12 +205,29 @@ def pools():
             )
             size = tuple(min(s, 3) for s in spatial)
             yield entry(f"Adaptive{kind}Pool{n}d", size, on=(distinct(*x),), out=(2, 3, *size))
+        yield entry(f"LPPool{n}d", 2.0, 2, on=(unit(*x),), out=(2, 3, *half))
+        places = np.argsort(distinct(2, 3, *half).reshape(2, 3, -1)).reshape(2, 3, *half)
+        back = tuple(2 * h for h in half)
+        yield entry(f"MaxUnpool{n}d", 2, on=(normal(2, 3, *half), places), out=(2, 3, *back))
+        if n > 1:
+            size, draws = tuple(s - 2 for s in spatial), unit(2, 3, n)
+            yield entry(
+                f"FractionalMaxPool{n}d",
+                2,
+                size,
+                on=(distinct(*x),),
+                out=(2, 3, *size),
+                _random_samples=draws,
+            )
         if n < 3:
-            yield entry(f"LPPool{n}d", 2.0, 2, on=(unit(*x),), out=(2, 3, *half))
             wide = tuple(s + 4 for s in spatial)
             for kind in ("Reflection", "Replication", "Zero", "Circular"):
                 yield entry(f"{kind}Pad{n}d", 2, on=(normal(*x),), out=(2, 3, *wide))
             yield entry(f"ConstantPad{n}d", 2, 1.5, on=(normal(*x),), out=(2, 3, *wide))
+    volume, wide = normal(1, 2, 2, 3, 2), (1, 2, 4, 5, 4)
+    for kind in ("Reflection", "Replication", "Zero", "Circular"):
+        yield entry(f"{kind}Pad3d", 1, on=(volume,), out=wide)
+    yield entry("ConstantPad3d", 1, 1.5, on=(volume,), out=wide)
 
 
 def shapes():
@@ -218,6 +235,7 @@ def shapes():
     yield entry("Unflatten", 1, (2, 3), on=(normal(2, 6),), out=(2, 2, 3))
     yield entry("PixelShuffle", 2, on=(normal(2, 8, 3, 2),), out=(2, 2, 6, 4))
     yield entry("PixelUnshuffle", 2, on=(normal(2, 2, 6, 4),), out=(2, 8, 3, 2))
+    yield entry("ChannelShuffle", 2, on=(normal(2, 6, 3),), out=(2, 6, 3))
     yield entry("Unfold", (2, 3), on=(normal(2, 3, 4, 5),), out=(2, 18, 9))
     yield entry("Fold", (4, 5), (2, 2), on=(normal(2, 8, 12),), out=(2, 2, 4, 5))
 
@@ -249,11 +267,14 @@ def norms():
     yield entry(
         "BatchNorm1d", 4, on=(normal(5, 4),), out=(5, 4), affine=False, track_running_stats=False
     )
+    yield entry("SyncBatchNorm", 4, on=(normal(3, 4, 2),), out=(3, 4, 2), evaluate=True)
+    yield entry("LocalResponseNorm", 3, 0.5, on=(normal(2, 5, 3),), out=(2, 5, 3), k=2.0)
     yield entry("LayerNorm", 6, on=(normal(2, 3, 6),), out=(2, 3, 6))
     yield entry("LayerNorm", (3, 6), on=(normal(2, 3, 6),), out=(2, 3, 6), bias=False)
     yield entry("RMSNorm", 6, on=(normal(2, 6),), out=(2, 6))
     yield entry("GroupNorm", 2, 6, on=(normal(2, 6, 3),), out=(2, 6, 3))
     yield entry("Dropout", 0.3, on=(normal(3),), out=(3,), evaluate=True)
+    yield entry("FeatureAlphaDropout", 0.3, on=(normal(2, 3),), out=(2, 3), evaluate=True)
     yield entry("AlphaDropout", 0.3, on=(normal(3),), out=(3,), evaluate=True)
 
 
@@ -351,6 +372,7 @@ def losses():
         yield entry("CrossEntropyLoss", on=(normal(6, 5, 2), labels), out=out, **settings)
         if "label_smoothing" not in settings:
             yield entry("NLLLoss", on=(normal(6, 5, 2), labels), out=out, **settings)
+    yield entry("NLLLoss2d", on=(normal(2, 4, 2, 1), integers(4, 2, 2, 1)), out=())
     yield entry("CrossEntropyLoss", on=(normal(5), np.array(3)), out=())
     yield entry(
         "CrossEntropyLoss",
@@ -375,6 +397,7 @@ def losses():
     yield entry("HingeEmbeddingLoss", on=(away(3, 4), signs(3, 4)), out=(), fixed=(1,))
     yield entry("CosineEmbeddingLoss", 0.05, on=(a, b, signs(3)), out=(), fixed=(2,))
     yield entry("TripletMarginLoss", on=(a, b, c), out=(), swap=True)
+    yield entry("TripletMarginWithDistanceLoss", on=(a, b, c), out=(), margin=0.7, swap=True)
     labels = integers(4, 3)
     yield entry("MultiMarginLoss", on=(normal(3, 4), labels), out=(), weight=unit(4))
     yield entry("MultiMarginLoss", 2, on=(normal(4), np.array(1)), out=())

@@ -28,7 +28,9 @@ from probtorch.tensor import Tensor
 
 __all__ = [
     "celu",
+    "celu_",
     "elu",
+    "elu_",
     "gelu",
     "glu",
     "gumbel_softmax",
@@ -36,15 +38,20 @@ __all__ = [
     "hardsigmoid",
     "hardswish",
     "hardtanh",
+    "hardtanh_",
     "leaky_relu",
+    "leaky_relu_",
     "log_softmax",
     "logsigmoid",
     "mish",
     "prelu",
     "relu",
     "relu6",
+    "relu_",
     "rrelu",
+    "rrelu_",
     "selu",
+    "selu_",
     "sigmoid",
     "silu",
     "softmax",
@@ -55,6 +62,7 @@ __all__ = [
     "tanh",
     "tanhshrink",
     "threshold",
+    "threshold_",
 ]
 
 # The fixed point of mean 0 and variance 1 under SELU (Klambauer et al. 2017, eq. 14).
@@ -282,6 +290,53 @@ def glu(input: TensorLike, dim: int = -1) -> Tensor:
         )
     a, b = chunk(x, 2, dim)
     return a * sigmoid(b)
+
+
+# ----------------------------------------------------------------------------------------- in place
+
+
+def relu_(input: Tensor) -> Tensor:
+    """`relu`, written into its input; returns it."""
+    return relu(input, True)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """`leaky_relu`, written into its input; returns it."""
+    return leaky_relu(input, negative_slope, True)
+
+
+def rrelu_(
+    input: Tensor, lower: float = 1.0 / 8.0, upper: float = 1.0 / 3.0, training: bool = False
+) -> Tensor:
+    """`rrelu`, written into its input; returns it."""
+    return rrelu(input, lower, upper, training, True)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`elu`, written into its input; returns it."""
+    return elu(input, alpha, True)
+
+
+def selu_(input: Tensor) -> Tensor:
+    """`selu`, written into its input; returns it."""
+    return selu(input, True)
+
+
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`celu`, written into its input; returns it."""
+    return celu(input, alpha, True)
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """`hardtanh`, written into its input; returns it."""
+    return hardtanh(input, min_val, max_val, True)
+
+
+def threshold_(input: Tensor, threshold: float, value: TensorLike) -> Tensor:
+    """`threshold`, written into its input; returns it."""
+    # The argument has the name of the function.
+    x = as_tensor(input, "threshold_")
+    return assign(x, where(le(x, threshold), value, x), "threshold_")
 
 
 # ------------------------------------------------------------------------------------------ softmax

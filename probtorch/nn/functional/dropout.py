@@ -20,7 +20,14 @@ from probtorch.ops.comparisons import ge
 from probtorch.ops.sampling import rand
 from probtorch.tensor import Tensor
 
-__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d"]
+__all__ = [
+    "alpha_dropout",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "feature_alpha_dropout",
+]
 
 # -scale * alpha of SELU: what it gives for inputs far below 0.
 _SELU_FLOOR = -1.7580993408473766
@@ -100,8 +107,37 @@ def alpha_dropout(
     Dropped elements take SELU's lower limit, then all are scaled and shifted back
     (Klambauer et al. 2017, sec. 2).
     """
-    x = as_tensor(input, "alpha_dropout")
-    fraction("alpha_dropout", "p", p)
+    return _drop_to_floor("alpha_dropout", input, p, training, inplace, lambda shape: shape)
+
+
+def feature_alpha_dropout(
+    input: TensorLike, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Drop whole channels of (N, C, *) as `alpha_dropout` drops elements."""
+
+    def mask_shape(shape: Shape) -> Shape:
+        if len(shape) < 2:
+            raise ShapeError(
+                "feature_alpha_dropout",
+                expected="an input (N, C, *) with at least 2 dims",
+                got=str(shape),
+                fix="use alpha_dropout to drop single elements",
+            )
+        return (*shape[:2], *[1] * (len(shape) - 2))
+
+    return _drop_to_floor("feature_alpha_dropout", input, p, training, inplace, mask_shape)
+
+
+def _drop_to_floor(
+    name: str,
+    input: TensorLike,
+    p: float,
+    training: bool,
+    inplace: bool,
+    mask_shape: Callable[[Shape], Shape],
+) -> Tensor:
+    x = as_tensor(input, name)
+    fraction(name, "p", p)
     if not training or p == 0.0:
         return x
     if p == 1.0:
@@ -109,5 +145,6 @@ def alpha_dropout(
     else:
         scale = 1.0 / np.sqrt((1.0 - p) * (1.0 + p * _SELU_FLOOR**2))
         shift = -scale * _SELU_FLOOR * p
-        y = where(_kept(x, p, x.array.shape), x, _SELU_FLOOR) * float(scale) + float(shift)
-    return assign(x, y, "alpha_dropout") if inplace else y
+        kept = _kept(x, p, mask_shape(x.array.shape))
+        y = where(kept, x, _SELU_FLOOR) * float(scale) + float(shift)
+    return assign(x, y, name) if inplace else y

@@ -13,6 +13,7 @@ from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from probtorch.nn.arguments import whole
 from probtorch.ops.arithmetic import maximum, where
 from probtorch.ops.comparisons import lt, ne
 from probtorch.ops.contraction import einsum, matmul
@@ -25,6 +26,7 @@ from probtorch.tensor import Tensor
 
 __all__ = [
     "bilinear",
+    "channel_shuffle",
     "cosine_similarity",
     "embedding",
     "linear",
@@ -292,3 +294,26 @@ def pixel_unshuffle(input: TensorLike, downscale_factor: int) -> Tensor:
     x = reshape(x, (*lead, c, h // r, r, w // r, r))
     x = permute(x, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
     return reshape(x, (*lead, c * r * r, h // r, w // r))
+
+
+def channel_shuffle(input: TensorLike, groups: int) -> Tensor:
+    """Deal channels (N, C, *) out to `groups` in turn, as cards are.
+
+    Raises
+    ------
+    ShapeError
+        If there is no dim of channels, or `groups` does not divide it.
+    """
+    x = as_tensor(input, "channel_shuffle")
+    whole("channel_shuffle", groups=groups)
+    if x.array.ndim < 3:
+        raise ShapeError(
+            "channel_shuffle",
+            expected="an input (N, C, *) with at least 3 dims",
+            got=f"shape {x.array.shape}",
+            fix="unsqueeze the missing dims",
+        )
+    n, c, *rest = x.array.shape
+    _factor("channel_shuffle", "groups", groups, c, groups)
+    parted = reshape(x, (n, groups, c // groups, *rest))
+    return reshape(permute(parted, (0, 2, 1, *range(3, parted.array.ndim))), x.array.shape)

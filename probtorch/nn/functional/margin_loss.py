@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 
 from probtorch.core.making import as_tensor
@@ -29,7 +32,11 @@ __all__ = [
     "multilabel_soft_margin_loss",
     "soft_margin_loss",
     "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
 ]
+
+# From two tensors to how far they are from each other.
+Distance: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 def margin_ranking_loss(
@@ -152,6 +159,55 @@ def triplet_margin_loss(
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
         far = minimum(far, pairwise_distance(positive, negative, p, eps))
+    return reduced(relu(near - far + margin), reduction)
+
+
+def triplet_margin_with_distance_loss(
+    anchor: TensorLike,
+    positive: TensorLike,
+    negative: TensorLike,
+    *,
+    distance_function: Distance | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`triplet_margin_loss` with another distance.
+
+    Parameters
+    ----------
+    anchor, positive, negative : Tensor
+    distance_function : callable, optional
+        Of two tensors, for example ``lambda x, y: 1.0 - cosine_similarity(x, y)``;
+        `pairwise_distance` if None.
+    margin : float
+    swap : bool
+        Measure the negative from the positive where that is closer.
+    reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    ArgumentError
+        If the margin is not positive.
+    ShapeError
+        If the tensors differ in their number of dims.
+    """
+    name = "triplet_margin_with_distance_loss"
+    reduction = reduction_of(name, reduction)
+    if not margin > 0:
+        raise ArgumentError(name, expected="margin > 0", got=str(margin), fix="1 is usual")
+    a, p, n = (as_tensor(t, name) for t in (anchor, positive, negative))
+    if not a.array.ndim == p.array.ndim == n.array.ndim:
+        raise ShapeError(
+            name,
+            expected="three tensors with equally many dims",
+            got=f"{a.array.shape}, {p.array.shape} and {n.array.shape}",
+            fix="unsqueeze the missing dims",
+        )
+    distance = pairwise_distance if distance_function is None else distance_function
+    near, far = distance(a, p), distance(a, n)
+    if swap:
+        far = minimum(far, distance(p, n))
     return reduced(relu(near - far + margin), reduction)
 
 

@@ -15,12 +15,22 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import rsqrt
-from probtorch.ops.movement import reshape
+from probtorch.ops.exponentials import pow
+from probtorch.ops.movement import movedim, reshape
+from probtorch.ops.padding import pad
 from probtorch.ops.reduction import in_single, mean
 from probtorch.ops.standardise import standardise
+from probtorch.ops.windows import number_per_dim, window_sum
 from probtorch.tensor import Tensor
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
+__all__ = [
+    "batch_norm",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "local_response_norm",
+    "rms_norm",
+]
 
 
 def _scaled(y: Tensor, weight: TensorLike | None, bias: TensorLike | None, shape: Shape) -> Tensor:
@@ -228,3 +238,35 @@ def instance_norm(
             spread = mean(spread.detach(), (0,)) * (count / (count - 1))
             _update(running_var, spread, momentum)
     return _scaled(y, weight, bias, (1, shape[1], *[1] * (len(shape) - 2)))
+
+
+def local_response_norm(
+    input: TensorLike, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """Divide by ``(k + alpha * mean of squares) ** beta`` over neighbouring channels.
+
+    Parameters
+    ----------
+    input : Tensor, shape (N, C, *)
+    size : int
+        How many channels, around each one, the mean is taken over; zeros lie beyond the ends.
+    alpha, beta, k : float
+
+    Raises
+    ------
+    ShapeError
+        If the input has fewer than 3 dims.
+    """
+    x = as_tensor(input, "local_response_norm")
+    (size,) = number_per_dim("local_response_norm", "size", size, 1)
+    if x.array.ndim < 3:
+        raise ShapeError(
+            "local_response_norm",
+            expected="an input (N, C, *) with at least 3 dims",
+            got=f"shape {x.array.shape}",
+            fix="unsqueeze the missing dims",
+        )
+    last = movedim(x * x, 1, -1)
+    squares = pad(last, (size // 2, (size - 1) // 2))
+    means = movedim(window_sum(squares, (size,), (1,), (1,)), -1, 1) / float(size)
+    return x / pow(means * alpha + k, beta)

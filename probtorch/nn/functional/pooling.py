@@ -14,19 +14,26 @@ __all__ = [
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
     "adaptive_max_pool1d",
+    "adaptive_max_pool1d_with_indices",
     "adaptive_max_pool2d",
+    "adaptive_max_pool2d_with_indices",
     "adaptive_max_pool3d",
+    "adaptive_max_pool3d_with_indices",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
     "lp_pool1d",
     "lp_pool2d",
+    "lp_pool3d",
     "max_pool1d",
+    "max_pool1d_with_indices",
     "max_pool2d",
+    "max_pool2d_with_indices",
     "max_pool3d",
+    "max_pool3d_with_indices",
 ]
 
-_INPUT = {
+INPUT = {
     1: ("signals (N, C, L) or (C, L)", "int"),
     2: ("images (N, C, H, W) or (C, H, W)", "int or pair of int"),
     3: ("volumes (N, C, D, H, W) or (C, D, H, W)", "int or triple of int"),
@@ -94,6 +101,25 @@ class _MaxPool(Protocol):
     ) -> tuple[Tensor, Tensor]: ...
 
 
+class _WithIndices(Protocol):
+    def __call__(
+        self,
+        input: TensorLike,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike = 0,
+        dilation: SizeLike = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+class _AdaptiveWithIndices(Protocol):
+    def __call__(
+        self, input: TensorLike, output_size: Sizes, return_indices: bool = False
+    ) -> tuple[Tensor, Tensor]: ...
+
+
 class _AvgPool(Protocol):
     def __call__(
         self,
@@ -149,12 +175,13 @@ def _max_pool(n: int) -> _MaxPool:
             name, n, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
         )
 
-    return _named(call, name, _MAX, n)
+    return named(call, name, _MAX, n)
 
 
-def _named(call: Callable[..., object], name: str, doc: str, n: int) -> Any:
+def named(call: Callable[..., object], name: str, doc: str, n: int) -> Any:
+    """Give a function for `n` spatial dims its name and docstring."""
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = doc.format(what=_INPUT[n][0], number=_INPUT[n][1])
+    call.__doc__ = doc.format(what=INPUT[n][0], number=INPUT[n][1], n=n)
     return call
 
 
@@ -182,7 +209,7 @@ def _avg_pool(n: int) -> _AvgPool:
             divisor_override,
         )
 
-    return _named(call, name, _AVERAGE + _OVERRIDE, n)
+    return named(call, name, _AVERAGE + _OVERRIDE, n)
 
 
 def avg_pool1d(
@@ -212,7 +239,39 @@ def _lp_pool(n: int) -> _LPPool:
         return pooling.lp_pool(name, n, input, norm_type, kernel_size, stride, ceil_mode)
 
     doc = "Return ``sum(x ** p) ** (1 / p)``, p = `norm_type`, over each window of {what}."
-    return _named(call, name, doc, n)
+    return named(call, name, doc, n)
+
+
+def _max_pool_with_indices(n: int) -> _WithIndices:
+    name = f"max_pool{n}d_with_indices"
+
+    def call(
+        input: TensorLike,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike = 0,
+        dilation: SizeLike = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        return pooling.max_pool(
+            f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, True
+        )
+
+    doc = f"Return values and flat positions of `max_pool{n}d`, with the same arguments."
+    return named(call, name, doc, n)
+
+
+def _adaptive_max_pool_with_indices(n: int) -> _AdaptiveWithIndices:
+    name = f"adaptive_max_pool{n}d_with_indices"
+
+    def call(
+        input: TensorLike, output_size: Sizes, return_indices: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        return pooling.adaptive_max_pool(f"adaptive_max_pool{n}d", n, input, output_size, True)
+
+    doc = f"Return values and flat positions of `adaptive_max_pool{n}d`, with the same arguments."
+    return named(call, name, doc, n)
 
 
 def _adaptive_avg_pool(n: int) -> _AdaptiveAvgPool:
@@ -222,7 +281,7 @@ def _adaptive_avg_pool(n: int) -> _AdaptiveAvgPool:
         return pooling.adaptive_avg_pool(name, n, input, output_size)
 
     doc = "Return means of {what} over a grid of windows of `output_size` (None keeps a size)."
-    return _named(call, name, doc, n)
+    return named(call, name, doc, n)
 
 
 def _adaptive_max_pool(n: int) -> _AdaptiveMaxPool:
@@ -234,15 +293,23 @@ def _adaptive_max_pool(n: int) -> _AdaptiveMaxPool:
         return pooling.adaptive_max_pool(name, n, input, output_size, return_indices)
 
     doc = "Return largest elements of {what} over a grid of windows of `output_size`."
-    return _named(call, name, doc, n)
+    return named(call, name, doc, n)
 
 
 max_pool1d, max_pool2d, max_pool3d = (_max_pool(n) for n in (1, 2, 3))
 avg_pool2d, avg_pool3d = (_avg_pool(n) for n in (2, 3))
-lp_pool1d, lp_pool2d = (_lp_pool(n) for n in (1, 2))
+lp_pool1d, lp_pool2d, lp_pool3d = (_lp_pool(n) for n in (1, 2, 3))
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
     _adaptive_avg_pool(n) for n in (1, 2, 3)
 )
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
     _adaptive_max_pool(n) for n in (1, 2, 3)
 )
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
+    _max_pool_with_indices(n) for n in (1, 2, 3)
+)
+(
+    adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d_with_indices,
+) = (_adaptive_max_pool_with_indices(n) for n in (1, 2, 3))
