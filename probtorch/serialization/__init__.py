@@ -2,8 +2,9 @@
 
 `tree.py` turns trees of plain data into a header, `blobs.py` arrays into stretches of bytes,
 `container.py` both into a file with checksums, and `files.py` puts that in place atomically.
-`safetensors_.py` is the way to other libraries. Nowhere is there a pickle. Files hold plain tensors
-and those of types that are registered in core/leaf_types.py.
+`safetensors_.py` is the way to other libraries and back, `torch_.py` reads PyTorch's own files; the
+pickle in those is read as data by `plain_pickle.py`, and nowhere is one run. Files hold plain
+tensors and those of types that are registered in core/leaf_types.py.
 """
 
 from probtorch.nn import parameter as _parameter  # noqa: F401  registers its types

@@ -56,12 +56,12 @@ PIECES = frozenset(("nodes", "views"))
 CHUNK = 2**20
 
 _REWRITE = (
-    "pickles are programs and are never read here: write it anew from PyTorch, "
-    "safetensors.torch.save_file(state_dict, 'model.safetensors'), and load that"
+    "write it anew in PyTorch, whose files have been zip archives since 1.6: "
+    "torch.save(torch.load(path), path); or safetensors.torch.save_file(state_dict, ...)"
 )
 # What a file begins with that is something else, and what to do with it.
 _FOREIGN: dict[bytes, tuple[str, str]] = {
-    b"PK\x03\x04": ("a PyTorch file, a zip archive with a pickle in it", _REWRITE),
+    b"PK\x03\x04": ("a zip archive that PyTorch did not write", "check the path"),
     b"\x80": ("a pickle, as older versions of PyTorch write them", _REWRITE),
     b"\x93NUMPY": ("an array in NumPy's format", "use numpy.load"),
     b"\x89HDF": ("an HDF5 or netCDF file", "for draws use Draws.load"),

@@ -5,6 +5,7 @@ Read `container.py` for the format, `files.py` for how a file is put in place.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping
 from typing import IO, TypeAlias, cast
@@ -17,7 +18,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, DeviceError
-from probtorch.serialization import container, safetensors_
+from probtorch.serialization import container, safetensors_, torch_
 from probtorch.serialization.files import reading, replacing
 from probtorch.serialization.tree import Place, decode, encode
 from probtorch.tensor import Tensor
@@ -88,12 +89,13 @@ def load(
     verify: bool = True,
     weights_only: bool = True,
 ) -> Tree:
-    """Read what `save` wrote.
+    """Read what `save` wrote, or what PyTorch's `torch.save` did.
 
     Parameters
     ----------
     f : str, path-like or binary file
-        A path that ends in ``.safetensors`` is read as such, into a dict of tensors.
+        A path that ends in ``.safetensors`` is read as such, into a dict of tensors. PyTorch's own
+        files are known by their content: plain data in them, such as state dicts, are read.
     map_location : str, dict or callable, optional
         Where tensors go: a device for all; a dict from the device a tensor was on to another; or
         ``map_location(tensor, device)``, which is handed the tensor on the CPU and the device it
@@ -122,7 +124,8 @@ def load(
     Notes
     -----
     Files may come from anywhere: reading one runs nothing, and takes memory in proportion to its
-    length.
+    length. That holds for those of PyTorch too, although pickles are in them: they are read by
+    opcodes of plain data alone. bfloat16 and float8, which NumPy lacks, become float32 there.
     """
     place = _placing(map_location)
     if hasattr(f, "read"):
@@ -135,6 +138,10 @@ def load(
 
 
 def _read(stream: IO[bytes], name: str, place: Place, mapped: bool, verify: bool) -> Tree:
+    if not (hasattr(stream, "seekable") and stream.seekable()):
+        stream = io.BytesIO(stream.read())
+    if torch_.holds(stream):
+        return torch_.load(stream, name, place)
     header, blobs = container.read(stream, name, mapped=mapped, verify=verify or not mapped)
     return decode(header, blobs, name, place)
 

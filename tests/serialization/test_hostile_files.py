@@ -168,7 +168,8 @@ def npz():
 
 
 FOREIGN = {
-    "a PyTorch file": (zipped("archive/data.pkl", "archive/data/0"), "PyTorch.*safetensors.torch"),
+    "a damaged PyTorch file": (zipped("archive/data.pkl", "archive/data/0"), "torch.save.*copy it"),
+    "another archive": (zipped("mimetype"), "zip archive that PyTorch did not write"),
     "an old PyTorch file": (pickle.dumps({"x": 1}, 2), "PyTorch.*safetensors.torch"),
     "npz": (npz(), "numpy.load"),
     "npy": (b"\x93NUMPY\x01\x00", "numpy.load"),
