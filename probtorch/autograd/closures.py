@@ -17,6 +17,7 @@ from probtorch.core.history import refresh
 from probtorch.core.interpreter import NUMBERS
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import unflatten
+from probtorch.errors import user_location
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.movement import squeeze, unsqueeze
 
@@ -42,7 +43,7 @@ def captured(fn, own: list[TensorBase], branches: bool = False, others=None, ref
     others : list, optional
         Gets the other tensors that it closes over.
     refusals : list, optional
-        Gets what it does with gradients that is no part of a result, in words.
+        Gets what it does that may not happen twice, or is no part of a result: in words, and where.
 
     Returns
     -------
@@ -158,7 +159,7 @@ class _Probe(Listener):
 
     def drawn(self, what: str, generator: Generator, count: int) -> None:
         """Refuse a random draw."""
-        self._refuse()
+        self._refuse(f"{what}: a draw in a call whose result needs a gradient")
 
     def gradient_read(self, t: TensorBase) -> None:
         """Refuse to look at what an earlier backward pass left."""
@@ -177,15 +178,15 @@ class _Probe(Listener):
 
     def _from_outside(self, t, what) -> None:
         if id(t) not in self.own or (t._extra is not None and "stands_for" in t._extra):
-            self.refusals.append(f"{what} of an argument or of a tensor made outside")
-            self._refuse()
+            self._refuse(f"{what} of an argument or of a tensor made outside")
 
     def in_place(self, target: TensorBase, value: TensorBase) -> None:
         """Refuse a change of a tensor from outside."""
         if id(target) not in self.own:
-            self._refuse()
+            self._refuse("a change of a tensor outside, in a call whose result needs a gradient")
 
-    def _refuse(self) -> None:
+    def _refuse(self, what: str) -> None:
+        self.refusals.append((what, user_location(2)))
         self.refused = True
         if not self.branches:
             raise _Unrolled

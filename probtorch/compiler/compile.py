@@ -39,7 +39,7 @@ from probtorch.core.tree import flatten, unflatten
 from probtorch.core.validation import validation_in_force
 from probtorch.errors import CompileError
 
-__all__ = ["CompiledFunction", "compile"]
+__all__ = ["FORMS", "CompiledFunction", "compile"]
 
 
 def compile(fn=None, *, verify=True):
@@ -58,7 +58,8 @@ def compile(fn=None, *, verify=True):
     Returns
     -------
     CompiledFunction
-        With `explain()` and `source()`.
+        With `explain()` and `source()`. Of a module, a module of its class that shares all it has
+        with it: parameters, buffers, hooks, settings. Only its calls are compiled.
 
     Raises
     ------
@@ -95,8 +96,16 @@ def compile(fn=None, *, verify=True):
     tensor(5.)
     """
     if fn is None:
-        return functools.partial(CompiledFunction, verify=verify)
+        return functools.partial(compile, verify=verify)
+    for cls, make in FORMS:
+        if isinstance(fn, cls):
+            return make(fn, verify)
     return CompiledFunction(fn, verify=verify)
+
+
+# Kinds of callables of which more is made than a `CompiledFunction`: (class, function that makes it
+# of one and of `verify`), by the rooms above.
+FORMS = []
 
 
 _PYTHON = object()  # in place of a path
@@ -202,7 +211,9 @@ class CompiledFunction(Compiled):
         name=None,
         verify=True,
     ):
-        functools.update_wrapper(self, fn)
+        # What a function has for attributes, not what any other object consists of.
+        updated = ("__dict__",) if inspect.isroutine(fn) else ()
+        functools.update_wrapper(self, fn, updated=updated)
         self.fn = fn
         self.name = name or getattr(fn, "__name__", type(fn).__name__)
         # By shapes and types of arguments.
@@ -357,8 +368,9 @@ class CompiledFunction(Compiled):
                 return self.fn(*args, **kwargs)
             performed = surroundings().performed()
             version = Differentiable(self, leaves, structure, environment)
-            for reason in version.refusals[:1]:
-                self.paths.warn(reason)
+            for reason, place in version.refusals[:1]:
+                self.paths.warn(reason, place)
+                self.paths.aside = self.paths.aside or (reason, place)
             self._met_statements(performed, version.environment)
             first, version.first = version.first, None
             self._taped[key] = version

@@ -45,6 +45,7 @@ from probtorch.nn.autoregressive import (
     DenseNN,
     MaskedLinear,
 )
+from probtorch.nn.compiled import compiled_module as _compiled_module  # noqa: F401  for `compile`
 from probtorch.nn.containers import (
     Lambda,
     ModuleDict,
