@@ -7,7 +7,7 @@ restrict_to_one_core()
 import argparse  # noqa: E402 - after the thread settings, on principle
 import sys  # noqa: E402
 
-from benchmarks import compile_time, density, eager, loops, nuts, svi, warmup  # noqa: E402
+from benchmarks import compile_time, density, eager, loops, nuts, svi, training, warmup  # noqa: E402
 from benchmarks.peers import OURS, PEERS, adapter, missing  # noqa: E402
 from benchmarks.problems import PROBLEMS  # noqa: E402
 from benchmarks.report import write_section  # noqa: E402
@@ -19,6 +19,7 @@ SUITES = {
     "density": density,
     "nuts": nuts,
     "svi": svi,
+    "training": training,
     "compile_time": compile_time,
     "loops": loops,
     "warmup": warmup,

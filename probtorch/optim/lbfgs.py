@@ -22,6 +22,7 @@ from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.backends.registry import array_module
 from probtorch.core.dispatch import wrap
 from probtorch.core.in_place import assign
+from probtorch.core.told import read
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError
 from probtorch.ops import arithmetic
@@ -182,6 +183,8 @@ class LBFGS(Optimizer):
                 fix="def closure(): optimizer.zero_grad(); loss = ...; loss.backward(); "
                 "return loss",
             )
+        # Said ahead of all the numbers that it reads and notes, of which none is the reason.
+        read("LBFGS.step, which branches on losses and keeps Python numbers")
         group = self.param_groups[0]
         state = self.state[self._params[0]]
         state.setdefault("func_evals", 0)

@@ -24,6 +24,13 @@ OPTIMIZERS = {
     "rmsprop": lambda p: optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
     "adagrad": lambda p: optim.Adagrad(p, lr=0.05, lr_decay=0.1),
     "clipped": lambda p: optim.ClippedAdam(p, lr=0.01, lrd=0.9),
+    "adadelta": lambda p: optim.Adadelta(p, lr=0.5),
+    "asgd": lambda p: optim.ASGD(p, lr=0.1, t0=2),
+    "radam": lambda p: optim.RAdam(p, lr=0.01),
+    "nadam": lambda p: optim.NAdam(p, lr=0.01),
+    "rprop": lambda p: optim.Rprop(p, lr=0.01),
+    "adafactor": lambda p: optim.Adafactor(p, lr=0.01),
+    "muon": lambda p: optim.Muon([x for x in p if x.ndim == 2], lr=0.01),
 }
 ACTIVATIONS = nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU
 CLIPPING = {
