@@ -45,6 +45,12 @@ from probtorch.nn.autoregressive import (
     DenseNN,
     MaskedLinear,
 )
+from probtorch.nn.cells import (
+    GRUCell,
+    LSTMCell,
+    RNNCell,
+    RNNCellBase,
+)
 from probtorch.nn.compiled import compiled_module as _compiled_module  # noqa: F401  for `compile`
 from probtorch.nn.containers import (
     Lambda,
@@ -143,9 +149,7 @@ from probtorch.nn.recurrent import (
     GRU,
     LSTM,
     RNN,
-    GRUCell,
-    LSTMCell,
-    RNNCell,
+    RNNBase,
 )
 from probtorch.nn.reshaping import (
     ChannelShuffle,
@@ -302,7 +306,9 @@ __all__ = [
     "PoissonNLLLoss",
     "RMSNorm",
     "RNN",
+    "RNNBase",
     "RNNCell",
+    "RNNCellBase",
     "RReLU",
     "ReLU",
     "ReLU6",

@@ -1,4 +1,4 @@
-"""Recurrent layers: `RNN` with any nonlinearity, `GRU` and `LSTM`, over sequences; and their cells.
+"""Recurrent layers: `RNN` with any nonlinearity, `GRU` and `LSTM`, over sequences.
 
 The input's part of all steps is one matrix product; what remains per step is the product with the
 state and the gates, in `functional/recurrent.py`. Parameter names are PyTorch's
@@ -7,10 +7,9 @@ state and the gates, in `functional/recurrent.py`. Parameter names are PyTorch's
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import DTypeLike, Shape, TensorLike
@@ -19,25 +18,35 @@ from probtorch.factories import zeros
 from probtorch.nn import functional as F
 from probtorch.nn import init
 from probtorch.nn.arguments import documented_by, fraction, whole
-from probtorch.nn.functional.recurrent import gru_step, lstm_step, nonlinearity_of, rnn_step, steps
+from probtorch.nn.functional.recurrent import (
+    bound,
+    gru_step,
+    lstm_step,
+    nonlinearity_of,
+    parts,
+    rnn_step,
+    steps,
+)
 from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
+from probtorch.nn.utils.rnn import PackedSequence
+from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import cat, permute, reshape, stack, swapaxes
 from probtorch.tensor import Tensor
 
-__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
+__all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
+
+# A padded batch or one sequence, or a packed batch: `forward` answers in kind.
+Sequences = TypeVar("Sequences", Tensor, PackedSequence)
 
 
-def _bound(hidden_size: int) -> float:
-    return 1.0 / math.sqrt(hidden_size)
-
-
-class _Recurrent(Module):
-    """Layers of recurrent cells over a sequence.
+class RNNBase(Module):
+    """Layers of recurrent cells over a sequence: what `RNN`, `GRU` and `LSTM` have in common.
 
     Shapes: the input is ``(L, N, input_size)``, or ``(N, L, input_size)`` with `batch_first`, or
-    ``(L, input_size)``. States are ``(layers * directions, N, size)``, zeros if not given. The
-    output has the states of the last layer, ``(L, N, directions * size)``.
+    ``(L, input_size)``, or a `PackedSequence`, whose output is packed in the same way. States are
+    ``(layers * directions, N, size)``, zeros if not given. The output has the states of the last
+    layer, ``(L, N, directions * size)``.
 
     Parameters
     ----------
@@ -90,7 +99,7 @@ class _Recurrent(Module):
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj
         size, directions, rows = proj or hidden_size, 1 + bidirectional, self.gates * hidden_size
-        start = init.uniform(-_bound(hidden_size), _bound(hidden_size))
+        start = init.uniform(-bound(hidden_size), bound(hidden_size))
         for suffix, layer in self._suffixes():
             width = input_size if layer == 0 else size * directions
             self.parameter(f"weight_ih{suffix}", (rows, width), init=start)
@@ -154,11 +163,16 @@ class _Recurrent(Module):
             x = reshape(x, (x.array.shape[0], 1, -1))
         elif self.batch_first:
             x = swapaxes(x, 0, 1)
-        count, batch = self.num_layers * (1 + self.bidirectional), x.array.shape[1]
+        return x, self._states(x, states, x.array.shape[1], batched), batched
+
+    def _states(
+        self, x: Tensor, states: Sequence[TensorLike] | None, batch: int, batched: bool
+    ) -> list[Tensor]:
+        """Return the states to begin with, (K, N, size): those given, checked, or zeros."""
+        name, count = type(self).__name__, self.num_layers * (1 + self.bidirectional)
         shapes = [(count, batch, size) for size in self._sizes()]
         if states is None:
-            zero = [zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes]
-            return x, zero, batched
+            return [zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes]
         given = [as_tensor(s, name) for s in states]
         if len(given) != len(shapes):
             raise ArgumentError(
@@ -177,13 +191,44 @@ class _Recurrent(Module):
                     got=str(s.array.shape),
                     fix="states are (layers * directions, batch, size), also with batch_first",
                 )
-        return x, given, batched
+        return given
 
     def _run(
         self, input: TensorLike, states: Sequence[TensorLike] | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the output and the tuple of last states, in the layout of the input."""
         x, begun, batched = self._prepared(input, states)
+        x, final = self._layers(x, begun, None)
+        if not batched:
+            return reshape(x, (x.array.shape[0], -1)), tuple(e.squeeze(1) for e in final)
+        return (swapaxes(x, 0, 1) if self.batch_first else x), final
+
+    def _run_packed(
+        self, input: PackedSequence, states: Sequence[TensorLike] | None
+    ) -> tuple[PackedSequence, tuple[Tensor, ...]]:
+        """Return the packed output and the tuple of last states, in the order of the sequences."""
+        sizes = input.batch_sizes.tolist()
+        x = as_tensor(input.data, type(self).__name__)
+        order, back = input.sorted_indices, input.unsorted_indices
+        if x.array.ndim != 2 or x.array.shape[-1] != self.input_size:
+            raise ShapeError(
+                type(self).__name__,
+                expected=f"packed data (elements, {self.input_size})",
+                got=str(x.array.shape),
+                fix="input_size is the last size of the input",
+            )
+        begun = self._states(x, states, sizes[0], True)
+        if order is not None:
+            begun = [index_select(s, 1, order) for s in begun]
+        x, final = self._layers(x, begun, sizes)
+        if back is not None:
+            final = tuple(index_select(s, 1, back) for s in final)
+        return input._replace(data=x), final
+
+    def _layers(
+        self, x: Tensor, begun: list[Tensor], sizes: list[int] | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Run all layers over (L, N, F), or over packed data whose steps have `sizes` rows."""
         last: list[list[Tensor]] = [[] for _ in begun]
         directions = 1 + self.bidirectional
         for layer in range(self.num_layers):
@@ -191,36 +236,71 @@ class _Recurrent(Module):
             for d in range(directions):
                 k = layer * directions + d
                 suffix = f"_l{layer}" + ("_reverse" if d else "")
-                found, end = self._direction(
-                    x, tuple([s[k] for s in begun]), suffix, reverse=bool(d)
-                )
+                start = tuple([s[k] for s in begun])
+                if sizes is None:
+                    found, end = self._direction(x, start, suffix, reverse=bool(d))
+                else:
+                    found, end = self._packed_direction(x, start, sizes, suffix, reverse=bool(d))
                 outputs.append(found)
                 for ends, state in zip(last, end):
                     ends.append(state)
             x = outputs[0] if directions == 1 else cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
-        final = tuple(stack(ends) for ends in last)
-        if not batched:
-            return reshape(x, (x.array.shape[0], -1)), tuple(e.squeeze(1) for e in final)
-        return (swapaxes(x, 0, 1) if self.batch_first else x), final
+        return x, tuple(stack(ends) for ends in last)
 
     def _direction(
         self, x: Tensor, state: tuple[Tensor, ...], suffix: str, reverse: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Run one layer in one direction; returns the outputs (L, N, size) and the last state."""
-        weight_ih, weight_hh, bias_ih, bias_hh, weight_hr = self._weights(suffix)
-        projected = steps(F.linear(x, weight_ih, bias_ih))
-        fixed = [permute(weight_hh, (1, 0)), bias_hh]
-        if weight_hr is not None:
-            fixed.append(permute(weight_hr, (1, 0)))
+        projected, fixed = self._projected(x, suffix)
+        pieces = steps(projected)
         outputs = []
-        for p in reversed(projected) if reverse else projected:
+        for p in reversed(pieces) if reverse else pieces:
             state = self.step(p, state, fixed)
             outputs.append(state[0])
         if not outputs:
             return zeros((0, *state[0].shape), dtype=x.dtype), state
         return stack(outputs[::-1] if reverse else outputs), state
+
+    def _packed_direction(
+        self,
+        x: Tensor,
+        state: tuple[Tensor, ...],
+        sizes: list[int],
+        suffix: str,
+        reverse: bool,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Run one layer in one direction over packed data; the longest sequences come first.
+
+        Forwards, sequences leave the state from below as they end; backwards, they join it there.
+        """
+        projected, fixed = self._projected(x, suffix)
+        pieces = parts(projected, sizes)
+        begun, outputs = state, []
+        ended: list[tuple[Tensor, ...]] = []
+        at = sizes[-1] if reverse else sizes[0]
+        state = tuple(s[:at] for s in begun)
+        for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+            if sizes[t] < at:
+                ended.append(tuple(s[sizes[t] :] for s in state))
+                state = tuple(s[: sizes[t]] for s in state)
+            elif sizes[t] > at:
+                state = tuple(cat([s, b[at : sizes[t]]]) for s, b in zip(state, begun))
+            at = sizes[t]
+            state = self.step(pieces[t], state, fixed)
+            outputs.append(state[0])
+        if ended:
+            state = tuple(cat(rows) for rows in zip(state, *reversed(ended)))
+        return cat(outputs[::-1] if reverse else outputs), state
+
+    def _projected(self, x: Tensor, suffix: str) -> tuple[Tensor, list[Tensor]]:
+        """Return the input's part of all steps, and what is the same in each."""
+        weight_ih, weight_hh, bias_ih, bias_hh, weight_hr = self._weights(suffix)
+        fixed = [permute(weight_hh, (1, 0)), bias_hh]
+        if weight_hr is not None:
+            fixed.append(permute(weight_hr, (1, 0)))
+        return F.linear(x, weight_ih, bias_ih), fixed
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -239,16 +319,20 @@ class _Recurrent(Module):
         return text
 
 
-class _OneState(_Recurrent):
+class _OneState(RNNBase):
     """What cells without another memory share."""
 
-    def forward(self, input: TensorLike, hx: TensorLike | None = None) -> tuple[Tensor, Tensor]:
-        """Return (outputs, last state)."""
-        output, (h,) = self._run(input, None if hx is None else [hx])
+    def forward(self, input: Sequences, hx: TensorLike | None = None) -> tuple[Sequences, Tensor]:
+        """Return (outputs, last state); a `PackedSequence` is answered with one."""
+        states = None if hx is None else [hx]
+        if isinstance(input, PackedSequence):
+            packed, (h,) = self._run_packed(input, states)
+            return packed, h
+        output, (h,) = self._run(input, states)
         return output, h
 
 
-@documented_by(_Recurrent)
+@documented_by(RNNBase)
 class RNN(_OneState):
     """``h = f(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh)`` at each step.
 
@@ -290,7 +374,7 @@ class RNN(_OneState):
         return text if self.nonlinearity == "tanh" else f"{text}, nonlinearity={self.nonlinearity}"
 
 
-@documented_by(_Recurrent)
+@documented_by(RNNBase)
 class GRU(_OneState):
     """Gated recurrent units [cho2014]_, with the reset gate behind the product, as in PyTorch."""
 
@@ -320,8 +404,8 @@ class GRU(_OneState):
         return (gru_step(projected, state[0], *fixed),)
 
 
-@documented_by(_Recurrent)
-class LSTM(_Recurrent):
+@documented_by(RNNBase)
+class LSTM(RNNBase):
     """Long short-term memory [hochreiter1997]_; the state is the pair (h, c).
 
     With `proj_size` the output is projected to that size before it is used again [sak2014]_.
@@ -362,161 +446,11 @@ class LSTM(_Recurrent):
         return lstm_step(projected, state[0], state[1], *fixed)
 
     def forward(
-        self, input: TensorLike, hx: tuple[TensorLike, TensorLike] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return (outputs, (last h, last c))."""
+        self, input: Sequences, hx: tuple[TensorLike, TensorLike] | None = None
+    ) -> tuple[Sequences, tuple[Tensor, Tensor]]:
+        """Return (outputs, (last h, last c)); a `PackedSequence` is answered with one."""
+        if isinstance(input, PackedSequence):
+            packed, (h, c) = self._run_packed(input, hx)
+            return packed, (h, c)
         output, (h, c) = self._run(input, hx)
         return output, (h, c)
-
-
-# -------------------------------------------------------------------------------------------- cells
-
-
-class _Cell(Module):
-    """One step of a recurrent layer.
-
-    Shapes: inputs (N, input_size) or (input_size,), states (N, hidden_size) or (hidden_size,),
-    zeros if not given.
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-    bias : bool
-    device, dtype
-        Of the parameters, which start uniform on ``(-1, 1) / sqrt(hidden_size)``.
-    """
-
-    gates: int
-
-    def _build(self, input_size: int, hidden_size: int, bias: bool) -> None:
-        whole(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        rows = self.gates * hidden_size
-        start = init.uniform(-_bound(hidden_size), _bound(hidden_size))
-        self.parameter("weight_ih", (rows, input_size), init=start)
-        self.parameter("weight_hh", (rows, hidden_size), init=start)
-        self.parameter("bias_ih", (rows,) if bias else None, init=start)
-        self.parameter("bias_hh", (rows,) if bias else None, init=start)
-
-    def _prepared(
-        self, input: TensorLike, states: Sequence[TensorLike | None]
-    ) -> tuple[Tensor, list[Tensor], bool]:
-        """Return the projected input (N, rows), states (N, hidden), and if there was a batch."""
-        name, x = type(self).__name__, as_tensor(input, type(self).__name__)
-        if x.array.ndim not in (1, 2) or x.array.shape[-1] != self.input_size:
-            raise ShapeError(
-                name,
-                expected=f"an input (N, {self.input_size}) or ({self.input_size},)",
-                got=str(x.array.shape),
-                fix="input_size is the last size of the input",
-            )
-        batched = x.array.ndim == 2
-        x = x if batched else x.unsqueeze(0)
-        shape = (x.array.shape[0], self.hidden_size)
-        found = []
-        for given in states:
-            s = (
-                zeros(shape, dtype=x.dtype, device=x.device)
-                if given is None
-                else as_tensor(given, name)
-            )
-            s = s.unsqueeze(0) if not batched and s.array.ndim == 1 else s
-            if s.array.shape != shape:
-                raise ShapeError(
-                    name,
-                    expected=f"a state of shape {shape if batched else shape[1:]}",
-                    got=str(s.array.shape),
-                    fix="states have the batch of the input, and hidden_size",
-                )
-            found.append(s)
-        return F.linear(x, self.weight_ih, self.bias_ih), found, batched
-
-    def _fixed(self) -> tuple[Tensor, Tensor | None]:
-        return permute(self.weight_hh, (1, 0)), self.bias_hh
-
-    def extra_repr(self) -> str:
-        text = f"{self.input_size}, {self.hidden_size}"
-        return text if self.bias else f"{text}, bias=False"
-
-
-@documented_by(_Cell)
-class RNNCell(_Cell):
-    """One step of an `RNN`; `nonlinearity` as there, after `bias`."""
-
-    gates = 1
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device: str | None = None,
-        dtype: DTypeLike | None = None,
-    ) -> None:
-        super().__init__(device=device, dtype=dtype)
-        self.nonlinearity = nonlinearity
-        nonlinearity_of("RNNCell", nonlinearity)
-        self._build(input_size, hidden_size, bias)
-
-    def forward(self, input: TensorLike, hx: TensorLike | None = None) -> Tensor:
-        """Return the next state."""
-        projected, (h,), batched = self._prepared(input, [hx])
-        fn = nonlinearity_of("RNNCell", self.nonlinearity)
-        weight_hh, bias_hh = self._fixed()
-        h = rnn_step(projected, h, weight_hh, bias_hh, fn)
-        return h if batched else h.squeeze(0)
-
-    def extra_repr(self) -> str:
-        text = super().extra_repr()
-        return text if self.nonlinearity == "tanh" else f"{text}, nonlinearity={self.nonlinearity}"
-
-
-@documented_by(_Cell)
-class GRUCell(_Cell):
-    """One step of a `GRU`."""
-
-    gates = 3
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: str | None = None,
-        dtype: DTypeLike | None = None,
-    ) -> None:
-        super().__init__(device=device, dtype=dtype)
-        self._build(input_size, hidden_size, bias)
-
-    def forward(self, input: TensorLike, hx: TensorLike | None = None) -> Tensor:
-        """Return the next state."""
-        projected, (h,), batched = self._prepared(input, [hx])
-        h = gru_step(projected, h, *self._fixed())
-        return h if batched else h.squeeze(0)
-
-
-@documented_by(_Cell)
-class LSTMCell(_Cell):
-    """One step of an `LSTM`; the state is the pair (h, c)."""
-
-    gates = 4
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: str | None = None,
-        dtype: DTypeLike | None = None,
-    ) -> None:
-        super().__init__(device=device, dtype=dtype)
-        self._build(input_size, hidden_size, bias)
-
-    def forward(
-        self, input: TensorLike, hx: tuple[TensorLike, TensorLike] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the next (h, c)."""
-        projected, states, batched = self._prepared(input, (None, None) if hx is None else hx)
-        h, c = lstm_step(projected, states[0], states[1], *self._fixed())
-        return (h, c) if batched else (h.squeeze(0), c.squeeze(0))

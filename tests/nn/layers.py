@@ -453,6 +453,8 @@ WITHOUT_ENTRY = {
     "ModuleList",
     "ParameterDict",
     "ParameterList",
+    "RNNBase",
+    "RNNCellBase",
     "Sequential",
     "TransformerDecoder",
     "TransformerEncoder",

@@ -6,6 +6,7 @@ whole sequence in one product. `weight_hh` comes transposed, (hidden, gates * hi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from probtorch.autograd.function import Context, Function
@@ -14,11 +15,11 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import relu
 from probtorch.ops.contraction import matmul
 from probtorch.ops.exponentials import sigmoid
-from probtorch.ops.movement import chunk, stack, unbind
+from probtorch.ops.movement import cat, chunk, split, stack, unbind
 from probtorch.ops.trigonometry import tanh
 from probtorch.tensor import Tensor
 
-__all__ = ["gru_step", "lstm_step", "nonlinearity_of", "rnn_step", "steps"]
+__all__ = ["bound", "gru_step", "lstm_step", "nonlinearity_of", "parts", "rnn_step", "steps"]
 
 
 class _Steps(Function):
@@ -46,6 +47,31 @@ def steps(x: Tensor) -> tuple[Tensor, ...]:
     return _Steps.apply(x) if x.shape[0] else ()
 
 
+class _Parts(Function):
+    """Pieces along dim 0 of given sizes; their gradients are joined once, as those of `_Steps`."""
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        ctx.sizes = sizes
+        return split(x, sizes)
+
+    @staticmethod
+    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor, None]:
+        return cat(grads), None
+
+    # The base says None for "no rule".
+    @staticmethod
+    def jvp(  # type: ignore[override]
+        ctx: Context, tangent: Tensor, sizes: None
+    ) -> tuple[Tensor, ...]:
+        return split(tangent, ctx.sizes)
+
+
+def parts(x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    """Return pieces of `x` along dim 0, in time linear in their number, gradient included."""
+    return _Parts.apply(x, sizes)
+
+
 def _linear(x: Tensor) -> Tensor:
     return x
 
@@ -56,6 +82,11 @@ _NONLINEARITIES: dict[str | None, Callable[[Tensor], Tensor]] = {
     "linear": _linear,
     None: _linear,
 }
+
+
+def bound(hidden_size: int) -> float:
+    """Return the bound of the uniform draws that weights start with."""
+    return 1.0 / math.sqrt(hidden_size)
 
 
 def nonlinearity_of(
