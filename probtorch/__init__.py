@@ -508,6 +508,7 @@ if TYPE_CHECKING:
         infer as infer,
         ops as ops,
         optim as optim,
+        profiler as profiler,
         serialization as serialization,
         testing as testing,
         utils as utils,
@@ -573,7 +574,7 @@ div = _div
 
 _LAZY_PACKAGES = frozenset(
     "__config__ compiler config diagnostics distributed distributions effects estimators handlers "
-    "infer nn ops optim ode serialization testing utils".split()
+    "infer nn ops optim ode profiler serialization testing utils".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {

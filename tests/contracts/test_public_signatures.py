@@ -19,6 +19,7 @@ ROOMS = (
     "optim",
     "ops/contraction.py",
     "ops/gathering.py",
+    "profiler",
     "serialization",
 )
 # Rooms whose functions all have types, private helpers too: mypy is told so in pyproject.toml.
@@ -37,6 +38,7 @@ TYPED = {
     "probtorch.ode.*",
     "probtorch.ops.*",
     "probtorch.optim.*",
+    "probtorch.profiler.*",
     "probtorch.serialization.*",
     "probtorch.testing.*",
     "probtorch.utils.*",

@@ -33,7 +33,8 @@ class Calls:
 
     Notes
     -----
-    Where a profiler is at work already (`sys.getprofile`), it stays, and nothing is heard.
+    A profile hook of Python's that is at work already goes on to hear everything, as that of
+    `probtorch.profiler` has to. Where a profiler of another kind is (cProfile), nothing is heard.
     """
 
     def __init__(self, listening=True):
@@ -43,16 +44,19 @@ class Calls:
         self._users, self._codes = {}, []
 
     def __enter__(self):
-        self.listening = self.listening and sys.getprofile() is None
+        self._before = sys.getprofile()
+        self.listening = self.listening and (self._before is None or callable(self._before))
         if self.listening:
             sys.setprofile(self._heard)
         return self
 
     def __exit__(self, *error):
         if self.listening:
-            sys.setprofile(None)
+            sys.setprofile(self._before)
 
     def _heard(self, frame, event, arg):
+        if self._before is not None:
+            self._before(frame, event, arg)
         if event == "c_call":
             if self._is_users(frame):
                 self._judge(_name_of(arg))
