@@ -11,7 +11,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
@@ -111,7 +111,7 @@ class AveragedModel(Module):
         self.avg_fn, self.multi_avg_fn = avg_fn, multi_avg_fn
         self.use_buffers = use_buffers
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Tree, **kwargs: Tree) -> Tree:
         """Return what the averaged model returns."""
         return self.module(*args, **kwargs)
 

@@ -30,6 +30,8 @@ ROOMS = (
     "probtorch.nn",
     "probtorch.nn.init",
     "probtorch.nn.utils",
+    "probtorch.nn.utils.parametrizations",
+    "probtorch.nn.utils.parametrize",
     "probtorch.ode",
     "probtorch.optim",
     "probtorch.optim.lr_scheduler",

@@ -1,6 +1,6 @@
 """Helpers around parameters: clipping gradients, one vector for all, modules with other values."""
 
-from probtorch.nn.utils import rnn
+from probtorch.nn.utils import parametrizations, parametrize, rnn
 from probtorch.nn.utils.gradients import (
     clip_grad_norm_,
     clip_grad_value_,
@@ -14,6 +14,8 @@ __all__ = [
     "clip_grad_value_",
     "functional_call",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
     "rnn",
     "vector_to_parameters",
     "with_parameters",
