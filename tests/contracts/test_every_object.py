@@ -270,6 +270,8 @@ ROWS = {
     ),
     "TensorDataset": (lambda: DATASET, lambda d: d[3]),
     "Subset": (lambda: data.Subset(DATASET, [1, 2]), lambda d: d[1]),
+    "StackDataset": (lambda: data.StackDataset(DATASET, DATASET), lambda d: d[3]),
+    "DistributedSampler": (lambda: data.DistributedSampler(DATASET, 3, 1), list),
     "ConcatDataset": (lambda: DATASET + DATASET, lambda d: d[20]),
     "ChainDataset": (lambda: data.ChainDataset([]), list),
     "SequentialSampler": (lambda: data.SequentialSampler(DATASET), list),

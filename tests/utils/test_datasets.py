@@ -13,11 +13,14 @@ from probtorch.utils.data import (
     BucketBatchSampler,
     ChainDataset,
     ConcatDataset,
+    DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     Sampler,
     SequentialSampler,
+    StackDataset,
     Subset,
     SubsetRandomSampler,
     TensorDataset,
@@ -108,6 +111,49 @@ def test_concatenation_is_one_after_the_other():
     for index in (5, -6):
         with pytest.raises(TensorIndexError, match="from -5 to 4"):
             joined[index]
+
+
+def test_stack_is_one_beside_the_other():
+    letters, numbers = list("abcd"), TensorDataset(probtorch.arange(4))
+    pairs = StackDataset(letters, numbers)
+    assert len(pairs) == 4
+    assert pairs[2] == ("c", (probtorch.tensor(2),))
+    named = StackDataset(letter=letters, number=numbers)
+    assert named[-1] == {"letter": "d", "number": (probtorch.tensor(3),)}
+    (batch,) = DataLoader(named, batch_size=4)
+    assert batch["letter"] == letters
+    assert_close(batch["number"][0], np.arange(4))
+
+
+def test_stack_fetches_at_once_where_its_datasets_can():
+    asked = []
+
+    class Many(list):
+        def __getitems__(self, indices):
+            asked.append(list(indices))
+            return [self[i] for i in indices][: self.answers]
+
+        answers = None
+
+    many = Many([10, 20, 30])
+    assert StackDataset(many, "abc").__getitems__([2, 0]) == [(30, "c"), (10, "a")]
+    assert asked == [[2, 0]]
+    Many.answers = 1
+    with pytest.raises(ShapeError, match="__getitems__ of Many"):
+        StackDataset(many, "abc").__getitems__([2, 0])
+
+
+@pytest.mark.parametrize(
+    "make, error, text",
+    [
+        (lambda: StackDataset(), ArgumentError, "at least one dataset"),
+        (lambda: StackDataset([1], x=[1]), ArgumentError, "got:      both"),
+        (lambda: StackDataset([1], [1, 2]), ShapeError, "lengths 1, 2"),
+    ],
+)
+def test_stack_of_what_does_not_go_together_is_refused(make, error, text):
+    with pytest.raises(error, match=text):
+        make()
 
 
 def test_chain_is_one_stream_after_the_other():
@@ -247,6 +293,47 @@ def test_batches_hold_the_order_of_their_sampler(count, size, drop_last):
     assert [i for batch in batches for i in batch] == list(range(kept))
     assert all(len(batch) == size for batch in batches[:-1])
     assert len(sampler) == len(batches)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("count, processes", [(10, 3), (9, 3), (2, 5), (0, 2), (7, 1)])
+def test_processes_share_the_samples(count, processes, drop_last, shuffle):
+    parts = [
+        DistributedSampler(range(count), processes, rank, shuffle, seed=3, drop_last=drop_last)
+        for rank in range(processes)
+    ]
+    loaded = [list(part) for part in parts]
+    each = count // processes if drop_last else -(-count // processes)
+    assert {len(part) for part in parts} == set(map(len, loaded)) == {each}
+    times = collections.Counter(i for part in loaded for i in part)
+    if drop_last:
+        assert set(times.values()) <= {1}
+    else:
+        assert set(times) == set(range(count))
+        assert max(times.values(), default=1) - min(times.values(), default=1) <= 1
+    if not shuffle and count:
+        assert loaded[0] == [i % count for i in range(0, each * processes, processes)]
+
+
+def test_epochs_of_processes_have_orders_of_their_own():
+    def orders(seed):
+        sampler = DistributedSampler(range(20), 1, 0, seed=seed)
+        found = []
+        for epoch in (0, 1, 0):
+            sampler.set_epoch(epoch)
+            found.append(tuple(sampler))
+        return found
+
+    first, second, again = orders(0)
+    assert first == again != second
+    assert not {first, second} & set(orders(1))
+
+
+@pytest.mark.parametrize("options", [{}, {"num_replicas": 2}, {"num_replicas": 2, "rank": 2}])
+def test_number_and_rank_of_processes_have_to_be_given(options):
+    with pytest.raises(ArgumentError, match="the rank of this one"):
+        DistributedSampler(range(4), **options)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

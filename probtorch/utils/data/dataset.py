@@ -32,6 +32,7 @@ __all__ = [
     "IterableDataset",
     "Subset",
     "Samples",
+    "StackDataset",
     "TensorDataset",
     "dataset_length",
     "fetch",
@@ -222,6 +223,82 @@ class ConcatDataset(Dataset):
         which = bisect.bisect_right(self.cumulative_sizes, index)
         before = self.cumulative_sizes[which - 1] if which else 0
         return self.datasets[which][index - before]
+
+
+class StackDataset(Dataset):
+    """Datasets side by side: a sample has one of each.
+
+    Parameters
+    ----------
+    *args : Dataset
+        Samples are tuples.
+    **kwargs : Dataset
+        Samples are dicts with these names.
+
+    Raises
+    ------
+    ArgumentError
+        If there are none, or both kinds.
+    ShapeError
+        If their lengths differ.
+
+    Examples
+    --------
+    >>> StackDataset(image=[10, 20, 30], text=["a", "b", "c"])[1]
+    {'image': 20, 'text': 'b'}
+    """
+
+    def __init__(self, *args: Samples, **kwargs: Samples) -> None:
+        if bool(args) == bool(kwargs):
+            raise ArgumentError(
+                "StackDataset: at least one dataset should be passed, and tuples or dicts chosen",
+                expected="datasets by position, or datasets by name",
+                got="both" if args else "none",
+                fix="write StackDataset(images, texts) or StackDataset(image=images, text=texts)",
+            )
+        self.datasets: Any = args or kwargs  # a tuple or a dict of what may have `__getitems__`
+        lengths = [dataset_length(d) for d in self._parts()]
+        if len(set(lengths)) > 1:
+            raise ShapeError(
+                "StackDataset: size mismatch between datasets",
+                expected="as many samples in each",
+                got=f"lengths {', '.join(map(str, lengths))}",
+                fix="take the same Subset of each",
+            )
+        self._length = lengths[0]
+
+    def _parts(self) -> list[Any]:
+        return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
+
+    def _sample(self, values: Iterable[Tree]) -> Tree:
+        if isinstance(self.datasets, dict):
+            return dict(zip(self.datasets, values))
+        return tuple(values)
+
+    def __getitem__(self, index: int) -> Tree:
+        return self._sample(d[index] for d in self._parts())
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Tree]:
+        """Return a list of samples, fetched at once from the datasets that can.
+
+        Raises
+        ------
+        ShapeError
+            If one returns another number of them.
+        """
+        columns = [fetch(d, indices) for d in self._parts()]
+        for d, column in zip(self._parts(), columns):
+            if len(column) != len(indices):
+                raise ShapeError(
+                    f"StackDataset: __getitems__ of {type(d).__name__}",
+                    expected=f"{len(indices)} samples",
+                    got=str(len(column)),
+                    fix="let it return one sample for each index",
+                )
+        return [self._sample(row) for row in zip(*columns)]
+
+    def __len__(self) -> int:
+        return self._length
 
 
 class ChainDataset(IterableDataset):

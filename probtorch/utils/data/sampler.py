@@ -28,6 +28,7 @@ from probtorch.utils.data.dataset import dataset_length
 __all__ = [
     "BatchSampler",
     "BucketBatchSampler",
+    "DistributedSampler",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
@@ -190,6 +191,81 @@ class WeightedRandomSampler(Sampler):
 
     def __len__(self) -> int:
         return self.num_samples
+
+
+class DistributedSampler(Sampler):
+    """The part of a dataset that one of several processes loads.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    num_replicas : int
+        How many processes there are.
+    rank : int
+        Which one this is, from 0.
+    shuffle : bool
+        Whether each epoch has an order of its own, which `set_epoch` chooses.
+    seed : int
+        The same in all processes.
+    drop_last : bool
+        Leave samples out so that all processes have equally many; otherwise the first come twice.
+
+    Raises
+    ------
+    ArgumentError
+        If `num_replicas` or `rank` is left out or out of range.
+
+    Notes
+    -----
+    There are no process groups to ask for the number and rank of processes; with `mpi4py` they are
+    ``COMM_WORLD.size`` and ``COMM_WORLD.rank``.
+
+    Examples
+    --------
+    >>> parts = [DistributedSampler(range(5), 2, rank, shuffle=False) for rank in range(2)]
+    >>> [list(part) for part in parts]
+    [[0, 2, 4], [1, 3, 0]]
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        if num_replicas is None or rank is None or not 0 <= rank < num_replicas:
+            raise ArgumentError(
+                "DistributedSampler",
+                expected="the number of processes and the rank of this one, from 0",
+                got=f"num_replicas={num_replicas}, rank={rank}",
+                fix="pass both, for example from the environment that started the processes",
+            )
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
+        self.epoch = 0
+        count = dataset_length(dataset)
+        self.num_samples = count // num_replicas if drop_last else math.ceil(count / num_replicas)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        count = dataset_length(self.dataset)
+        order = list(range(count))
+        if self.shuffle:
+            # A stream for each epoch, so that epochs of one seed are none of another's.
+            order = randperm(count, generator=Generator(self.seed, stream=self.epoch)).tolist()
+        if count < self.total_size:
+            order = (order * math.ceil(self.total_size / count))[: self.total_size]
+        return iter(order[self.rank : self.total_size : self.num_replicas])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of an epoch, in all processes before they begin it."""
+        self.epoch = epoch
 
 
 class BatchSampler(Sampler):
