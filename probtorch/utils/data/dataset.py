@@ -256,7 +256,7 @@ class StackDataset(Dataset):
                 got="both" if args else "none",
                 fix="write StackDataset(images, texts) or StackDataset(image=images, text=texts)",
             )
-        self.datasets: Any = args or kwargs  # a tuple or a dict of what may have `__getitems__`
+        self.datasets: tuple[Samples, ...] | dict[str, Samples] = args or kwargs
         lengths = [dataset_length(d) for d in self._parts()]
         if len(set(lengths)) > 1:
             raise ShapeError(
@@ -267,7 +267,7 @@ class StackDataset(Dataset):
             )
         self._length = lengths[0]
 
-    def _parts(self) -> list[Any]:
+    def _parts(self) -> list[Samples]:
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
 
     def _sample(self, values: Iterable[Tree]) -> Tree:
