@@ -1,13 +1,15 @@
 """Differentiation: the tape and its modes, custom functions, forward mode, transforms.
 
 `tape` reads the tape backwards; `modes` switches it on and off; `function` is for derivatives
-written by hand; `anomaly` finds the operation that made a nan. `transforms`, `forward` and
-`jacobians` turn functions into derivatives (public as `probtorch.func`; `functional` has torch's
-older spelling). `methods` and `values` are what tensors have of it as methods.
+written by hand; `checking` compares derivatives with differences; `anomaly` finds the operation
+that made a nan. `transforms`, `forward` and `jacobians` turn functions into derivatives (public as
+`probtorch.func`; `functional` has torch's older spelling). `methods` and `values` are what tensors
+have of it as methods.
 """
 
 from probtorch.autograd import functional
 from probtorch.autograd.anomaly import detect_anomaly, set_detect_anomaly
+from probtorch.autograd.checking import gradcheck, gradgradcheck
 from probtorch.autograd.function import Function, once_differentiable
 from probtorch.autograd.modes import (
     enable_grad,
@@ -25,6 +27,8 @@ __all__ = [
     "enable_grad",
     "functional",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
     "inference_mode",
     "is_grad_enabled",
     "no_grad",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import array_module
-from probtorch.core.dispatch import TapeNode, grad_enabled, recorder, wrap
+from probtorch.core.dispatch import TapeNode, grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.history import root_of, take_over
 from probtorch.core.making import as_tensor
 from probtorch.core.op import Attrs, Op
 from probtorch.core.saved import changed_since, restore, stale
@@ -21,7 +22,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias
 from probtorch.core.typed import Tree
-from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
+from probtorch.errors import ArgumentError, AutogradError, NotDifferentiableError, ShapeError
 from probtorch.ops.families import unbroadcast
 
 __all__ = ["Context", "Function", "once_differentiable"]
@@ -42,6 +43,7 @@ class Context:
         self.needs_input_grad = needs_input_grad
         self._saved: tuple[Any, ...] = ()
         self._fixed: tuple[TensorBase, ...] = ()
+        self._dirty: tuple[TensorBase, ...] = ()
         self._materialize = True
         self._node: Any = None  # a weak reference to the node, once there is one
 
@@ -61,6 +63,10 @@ class Context:
     def mark_non_differentiable(self, *outputs: TensorBase) -> None:
         """Declare that these outputs have no gradient."""
         self._fixed = outputs
+
+    def mark_dirty(self, *tensors: TensorBase) -> None:
+        """Declare that `forward` has changed these arguments in place, and returns them."""
+        self._dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
         """Choose whether `backward` sees zeros (True) or None for outputs that took no part."""
@@ -157,7 +163,10 @@ class Function:
             finally:
                 active.function_ends(cls)
         several = isinstance(result, tuple)
-        results = [_not_an_input(x, args) for x in (result if several else (result,))]
+        results = list(result) if several else [result]
+        taped = any(ctx.needs_input_grad)
+        dirty = _changed(cls, ctx, results, taped)
+        results = [dirty[id(x)] if id(x) in dirty else _not_an_input(x, args) for x in results]
         outs = [x for x in results if isinstance(x, TensorBase)]
         if not outs:
             raise ArgumentError(
@@ -167,8 +176,10 @@ class Function:
                 fix="return probtorch tensors",
             )
         tensors = tuple(x for x in args if isinstance(x, TensorBase))
-        if any(ctx.needs_input_grad):
+        if taped:
             _attach(cls, ctx, args, tensors, outs)
+            results = _put_back(ctx, dirty, results)
+            outs = [x for x in results if isinstance(x, TensorBase)]
         if active is not None:
             active.function_applied(cls, ctx, args, outs)
         return tuple(results) if several else results[0]
@@ -195,6 +206,54 @@ def _not_an_input(x: TensorBase, args: tuple[TensorBase, float]) -> TensorBase:
         alias(x, same, taped=False)
         return same
     return x
+
+
+def _changed(cls, ctx, results, taped):
+    """Return, by the ids of arguments that were changed in place, what stands for their new values
+    until these are on the tape.
+    """
+    ids = {id(x) for x in results if isinstance(x, TensorBase)}
+    found = {}
+    for t in ctx._dirty:
+        if id(t) not in ids:
+            raise ArgumentError(
+                f"{cls.__name__}.forward",
+                expected="tensors that were marked dirty among the results",
+                got=f"one of shape {t.array.shape} that is not returned",
+                fix="return it",
+            )
+        found[id(t)] = t
+        if not taped:
+            continue
+        root = root_of(t)
+        if (t.requires_grad and t.grad_fn is None) or (root is not None and root.requires_grad):
+            raise AutogradError(
+                f"{cls.__name__}: in-place change of a leaf or a view",
+                expected="a result of an operation, with memory of its own, marked dirty",
+                got=f"a {'leaf' if root is None else 'view'} of shape {t.array.shape} that "
+                "requires grad",
+                fix="give it a clone()",
+            )
+        found[id(t)] = wrap(t.array)
+        alias(t, found[id(t)], taped=False)
+    ctx._saved = tuple(found.get(id(t), t) for t in ctx._saved)
+    return found
+
+
+def _put_back(ctx, dirty, results):
+    """Let arguments that were changed in place take over from what stands for them."""
+    node = ctx._node()
+    for t in ctx._dirty:
+        value = dirty[id(t)]
+        changed = mark_changed(t)
+        take_over(t, value, changed)
+        node.tick = changed
+        results = [t if x is value else x for x in results]
+        for saved in ctx._saved:
+            if type(saved) is _Output and saved.ref() is value:
+                saved.ref = weakref.ref(t)
+    ctx._dirty = ()
+    return results
 
 
 def _attach(cls, ctx, args, tensors, outs):

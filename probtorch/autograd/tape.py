@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from typing import Any
 from weakref import ref
 
+from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import array_module
 from probtorch.core import dispatch
 from probtorch.core.casting import cast
@@ -83,6 +84,7 @@ def grad(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[TensorBase, ...]:
     """Return the gradients of the sum of `outputs` with respect to `inputs`, leaving every `.grad`.
@@ -96,6 +98,9 @@ def grad(
         See `backward`.
     allow_unused : bool, optional
         Return None for inputs that the outputs do not depend on, instead of raising.
+    is_grads_batched : bool
+        Each cotangent has a batch of them in its first dim, and so has each gradient: as one pass
+        for each, but the operations are carried out on the whole batch (`vmap`).
     materialize_grads : bool
         Return zeros for such inputs.
 
@@ -110,6 +115,10 @@ def grad(
         As `backward`; also if an input does not require grad or, unless allowed, is unused.
     """
     inputs = [inputs] if isinstance(inputs, TensorBase) else list(inputs)
+    if is_grads_batched:
+        options = {"retain_graph": retain_graph, "create_graph": create_graph}
+        options |= {"allow_unused": allow_unused, "materialize_grads": materialize_grads}
+        return _batched(outputs, inputs, grad_outputs, options)
     seeds = _seeds(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     found, leaves = _sweep(seeds, _targets(inputs, "grad"), keep, create_graph)
@@ -127,6 +136,28 @@ def grad(
             )
         out.append(g)
     return tuple(out)
+
+
+def _batched(outputs, inputs, grad_outputs, options):
+    """Return gradients for a batch of cotangents."""
+    single = grad_outputs is None or isinstance(grad_outputs, TensorBase)
+    gs = [grad_outputs] if single else list(grad_outputs)
+    if any(g is None for g in gs):
+        raise ArgumentError(
+            "grad: is_grads_batched",
+            expected="a batch of cotangents for each output",
+            got="None",
+            fix="pass grad_outputs, with the batch in the first dim",
+        )
+    used: list[bool] = []
+
+    def pull(*gs):
+        found = grad(outputs, inputs, gs, **options)
+        used[:] = [g is not None for g in found]
+        return tuple(g for g in found if g is not None)
+
+    found = iter(vmap(pull)(*gs))
+    return tuple(next(found) if known else None for known in used)
 
 
 def _place(t):

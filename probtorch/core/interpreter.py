@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from probtorch.core.printing import shown_at
 from probtorch.core.tensor_base import TensorBase
@@ -148,7 +148,7 @@ class Interpreter:
         """Python looks at how elements lie in memory."""
 
     @event
-    def number(self, table: dict[str, Any], key: str) -> Any:
+    def number(self, table: dict[str, T], key: str) -> T:
         """One of our objects reads a number, or a tuple of them, out of a dict of options; returns
         what it computes with: tensors where a replay reads the numbers anew.
         """
@@ -160,7 +160,11 @@ class Interpreter:
 
     @event
     def act(
-        self, method: Callable[..., R], owner: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        method: Callable[..., R],
+        owner: object,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> R:
         """Call a method of ours that changes such numbers and nothing else; a replay does, too."""
         return method(owner, *args, **kwargs)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
@@ -112,7 +112,7 @@ def layout_read() -> None:
         active.layout_read()
 
 
-def number(table: dict[str, Any], key: str) -> Any:
+def number(table: dict[str, T], key: str) -> T:
     """Return a number, or a tuple of them, out of the options of one of our objects.
 
     Under a recorder it is a tensor, which replays fill anew: the number may then be another. The

@@ -279,6 +279,6 @@ def wrong(name: str, what: str, slope: float, found: float, watch: Watch) -> Inf
         expected=f"{found:.6g} along a direction, by differences of the {what}",
         got=f"{slope:.6g}",
         fix="look for a value that takes part without being a tensor (an array, a number kept in "
-        "an object), or an operation whose derivative is wrong (testing.gradcheck); if all is "
+        "an object), or an operation whose derivative is wrong (autograd.gradcheck); if all is "
         "meant, switch the check off: with probtorch.configure(check_gradients=False)",
     )

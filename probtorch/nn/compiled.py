@@ -9,7 +9,8 @@ are those of the module.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from types import new_class
+from typing import SupportsIndex, cast
 
 from probtorch.compiler.compile import FORMS, CompiledFunction
 from probtorch.nn.module import Module
@@ -23,13 +24,13 @@ class _Told:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, module: Any, owner: type | None = None) -> Any:
+    def __get__(self, module: Module | None, owner: type | None = None) -> object:
         if module is None:
             return self
         for table in ("_parameters", "_buffers", "_modules"):
             if self.name in module.__dict__[table]:
                 return module.__dict__[table][self.name]
-        return getattr(module._compiled, self.name)
+        return getattr(cast(_Head, module)._compiled, self.name)
 
 
 class _Head:
@@ -37,17 +38,17 @@ class _Head:
 
     _compiled: CompiledFunction
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         return self._compiled(*args, **kwargs)
 
     def _get_name(self) -> str:
         return type(self._compiled.fn).__name__
 
     # What was compiled stays behind; a copy makes its own.
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
         return compiled_module, (self._compiled.fn, self._compiled.verify)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+    def __deepcopy__(self, memo: dict[int, object]) -> Module:
         return compiled_module(copy.deepcopy(self._compiled.fn, memo), self._compiled.verify)
 
 
@@ -62,9 +63,15 @@ def compiled_module(module: Module, verify: bool = True) -> Module:
     """Return a module whose calls are compiled, and that is `module` in all else."""
     if isinstance(module, _Head):
         module = module._compiled.fn
-    cls: Any = type(module)
+    cls = type(module)
     own = {"__slots__": ("_compiled",), "__module__": __name__, "__doc__": cls.__doc__}
-    made: Module = object.__new__(type(cls)(f"Compiled{cls.__name__}", (_Head, cls, _Tail), own))
+    bases = (_Head, cls, _Tail)
+    made = cast(
+        Module,
+        object.__new__(
+            new_class(f"Compiled{cls.__name__}", bases, None, lambda names: names.update(own))
+        ),
+    )
     made.__dict__ = module.__dict__
     # Past a module's own way of taking attributes, into a slot that the two do not share.
     object.__setattr__(made, "_compiled", CompiledFunction(module, verify=verify))

@@ -1,16 +1,16 @@
 """Tools for testing: ours, and for authors of extensions.
 
 - `compare`: `assert_close`, with tolerances by dtype and a message that shows the worst element.
-- `gradcheck`: `gradcheck` and `gradgradcheck`, derivatives against finite differences.
+- `gradcheck` and `gradgradcheck`, derivatives against finite differences, are those of `autograd`.
 - `sbc` (calibration.py) and `geweke` (joint.py): whether a sampler draws from the posterior that a
   model states; simulated.py has what they share, uniformity.py the exact test of ranks.
 - `domains`: named sets of numbers that op declarations refer to, and test values drawn from them.
 - `sweep`: test cases for every registered op; `tests/contracts/test_every_op.py` reads it.
 """
 
+from probtorch.autograd.checking import GradcheckError, gradcheck, gradgradcheck
 from probtorch.testing.calibration import Calibration, sbc
 from probtorch.testing.compare import assert_close
-from probtorch.testing.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from probtorch.testing.joint import JointTest, geweke
 
 __all__ = [

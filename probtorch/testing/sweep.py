@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.autograd.checking import complex_step, difference
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.op import REGISTRY, Attrs, Op
 from probtorch.core.typed import DType, Shape
 from probtorch.tensor import Tensor
 from probtorch.testing.domains import draw
-from probtorch.testing.gradcheck import complex_step, difference
 
 __all__ = ["Case", "cases", "differentiable_inputs", "layouts", "registered_ops", "untested_ops"]
 

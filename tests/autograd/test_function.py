@@ -293,3 +293,88 @@ def test_forward_must_return_a_tensor():
 
     with pytest.raises(ArgumentError, match=r"Wrong.forward\n  expected: a tensor"):
         Wrong.apply(leaf(1.0))
+
+
+# ------------------------------------------------------------------------------------ marked dirty
+
+
+class AddOne(Function):
+    """Adds 1 in place; the gradient passes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x.add_(1.0)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Exp(Function):
+    """The exponential in place, whose gradient reads the result."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x.copy_(x.exp())
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        (out,) = ctx.saved_tensors
+        return g * out
+
+
+def test_a_tensor_that_is_marked_dirty_is_the_result():
+    w = probtorch.tensor([0.5, -1.0], dtype=probtorch.float64, requires_grad=True)
+    x = w * 2.0
+    before = x * 3.0
+    y = Exp.apply(x)
+    assert y is x
+    after = x * x
+    (before.sum() + after.sum()).backward()
+    expected = 6.0 + 4.0 * (4.0 * w).exp()
+    assert_close(w.grad, expected.detach())
+
+
+def test_dirty_tensors_chain_and_are_compiled():
+    def fn(x):
+        y = Exp.apply(AddOne.apply(AddOne.apply(x * 3.0)))
+        return (y * y).sum()
+
+    compiled = probtorch.compile(probtorch.func.value_and_grad(fn))
+    for k in range(3):
+        x = probtorch.tensor([0.1 * k, -0.5], dtype=probtorch.float64)
+        squares = (6.0 * x + 4.0).exp()
+        slope, value = compiled(x)[::-1]
+        assert_close(value, squares.sum())
+        assert_close(slope, 6.0 * squares)
+    x = probtorch.tensor([1.0])
+    assert AddOne.apply(x) is x and x.item() == 2.0
+
+
+def test_what_was_saved_is_checked_after_later_changes_of_a_dirty_tensor():
+    w = probtorch.tensor([0.5], requires_grad=True)
+    y = Exp.apply(w * 1.0)
+    y.mul_(2.0)
+    with pytest.raises(AutogradError, match="modified in place"):
+        y.sum().backward()
+
+
+def test_what_cannot_be_dirty_says_so():
+    class Forgotten(AddOne):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x * 2.0
+
+    w = probtorch.tensor([0.5, 1.0], requires_grad=True)
+    with pytest.raises(ArgumentError, match="not returned"):
+        Forgotten.apply(w * 1.0)
+    with pytest.raises(AutogradError, match="leaf"):
+        AddOne.apply(w)
+    with pytest.raises(AutogradError, match="view"):
+        AddOne.apply((w * 1.0)[0:1])

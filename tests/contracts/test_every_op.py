@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import probtorch.ops
+from probtorch.autograd.checking import difference
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import compile
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import default_dtype
 from probtorch.errors import NotDifferentiableError
 from probtorch.testing.compare import assert_close, to_array
-from probtorch.testing.gradcheck import difference
 from probtorch.testing.sweep import (
     cases,
     differentiable_inputs,

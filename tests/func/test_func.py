@@ -5,6 +5,7 @@ import pytest
 
 import probtorch
 from probtorch.autograd import functional
+from probtorch.autograd.checking import difference
 from probtorch.core.dispatch import recorder
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.func import (
@@ -18,7 +19,6 @@ from probtorch.func import (
     vjp,
 )
 from probtorch.testing import assert_close
-from probtorch.testing.gradcheck import difference
 
 
 def vector(*values):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch.autograd.checking import complex_step, difference
 from probtorch.core.op import REGISTRY, Op
 from probtorch.errors import DTypeError
 from probtorch.ops.families import elementwise
 from probtorch.testing import GradcheckError, assert_close, gradcheck, gradgradcheck
 from probtorch.testing.domains import DOMAINS, draw
-from probtorch.testing.gradcheck import complex_step, difference
 from probtorch.testing.sweep import Case, cases, layouts, registered_ops, untested_ops
 
 

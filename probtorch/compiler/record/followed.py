@@ -6,16 +6,30 @@ what the group says by then. A schedule's `step` is an `Act`: Python's own call,
 run where a later step of the optimizer reads what it changes, else after it.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
+from probtorch.compiler.graph import GraphValue
 from probtorch.core.dispatch import set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, unflatten
+from probtorch.core.tree import Structure, flatten, unflatten
 
 __all__ = ["Act", "FollowedNumbers", "Numbers"]
+
+
+class Remembers(Protocol):
+    """What has methods that replays call."""
+
+    def remember(self) -> tuple[object, list[dict[str, object]]]:
+        """Return its state, and the options that it may change."""
+        ...
+
+    def recall(self, state: tuple[object, list[dict[str, object]]]) -> None:
+        """Put both back."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -31,16 +45,16 @@ class Act:
         Its first argument, with methods `remember` and `recall`.
     leaves, structure
         Of the others.
-    told : list of (GraphValue, array)
+    told : sequence of (GraphValue, array)
         Tensors among them, and what they held when it was recorded.
     """
 
     number: int
-    method: Any
-    owner: Any
-    leaves: list[Any]
-    structure: Any
-    told: list[Any]
+    method: Callable[..., object]
+    owner: Remembers
+    leaves: list[object]
+    structure: Structure
+    told: Sequence[tuple[GraphValue, object]]
 
     @property
     def what(self):

@@ -1,5 +1,6 @@
 """Helpers around parameters: clipping gradients, one vector for all, modules with other values."""
 
+from probtorch.func.stateless import functional_call
 from probtorch.nn.utils import parametrizations, parametrize, rnn
 from probtorch.nn.utils.gradients import (
     clip_grad_norm_,
@@ -7,7 +8,7 @@ from probtorch.nn.utils.gradients import (
     parameters_to_vector,
     vector_to_parameters,
 )
-from probtorch.nn.utils.replacing import functional_call, with_parameters, with_weights
+from probtorch.nn.utils.replacing import with_parameters, with_weights
 
 __all__ = [
     "clip_grad_norm_",

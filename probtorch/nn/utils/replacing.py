@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from types import MethodType
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -14,71 +13,11 @@ from probtorch.errors import ArgumentError
 from probtorch.nn.module import Module
 from probtorch.tensor import Tensor
 
-__all__ = ["functional_call", "with_parameters", "with_weights"]
+__all__ = ["with_parameters", "with_weights"]
 
 
 # By the id of a parameter, the parameter and what stands for it.
 Weights: TypeAlias = Mapping[int, tuple[Tensor, Tensor]]
-
-
-@contextlib.contextmanager
-def _replaced(module: Module, values: Mapping[str, Tensor]) -> Iterator[None]:
-    """Put tensors in the place of parameters and buffers, by dotted name, for a while."""
-    before = []
-    try:
-        for name, value in values.items():
-            start, _, attribute = name.rpartition(".")
-            owner = module.get_submodule(start)
-            tables = (owner._parameters, owner._buffers)
-            table = next((t for t in tables if attribute in t), None)
-            if table is None:
-                raise ArgumentError(
-                    "functional_call",
-                    expected=f"names of parameters and buffers of {type(module).__name__}",
-                    got=repr(name),
-                    fix="use the names of named_parameters()",
-                )
-            before.append((table, attribute, table[attribute]))
-            table[attribute] = value
-        yield
-    finally:
-        for table, attribute, value in reversed(before):
-            table[attribute] = value
-
-
-def functional_call(
-    module: Module,
-    parameter_and_buffer_dicts: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
-    args: Tensor | tuple[Tensor, ...] = (),
-    kwargs: Mapping[str, object] | None = None,
-) -> Tree:
-    """Call a module with other tensors in the place of its parameters and buffers.
-
-    Parameters
-    ----------
-    module : Module
-    parameter_and_buffer_dicts : dict or sequence of dict
-        From dotted names to tensors; gradients flow to them. What is not named stays.
-    args : tuple, or one tensor
-    kwargs : dict, optional
-
-    Returns
-    -------
-    What the module returns.
-
-    Raises
-    ------
-    ArgumentError
-        If a name is unknown.
-    """
-    given = parameter_and_buffer_dicts
-    if hasattr(given, "items"):
-        values = cast(Mapping[str, Tensor], given)
-    else:
-        values = {name: t for part in given for name, t in part.items()}
-    args = args if isinstance(args, tuple) else (args,)
-    with _replaced(module, values):
-        return module(*args, **(kwargs or {}))
 
 
 def with_parameters(module: Module, values: Mapping[str, Tensor]) -> Module:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class LRScheduler:
     # What is called in a step only, whose code may read all that steps change.
     __repeats__ = ("get_lr", "_closed_form")
 
-    def __followed__(self) -> list[tuple[dict[str, Any], dict[str, tuple[str, ...]]]]:
+    def __followed__(self) -> list[tuple[dict[str, object], dict[str, tuple[str, ...]]]]:
         """What of it its steps change, by the names by which others get at that. Steps that are
         not ours may change anything.
         """

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.exceptions import ComplexWarning
@@ -24,7 +24,9 @@ from probtorch.core.dispatch import mark_changed, wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError, DTypeError
-from probtorch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from probtorch.tensor import Tensor
 
 __all__ = ["GradcheckError", "complex_step", "difference", "gradcheck", "gradgradcheck"]
 
@@ -235,9 +237,14 @@ def gradgradcheck(
     func: Callable[..., Tensor | Sequence[Tensor]],
     inputs: Tensor | Sequence[Tensor],
     grad_outputs: Tensor | Sequence[Tensor] | None = None,
-    **options: Any,
+    *,
+    eps: float = STEP,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    fast_mode: bool = False,
 ) -> bool:
-    """Compare second derivatives with differences of the first ones; options as for `gradcheck`.
+    """Compare second derivatives with differences of the first ones.
 
     Parameters
     ----------
@@ -245,6 +252,8 @@ def gradgradcheck(
     inputs : Tensor or sequence of Tensor
     grad_outputs : Tensor or sequence of Tensor, optional
         Cotangents at which to differentiate; random ones by default. They are checked too.
+    eps, atol, rtol, raise_exception, fast_mode
+        See `gradcheck`.
     """
     inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
     wanted = [i for i, x in enumerate(inputs) if isinstance(x, TensorBase) and x.requires_grad]
@@ -273,7 +282,15 @@ def gradgradcheck(
             materialize_grads=True,
         )
 
-    return gradcheck(first_derivatives, (*inputs, *grad_outputs), **options)
+    return gradcheck(
+        first_derivatives,
+        (*inputs, *grad_outputs),
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        fast_mode=fast_mode,
+    )
 
 
 explain_calls(globals())
