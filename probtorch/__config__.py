@@ -27,7 +27,7 @@ __all__ = ["parallel_info", "show"]
 # What is computed with, and what is asked for only where it is used.
 _REQUIRED = ("numpy", "scipy", "llvmlite", "arviz", "xarray", "opt_einsum")
 _OPTIONAL = (
-    "cupy-cuda12x cupy-cuda13x safetensors einops tensorboardX onnx onnxruntime graphviz pandas "
+    "cupy-cuda12x cupy-cuda13x safetensors einops tensorboardX onnx onnxruntime pandas "
     "polars torch jax"
 ).split()
 _THREAD_VARIABLES = (

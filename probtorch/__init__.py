@@ -512,6 +512,7 @@ if TYPE_CHECKING:
         serialization as serialization,
         testing as testing,
         utils as utils,
+        viz as viz,
     )
     from probtorch.compiler.native.threads import (
         get_num_threads as get_num_threads,
@@ -556,6 +557,9 @@ if TYPE_CHECKING:
         load as load,
         save as save,
     )
+    from probtorch.viz import (
+        render_model as render_model,
+    )
 
 # As in pyproject.toml; a test compares them.
 __version__ = "0.1.0"
@@ -574,7 +578,7 @@ div = _div
 
 _LAZY_PACKAGES = frozenset(
     "__config__ compiler config diagnostics distributed distributions effects estimators handlers "
-    "infer nn ops optim ode profiler serialization testing utils".split()
+    "infer nn ops optim ode profiler serialization testing utils viz".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {
@@ -582,6 +586,7 @@ _LAZY_NAMES = {
     "configure": "probtorch.config",
     "get_num_threads": "probtorch.compiler.native.threads",
     "load": "probtorch.serialization",
+    "render_model": "probtorch.viz",
     "save": "probtorch.serialization",
     "set_num_threads": "probtorch.compiler.native.threads",
     "settings": "probtorch.config",

@@ -14,7 +14,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any
+from typing import Literal, TypeAlias
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
@@ -22,6 +22,8 @@ from probtorch.errors import is_ours, is_users
 
 __all__ = ["ProfilerEvent", "Watcher", "record_function"]
 
+# What Python tells a profile hook.
+_Told: TypeAlias = Literal["call", "return", "c_call", "c_return", "c_exception"]
 # What a frame is to us, by the identity of its code.
 _THEIRS, _USERS, _OURS, _OP = range(4)
 # Frames of ours in which no work of the user's is done.
@@ -97,7 +99,7 @@ class Watcher:
     def start(self) -> None:
         """Listen from now on; whoever listened before goes on to hear everything."""
         before = sys.getprofile()
-        self._before: Any = before if callable(before) else None
+        self._before = before if callable(before) else None
         sys.setprofile(self._heard)
 
     def stop(self) -> None:
@@ -127,7 +129,7 @@ class Watcher:
             self._open[-1].inner += event.duration
         self.events.append(event)
 
-    def _heard(self, frame: FrameType, what: Any, value: object) -> None:
+    def _heard(self, frame: FrameType, what: _Told, value: object) -> None:
         if what == "call":
             kind = self._kinds.get(id(frame.f_code))
             if kind is None:

@@ -1,5 +1,9 @@
-"""What training scripts need around a model; `data` feeds it, `dlpack` hands memory to others."""
+"""What training scripts need around a model.
 
-from probtorch.utils import data, dlpack
+`data` feeds it, `dlpack` hands memory to others, `memory` says which tensors are alive, and
+`tensorboard` logs what happens.
+"""
 
-__all__ = ["data", "dlpack"]
+from probtorch.utils import data, dlpack, memory, tensorboard
+
+__all__ = ["data", "dlpack", "memory", "tensorboard"]

@@ -21,6 +21,7 @@ ROOMS = (
     "ops/gathering.py",
     "profiler",
     "serialization",
+    "viz",
 )
 # Rooms whose functions all have types, private helpers too: mypy is told so in pyproject.toml.
 TYPED = {
@@ -42,6 +43,7 @@ TYPED = {
     "probtorch.serialization.*",
     "probtorch.testing.*",
     "probtorch.utils.*",
+    "probtorch.viz.*",
 }
 # How often `Any` is written in a room, imports included. It may only become less: `Tensor`, `Tree`,
 # `Distribution`, `object`, a Protocol or a type variable tells users what they get.
