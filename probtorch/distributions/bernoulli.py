@@ -16,7 +16,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.source import Source
-from probtorch.ops.arithmetic import floor, maximum, where
+from probtorch.ops.arithmetic import floor, maximum, sqrt, where
 from probtorch.ops.comparisons import eq, lt
 from probtorch.ops.exponentials import exp, log, log1p, sigmoid, softplus
 from probtorch.ops.special import entr, logit, xlog1py, xlogy
@@ -92,6 +92,17 @@ class Bernoulli(Trial):
     def _variance(self) -> Tensor:
         return self.probs * (1.0 - self.probs)
 
+    def _survival(self, x: Tensor) -> Tensor:
+        below, above = lt(x, 0.0), lt(x, 1.0)
+        return where(below, 1.0, where(above, self.probs, 0.0))
+
+    def _skewness(self) -> Tensor:
+        return (1.0 - 2.0 * self.probs) / sqrt(self._variance())
+
+    def _kurtosis(self) -> Tensor:
+        square = self._variance()
+        return (1.0 - 6.0 * square) / square
+
 
 class Geometric(Trial):
     """Number of failures before the first success.
@@ -137,3 +148,12 @@ class Geometric(Trial):
 
     def _variance(self) -> Tensor:
         return self._mean() / self.probs
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return count_times(maximum(floor(x) + 1.0, 0.0), self._log_failure())
+
+    def _skewness(self) -> Tensor:
+        return (2.0 - self.probs) / sqrt(1.0 - self.probs)
+
+    def _kurtosis(self) -> Tensor:
+        return 6.0 + self.probs * self.probs / (1.0 - self.probs)

@@ -14,7 +14,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, in_double, known_small
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
-from probtorch.ops.arithmetic import maximum, where
+from probtorch.ops.arithmetic import maximum, sqrt, where
 from probtorch.ops.exponentials import log, sigmoid
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import amax as largest
@@ -86,6 +86,22 @@ class Beta(Distribution):
         a, b = self.concentration1, self.concentration0
         n = a + b
         return (a / n) * (b / n) / (n + 1.0)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        inside = (x > 0.0) & (x < 1.0)
+        p = betainc(self.concentration0, self.concentration1, 1.0 - where(inside, x, 0.5))
+        return where(inside, p, where(x < 0.5, 1.0, 0.0))
+
+    def _skewness(self) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        n = a + b
+        return 2.0 * (b - a) * sqrt(n + 1.0) / ((n + 2.0) * sqrt(a * b))
+
+    def _kurtosis(self) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        n = a + b
+        top = (a - b) * (a - b) * (n + 1.0) - a * b * (n + 2.0)
+        return 6.0 * top / (a * b * (n + 2.0) * (n + 3.0))
 
 
 class Dirichlet(Distribution):

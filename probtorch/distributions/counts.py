@@ -23,7 +23,7 @@ from probtorch.distributions.distribution import Distribution, finite, known_sma
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
-from probtorch.ops.arithmetic import floor, maximum, minimum, where
+from probtorch.ops.arithmetic import floor, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, log, sigmoid, softplus
 from probtorch.ops.special import (
@@ -33,6 +33,7 @@ from probtorch.ops.special import (
     binomial_kernel,
     binomial_logits_kernel,
     factorial_rest,
+    gammainc,
     gammaincc,
     lgamma,
     lgamma_difference,
@@ -128,6 +129,19 @@ class Binomial(Trial):
     def _variance(self) -> Tensor:
         return self.total_count * self.probs * (1.0 - self.probs)
 
+    def _survival(self, x: Tensor) -> Tensor:
+        k, n = floor(x), self.total_count
+        inside = (k >= 0.0) & (k < n)
+        k = where(inside, k, 0.0)
+        p = betainc(k + 1.0, where(inside, n - k, 1.0), self.probs)
+        return where(inside, p, where(x < 0.0, 1.0, 0.0))
+
+    def _skewness(self) -> Tensor:
+        return (1.0 - 2.0 * self.probs) / sqrt(self._variance())
+
+    def _kurtosis(self) -> Tensor:
+        return (1.0 - 6.0 * self.probs * (1.0 - self.probs)) / self._variance()
+
 
 class BetaBinomial(Distribution):
     """Number of successes in `total_count` trials whose probability is itself a beta draw.
@@ -210,6 +224,17 @@ class Poisson(Distribution):
     def _mode(self) -> Tensor:
         return floor(self.rate)
 
+    def _survival(self, x: Tensor) -> Tensor:
+        k = floor(x)
+        inside = k >= 0.0
+        return where(inside, gammainc(where(inside, k, 0.0) + 1.0, self.rate), 1.0)
+
+    def _skewness(self) -> Tensor:
+        return 1.0 / sqrt(self.rate)
+
+    def _kurtosis(self) -> Tensor:
+        return 1.0 / self.rate
+
 
 class NegativeBinomial(Distribution):
     """Number of successes before `total_count` failures; a Poisson whose rate is a gamma draw.
@@ -279,3 +304,17 @@ class NegativeBinomial(Distribution):
 
     def _variance(self) -> Tensor:
         return self._mean() * (1.0 + self._odds())
+
+    def _survival(self, x: Tensor) -> Tensor:
+        k = floor(x)
+        inside = (k >= 0.0) & (self.total_count > 0.0)
+        r = where(self.total_count > 0.0, self.total_count, 1.0)
+        p = betainc(where(inside, k, 0.0) + 1.0, r, self.probs)
+        return where(inside, p, where(x < 0.0, 1.0, 0.0))
+
+    def _skewness(self) -> Tensor:
+        return (1.0 + self.probs) / sqrt(self.probs * self.total_count)
+
+    def _kurtosis(self) -> Tensor:
+        rest = 1.0 - self.probs
+        return (6.0 + rest * rest / self.probs) / self.total_count

@@ -13,7 +13,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
-from probtorch.distributions.location_scale import EULER_GAMMA
+from probtorch.distributions.location_scale import EULER_GAMMA, ZETA_3
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.registry import biject_to, transform_to
 from probtorch.distributions.transforms.scalar import ExpTransform
@@ -244,9 +244,7 @@ class GeneralizedExtremeValue(Stretched):
         apart = where(near, 0.25, inside)
         one = lgamma(1.0 - apart)
         spread = exp(2.0 * one) * expm1(lgamma(1.0 - 2.0 * apart) - 2.0 * one) / (apart * apart)
-        limit = math.pi**2 / 6.0 + inside * (
-            math.pi**2 / 3.0 * EULER_GAMMA + 2.0 * 1.2020569031595942
-        )
+        limit = math.pi**2 / 6.0 + inside * (math.pi**2 / 3.0 * EULER_GAMMA + 2.0 * ZETA_3)
         size = where(near, limit, spread)
         return where(finite, self.scale * self.scale * size, math.inf)
 

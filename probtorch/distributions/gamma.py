@@ -24,7 +24,7 @@ from probtorch.distributions.distribution import (
 )
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
-from probtorch.ops.arithmetic import maximum, where
+from probtorch.ops.arithmetic import maximum, sqrt, where
 from probtorch.ops.comparisons import isinf
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.reduction import mean
@@ -83,6 +83,16 @@ class GammaFamily(Distribution):
     def _variance(self) -> Tensor:
         a, b = self.as_gamma()
         return a / (b * b)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        a, b = self.as_gamma()
+        return gammaincc(a, b * maximum(x, 0.0))
+
+    def _skewness(self) -> Tensor:
+        return 2.0 / sqrt(self.as_gamma()[0])
+
+    def _kurtosis(self) -> Tensor:
+        return 6.0 / self.as_gamma()[0]
 
 
 def _log_density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
@@ -193,3 +203,18 @@ class InverseGamma(Distribution):
         a = where(finite, self.concentration, 3.0)
         b = self.rate / (a - 1.0)
         return where(finite, b * b / (a - 2.0), math.inf)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        inside = x > 0.0
+        ratio = self.rate / where(inside, x, 1.0)
+        return where(inside, gammainc(self.concentration, ratio), 1.0)
+
+    def _skewness(self) -> Tensor:
+        finite = self.concentration > 3.0
+        a = where(finite, self.concentration, 4.0)
+        return where(finite, 4.0 * sqrt(a - 2.0) / (a - 3.0), math.inf)
+
+    def _kurtosis(self) -> Tensor:
+        finite = self.concentration > 4.0
+        a = where(finite, self.concentration, 5.0)
+        return where(finite, 6.0 * (5.0 * a - 11.0) / ((a - 3.0) * (a - 4.0)), math.inf)

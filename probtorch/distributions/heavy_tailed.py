@@ -63,6 +63,9 @@ class Cauchy(Distribution):
     def _variance(self) -> Tensor:
         return self.scale * math.inf
 
+    def _survival(self, x: Tensor) -> Tensor:
+        return atan2(self.scale, x - self.loc) * (1.0 / math.pi)
+
 
 class HalfCauchy(Distribution):
     """Distribution of abs(x) for x Cauchy with median 0.
@@ -100,6 +103,9 @@ class HalfCauchy(Distribution):
 
     def _mode(self) -> Tensor:
         return self.scale * 0.0
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return where(x > 0.0, atan2(self.scale, x) * (2.0 / math.pi), 1.0)
 
 
 class StudentT(Distribution):
@@ -155,6 +161,17 @@ class StudentT(Distribution):
         df = where(finite, self.df, 3.0)
         spread = self.scale * self.scale * (df / (df - 2.0))
         return where(finite, spread, where(self.df > 1.0, math.inf, math.nan))
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return self._cdf(2.0 * self.loc - x)
+
+    def _skewness(self) -> Tensor:
+        return where(self.df > 3.0, 0.0, math.nan)
+
+    def _kurtosis(self) -> Tensor:
+        finite = self.df > 4.0
+        value = 6.0 / (where(finite, self.df, 5.0) - 4.0)
+        return where(finite, value, where(self.df > 2.0, math.inf, math.nan))
 
 
 def log_beta(df: Tensor) -> Tensor:

@@ -12,13 +12,14 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import minimum, where
-from probtorch.ops.exponentials import exp, log, log1p, sigmoid
+from probtorch.ops.exponentials import exp, expm1, log, log1p, sigmoid, softplus
 from probtorch.ops.trigonometry import atan, tan
 from probtorch.tensor import Tensor
 
 __all__ = ["Gumbel", "Laplace", "Logistic", "SoftLaplace"]
 
 EULER_GAMMA = 0.57721566490153286
+ZETA_3 = 1.2020569031595942
 
 
 class Laplace(Distribution):
@@ -62,6 +63,18 @@ class Laplace(Distribution):
     def _variance(self) -> Tensor:
         return self.scale * self.scale * 2.0
 
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return _log_lower_tail((x - self.loc) / self.scale)
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return _log_lower_tail((self.loc - x) / self.scale)
+
+    def _skewness(self) -> Tensor:
+        return self.scale * 0.0
+
+    def _kurtosis(self) -> Tensor:
+        return self.scale * 0.0 + 3.0
+
 
 class Logistic(Distribution):
     """Logistic distribution, whose cdf is the sigmoid.
@@ -99,6 +112,18 @@ class Logistic(Distribution):
 
     def _variance(self) -> Tensor:
         return self.scale * self.scale * (math.pi**2 / 3.0)
+
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return -softplus((self.loc - x) / self.scale)
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return -softplus((x - self.loc) / self.scale)
+
+    def _skewness(self) -> Tensor:
+        return self.scale * 0.0
+
+    def _kurtosis(self) -> Tensor:
+        return self.scale * 0.0 + 1.2
 
 
 class SoftLaplace(Distribution):
@@ -192,3 +217,21 @@ class Gumbel(Distribution):
 
     def _variance(self) -> Tensor:
         return self.scale * self.scale * (math.pi**2 / 6.0)
+
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return -exp((self.loc - x) / self.scale)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return -expm1(self._log_cdf(x))
+
+    def _skewness(self) -> Tensor:
+        return self.scale * 0.0 + 12.0 * math.sqrt(6.0) * ZETA_3 / math.pi**3
+
+    def _kurtosis(self) -> Tensor:
+        return self.scale * 0.0 + 2.4
+
+
+def _log_lower_tail(z: Tensor) -> Tensor:
+    """Log of the standard Laplace cdf."""
+    tail = -absolute(z) - math.log(2.0)
+    return where(z < 0.0, tail, log1p(-exp(tail)))

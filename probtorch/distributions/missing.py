@@ -24,10 +24,6 @@ RECIPES = {
     "MvNormal": "MultivariateNormal(loc, covariance_matrix=cov)",
     "OrderedLogistic": "Categorical(probs=diff(cat([zeros(1), sigmoid(cutpoints - eta), "
     "ones(1)], -1)))",
-    "ZeroInflatedNegativeBinomial": "MixtureSameFamily(Categorical(stack([gate, 1 - gate], -1)), "
-    "NegativeBinomial(total_count, logits=stack([full_like(logits, -60.0), logits], -1)))",
-    "ZeroInflatedPoisson": "MixtureSameFamily(Categorical(stack([gate, 1 - gate], -1)), "
-    "Poisson(stack([full_like(rate, 1e-30), rate], -1)))",
 }
 RECIPES |= {
     "LogitUniform": "TransformedDistribution(Uniform(0.0, 1.0), SigmoidTransform().inv)",
@@ -39,8 +35,6 @@ RECIPES |= {
 _FACTOR = "factor('y', log_density), with the log density as a tensor expression"
 NOTES = {
     "CAR": _FACTOR,
-    "Censored": "factor('y', where(seen, d.log_prob(y), log1p(-d.cdf(limit)))), for what is "
-    "only known to lie above a limit",
     "DirichletMultinomial": "two sites: p ~ Dirichlet(concentration), then "
     "Multinomial(total_count, p)",
     "DiscreteHMM": "a loop over time with a Categorical per step, which is summed out "
@@ -55,23 +49,17 @@ NOTES = {
     "g ~ Gumbel(0, 1).expand([n]).to_event(1)",
     "SkewNormal": "two sites: h ~ HalfNormal(1), then Normal(loc + scale * delta * h, "
     "scale * sqrt(1 - delta**2)) with delta = alpha / sqrt(1 + alpha**2)",
-    "Truncated": "TruncatedNormal(loc, scale, low, high) for a normal one; else "
-    "factor('y', d.log_prob(y) - log(d.cdf(high) - d.cdf(low)))",
     "Unit": "factor('name', log_factor)",
     "Wishart": "a prior on the scales and LKJCholesky on the correlations; or Bartlett: "
     "A A^T with roots of Chi2 on the diagonal of A and Normal(0, 1) below",
     "ZeroSumNormal": "x - x.mean(-1, keepdim=True) of x ~ Normal(0, scale).expand([n]).to_event(1)",
 }
 NOTES |= {
-    "HurdlePoisson": _FACTOR,
     "LKJCorr": NOTES["LKJ"],
     "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
     "MixtureGeneral": NOTES["Mixture"],
     "MvStudentT": NOTES["MultivariateStudentT"],
     "NormalMixture": NOTES["Mixture"],
-    "LeftTruncatedDistribution": NOTES["Truncated"],
-    "RightTruncatedDistribution": NOTES["Truncated"],
-    "TwoSidedTruncatedDistribution": NOTES["Truncated"],
     "WishartCholesky": NOTES["Wishart"],
 }
 

@@ -15,9 +15,9 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import where
+from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.exponentials import exp, expm1, log
-from probtorch.ops.special import erf, erfinv, ndtr, ndtri
+from probtorch.ops.special import erf, erfc, erfinv, log_ndtr, ndtr, ndtri
 from probtorch.tensor import Tensor
 
 __all__ = ["HalfNormal", "LogNormal", "Normal"]
@@ -65,6 +65,17 @@ class Normal(Distribution):
     def _variance(self) -> Tensor:
         return self.scale * self.scale
 
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return log_ndtr((x - self.loc) / self.scale)
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return log_ndtr((self.loc - x) / self.scale)
+
+    def _skewness(self) -> Tensor:
+        return self.scale * 0.0
+
+    _kurtosis = _skewness
+
 
 class LogNormal(Distribution):
     """Distribution of exp(x) for x normal with mean `loc` and standard deviation `scale`.
@@ -110,6 +121,24 @@ class LogNormal(Distribution):
         square = self.scale * self.scale
         return expm1(square) * exp(self.loc * 2.0 + square)
 
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        inside = x > 0.0
+        y = log(where(inside, x, 1.0))
+        return where(inside, log_ndtr((y - self.loc) / self.scale), -math.inf)
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        inside = x > 0.0
+        y = log(where(inside, x, 1.0))
+        return where(inside, log_ndtr((self.loc - y) / self.scale), 0.0)
+
+    def _skewness(self) -> Tensor:
+        square = self.scale * self.scale
+        return (exp(square) + 2.0) * sqrt(expm1(square))
+
+    def _kurtosis(self) -> Tensor:
+        square = self.scale * self.scale
+        return expm1(square * 4.0) + 2.0 * expm1(square * 3.0) + 3.0 * expm1(square * 2.0)
+
 
 class HalfNormal(Distribution):
     """Distribution of abs(x) for x normal with mean 0 and standard deviation `scale`.
@@ -149,3 +178,12 @@ class HalfNormal(Distribution):
 
     def _variance(self) -> Tensor:
         return self.scale * self.scale * (1.0 - 2.0 / math.pi)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return where(x > 0.0, erfc(x / (self.scale * ROOT_2)), 1.0)
+
+    def _skewness(self) -> Tensor:
+        return self.scale * 0.0 + ROOT_2 * (4.0 - math.pi) / (math.pi - 2.0) ** 1.5
+
+    def _kurtosis(self) -> Tensor:
+        return self.scale * 0.0 + 8.0 * (math.pi - 3.0) / (math.pi - 2.0) ** 2

@@ -11,7 +11,7 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA
 from probtorch.distributions.source import Source
-from probtorch.ops.arithmetic import maximum, where
+from probtorch.ops.arithmetic import maximum, sqrt, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p
 from probtorch.ops.exponentials import pow as power
 from probtorch.ops.special import lgamma, log_ratio, xlogy
@@ -56,6 +56,15 @@ class Exponential(Distribution):
 
     def _variance(self) -> Tensor:
         return 1.0 / (self.rate * self.rate)
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return -(self.rate * maximum(x, 0.0))
+
+    def _skewness(self) -> Tensor:
+        return self.rate * 0.0 + 2.0
+
+    def _kurtosis(self) -> Tensor:
+        return self.rate * 0.0 + 6.0
 
 
 class Weibull(Distribution):
@@ -110,6 +119,27 @@ class Weibull(Distribution):
         mean = self._mean()
         return mean * mean * expm1(lgamma(1.0 + 2.0 * r) - 2.0 * lgamma(1.0 + r))
 
+    def _log_survival(self, x: Tensor) -> Tensor:
+        inside = x > 0.0
+        z = power(where(inside, x, 1.0) / self.scale, self.concentration)
+        return where(inside, -z, 0.0)
+
+    def _standard(self) -> tuple[Tensor, ...]:
+        """Return the mean and the raw moments of a scale of 1, over powers of the mean."""
+        r = 1.0 / self.concentration
+        one = lgamma(1.0 + r)
+        second, third, fourth = (exp(lgamma(1.0 + k * r) - k * one) for k in (2.0, 3.0, 4.0))
+        return second, third, fourth
+
+    def _skewness(self) -> Tensor:
+        second, third, _ = self._standard()
+        return (third - 3.0 * second + 2.0) / power(second - 1.0, 1.5)
+
+    def _kurtosis(self) -> Tensor:
+        second, third, fourth = self._standard()
+        square = (second - 1.0) * (second - 1.0)
+        return (fourth - 4.0 * third + 6.0 * second - 3.0) / square - 3.0
+
 
 class Pareto(Distribution):
     """Pareto distribution: ``scale * exp(e / alpha)`` for e standard exponential.
@@ -160,3 +190,18 @@ class Pareto(Distribution):
         a = where(finite, self.alpha, 3.0)
         spread = self.scale * self.scale * a / ((a - 1.0) * (a - 1.0) * (a - 2.0))
         return where(finite, spread, math.inf)
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return -self.alpha * log_ratio(maximum(x, self.scale), self.scale)
+
+    def _skewness(self) -> Tensor:
+        finite = self.alpha > 3.0
+        a = where(finite, self.alpha, 4.0)
+        value = 2.0 * (1.0 + a) / (a - 3.0) * sqrt((a - 2.0) / a)
+        return where(finite, value, math.inf)
+
+    def _kurtosis(self) -> Tensor:
+        finite = self.alpha > 4.0
+        a = where(finite, self.alpha, 5.0)
+        top = 6.0 * (a * a * a + a * a - 6.0 * a - 2.0)
+        return where(finite, top / (a * (a - 3.0) * (a - 4.0)), math.inf)

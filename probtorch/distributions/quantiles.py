@@ -110,11 +110,13 @@ def _real(d: Distribution, p: Tensor) -> Tensor:
         known = slope > 0.0
         step = t - gap / where(known, slope, 1.0)
         new = where(known & (step > a) & (step < b), step, (a + b) * 0.5)
-        return new, a, b, absolute(new - t), n + 1.0
+        # A cdf has roundings of its own: closer than those there is nothing to find.
+        found = absolute(gap) <= 4e-16 * p
+        return where(found, t, new), a, b, where(found, 0.0, absolute(new - t)), n + 1.0
 
     def apart(state: Bracket) -> Tensor:
         t, _, _, move, n = state
-        return some(move > 1e-15 * maximum(absolute(t), 1.0)) & (n < STEPS)
+        return some(move > 4e-15 * maximum(absolute(t), 1.0)) & (n < STEPS)
 
     middle = (a + b) * 0.5
     count = some(p).to(dtype=p.array.dtype) * 0.0

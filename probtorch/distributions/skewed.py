@@ -11,9 +11,9 @@ import math
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.distribution import Distribution, in_double
 from probtorch.distributions.fields import Parameter, param
-from probtorch.distributions.location_scale import EULER_GAMMA
+from probtorch.distributions.location_scale import EULER_GAMMA, ZETA_3
 from probtorch.distributions.normal import HALF_LOG_2PI, ROOT_2
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
@@ -46,8 +46,6 @@ __all__ = [
     "SkewLogistic",
     "SoftAsymmetricLaplace",
 ]
-
-ZETA_3 = 1.2020569031595942
 
 
 class TwoSided(Distribution):
@@ -210,9 +208,8 @@ class SoftAsymmetricLaplace(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         left, right, soft = self._sides()
-        z = x - self.loc
-        both = logaddexp(log_tilted(z, soft, right), log_tilted(-z, soft, left))
-        return both - log(left + right)
+        # The slopes of the two terms cancel around the peak.
+        return in_double(_blurred, x - self.loc, left, right, soft)
 
     def _cdf(self, x: Tensor) -> Tensor:
         left, right, soft = self._sides()
@@ -238,6 +235,11 @@ class SoftAsymmetricLaplace(Distribution):
         left, right, _ = self._sides()
         sd = sqrt(self._variance())
         return 6.0 * (power(right / sd, 4.0) + power(left / sd, 4.0))
+
+
+def _blurred(z: Tensor, left: Tensor, right: Tensor, soft: Tensor) -> Tensor:
+    both = logaddexp(log_tilted(z, soft, right), log_tilted(-z, soft, left))
+    return both - log(left + right)
 
 
 class ExGaussian(Distribution):

@@ -70,6 +70,15 @@ class Uniform(Distribution):
         width = self.high - self.low
         return width * width * (1.0 / 12.0)
 
+    def _survival(self, x: Tensor) -> Tensor:
+        return clamp((self.high - x) / (self.high - self.low), 0.0, 1.0)
+
+    def _skewness(self) -> Tensor:
+        return self.low * 0.0
+
+    def _kurtosis(self) -> Tensor:
+        return self.low * 0.0 - 1.2
+
 
 class ImproperUniform(Distribution):
     """Log density 0 on a whole support, which may have infinite volume; it cannot be sampled.

@@ -31,7 +31,7 @@ from probtorch.core.rng import Generator
 from probtorch.tensor import tensor
 from tests.contracts.density_oracles import ORACLES, Oracle, exactly
 from tests.contracts.further_oracles import EXACT
-from tests.distributions.cases import CASES
+from tests.distributions.cases import CASES, STRUCTURAL
 
 COUNT = 30
 TOP = {np.float64: 1e200, np.float32: 1e30}
@@ -41,7 +41,7 @@ each = pytest.mark.parametrize("name", ORACLES)
 both_dtypes = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
 # Their densities are those of what they are made of.
-MADE_OF_OTHERS = {
+MADE_OF_OTHERS = STRUCTURAL | {
     "Delta",
     "DiscreteUniform",
     "ImproperUniform",

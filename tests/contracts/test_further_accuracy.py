@@ -48,7 +48,9 @@ def asked(name, dtype, count):
     )
     d = make(*map(tensor, columns))
     x = rounded(d.sample((), Generator(3)).numpy(), dtype)
-    keep = d.support.check(tensor(x)).numpy() & np.isfinite(x)
+    # Squares of what is farther out are beyond single precision.
+    keep = d.support.check(tensor(x)).numpy() & (np.abs(x) < 1e18) & (np.abs(x) > 1e-18)
+    keep |= case.is_discrete
     columns = [c[keep] for c in (*columns, x)]
     whole = (len(case.params),) if case.is_discrete else ()
     oracle = Oracle(make, EXACT[name], None, whole)

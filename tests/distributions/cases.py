@@ -424,6 +424,15 @@ if hasattr(dist, "MultivariateNormal"):
 # Distributions made of other distributions or of a support; or whose parameters are whole;
 # their laws are in test_wrappers.py and test_rarer.py.
 STRUCTURAL = {
+    "Censored",
+    "FoldedDistribution",
+    "HurdleDistribution",
+    "IntervalCensoredDistribution",
+    "LeftCensoredDistribution",
+    "QuantizedDistribution",
+    "RightCensoredDistribution",
+    "TruncatedDistribution",
+    "ZeroInflatedDistribution",
     "Delta",
     "DiscreteUniform",
     "ImproperUniform",

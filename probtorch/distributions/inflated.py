@@ -1,0 +1,603 @@
+"""Distributions with extra mass at 0, folded at 0, or rounded: made of another one.
+
+Zero-inflated counts can be 0 for two reasons; behind a hurdle, 0 is decided by the gate alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.counts import Binomial, NegativeBinomial, Poisson
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Given
+from probtorch.distributions.gamma import Gamma
+from probtorch.distributions.normal import LogNormal
+from probtorch.distributions.source import Source
+from probtorch.distributions.spellings import NegativeBinomial2
+from probtorch.distributions.truncation import TruncatedDistribution
+from probtorch.distributions.validation import check_parameter
+from probtorch.distributions.wrapping import Wrapped, given_or_none, log_between, univariate
+from probtorch.errors import ArgumentError
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import maximum, where
+from probtorch.ops.comparisons import eq, lt
+from probtorch.ops.exponentials import exp, log, log1p, logaddexp, sigmoid, softplus
+from probtorch.tensor import Tensor
+
+__all__ = [
+    "FoldedDistribution",
+    "HurdleDistribution",
+    "HurdleGamma",
+    "HurdleLogNormal",
+    "HurdleLogits",
+    "HurdleNegativeBinomial2",
+    "HurdlePoisson",
+    "HurdleProbs",
+    "QuantizedDistribution",
+    "ZeroInflatedBinomial",
+    "ZeroInflatedDistribution",
+    "ZeroInflatedLogits",
+    "ZeroInflatedNegativeBinomial",
+    "ZeroInflatedNegativeBinomial2",
+    "ZeroInflatedPoisson",
+    "ZeroInflatedProbs",
+]
+
+
+class Gated(Wrapped):
+    """What zero-inflated and hurdle distributions share: a gate, by probability or log odds."""
+
+    _parts = ("base_dist", "gate", "gate_logits")
+
+    gate: Tensor | None
+    gate_logits: Tensor | None
+
+    def _set_gate(
+        self,
+        base_dist: Distribution,
+        gate: Given | None,
+        gate_logits: Given | None,
+        validate_args: bool | None,
+    ) -> None:
+        owner = type(self).__name__
+        if (gate is None) == (gate_logits is None):
+            raise ArgumentError(
+                owner,
+                expected="exactly one of gate, gate_logits",
+                got="none of them" if gate is None else "gate and gate_logits",
+                fix=f"call {owner}(base_dist, gate=0.3)",
+            )
+        if base_dist._event_shape:
+            raise ArgumentError(
+                owner,
+                expected="a distribution of single numbers",
+                got=f"{type(base_dist).__name__} of event shape {tuple(base_dist._event_shape)}",
+                fix="wrap the univariate distribution, and call to_event afterwards",
+            )
+        self.gate, self.gate_logits = (
+            given_or_none(gate, "gate"),
+            given_or_none(gate_logits, "gate"),
+        )
+        self._wrap(base_dist, self.gate, self.gate_logits, validate_args=validate_args)
+        if self._validate_args and self.gate is not None:
+            check_parameter(owner, "gate", self.gate, constraints.unit_interval, self)
+
+    def _log_gate(self) -> tuple[Tensor, Tensor]:
+        """Return the logs of the gate and of its complement."""
+        if self.gate_logits is not None:
+            return -softplus(-self.gate_logits), -softplus(self.gate_logits)
+        assert self.gate is not None  # one of the two is given
+        return log(self.gate), log1p(-self.gate)
+
+    def _gate(self) -> Tensor:
+        if self.gate_logits is not None:
+            return sigmoid(self.gate_logits)
+        assert self.gate is not None  # one of the two is given
+        return self.gate
+
+    @property
+    def has_rsample(self) -> bool:
+        """Whether draws carry a gradient: no, 0 comes in a jump."""
+        return False
+
+    def _closed(self, rng: Source, shape: Shape) -> Tensor:
+        return lt(rng.uniform(shape), self._gate())
+
+
+class ZeroInflatedDistribution(Gated):
+    """Mixture of a point mass at 0 and a distribution of counts.
+
+    Parameters
+    ----------
+    base_dist : Distribution
+        Of counts.
+    gate : Tensor or number in [0, 1], optional
+        Probability of an extra zero.
+    gate_logits : Tensor or number, optional
+        Its log odds; exactly one of the two is given.
+    """
+
+    def __init__(
+        self,
+        base_dist: Distribution,
+        *,
+        gate: Given | None = None,
+        gate_logits: Given | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._set_gate(base_dist, gate, gate_logits, validate_args)
+
+    @constraints.dependent_property
+    def support(self) -> Constraint:
+        """That of the base."""
+        return self.base_dist.support
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        none, base = eq(x, 0.0), self.base_dist._log_prob(x)
+        if self.gate_logits is not None:
+            gate, rest = self._log_gate()
+            return where(none, logaddexp(gate, rest + base), rest + base)
+        # Gates of 0 and 1 have slopes: no logarithm is taken of what may be 0 and is not used.
+        gate = self._gate()
+        zero = log(gate + (1.0 - gate) * exp(where(none, base, 0.0)))
+        return where(none, zero, log1p(-where(none, 0.0, gate)) + base)
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        return where(self._closed(rng, shape), 0.0, self.base_dist._sample(rng, shape))
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        gate = self._gate()
+        return where(x >= 0.0, gate, 0.0) + (1.0 - gate) * self.base_dist.cdf(x)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        gate = self._gate()
+        return where(x >= 0.0, 0.0, gate) + (1.0 - gate) * self.base_dist.survival(x)
+
+    def _mean(self) -> Tensor:
+        return (1.0 - self._gate()) * self.base_dist.mean
+
+    def _variance(self) -> Tensor:
+        gate, m = self._gate(), self.base_dist.mean
+        return (1.0 - gate) * (self.base_dist.variance + gate * m * m)
+
+
+class HurdleDistribution(Gated):
+    """0 with probability `gate`, else a positive value of a distribution.
+
+    Parameters
+    ----------
+    base_dist : Distribution
+        Of counts, of which 0 is taken out, or continuous on the positive half-line.
+    gate : Tensor or number in [0, 1], optional
+        Probability of 0.
+    gate_logits : Tensor or number, optional
+        Its log odds; exactly one of the two is given.
+    """
+
+    def __init__(
+        self,
+        base_dist: Distribution,
+        *,
+        gate: Given | None = None,
+        gate_logits: Given | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._set_gate(base_dist, gate, gate_logits, validate_args)
+
+    @constraints.dependent_property
+    def support(self) -> Constraint:
+        """Counts, or the numbers from 0 on."""
+        base = self.base_dist.support
+        return base if base.is_discrete else constraints.nonnegative
+
+    def _positive(self) -> Distribution:
+        base = self.base_dist
+        return TruncatedDistribution(base, 1.0) if base.is_discrete else base
+
+    def _log_some(self) -> Tensor | float:
+        """Log probability that the base is not 0."""
+        base = self.base_dist
+        return base.log_survival(base._as_value(0.0)) if base.is_discrete else 0.0
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        gate, rest = self._log_gate()
+        none = eq(x, 0.0)
+        base = self.base_dist._log_prob(where(none, 1.0, x))
+        return where(none, gate, rest + base - self._log_some())
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        return where(self._closed(rng, shape), 0.0, self._positive()._sample(rng, shape))
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        gate = self._gate()
+        at = maximum(x, 0.0)
+        some = self.base_dist.survival(at * 0.0) if self.is_discrete else 1.0
+        above = (1.0 - gate) * (self.base_dist.survival(at) / some)
+        return where(x >= 0.0, 1.0 - above, 0.0)
+
+    def _mean(self) -> Tensor:
+        return (1.0 - self._gate()) * self.base_dist.mean * exp(-self._log_some())
+
+    def _variance(self) -> Tensor:
+        base, m = self.base_dist, self._mean()
+        share = (1.0 - self._gate()) * exp(-self._log_some())
+        return share * (base.variance + base.mean * base.mean) - m * m
+
+
+class FoldedDistribution(Wrapped):
+    """Distribution of abs(x) for x from a continuous one.
+
+    Parameters
+    ----------
+    base_dist : Distribution
+        Of single numbers.
+    """
+
+    def __init__(self, base_dist: Distribution, *, validate_args: bool | None = None) -> None:
+        self._wrap(base_dist, validate_args=validate_args)
+
+    @constraints.dependent_property
+    def support(self) -> Constraint:
+        """The numbers from 0 on."""
+        return (
+            constraints.independent(constraints.nonnegative, len(self._event_shape))
+            if (self._event_shape)
+            else constraints.nonnegative
+        )
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return absolute(self.base_dist._rsample(rng, shape))
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        return absolute(self.base_dist._sample(rng, shape))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        base = self.base_dist
+        return logaddexp(base._density(x, False), base._density(-x, False))
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        at = maximum(x, 0.0)
+        return where(x >= 0.0, exp(log_between(self.base_dist, -at - 0.0, at)), 0.0)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        at = maximum(x, 0.0)
+        return self.base_dist.survival(at) + self.base_dist.cdf(-at)
+
+
+class QuantizedDistribution(Wrapped):
+    """Distribution of ceil(x), cut off at whole bounds: what a scale or a sensor shows.
+
+    Parameters
+    ----------
+    base_dist : Distribution
+        Continuous, with a cdf.
+    low, high : Tensor or number, whole, optional
+        What lies below `low`, or above `high`, is shown as that.
+    """
+
+    _parts = ("base_dist", "low", "high")
+
+    def __init__(
+        self,
+        base_dist: Distribution,
+        low: Given | None = None,
+        high: Given | None = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        base = univariate(base_dist, "QuantizedDistribution")
+        self.low, self.high = given_or_none(low, "low"), given_or_none(high, "high")
+        self._wrap(base, self.low, self.high, validate_args=validate_args)
+
+    @constraints.dependent_property(event_dim=0, is_discrete=True)
+    def support(self) -> Constraint:
+        """Whole numbers between the bounds."""
+        if self.high is not None:
+            return constraints.integer_interval(
+                -math.inf if self.low is None else self.low, self.high
+            )
+        if self.low is not None:
+            return constraints.integer_greater_than(self.low)
+        return constraints.integer
+
+    @property
+    def has_rsample(self) -> bool:
+        """Whether draws carry a gradient: no, they are whole."""
+        return False
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        x = self.base_dist._sample(rng, shape).ceil()
+        x = x if self.low is None else maximum(x, self.low)
+        return x if self.high is None else where(x > self.high, self.high, x)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        base = self.base_dist
+        out = log_between(base, x - 1.0, x)
+        if self.low is not None:
+            out = where(eq(x, self.low), base.log_cdf(x), out)
+        if self.high is not None:
+            out = where(eq(x, self.high), base.log_survival(x - 1.0), out)
+        if self.low is not None and self.high is not None:
+            out = where(eq(self.low, self.high), 0.0, out)
+        return out
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        k = x.floor()
+        p = self.base_dist.cdf(k)
+        p = p if self.high is None else where(k >= self.high, 1.0, p)
+        return p if self.low is None else where(k < self.low, 0.0, p)
+
+
+def ZeroInflatedProbs(
+    base_dist: Distribution,
+    gate: Given,
+    *,
+    validate_args: bool | None = None,
+) -> ZeroInflatedDistribution:
+    """Return ``ZeroInflatedDistribution(base_dist, gate=gate)``: NumPyro's name for it.
+
+    Parameters
+    ----------
+    base_dist : Distribution
+    gate : Tensor or number in [0, 1]
+    validate_args : bool, optional
+    """
+    return ZeroInflatedDistribution(base_dist, gate=gate, validate_args=validate_args)
+
+
+def HurdleProbs(
+    base_dist: Distribution,
+    gate: Given,
+    *,
+    validate_args: bool | None = None,
+) -> HurdleDistribution:
+    """Return ``HurdleDistribution(base_dist, gate=gate)``: NumPyro's name for it.
+
+    Parameters
+    ----------
+    base_dist : Distribution
+    gate : Tensor or number in [0, 1]
+    validate_args : bool, optional
+    """
+    return HurdleDistribution(base_dist, gate=gate, validate_args=validate_args)
+
+
+def ZeroInflatedLogits(
+    base_dist: Distribution,
+    gate_logits: Given,
+    *,
+    validate_args: bool | None = None,
+) -> ZeroInflatedDistribution:
+    """Return ``ZeroInflatedDistribution(base_dist, gate_logits=...)``: NumPyro's name for it.
+
+    Parameters
+    ----------
+    base_dist : Distribution
+    gate_logits : Tensor or number
+    validate_args : bool, optional
+    """
+    return ZeroInflatedDistribution(base_dist, gate_logits=gate_logits, validate_args=validate_args)
+
+
+def HurdleLogits(
+    base_dist: Distribution,
+    gate_logits: Given,
+    *,
+    validate_args: bool | None = None,
+) -> HurdleDistribution:
+    """Return ``HurdleDistribution(base_dist, gate_logits=gate_logits)``: NumPyro's name for it.
+
+    Parameters
+    ----------
+    base_dist : Distribution
+    gate_logits : Tensor or number
+    validate_args : bool, optional
+    """
+    return HurdleDistribution(base_dist, gate_logits=gate_logits, validate_args=validate_args)
+
+
+def ZeroInflatedPoisson(
+    rate: Given,
+    *,
+    gate: Given | None = None,
+    gate_logits: Given | None = None,
+    validate_args: bool | None = None,
+) -> ZeroInflatedDistribution:
+    """Return a Poisson with extra zeros; Pyro's signature.
+
+    Parameters
+    ----------
+    rate : Tensor or number, positive
+    gate : Tensor or number in [0, 1], optional
+    gate_logits : Tensor or number, optional
+        Exactly one of the two is given.
+    validate_args : bool, optional
+    """
+    return ZeroInflatedDistribution(
+        Poisson(rate, validate_args=validate_args),
+        gate=gate,
+        gate_logits=gate_logits,
+        validate_args=validate_args,
+    )
+
+
+def ZeroInflatedNegativeBinomial(
+    total_count: Given,
+    *,
+    probs: Given | None = None,
+    logits: Given | None = None,
+    gate: Given | None = None,
+    gate_logits: Given | None = None,
+    validate_args: bool | None = None,
+) -> ZeroInflatedDistribution:
+    """Return a negative binomial with extra zeros; Pyro's signature.
+
+    Parameters
+    ----------
+    total_count : Tensor or number, positive
+    probs : Tensor or number in [0, 1], optional
+    logits : Tensor or number, optional
+        Exactly one of the two is given.
+    gate : Tensor or number in [0, 1], optional
+    gate_logits : Tensor or number, optional
+        Exactly one of the two is given.
+    validate_args : bool, optional
+    """
+    return ZeroInflatedDistribution(
+        NegativeBinomial(
+            total_count=total_count, probs=probs, logits=logits, validate_args=validate_args
+        ),
+        gate=gate,
+        gate_logits=gate_logits,
+        validate_args=validate_args,
+    )
+
+
+def ZeroInflatedNegativeBinomial2(
+    mean: Given,
+    concentration: Given,
+    *,
+    gate: Given | None = None,
+    gate_logits: Given | None = None,
+    validate_args: bool | None = None,
+) -> ZeroInflatedDistribution:
+    """Return a negative binomial of a mean and a concentration with extra zeros.
+
+    Parameters
+    ----------
+    mean : Tensor or number, positive
+    concentration : Tensor or number, positive
+    gate : Tensor or number in [0, 1], optional
+    gate_logits : Tensor or number, optional
+        Exactly one of the two is given.
+    validate_args : bool, optional
+    """
+    return ZeroInflatedDistribution(
+        NegativeBinomial2(mean, concentration, validate_args=validate_args),
+        gate=gate,
+        gate_logits=gate_logits,
+        validate_args=validate_args,
+    )
+
+
+def ZeroInflatedBinomial(
+    total_count: Given,
+    *,
+    probs: Given | None = None,
+    logits: Given | None = None,
+    gate: Given | None = None,
+    gate_logits: Given | None = None,
+    validate_args: bool | None = None,
+) -> ZeroInflatedDistribution:
+    """Return a binomial with extra zeros.
+
+    Parameters
+    ----------
+    total_count : Tensor or number, whole
+    probs : Tensor or number in [0, 1], optional
+    logits : Tensor or number, optional
+        Exactly one of the two is given.
+    gate : Tensor or number in [0, 1], optional
+    gate_logits : Tensor or number, optional
+        Exactly one of the two is given.
+    validate_args : bool, optional
+    """
+    return ZeroInflatedDistribution(
+        Binomial(total_count=total_count, probs=probs, logits=logits, validate_args=validate_args),
+        gate=gate,
+        gate_logits=gate_logits,
+        validate_args=validate_args,
+    )
+
+
+def HurdlePoisson(
+    gate: Given,
+    rate: Given = 1.0,
+    *,
+    validate_args: bool | None = None,
+) -> HurdleDistribution:
+    """Return 0 with probability `gate`, else a Poisson count above 0.
+
+    Parameters
+    ----------
+    gate : Tensor or number in [0, 1]
+    rate : Tensor or number, positive
+    validate_args : bool, optional
+    """
+    return HurdleDistribution(
+        Poisson(rate, validate_args=validate_args), gate=gate, validate_args=validate_args
+    )
+
+
+def HurdleNegativeBinomial2(
+    gate: Given,
+    mean: Given,
+    concentration: Given,
+    *,
+    validate_args: bool | None = None,
+) -> HurdleDistribution:
+    """Return 0 with probability `gate`, else a negative binomial count above 0.
+
+    Parameters
+    ----------
+    gate : Tensor or number in [0, 1]
+    mean : Tensor or number, positive
+    concentration : Tensor or number, positive
+    validate_args : bool, optional
+    """
+    return HurdleDistribution(
+        NegativeBinomial2(mean, concentration, validate_args=validate_args),
+        gate=gate,
+        validate_args=validate_args,
+    )
+
+
+def HurdleGamma(
+    gate: Given,
+    concentration: Given,
+    rate: Given = 1.0,
+    *,
+    validate_args: bool | None = None,
+) -> HurdleDistribution:
+    """Return 0 with probability `gate`, else a gamma number.
+
+    Parameters
+    ----------
+    gate : Tensor or number in [0, 1]
+    concentration : Tensor or number, positive
+    rate : Tensor or number, positive
+    validate_args : bool, optional
+    """
+    return HurdleDistribution(
+        Gamma(concentration, rate, validate_args=validate_args),
+        gate=gate,
+        validate_args=validate_args,
+    )
+
+
+def HurdleLogNormal(
+    gate: Given,
+    loc: Given = 0.0,
+    scale: Given = 1.0,
+    *,
+    validate_args: bool | None = None,
+) -> HurdleDistribution:
+    """Return 0 with probability `gate`, else a log-normal number.
+
+    Parameters
+    ----------
+    gate : Tensor or number in [0, 1]
+    loc : Tensor or number
+    scale : Tensor or number, positive
+    validate_args : bool, optional
+    """
+    return HurdleDistribution(
+        LogNormal(loc, scale, validate_args=validate_args), gate=gate, validate_args=validate_args
+    )
+
+
+explain_calls(globals())
