@@ -55,12 +55,13 @@ from probtorch.distributions.lifetimes import (
     Maxwell,
     Rayleigh,
 )
-from probtorch.distributions.lkj import LKJCholesky
+from probtorch.distributions.lkj import LKJ, LKJCholesky
 from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic, SoftLaplace
 from probtorch.distributions.missing import missing as _missing
 from probtorch.distributions.mixture import MixtureSameFamily
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
+from probtorch.distributions.ordinal import DirichletMultinomial, OrderedLogistic, OrderedProbit
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
 from probtorch.distributions.rarer_counts import (
     BetaNegativeBinomial,
@@ -69,6 +70,13 @@ from probtorch.distributions.rarer_counts import (
     YuleSimon,
 )
 from probtorch.distributions.ratios import Chi, FisherSnedecor, HalfStudentT, InverseGaussian
+from probtorch.distributions.relaxed import (
+    LogisticNormal,
+    OneHotCategoricalStraightThrough,
+    RelaxedBernoulliStraightThrough,
+    RelaxedOneHotCategorical,
+    RelaxedOneHotCategoricalStraightThrough,
+)
 from probtorch.distributions.shares import (
     ContinuousBernoulli,
     DoublyTruncatedPowerLaw,
@@ -130,7 +138,20 @@ from probtorch.distributions.truncation import (
 )
 from probtorch.distributions.uniform import Delta, ImproperUniform, Uniform
 from probtorch.distributions.validation import enable_validation, validation_enabled
+from probtorch.distributions.vectors import (
+    GaussianRandomWalk,
+    LowRankMultivariateNormal,
+    MatrixNormal,
+    MultivariateStudentT,
+    ZeroSumNormal,
+)
 from probtorch.distributions.von_mises import VonMises
+from probtorch.distributions.wishart import (
+    InverseWishart,
+    InverseWishartCholesky,
+    Wishart,
+    WishartCholesky,
+)
 
 __all__ = [
     "AffineBeta",
@@ -160,6 +181,7 @@ __all__ = [
     "Dagum",
     "Delta",
     "Dirichlet",
+    "DirichletMultinomial",
     "DiscreteUniform",
     "DiscreteWeibull",
     "Distribution",
@@ -174,6 +196,7 @@ __all__ = [
     "Frechet",
     "Gamma",
     "GammaPoisson",
+    "GaussianRandomWalk",
     "GeneralizedExtremeValue",
     "GeneralizedNormal",
     "GeneralizedPareto",
@@ -198,8 +221,11 @@ __all__ = [
     "IntervalCensoredDistribution",
     "InverseGamma",
     "InverseGaussian",
+    "InverseWishart",
+    "InverseWishartCholesky",
     "JohnsonSU",
     "Kumaraswamy",
+    "LKJ",
     "LKJCholesky",
     "Laplace",
     "LeftCensoredDistribution",
@@ -209,9 +235,12 @@ __all__ = [
     "LogNormal",
     "LogUniform",
     "Logistic",
+    "LogisticNormal",
     "LogitNormal",
+    "LowRankMultivariateNormal",
     "LowerTruncatedPowerLaw",
     "MaskedDistribution",
+    "MatrixNormal",
     "Maxwell",
     "MixtureSameFamily",
     "Moyal",
@@ -219,18 +248,25 @@ __all__ = [
     "MultinomialLogits",
     "MultinomialProbs",
     "MultivariateNormal",
+    "MultivariateStudentT",
     "NegativeBinomial",
     "NegativeBinomial2",
     "NegativeBinomialLogits",
     "NegativeBinomialProbs",
     "Normal",
     "OneHotCategorical",
+    "OneHotCategoricalStraightThrough",
+    "OrderedLogistic",
+    "OrderedProbit",
     "Pareto",
     "Poisson",
     "QuantizedDistribution",
     "Rayleigh",
     "RelaxedBernoulli",
     "RelaxedBernoulliLogits",
+    "RelaxedBernoulliStraightThrough",
+    "RelaxedOneHotCategorical",
+    "RelaxedOneHotCategoricalStraightThrough",
     "RightCensoredDistribution",
     "RightTruncatedDistribution",
     "ScaledInverseChi2",
@@ -249,6 +285,8 @@ __all__ = [
     "VonMises",
     "Wald",
     "Weibull",
+    "Wishart",
+    "WishartCholesky",
     "YuleSimon",
     "ZeroInflatedBinomial",
     "ZeroInflatedDistribution",
@@ -257,6 +295,7 @@ __all__ = [
     "ZeroInflatedNegativeBinomial2",
     "ZeroInflatedPoisson",
     "ZeroInflatedProbs",
+    "ZeroSumNormal",
     "biject_to",
     "constraints",
     "enable_validation",

@@ -56,16 +56,12 @@ class _Weights(Parameter):
         instance.__dict__[self.name] = value
 
 
-def _normalised(constraint: Constraint) -> Any:
+def normalised(constraint: Constraint) -> Any:
     return _Weights(constraint, None)
 
 
-class _Categories(Distribution):
+class ByWeights(Distribution):
     """What distributions share that are given by a weight or a logit per category."""
-
-    probs: Parameter = _normalised(WEIGHTS)
-    logits: Parameter = _normalised(constraints.real_vector)
-    given = one_of("probs", "logits")
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -113,6 +109,14 @@ class _Categories(Distribution):
 
     def _logits(self) -> Tensor:
         return self._log_weights()
+
+
+class _Categories(ByWeights):
+    """The same, with these two as all parameters."""
+
+    probs: Parameter = normalised(WEIGHTS)
+    logits: Parameter = normalised(constraints.real_vector)
+    given = one_of("probs", "logits")
 
 
 class Categorical(_Categories):
@@ -267,8 +271,8 @@ class Multinomial(_Categories):
     """
 
     total_count: int = setting(default=1)
-    probs: Parameter = _normalised(WEIGHTS)
-    logits: Parameter = _normalised(constraints.real_vector)
+    probs: Parameter = normalised(WEIGHTS)
+    logits: Parameter = normalised(constraints.real_vector)
 
     @constraints.dependent_property(event_dim=1, is_discrete=True)
     def support(self) -> Constraint:

@@ -1,4 +1,4 @@
-"""Cholesky factors of random correlation matrices."""
+"""Random correlation matrices, and their Cholesky factors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.exponentials import log, sigmoid
+from probtorch.ops.linalg import cholesky
 from probtorch.ops.movement import cat, diagonal, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma_difference
 from probtorch.tensor import Tensor
 
-__all__ = ["LKJCholesky"]
+__all__ = ["LKJ", "LKJCholesky"]
 
 
 class LKJCholesky(Distribution):
@@ -93,3 +94,49 @@ class LKJCholesky(Distribution):
         # Below 1 the density grows towards singular matrices and has no highest point.
         peaked = reshape(self.concentration >= 1.0, (*self.concentration.array.shape, 1, 1))
         return where(peaked, wrap(np.eye(self.dim)), math.nan)
+
+
+class LKJ(Distribution):
+    """Correlation matrices R of density proportional to det(R) ** (concentration - 1).
+
+    Parameters
+    ----------
+    dim : int, at least 2
+        Size of the matrix.
+    concentration : Tensor or number, positive
+        1 for uniform over correlation matrices; larger is nearer to the identity.
+
+    Notes
+    -----
+    In models `LKJCholesky` is the better choice: it spares a factorisation at each density.
+    """
+
+    dim: int = setting()
+    concentration: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.corr_matrix
+    _infer_event_shape = LKJCholesky._infer_event_shape
+    _mode = LKJCholesky._mode
+
+    def _factors(self) -> LKJCholesky:
+        return LKJCholesky(self.dim, self.concentration, validate_args=False)
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        factor = self._factors()._rsample(rng, shape)
+        return factor @ factor.mT
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        factor = cholesky(x)
+        # The determinant of L -> L L^T on the rows of length 1.
+        weights = x.new_tensor(np.arange(self.dim - 1.0, -1.0, -1.0))
+        slope = total(weights * log(diagonal(factor, 0, -2, -1)), -1)
+        return self._factors()._log_prob(factor) - slope
+
+    def _mean(self) -> Tensor:
+        zero = reshape(self.concentration * 0.0, (*self.concentration.array.shape, 1, 1))
+        return zero + wrap(np.eye(self.dim))
+
+    def _variance(self) -> Tensor:
+        # Each correlation is 2 b - 1 for b beta with both exponents concentration + dim / 2 - 1.
+        spread = 1.0 / (2.0 * self.concentration + (self.dim - 1.0))
+        off = reshape(spread, (*spread.array.shape, 1, 1))
+        return off * wrap(1.0 - np.eye(self.dim))

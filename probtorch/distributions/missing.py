@@ -19,15 +19,11 @@ __all__ = ["NOTES", "RECIPES", "missing"]
 
 # Expressions; names in them are of probtorch, probtorch.distributions and its transforms.
 RECIPES = {
-    "LowRankMultivariateNormal": "MultivariateNormal(loc, covariance_matrix="
-    "cov_factor @ cov_factor.T + diag_embed(cov_diag))",
     "MvNormal": "MultivariateNormal(loc, covariance_matrix=cov)",
-    "OrderedLogistic": "Categorical(probs=diff(cat([zeros(1), sigmoid(cutpoints - eta), "
-    "ones(1)], -1)))",
 }
 RECIPES |= {
     "LogitUniform": "TransformedDistribution(Uniform(0.0, 1.0), SigmoidTransform().inv)",
-    "OrderedLogit": RECIPES["OrderedLogistic"],
+    "OrderedLogit": "OrderedLogistic(eta, cutpoints)",
     "Reciprocal": "LogUniform(low, high)",
 }
 
@@ -35,32 +31,20 @@ RECIPES |= {
 _FACTOR = "factor('y', log_density), with the log density as a tensor expression"
 NOTES = {
     "CAR": _FACTOR,
-    "DirichletMultinomial": "two sites: p ~ Dirichlet(concentration), then "
-    "Multinomial(total_count, p)",
     "DiscreteHMM": "a loop over time with a Categorical per step, which is summed out "
     "(guide: discrete sites)",
-    "GaussianRandomWalk": "the cumsum(-1) of steps ~ Normal(0, scale).expand([n]).to_event(1)",
-    "LKJ": "factors ~ LKJCholesky(dim, concentration); the correlations are L @ L.T",
     "Mixture": "MixtureSameFamily(Categorical(weights), components), for components of one "
     "family; of several, factor('y', logsumexp(log_weights + log_probs, -1))",
-    "MultivariateStudentT": "two sites: v ~ Chi2(df), then MultivariateNormal(loc, "
-    "scale_tril=scale_tril * sqrt(df / v))",
-    "RelaxedOneHotCategorical": "softmax((logits + g) / temperature, -1) of "
-    "g ~ Gumbel(0, 1).expand([n]).to_event(1)",
     "SkewNormal": "two sites: h ~ HalfNormal(1), then Normal(loc + scale * delta * h, "
     "scale * sqrt(1 - delta**2)) with delta = alpha / sqrt(1 + alpha**2)",
     "Unit": "factor('name', log_factor)",
-    "Wishart": "a prior on the scales and LKJCholesky on the correlations; or Bartlett: "
-    "A A^T with roots of Chi2 on the diagonal of A and Normal(0, 1) below",
-    "ZeroSumNormal": "x - x.mean(-1, keepdim=True) of x ~ Normal(0, scale).expand([n]).to_event(1)",
 }
 NOTES |= {
-    "LKJCorr": NOTES["LKJ"],
+    "LKJCorr": "LKJ(dim, concentration)",
     "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
     "MixtureGeneral": NOTES["Mixture"],
-    "MvStudentT": NOTES["MultivariateStudentT"],
+    "MvStudentT": "MultivariateStudentT(df, loc, scale_tril)",
     "NormalMixture": NOTES["Mixture"],
-    "WishartCholesky": NOTES["Wishart"],
 }
 
 

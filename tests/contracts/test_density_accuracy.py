@@ -32,6 +32,7 @@ from probtorch.tensor import tensor
 from tests.contracts.density_oracles import ORACLES, Oracle, exactly
 from tests.contracts.further_oracles import EXACT
 from tests.distributions.cases import CASES, STRUCTURAL
+from tests.distributions.further_cases import FURTHER
 
 COUNT = 30
 TOP = {np.float64: 1e200, np.float32: 1e30}
@@ -53,7 +54,8 @@ MADE_OF_OTHERS = STRUCTURAL | {
 
 
 def test_every_distribution_has_an_oracle():
-    known = {name.partition("-")[0] for name in [*ORACLES, *EXACT]} | MADE_OF_OTHERS
+    known = {name.partition("-")[0] for name in [*ORACLES, *EXACT]}
+    known |= {case.cls.__name__ for case in FURTHER if case.event_dim} | MADE_OF_OTHERS
     classes = {
         name
         for name in dist.__all__

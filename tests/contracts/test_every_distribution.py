@@ -117,7 +117,13 @@ def test_the_density_sums_or_integrates_to_one(case):
 
 
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.event_dim and not c.is_discrete], ids=lambda c: c.id
+    "case",
+    [
+        pytest.param(c, marks=[] if c in COMMON else pytest.mark.slow)
+        for c in CASES
+        if c.event_dim and not c.is_discrete
+    ],
+    ids=lambda c: c.id,
 )
 def test_the_density_of_a_vector_integrates_to_one_in_unconstrained_space(case):
     d = case.cls(**vars(case.arguments(seed=1, batch=())))

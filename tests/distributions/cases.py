@@ -424,6 +424,10 @@ if hasattr(dist, "MultivariateNormal"):
 # Distributions made of other distributions or of a support; or whose parameters are whole;
 # their laws are in test_wrappers.py and test_rarer.py.
 STRUCTURAL = {
+    "MatrixNormal",
+    "OneHotCategoricalStraightThrough",
+    "RelaxedBernoulliStraightThrough",
+    "RelaxedOneHotCategoricalStraightThrough",
     "Censored",
     "FoldedDistribution",
     "HurdleDistribution",

@@ -12,7 +12,7 @@ import pytest
 from scipy import special, stats
 
 import probtorch.distributions as dist
-from tests.distributions.cases import CASES, Case, sigmoid
+from tests.distributions.cases import CASES, Case, Lkj, Rows, _mvn, _outer, sigmoid
 
 __all__ = ["FURTHER", "common_or_slow"]
 
@@ -319,6 +319,121 @@ def _beta_negative_binomial(p):
     return Masses(logpmf, top=3000)
 
 
+class Vector:
+    """A log density of one vector or matrix."""
+
+    def __init__(self, logpdf):
+        self.logpdf = logpdf
+
+
+def _low_rank(p):
+    d = p.cov_diag[..., None] * np.eye(p.cov_diag.shape[-1])
+    return _mvn(p.loc, p.cov_factor @ np.swapaxes(p.cov_factor, -1, -2) + d)
+
+
+def _multivariate_t(p):
+    cov = _outer(p.scale_tril)
+    sd = np.sqrt(np.diagonal(cov, 0, -2, -1))
+
+    def marginals(x):
+        each = [(x[..., k], stats.t(p.df, p.loc[:, k], sd[:, k])) for k in range(2)]
+        w = np.array([0.6, -1.1])
+        spread = np.sqrt(np.einsum("i,bij,j->b", w, cov, w))
+        return [*each, (x @ w, stats.t(p.df, p.loc @ w, spread))]
+
+    rows = zip(p.loc, cov, p.df, strict=True)
+    return Rows([stats.multivariate_t(m, c, df) for m, c, df in rows], marginals)
+
+
+def _walk(p):
+    times = np.arange(1.0, 3.0)
+    cov = p.scale[:, None, None] ** 2 * np.minimum(times, times[:, None])
+    return _mvn(np.zeros((len(p.scale), 2)), cov)
+
+
+def _zero_sum(p):
+    # In the coordinates of an orthonormal basis of the plane.
+    q, _ = np.linalg.qr(np.column_stack([np.ones(3), np.arange(3.0), np.arange(3.0) ** 2]))
+    logpdf = lambda s: Vector(lambda x: stats.norm(0, s).logpdf(q[:, 1:].T @ x).sum())
+    sd = p.scale * np.sqrt(2 / 3)
+    marginals = lambda x: [(x[..., k], stats.norm(0, sd)) for k in range(3)]
+    return Rows([logpdf(s) for s in p.scale], marginals)
+
+
+def _relaxed_one_hot(weights, t):
+    # Maddison, Mnih and Teh (2017), eq. 26
+    def logpdf(a, t):
+        n = len(a)
+        size = special.gammaln(n) + (n - 1) * np.log(t)
+        return Vector(
+            lambda x: size + (np.log(a) - (t + 1) * np.log(x)).sum() - n * np.log((a * x**-t).sum())
+        )
+
+    def marginals(x):
+        # The difference of two logs is logistic.
+        logits = (np.log(weights[:, 0]) - np.log(weights[:, 1])) / t
+        return [(np.log(x[..., 0] / x[..., 1]), stats.logistic(logits, 1 / t))]
+
+    return Rows([logpdf(a, s) for a, s in zip(weights, t, strict=True)], marginals)
+
+
+def _dirichlet_multinomial(c):
+    rest = c.sum(-1, keepdims=True) - c
+    marginals = lambda x: [
+        (x[..., k], stats.betabinom(5, c[:, k], rest[:, k])) for k in range(c.shape[1])
+    ]
+    return Rows([stats.dirichlet_multinomial(row, 5) for row in c], marginals)
+
+
+def _jacobian(x):
+    n = len(x)
+    return n * math.log(2) + (np.arange(n, 0, -1) * np.log(np.diag(x))).sum()
+
+
+def _wishart(df, v):
+    d = np.diagonal(v, 0, -2, -1)
+    marginals = lambda x: [(x[..., k, k], stats.chi2(df, scale=d[:, k])) for k in range(2)]
+    return Rows([stats.wishart(a, m) for a, m in zip(df, v, strict=True)], marginals)
+
+
+def _factor_of(matrix, marginals):
+    """A distribution of Cholesky factors, from that of the matrices."""
+    rows = [Vector(lambda x, f=f: f.logpdf(x @ x.T) + _jacobian(x)) for f in matrix.frozen]
+    return Rows(rows, marginals)
+
+
+def _wishart_factor(df, v):
+    scale = np.sqrt(v[:, 0, 0])
+    return _factor_of(_wishart(df, v), lambda x: [(x[..., 0, 0], stats.chi(df, scale=scale))])
+
+
+def _inverse_wishart(df, v):
+    d = np.diagonal(v, 0, -2, -1)
+    marginals = lambda x: [
+        (x[..., k, k], stats.invgamma((df - 1) / 2, scale=d[:, k] / 2)) for k in range(2)
+    ]
+    return Rows([stats.invwishart(a, m) for a, m in zip(df, v, strict=True)], marginals)
+
+
+def _inverse_wishart_factor(df, v):
+    size = stats.invgamma((df - 1) / 2, scale=v[:, 0, 0] / 2)
+    square = lambda x: [(x[..., 0, 0] ** 2, size)]
+    return _factor_of(_inverse_wishart(df, v), square)
+
+
+def _correlations(eta):
+    def logpdf(e):
+        factor = Lkj(3, e)
+        slope = lambda f: (np.arange(2.0, -1.0, -1.0) * np.log(np.diag(f))).sum()
+        density = lambda f: factor.logpdf(f) - slope(f)
+        return Vector(lambda x: density(np.linalg.cholesky(x)))
+
+    shape = eta + 0.5
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    marginals = lambda x: [(x[..., i, j], stats.beta(shape, shape, -1, 2)) for i, j in pairs]
+    return Rows([logpdf(e) for e in eta], marginals)
+
+
 def _quantile_laplace(p):
     left, right = p.scale / (1 - p.quantile), p.scale / p.quantile
     return stats.laplace_asymmetric(np.sqrt(left / right), p.loc, np.sqrt(left * right))
@@ -478,4 +593,72 @@ FURTHER = [
     ),
     Case(dist.DiscreteWeibull, ("q", "beta"), _discrete_weibull),
     Case(dist.YuleSimon, ("alpha",), lambda p: stats.yulesimon(p.alpha), least={"alpha": 5.0}),
+    Case(
+        dist.LowRankMultivariateNormal,
+        ("loc", "cov_factor", "cov_diag"),
+        _low_rank,
+        sizes={"loc": (2,), "cov_factor": (2, 1), "cov_diag": (2,)},
+    ),
+    Case(
+        dist.MultivariateStudentT,
+        ("df", "loc", "scale_tril"),
+        _multivariate_t,
+        sizes={"loc": (2,), "scale_tril": (2, 2)},
+        least={"df": 8.0},
+    ),
+    Case(dist.GaussianRandomWalk, ("scale",), _walk, {"num_steps": 2}),
+    Case(dist.ZeroSumNormal, ("scale",), _zero_sum, {"event_shape_": (3,)}),
+    Case(
+        dist.RelaxedOneHotCategorical,
+        ("temperature", "probs"),
+        lambda p: _relaxed_one_hot(p.probs, p.temperature),
+        sizes={"probs": (3,)},
+    ),
+    Case(
+        dist.RelaxedOneHotCategorical,
+        ("temperature", "logits"),
+        lambda p: _relaxed_one_hot(np.exp(p.logits), p.temperature),
+        sizes={"logits": (3,)},
+    ),
+    Case(
+        dist.DirichletMultinomial,
+        ("concentration",),
+        lambda p: _dirichlet_multinomial(p.concentration),
+        {"total_count": 5},
+        {"concentration": (3,)},
+    ),
+    Case(dist.LKJ, ("concentration",), lambda p: _correlations(p.concentration), {"dim": 3}),
 ]
+
+for _cls, _reference in (
+    (dist.Wishart, _wishart),
+    (dist.WishartCholesky, _wishart_factor),
+):
+    for _name, _cov in (
+        ("covariance_matrix", lambda m: m),
+        ("precision_matrix", np.linalg.inv),
+        ("scale_tril", _outer),
+    ):
+        FURTHER.append(
+            Case(
+                _cls,
+                ("df", _name),
+                lambda p, n=_name, r=_reference, c=_cov: r(p.df, c(getattr(p, n))),
+                sizes={_name: (2, 2)},
+                least={"df": 2.0},
+            )
+        )
+for _cls, _reference in (
+    (dist.InverseWishart, _inverse_wishart),
+    (dist.InverseWishartCholesky, _inverse_wishart_factor),
+):
+    for _name, _cov in (("scale_matrix", lambda m: m), ("scale_tril", _outer)):
+        FURTHER.append(
+            Case(
+                _cls,
+                ("df", _name),
+                lambda p, n=_name, r=_reference, c=_cov: r(p.df, c(getattr(p, n))),
+                sizes={_name: (2, 2)},
+                least={"df": 12.0},
+            )
+        )

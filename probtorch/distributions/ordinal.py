@@ -1,0 +1,165 @@
+"""Ordered categories, a latent number between cutpoints; and Dirichlet-multinomial counts.
+
+The log mass of a category is that of an interval; it is formed on the side where both ends are in
+the tail, so that far categories keep their digits.
+"""
+
+from __future__ import annotations
+
+import math
+
+from probtorch.core.casting import cast
+from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
+from probtorch.distributions.categorical import Categorical
+from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Given, Parameter, as_parameter, param, setting
+from probtorch.distributions.source import Source
+from probtorch.distributions.truncated import log_mass
+from probtorch.distributions.validation import check_parameter, validation_in_force
+from probtorch.errors import ArgumentError
+from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import exp, softplus
+from probtorch.ops.movement import cat, expand, stack, unsqueeze
+from probtorch.ops.reduction import sum as total
+from probtorch.ops.special import lgamma, lgamma_difference, log1mexp, log_ndtr
+from probtorch.tensor import Tensor
+
+__all__ = ["DirichletMultinomial", "OrderedLogistic", "OrderedProbit"]
+
+
+# What a parameter is checked for, where there is no distribution of the name.
+UNNAMED = Distribution()
+
+
+def _cut(predictor: Given, cutpoints: Given) -> tuple[Tensor, Tensor]:
+    """Return cutpoints relative to the predictor, as lower and as upper ends; see `_ends`."""
+    eta = as_parameter(predictor, "predictor")[0]
+    cuts = as_parameter(cutpoints, "cutpoints")[0]
+    return eta, cuts
+
+
+def OrderedLogistic(
+    predictor: Given, cutpoints: Given, *, validate_args: bool | None = None
+) -> Categorical:
+    """Return the category in which a logistic number around `predictor` falls.
+
+    Parameters
+    ----------
+    predictor : Tensor, shape (...)
+    cutpoints : Tensor, shape (..., categories - 1), increasing
+    validate_args : bool, optional
+    """
+    eta, cuts = _cut(predictor, cutpoints)
+    z = cuts - unsqueeze(eta, -1)
+    first, last = -softplus(-z[..., :1]), -softplus(z[..., -1:])
+    low, high = z[..., :-1], z[..., 1:]
+    # sigmoid(b) - sigmoid(a) = sigmoid(b) sigmoid(-a) (1 - exp(a - b))
+    inner = log1mexp(high - low) - softplus(-high) - softplus(low)
+    return _ordered(cuts, [first, inner, last], "OrderedLogistic", validate_args)
+
+
+def OrderedProbit(
+    predictor: Given,
+    cutpoints: Given,
+    scale: Given = 1.0,
+    *,
+    validate_args: bool | None = None,
+) -> Categorical:
+    """Return the category in which a normal number around `predictor` falls.
+
+    Parameters
+    ----------
+    predictor : Tensor, shape (...)
+    cutpoints : Tensor, shape (..., categories - 1), increasing
+    scale : Tensor or number, positive
+        Standard deviation of the number.
+    validate_args : bool, optional
+    """
+    eta, cuts = _cut(predictor, cutpoints)
+    sd = as_parameter(scale, "scale")[0]
+    z = (cuts - unsqueeze(eta, -1)) / unsqueeze(sd, -1)
+    low, high = z[..., :-1], z[..., 1:]
+    # Right of the mean the mirror image, so that both ends are in the lower tail.
+    right = low > 0.0
+    inner = log_mass(where(right, -high, low), where(right, -low, high))
+    parts = [log_ndtr(z[..., :1]), inner, log_ndtr(-z[..., -1:])]
+    return _ordered(cuts, parts, "OrderedProbit", validate_args)
+
+
+def _ordered(
+    cuts: Tensor, parts: list[Tensor], owner: str, validate_args: bool | None
+) -> Categorical:
+    if validation_in_force() if validate_args is None else validate_args:
+        check_parameter(owner, "cutpoints", cuts, constraints.ordered_vector, UNNAMED)
+    return Categorical(logits=cat(parts, -1), validate_args=validate_args)
+
+
+class DirichletMultinomial(Distribution):
+    """Counts of categories in draws whose probabilities are themselves a Dirichlet draw.
+
+    Parameters
+    ----------
+    concentration : Tensor, shape (..., categories), positive
+        Of the Dirichlet.
+    total_count : int
+        Number of draws, the same for the whole batch.
+    """
+
+    concentration: Parameter = param(constraints.independent(constraints.positive, 1))
+    total_count: int = setting(default=1)
+
+    @constraints.dependent_property(event_dim=1, is_discrete=True)
+    def support(self) -> Constraint:
+        """Vectors of counts that add up to `total_count`."""
+        return constraints.multinomial(self.total_count)
+
+    def _infer_event_shape(self) -> Shape:
+        if not isinstance(self.total_count, int) or self.total_count < 0:
+            raise ArgumentError(
+                "DirichletMultinomial",
+                expected="total_count, a whole number from 0 on",
+                got=repr(self.total_count),
+                fix="write DirichletMultinomial(concentration, total_count=10)",
+            )
+        return self.concentration.array.shape[-1:]
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        # Category by category: a beta-binomial share of the draws that are left.
+        c = self.concentration
+        left: float | Tensor = float(self.total_count)
+        counts = []
+        for k in range(shape[-1] - 1):
+            a, b = c[..., k], total(c[..., k + 1 :], -1)
+            odds = rng.log_gamma(a, shape[:-1]) - rng.log_gamma(b, shape[:-1])
+            share = exp(-softplus(-odds))
+            draw = rng.binomial(
+                left if isinstance(left, Tensor) else a * 0.0 + left, share, shape[:-1]
+            )
+            counts.append(draw)
+            left = left - draw
+        rest = left if isinstance(left, Tensor) else c[..., 0] * 0.0 + left
+        counts.append(expand(cast(rest, rng.dtype), shape[:-1]))
+        return stack(counts, -1)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        c, n = self.concentration, float(self.total_count)
+        whole = total(c, -1)
+        some = x > 0.0
+        k = where(some, x, 1.0)
+        each = where(some, lgamma_difference(c, k), 0.0) - lgamma(x + 1.0)
+        ends = lgamma_difference(whole, n) if n else 0.0
+        return total(each, -1) + math.lgamma(n + 1.0) - ends
+
+    def _mean(self) -> Tensor:
+        return self.concentration / total(self.concentration, -1, True) * float(self.total_count)
+
+    def _variance(self) -> Tensor:
+        n, whole = float(self.total_count), total(self.concentration, -1, True)
+        p = self.concentration / whole
+        return p * (1.0 - p) * n * ((whole + n) / (whole + 1.0))
+
+
+explain_calls(globals())

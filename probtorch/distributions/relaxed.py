@@ -1,0 +1,145 @@
+"""Continuous relaxations of categorical draws, straight-through gradients, the logistic-normal.
+
+A relaxed draw is the softmax of logits with Gumbel noise over a temperature (Maddison et al. 2017);
+a straight-through draw is discrete and passes the gradient of a continuous one.
+"""
+
+from __future__ import annotations
+
+from probtorch.core.casting import cast
+from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
+from probtorch.distributions.categorical import WEIGHTS, ByWeights, OneHotCategorical, normalised
+from probtorch.distributions.fields import Given, Parameter, one_of, param
+from probtorch.distributions.normal import Normal
+from probtorch.distributions.shares import RelaxedBernoulli
+from probtorch.distributions.source import Source
+from probtorch.distributions.transformed import TransformedDistribution
+from probtorch.distributions.transforms.vector import StickBreakingTransform
+from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import log
+from probtorch.ops.movement import unsqueeze
+from probtorch.ops.reduction import argmax, logsumexp, softmax
+from probtorch.ops.reduction import sum as total
+from probtorch.ops.scattering import one_hot
+from probtorch.ops.special import lgamma
+from probtorch.tensor import Tensor
+
+__all__ = [
+    "LogisticNormal",
+    "OneHotCategoricalStraightThrough",
+    "RelaxedBernoulliStraightThrough",
+    "RelaxedOneHotCategorical",
+    "RelaxedOneHotCategoricalStraightThrough",
+]
+
+
+class RelaxedOneHotCategorical(ByWeights):
+    """Continuous relaxation of a one-hot draw: a point of the simplex near its corners.
+
+    Parameters
+    ----------
+    temperature : Tensor or number, positive
+        Near 0 the draws are nearly one-hot.
+    probs, logits : Tensor, shape (..., categories), optional
+        As for `Categorical`; exactly one is given.
+    """
+
+    temperature: Parameter = param(constraints.positive)
+    probs: Parameter = normalised(WEIGHTS)
+    logits: Parameter = normalised(constraints.real_vector)
+    given = one_of("probs", "logits")
+    support = constraints.simplex
+
+    def _infer_event_shape(self) -> Shape:
+        return (self.num_categories,)
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        gumbels = -log(rng.exponential(shape))
+        scores = (self._log_weights() + gumbels) / unsqueeze(self.temperature, -1)
+        return rng.positive(softmax(scores, -1))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        n, t = self.num_categories, self.temperature
+        logs = log(x)
+        scores = self._log_weights() - unsqueeze(t, -1) * logs
+        size = lgamma(x.new_tensor(float(n))) + (n - 1.0) * log(t)
+        return size + total(scores - logs, -1) - n * logsumexp(scores, -1)
+
+
+class RelaxedOneHotCategoricalStraightThrough(RelaxedOneHotCategorical):
+    """One-hot draws that pass the gradient of the relaxed draws behind them.
+
+    Parameters
+    ----------
+    temperature : Tensor or number, positive
+    probs, logits : Tensor, shape (..., categories), optional
+        As for `Categorical`; exactly one is given.
+
+    Notes
+    -----
+    The density is that of the relaxation, at the relaxed value; of a one-hot vector it is 0 or
+    infinite.
+    """
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        soft = super()._rsample(rng, shape)
+        hard = cast(one_hot(argmax(soft.detach(), -1), self.num_categories), rng.dtype)
+        return soft + (hard - soft).detach()
+
+
+class RelaxedBernoulliStraightThrough(RelaxedBernoulli):
+    """Draws of 0 and 1 that pass the gradient of the relaxed draws behind them.
+
+    Parameters
+    ----------
+    temperature : Tensor or number, positive
+    probs : Tensor or number in [0, 1], optional
+    logits : Tensor or number, optional
+        Log odds; exactly one of the two is given.
+
+    Notes
+    -----
+    The density is that of the relaxation, at the relaxed value.
+    """
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        soft = super()._rsample(rng, shape)
+        return soft + (where(soft > 0.5, 1.0, 0.0) - soft).detach()
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """One-hot draws that pass their gradient to the probabilities, as if those had been drawn.
+
+    Parameters
+    ----------
+    probs, logits : Tensor, shape (..., categories), optional
+        As for `Categorical`; exactly one is given.
+    """
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        p = self._weights()
+        return self._sample(rng, shape) + (p - p.detach())
+
+
+def LogisticNormal(
+    loc: Given, scale: Given, *, validate_args: bool | None = None
+) -> TransformedDistribution:
+    """Return the distribution on the simplex of stick-breaking shares of independent normals.
+
+    Parameters
+    ----------
+    loc : Tensor, shape (..., n)
+        Means of the log odds of each share; there are n + 1 parts.
+    scale : Tensor, shape (..., n), positive
+        Their standard deviations.
+    validate_args : bool, optional
+    """
+    base = Normal(loc, scale, validate_args=validate_args)
+    if not base._batch_shape:
+        base = base.expand((1,))
+    return TransformedDistribution(base.to_event(1), StickBreakingTransform())
+
+
+explain_calls(globals())

@@ -1,0 +1,302 @@
+"""Random positive definite matrices: Wishart, its inverse, and the Cholesky factors of both.
+
+A Wishart draw is L A A^T L^T with A lower-triangular, chi numbers on its diagonal and normal ones
+below (Bartlett 1933). Densities work with factors: a matrix is factorised once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from probtorch.core.shape import broadcast_shapes
+from probtorch.core.told import is_constant
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, one_of, param
+from probtorch.distributions.source import Source
+from probtorch.distributions.vectors import half_log_det
+from probtorch.errors import DomainError, ShapeError
+from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import exp, log
+from probtorch.ops.linalg import cholesky, solve_triangular
+from probtorch.ops.movement import diagonal, expand, flip, unsqueeze
+from probtorch.ops.reduction import sum as total
+from probtorch.ops.special import lgamma
+from probtorch.tensor import Tensor
+
+__all__ = ["InverseWishart", "InverseWishartCholesky", "Wishart", "WishartCholesky"]
+
+LOG_2 = math.log(2.0)
+
+
+def log_multigamma(a: Tensor, n: int) -> Tensor:
+    """Log of the multivariate gamma function of n dims."""
+    steps = a.new_tensor(0.5 * np.arange(n))
+    return total(lgamma(unsqueeze(a, -1) - steps), -1) + 0.25 * n * (n - 1) * math.log(math.pi)
+
+
+def inverse_of_factor(tril: Tensor) -> Tensor:
+    """The inverse of a triangular matrix."""
+    eye = tril.new_tensor(np.eye(tril.array.shape[-1]))
+    return solve_triangular(tril, expand(eye, tril.array.shape), upper=False)
+
+
+def factor_of_inverse(matrix: Tensor) -> Tensor:
+    """The Cholesky factor of the inverse of a positive definite matrix."""
+    # With both dims reversed the factor gives U U^T = P with U upper.
+    upper = flip(cholesky(flip(matrix, (-2, -1))), (-2, -1))
+    return inverse_of_factor(upper.mT)
+
+
+def log_slope_of_square(x: Tensor) -> Tensor:
+    """Log-determinant of L -> L L^T: 2^n prod_i L_ii^(n - i), i from 0."""
+    n = x.array.shape[-1]
+    weights = x.new_tensor(np.arange(float(n), 0.0, -1.0))
+    return total(weights * log(diagonal(x, 0, -2, -1)), -1) + n * LOG_2
+
+
+def bartlett(rng: Source, df: Tensor, shape: Shape) -> Tensor:
+    """Return the factors of standard Wishart draws; `shape` is that of the matrices."""
+    n = shape[-1]
+    half = (unsqueeze(df, -1) - df.new_tensor(np.arange(float(n)))) * 0.5
+    roots = exp((rng.log_gamma(half, shape[:-1]) + LOG_2) * 0.5)
+    eye, below = df.new_tensor(np.eye(n)), df.new_tensor(np.tril(np.ones((n, n)), -1))
+    return rng.normal(shape) * below + unsqueeze(roots, -1) * eye
+
+
+class ByScale(Distribution):
+    """What the two families share: degrees of freedom, and the factor of a scale matrix."""
+
+    df: Parameter
+
+    def _infer_event_shape(self) -> Shape:
+        matrix = next(self.__dict__[n] for n in self._alternatives if self._given(n))
+        shape = matrix.array.shape[-2:]
+        if shape[0] != shape[1]:
+            raise ShapeError(
+                type(self).__name__,
+                expected="a square matrix in the last two dims",
+                got=f"shape {matrix.array.shape}",
+                fix="give one positive definite matrix per batch element",
+            )
+        return tuple(shape)
+
+    @property
+    def _size(self) -> int:
+        return self._event_shape[-1]
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if is_constant(self.df) and not (self.df.array > self._size - 1).all():
+            raise DomainError(
+                f"{type(self).__name__}: parameter df",
+                expected=f"values above {self._size - 1}, the size of the matrix less 1",
+                got=f"{float(self.df.array.min()):g}",
+                fix="with fewer degrees of freedom the matrices are singular",
+            )
+
+
+class Wishart(ByScale):
+    """Wishart distribution: the scatter matrix of `df` normal vectors of mean 0.
+
+    Parameters
+    ----------
+    df : Tensor or number, above the size of the matrices less 1
+    covariance_matrix : Tensor, shape (..., n, n), positive definite, optional
+        Of the vectors; the mean is `df` times that.
+    precision_matrix : Tensor, shape (..., n, n), positive definite, optional
+    scale_tril : Tensor, shape (..., n, n), optional
+        Cholesky factor of the covariance; exactly one of the three is given.
+    """
+
+    df: Parameter = param(constraints.positive)
+    covariance_matrix: Parameter = param(constraints.positive_definite, default=None)
+    precision_matrix: Parameter = param(constraints.positive_definite, default=None)
+    scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
+    given = one_of("covariance_matrix", "precision_matrix", "scale_tril")
+    support: Constraint = constraints.positive_definite
+
+    def _scale_tril(self) -> Tensor:
+        if self._given("covariance_matrix"):
+            return cholesky(self.covariance_matrix)
+        return factor_of_inverse(self.precision_matrix)
+
+    def _covariance_matrix(self) -> Tensor:
+        return self.scale_tril @ self.scale_tril.mT
+
+    def _precision_matrix(self) -> Tensor:
+        inverse = inverse_of_factor(self.scale_tril)
+        return inverse.mT @ inverse
+
+    def _factor(self, rng: Source, shape: Shape) -> Tensor:
+        return self.scale_tril @ bartlett(rng, self.df, shape)
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        factor = self._factor(rng, shape)
+        return factor @ factor.mT
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return self._log_density_of_factor(cholesky(x))
+
+    def _log_density_of_factor(self, factor: Tensor) -> Tensor:
+        """Log density of the matrix whose Cholesky factor is given."""
+        n, tril, df = self._size, self.scale_tril, self.df
+        z = _solved(tril, factor)
+        size = df * (half_log_det(tril) + 0.5 * n * LOG_2) + log_multigamma(df * 0.5, n)
+        return (df - (n + 1.0)) * half_log_det(factor) - 0.5 * total(z * z, (-2, -1)) - size
+
+    def _mean(self) -> Tensor:
+        return self.covariance_matrix * unsqueeze(unsqueeze(self.df, -1), -1)
+
+    def _mode(self) -> Tensor:
+        rest = self.df - (self._size + 1.0)
+        rest = unsqueeze(unsqueeze(rest, -1), -1)
+        return where(rest > 0.0, self.covariance_matrix * rest, math.nan)
+
+    def _variance(self) -> Tensor:
+        v = self.covariance_matrix
+        d = diagonal(v, 0, -2, -1)
+        square = v * v + unsqueeze(d, -1) * unsqueeze(d, -2)
+        return square * unsqueeze(unsqueeze(self.df, -1), -1)
+
+
+def _solved(tril: Tensor, x: Tensor) -> Tensor:
+    shape = broadcast_shapes(tril.array.shape, x.array.shape, op="log_prob")
+    return solve_triangular(expand(tril, shape), expand(x, shape), upper=False)
+
+
+class WishartCholesky(Wishart):
+    """Cholesky factors of Wishart matrices.
+
+    Parameters
+    ----------
+    df : Tensor or number, above the size of the matrices less 1
+    covariance_matrix : Tensor, shape (..., n, n), positive definite, optional
+    precision_matrix : Tensor, shape (..., n, n), positive definite, optional
+    scale_tril : Tensor, shape (..., n, n), optional
+        Exactly one of the three is given, as for `Wishart`.
+    """
+
+    support = constraints.lower_cholesky
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return self._factor(rng, shape)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return self._log_density_of_factor(x) + log_slope_of_square(x)
+
+    def _mean(self) -> Tensor:
+        """Mean of the factor: chi means on the diagonal of the standard one."""
+        n = self._size
+        half = (unsqueeze(self.df, -1) - self.df.new_tensor(np.arange(float(n)))) * 0.5
+        roots = exp(lgamma(half + 0.5) - lgamma(half)) * math.sqrt(2.0)
+        return self.scale_tril * unsqueeze(roots, -2)
+
+    def _mode(self) -> Tensor:
+        n = self._size
+        # Entry i of the standard factor has density prop. to x^(df - i - 1) exp(-x^2 / 2), and
+        # the rows of L scale its powers by the diagonal only.
+        rest = unsqueeze(self.df, -1) - self.df.new_tensor(np.arange(1.0, n + 1.0))
+        some = rest > 0.0
+        return self.scale_tril * unsqueeze(where(some, where(some, rest, 1.0) ** 0.5, math.nan), -2)
+
+    def _variance(self) -> Tensor:
+        n = self._size
+        half = (unsqueeze(self.df, -1) - self.df.new_tensor(np.arange(float(n)))) * 0.5
+        m = exp(lgamma(half + 0.5) - lgamma(half)) * math.sqrt(2.0)
+        # Of A: chi variances on the diagonal, 1 below it; rows of L A mix them.
+        eye, below = m.new_tensor(np.eye(n)), m.new_tensor(np.tril(np.ones((n, n)), -1))
+        spread = below + unsqueeze(2.0 * half - m * m, -1) * eye
+        square = self.scale_tril * self.scale_tril
+        return square @ spread
+
+
+class InverseFamily(ByScale):
+    """The density and the draws of an inverse Wishart matrix."""
+
+    scale_matrix: Parameter
+    scale_tril: Parameter
+
+    def _scale_tril(self) -> Tensor:
+        return cholesky(self.scale_matrix)
+
+    def _scale_matrix(self) -> Tensor:
+        return self.scale_tril @ self.scale_tril.mT
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        # (L^-T A A^T L^-1)^-1 = (L A^-T)(L A^-T)^T
+        factor = self.scale_tril @ inverse_of_factor(bartlett(rng, self.df, shape)).mT
+        return factor @ factor.mT
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return self._log_density_of_factor(cholesky(x))
+
+    def _log_density_of_factor(self, factor: Tensor) -> Tensor:
+        n, tril, df = self._size, self.scale_tril, self.df
+        z = _solved(factor, tril)
+        size = log_multigamma(df * 0.5, n) + 0.5 * n * LOG_2 * df - df * half_log_det(tril)
+        return -(df + (n + 1.0)) * half_log_det(factor) - 0.5 * total(z * z, (-2, -1)) - size
+
+
+class InverseWishart(InverseFamily):
+    """Distribution of the inverse of a Wishart matrix: a conjugate prior of covariances.
+
+    Parameters
+    ----------
+    df : Tensor or number, above the size of the matrices less 1
+    scale_matrix : Tensor, shape (..., n, n), positive definite, optional
+        The mean is ``scale_matrix / (df - n - 1)``.
+    scale_tril : Tensor, shape (..., n, n), optional
+        Its Cholesky factor; exactly one of the two is given.
+    """
+
+    df: Parameter = param(constraints.positive)
+    scale_matrix: Parameter = param(constraints.positive_definite, default=None)
+    scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
+    given = one_of("scale_matrix", "scale_tril")
+    support = constraints.positive_definite
+
+    def _mean(self) -> Tensor:
+        rest = unsqueeze(unsqueeze(self.df - (self._size + 1.0), -1), -1)
+        finite = rest > 0.0
+        return where(finite, self.scale_matrix / where(finite, rest, 1.0), math.nan)
+
+    def _mode(self) -> Tensor:
+        return self.scale_matrix / unsqueeze(unsqueeze(self.df + (self._size + 1.0), -1), -1)
+
+    def _variance(self) -> Tensor:
+        v = self.scale_matrix
+        d = diagonal(v, 0, -2, -1)
+        rest = unsqueeze(unsqueeze(self.df - float(self._size), -1), -1)
+        finite = rest > 3.0
+        k = where(finite, rest, 4.0)
+        top = (k + 1.0) * (v * v) + (k - 1.0) * (unsqueeze(d, -1) * unsqueeze(d, -2))
+        return where(finite, top / (k * (k - 1.0) * (k - 1.0) * (k - 3.0)), math.inf)
+
+
+class InverseWishartCholesky(InverseFamily):
+    """Cholesky factors of inverse Wishart matrices.
+
+    Parameters
+    ----------
+    df : Tensor or number, above the size of the matrices less 1
+    scale_matrix : Tensor, shape (..., n, n), positive definite, optional
+    scale_tril : Tensor, shape (..., n, n), optional
+        Exactly one of the two is given, as for `InverseWishart`.
+    """
+
+    df: Parameter = param(constraints.positive)
+    scale_matrix: Parameter = param(constraints.positive_definite, default=None)
+    scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
+    given = one_of("scale_matrix", "scale_tril")
+    support = constraints.lower_cholesky
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return cholesky(super()._rsample(rng, shape))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return self._log_density_of_factor(x) + log_slope_of_square(x)
