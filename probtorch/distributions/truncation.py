@@ -1,4 +1,4 @@
-"""Any univariate distribution between bounds: truncated, censored, clipped.
+"""Univariate distributions between bounds: truncated, censored, clipped.
 
 `TruncatedDistribution` renormalises what lies between the bounds; `Censored` moves what lies beyond
 them onto them; the censored distributions of survival analysis are told which values are bounds.
@@ -258,7 +258,7 @@ class LeftCensoredDistribution(Wrapped):
         return self.base_dist._sample(rng, shape)
 
     def _cdf(self, x: Tensor) -> Tensor:
-        return self.base_dist._cdf(x)
+        return self.base_dist.cdf(x)
 
     def _mean(self) -> Tensor:
         return self.base_dist.mean

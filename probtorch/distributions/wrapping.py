@@ -6,7 +6,7 @@ tensors, which are the leaves of its tree. A part that is None is left out.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
@@ -24,7 +24,7 @@ class Wrapped(Distribution):
     """A distribution made of `base_dist`, whose dtype and device it has."""
 
     _parts: ClassVar[tuple[str, ...]] = ("base_dist",)
-    base_dist: Any
+    base_dist: Distribution
 
     __static_fields__ = INSTANCE_STATE
 
