@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING
 
 from probtorch import (
     autograd as autograd,
+    cuda as cuda,
     errors as errors,
     func as func,
     linalg as linalg,
     random as random,
     special as special,
+)
+from probtorch.core.device import (
+    device as device,
 )
 from probtorch.autograd.modes import (
     enable_grad as enable_grad,
@@ -104,6 +108,11 @@ from probtorch.factories import (
 )
 from probtorch.ops import einops_ as _einops  # which einops then knows
 from probtorch.ops.numeric import (
+    add as add,
+    clamp_max as clamp_max,
+    clamp_min as clamp_min,
+    sub as sub,
+    sub as subtract,
     bitwise_left_shift as bitwise_left_shift,
     bitwise_right_shift as bitwise_right_shift,
     deg2rad as deg2rad,
@@ -129,7 +138,6 @@ from probtorch.ops.numeric import (
 from probtorch.ops.arithmetic import (
     abs as abs,
     abs as absolute,
-    add as add,
     cbrt as cbrt,
     ceil as ceil,
     clamp as clamp,
@@ -155,8 +163,6 @@ from probtorch.ops.arithmetic import (
     sign as sign,
     sqrt as sqrt,
     square as square,
-    sub as sub,
-    sub as subtract,
     trunc as fix,
     trunc as trunc,
     where as where,
@@ -265,6 +271,43 @@ from probtorch.ops.gathering import (
     take_along_dim as take_along_dim,
     unravel_index as unravel_index,
 )
+from probtorch.in_place import (
+    abs_ as abs_,
+    acos_ as acos_,
+    asin_ as asin_,
+    atan_ as atan_,
+    ceil_ as ceil_,
+    clamp_ as clamp_,
+    clip_ as clip_,
+    cos_ as cos_,
+    cosh_ as cosh_,
+    erf_ as erf_,
+    erfc_ as erfc_,
+    exp2_ as exp2_,
+    exp_ as exp_,
+    expm1_ as expm1_,
+    fill_ as fill_,
+    floor_ as floor_,
+    frac_ as frac_,
+    log10_ as log10_,
+    log1p_ as log1p_,
+    log2_ as log2_,
+    log_ as log_,
+    neg_ as neg_,
+    reciprocal_ as reciprocal_,
+    relu_ as relu_,
+    round_ as round_,
+    rsqrt_ as rsqrt_,
+    sigmoid_ as sigmoid_,
+    sin_ as sin_,
+    sinh_ as sinh_,
+    sqrt_ as sqrt_,
+    square_ as square_,
+    tan_ as tan_,
+    tanh_ as tanh_,
+    trunc_ as trunc_,
+    zero_ as zero_,
+)
 from probtorch.ops.index_keys import (
     nonzero as nonzero,
 )
@@ -297,6 +340,11 @@ from probtorch.ops.linalg import (
     matrix_power as matrix_power,
     solve_triangular as solve_triangular,
     trace as trace,
+)
+from probtorch.ops.membership import (
+    histogram as histogram,
+    isin as isin,
+    unique_consecutive as unique_consecutive,
 )
 from probtorch.ops.movement import (
     broadcast_tensors as broadcast_tensors,
@@ -560,6 +608,18 @@ if TYPE_CHECKING:
     from probtorch.viz import (
         render_model as render_model,
     )
+
+from probtorch.typed_tensors import (
+    BoolTensor as BoolTensor,
+    ByteTensor as ByteTensor,
+    CharTensor as CharTensor,
+    DoubleTensor as DoubleTensor,
+    FloatTensor as FloatTensor,
+    HalfTensor as HalfTensor,
+    IntTensor as IntTensor,
+    LongTensor as LongTensor,
+    ShortTensor as ShortTensor,
+)
 
 # As in pyproject.toml; a test compares them.
 __version__ = "0.1.0"

@@ -40,8 +40,8 @@ __all__ = ["ALIASES", "METHODS", "OTHER_NAMES"]
 
 METHODS: dict[ModuleType, str] = {
     arithmetic: (
-        "abs_ add_ cbrt ceil_ clamp_ clone copysign_ floor_ floor_divide_ fmod_ maximum minimum "
-        "mul_ neg_ reciprocal_ relu_ remainder_ round_ rsqrt_ sign_ sqrt_ square_ sub_ trunc_"
+        "abs_ cbrt ceil_ clamp_ clone copysign_ floor_ floor_divide_ fmod_ maximum minimum "
+        "mul_ neg_ reciprocal_ relu_ remainder_ round_ rsqrt_ sign_ sqrt_ square_ trunc_"
     ),
     comparisons: (
         "bitwise_and_ bitwise_not_ bitwise_or_ bitwise_xor_ eq ge gt isfinite isinf isnan le "
@@ -54,9 +54,9 @@ METHODS: dict[ModuleType, str] = {
         "acos_ acosh_ hypot_ asin_ asinh_ atan2_ atan_ atanh_ cos_ cosh_ sin_ sinh_ tan_ tanh_"
     ),
     numeric: (
-        "bitwise_left_shift_ bitwise_right_shift_ deg2rad_ float_power fmax fmin frac_ gcd_ "
-        "heaviside_ isneginf isposinf isreal lcm_ ldexp_ logaddexp2 nan_to_num_ nextafter_ "
-        "positive rad2deg_ sgn_"
+        "add_ bitwise_left_shift_ bitwise_right_shift_ clamp_max_ clamp_min_ deg2rad_ "
+        "float_power fmax fmin frac_ gcd_ heaviside_ isneginf isposinf isreal lcm_ ldexp_ "
+        "logaddexp2 nan_to_num_ nextafter_ positive rad2deg_ sgn_ sub_"
     ),
     special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ polygamma_ sinc_ xlogy_",
     fused: "addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ baddbmm_ lerp_",

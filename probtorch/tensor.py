@@ -13,10 +13,11 @@ import numpy as np
 from probtorch import method_table
 from probtorch.array_protocols import array_function, array_ufunc
 from probtorch.autograd import methods, values
-from probtorch.backends.registry import device_of, to_device, to_host
+from probtorch.backends.registry import address, device_of, to_device, to_host
 from probtorch.core import doors
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
+from probtorch.core.device import device_named
 from probtorch.core.dispatch import mark_changed, recorder, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
@@ -50,15 +51,23 @@ __all__ = ["Tensor", "from_dlpack", "from_numpy", "retyped", "tensor"]
 class Tensor(TensorBase):
     """An n-dimensional array that remembers how it was computed.
 
-    Made by `probtorch.tensor`, the factories (`zeros`, `arange` ...) or by operations, never by
-    calling the class with sizes. Indexing, broadcasting and promotion follow PyTorch; `dim` and
-    `axis` are both accepted.
+    Made by `probtorch.tensor`, the factories (`zeros`, `arange` ...) or by operations. Called as
+    PyTorch's class is, ``Tensor(4, 3)`` is uninitialised of these sizes, and ``Tensor([1, 2])`` has
+    these elements, in the default dtype whatever theirs was; tensors keep theirs. Indexing,
+    broadcasting and promotion follow PyTorch; `dim` and `axis` are both accepted.
     """
 
     __slots__ = ()
 
-    def __new__(cls, data=(), dtype=None):
-        t = tensor(data, dtype=dtype)
+    def __new__(cls, *data, dtype=None):
+        if len(data) > 1 or (len(data) == 1 and isinstance(data[0], (int, Size))):
+            dtype = dtypes.default_dtype() if dtype is None else dtypes.as_dtype(dtype)
+            t = wrap(np.empty(sizes("Tensor", data), dtype))
+        else:
+            data = data[0] if data else ()
+            if dtype is None and not isinstance(data, TensorBase):
+                dtype = dtypes.default_dtype()
+            t = tensor(data, dtype=dtype)
         if cls is not Tensor:
             t = retyped(t, cls)
         return t
@@ -166,8 +175,8 @@ class Tensor(TensorBase):
 
     @property
     def device(self):
-        """Where the memory is."""
-        return device_of(self.array)
+        """Where the memory is, a `device`, which equals its name: "cpu" or "cuda:0"."""
+        return device_named(device_of(self.array))
 
     @property
     def grad(self):
@@ -255,6 +264,24 @@ class Tensor(TensorBase):
     def element_size(self):
         """Return the bytes per element."""
         return self.array.dtype.itemsize
+
+    @property
+    def nbytes(self):
+        """Bytes that the elements take."""
+        return self.array.nbytes
+
+    def data_ptr(self):
+        """Return the address of the first element."""
+        layout_read()
+        return address(self.array)
+
+    def get_device(self):
+        """Return the number of the GPU, -1 in host memory."""
+        return -1 if self.device.index is None else self.device.index
+
+    def ndimension(self):
+        """Return the number of dims."""
+        return self.array.ndim
 
     def is_floating_point(self):
         """Whether the dtype is a real floating one."""
@@ -395,13 +422,24 @@ class Tensor(TensorBase):
         """Return the tensor as booleans: what is not 0 is True."""
         return cast(self, dtypes.bool_)
 
+    def as_subclass(self, cls):
+        """Return the tensor as one of a subclass of Tensor, on the same memory."""
+        if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+            raise ArgumentError(
+                "as_subclass",
+                expected="a subclass of Tensor",
+                got=f"{cls!r:.60}",
+                fix="pass the class",
+            )
+        return retyped(self, cls)
+
     def cpu(self):
         """Return the tensor in host memory."""
         return self.to(device="cpu")
 
-    def cuda(self, device=None):
-        """Return the tensor on a GPU."""
-        return self.to(device="cuda" if device is None else device)
+    def cuda(self, device=None, non_blocking=False):
+        """Return the tensor on a GPU; `non_blocking` as in `to`."""
+        return self.to(device="cuda" if device is None else device, non_blocking=non_blocking)
 
     # ------------------------------------------------------------------------------------- in place
 
@@ -448,6 +486,11 @@ class Tensor(TensorBase):
         return wrap(
             to_device(np.full(sizes("new_full", size), value, self.array.dtype), self.device)
         )
+
+    def new_empty(self, *size):
+        """Return an uninitialised tensor of a size, with this dtype and device."""
+        empty = np.empty(sizes("new_empty", size), self.array.dtype)
+        return wrap(to_device(empty, self.device))
 
     def new_tensor(self, data):
         """Return `data` as a tensor of this dtype and device."""

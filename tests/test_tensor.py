@@ -124,7 +124,7 @@ def test_repr_tells_what_is_not_the_default():
     assert repr(tensor([1.0, 2.0])) == "tensor([1., 2.])"
     assert repr(tensor([1.0], dtype="float64")) == "tensor([1.], dtype=float64)"
     assert repr(leaf(1.0)) == "tensor([1.], requires_grad=True)"
-    assert "grad_fn=<mul node>" in repr(leaf(1.0) * 2)
+    assert "grad_fn=<MulBackward0>" in repr(leaf(1.0) * 2)
     assert repr(tensor(3)) == "tensor(3)"
 
 

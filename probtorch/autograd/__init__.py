@@ -19,9 +19,11 @@ from probtorch.autograd.modes import (
     set_grad_enabled,
 )
 from probtorch.autograd.tape import backward, grad
+from probtorch.autograd.variable import Variable
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",

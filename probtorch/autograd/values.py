@@ -265,7 +265,7 @@ def text(t: TensorBase) -> str:
         notes.append(f"device='{t.device}'")
     node = meant(t).grad_fn
     if node is not None:
-        notes.append(f"grad_fn={node!r}")
+        notes.append(f"grad_fn=<{node.name()}>")
     elif t.requires_grad:
         notes.append("requires_grad=True")
     return f"tensor({', '.join([body, *notes])})"

@@ -32,6 +32,7 @@ __all__ = [
     "device_of",
     "facts",
     "launch",
+    "library",
     "load_kernels",
     "multiplies",
     "multiply",
@@ -158,6 +159,13 @@ def on_device(device: str) -> cupy.cuda.Device:
     import cupy
 
     return cupy.cuda.Device(int(device.partition(":")[2] or 0))
+
+
+def library() -> ModuleType:
+    """Return CuPy, for what is CUDA's own: memory, streams, events. See `unavailable_reason`."""
+    import cupy
+
+    return cupy
 
 
 def stream() -> cupy.cuda.Stream:

@@ -11,6 +11,7 @@ from types import ModuleType
 import numpy as np
 
 __all__ = [
+    "address",
     "device_of",
     "namespace",
     "owns",
@@ -25,6 +26,11 @@ _SCALARS = (bool, int, float, complex, np.generic)
 def owns(array: object) -> bool:
     """Whether `array` is a NumPy array or a number."""
     return isinstance(array, (np.ndarray, *_SCALARS))
+
+
+def address(array: np.ndarray) -> int:
+    """Return the address of an array's first element."""
+    return array.ctypes.data
 
 
 def namespace() -> ModuleType:

@@ -17,6 +17,7 @@ from probtorch.backends import cupy_, numpy_
 from probtorch.errors import DeviceError, DTypeError
 
 __all__ = [
+    "address",
     "array_module",
     "copy_into",
     "device_of",
@@ -140,6 +141,11 @@ def to_device(array: np.ndarray, device: str) -> np.ndarray:
         return to_host(array)
     _owner(array)
     return _BACKENDS[kind].to_device(array, index)
+
+
+def address(array: np.ndarray) -> int:
+    """Return where in memory the first element of an array is."""
+    return int(_owner(array).address(array))
 
 
 def copy_into(target: np.ndarray, array: np.ndarray) -> None:

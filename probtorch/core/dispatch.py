@@ -35,7 +35,7 @@ from probtorch.core.refusals import (
     refuse_masked,
 )
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import ProbtorchError, user_frame
+from probtorch.errors import AutogradError, ProbtorchError, user_frame
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op, Operand, Output
@@ -193,13 +193,72 @@ class TapeNode:
         # Of two with one epoch, which only readings of views have.
         return self.tick < other.tick
 
-    @property
     def name(self) -> str:
-        """Name of the op, as PyTorch shows it."""
-        return self.op.name
+        """Return the name of the op in PyTorch's way: of add "AddBackward0"."""
+        words = self.op.name.strip("_").split("_")
+        return "".join(w[:1].upper() + w[1:] for w in words) + "Backward0"
+
+    @property
+    def next_functions(self) -> tuple[tuple[TapeNode | AccumulateGrad | None, int], ...]:
+        """``(node, which of its outputs)`` for each input; None for inputs without a gradient.
+
+        Raises
+        ------
+        AutogradError
+            If a backward pass has freed the graph.
+        """
+        if self.inputs is None:
+            raise AutogradError(
+                f"{self.name()}.next_functions",
+                expected="a graph that is still there",
+                got="one that a backward pass has freed",
+                fix="look before backward(), or pass it retain_graph=True",
+            )
+        return tuple(_step(x, self.epoch) for x in self.inputs)
 
     def __repr__(self) -> str:
-        return f"<{self.op.name} node>"
+        return f"<{self.name()} object at {id(self):#x}>"
+
+
+class AccumulateGrad:
+    """Where the graph of a backward pass ends: the leaf whose `.grad` is added to."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: TensorBase) -> None:
+        self.variable = variable
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AccumulateGrad) and other.variable is self.variable
+
+    def __hash__(self) -> int:
+        return id(self.variable)
+
+    @property
+    def next_functions(self) -> tuple[()]:
+        """Nothing: gradients go no further."""
+        return ()
+
+    def name(self) -> str:
+        """Return "AccumulateGrad"."""
+        return "AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {id(self.variable):#x}>"
+
+
+def _step(x: object, epoch: float) -> tuple[TapeNode | AccumulateGrad | None, int]:
+    """Where the gradient of an input goes; of what was changed in place since, where it went."""
+    if not isinstance(x, TensorBase):
+        return None, 0
+    node, index, wanted = x.grad_fn, x._index, x.requires_grad
+    for until, *place, _ in (x._extra or {}).get("history", ()):
+        if epoch < until:
+            node, index, wanted = place
+            break
+    if node is not None:
+        return node, index
+    return AccumulateGrad(x) if wanted else None, 0
 
 
 def wrap(array: np.ndarray | np.generic | float) -> TensorBase:

@@ -151,7 +151,7 @@ def explained(
                     raise
                 known = list(inspect.signature(fn).parameters.values())
                 given = args
-                if known and known[0].name == "self":
+                if known and known[0].name in ("self", "cls"):
                     known, given = known[1:], args[1:]
                 shown = subject or _class_of(args[0], call)
                 found = misfit(shown, known, given, kwargs, meant=meant, advice=advice)

@@ -143,7 +143,7 @@ def _bad_parameter(
     found = _found(array, index, count, size)
     first = array[index]
     if np.isnan(first).any():
-        maker = value.grad_fn.name if value.grad_fn is not None else None
+        maker = value.grad_fn.op.name if value.grad_fn is not None else None
         cure = (
             f"the last op that made it was {maker}: look at what went into it"
             if maker

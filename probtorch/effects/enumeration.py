@@ -7,9 +7,9 @@ at every combination of values; infer/enumeration/sum_product.py sums them.
 Python sees none of the values: `summed_values.py` refuses to let it.
 
 A dim is a place, not a name: in a Markov chain it is used again as soon as the variable that lived
-there is out of sight (markov.py). So the handler says at every site which `Variable` lives at which
-dim (``site.notes["dims"]``), by the sites that are in sight of it. Dims are given out here, never
-by the user.
+there is out of sight (markov.py). So the handler says at every site which `SummedVariable` lives at
+which dim (``site.notes["dims"]``), by the sites that are in sight of it. Dims are given out here,
+never by the user.
 
 Read `markov.py` first. The scheme is Pyro's, of Obermeyer et al. (2019), "Tensor variable
 elimination for plated factor graphs".
@@ -42,7 +42,7 @@ from probtorch.tensor import Tensor
 __all__ = [
     "DeeperPlates",
     "Enumeration",
-    "Variable",
+    "SummedVariable",
     "as_annotated",
     "can_enumerate",
     "config_enumerate",
@@ -57,7 +57,7 @@ HOW = ("parallel", "sequential")
 
 
 @dataclass(frozen=True, eq=False)
-class Variable:
+class SummedVariable:
     """An enumerated site of one run.
 
     Attributes
@@ -105,7 +105,7 @@ class Enumeration:
 
     Attributes
     ----------
-    variables : dict of int to Variable
+    variables : dict of int to SummedVariable
     dims : dict of str to dict
         For every site the variables that its value depends on, by dim.
     marks : Marks
@@ -113,7 +113,7 @@ class Enumeration:
     """
 
     first_dim: int = -1
-    variables: dict[int, Variable] = field(default_factory=dict)
+    variables: dict[int, SummedVariable] = field(default_factory=dict)
     dims: dict[str, dict[int, int]] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
 
@@ -323,7 +323,7 @@ class enumerate_sites(Handler):
             place = len(batch) + dim
             site.fn = fn.expand(batch[:place] + (size,) + batch[place + 1 :])
         number = len(self.enumeration.variables)
-        self.enumeration.variables[number] = Variable(
+        self.enumeration.variables[number] = SummedVariable(
             number,
             site.name,
             dim,

@@ -85,7 +85,7 @@ class Module:
     ...     def forward(self, x):
     ...         return x * self.weight
     >>> Scale(3)(probtorch.ones(3))
-    tensor([2., 2., 2.], grad_fn=<mul node>)
+    tensor([2., 2., 2.], grad_fn=<MulBackward0>)
     """
 
     training = True

@@ -22,15 +22,17 @@ from probtorch.core.typed import TensorLike
 from probtorch.errors import DTypeError
 from probtorch.ops.arithmetic import (
     abs,
+    clamp,
     clone,
     floor_divide,
     mul,
     remainder,
     sign,
-    sub,
     trunc,
     where,
 )
+from probtorch.ops.arithmetic import add as plus
+from probtorch.ops.arithmetic import sub as minus
 from probtorch.ops.comparisons import (
     eq,
     gt,
@@ -54,8 +56,11 @@ from probtorch.ops.movement import broadcast_tensors
 from probtorch.ops.reduction import any as any_of
 
 __all__ = [
+    "add",
     "bitwise_left_shift",
     "bitwise_right_shift",
+    "clamp_max",
+    "clamp_min",
     "deg2rad",
     "float_power",
     "fmax",
@@ -75,6 +80,7 @@ __all__ = [
     "rad2deg",
     "rsub",
     "sgn",
+    "sub",
 ]
 
 LN2 = math.log(2.0)
@@ -141,7 +147,7 @@ def heaviside(x: TensorLike, values: TensorLike, *, out: TensorBase | None = Non
 
 def frac(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return what is behind the point, with the sign of `x`."""
-    return sub(x, trunc(x), out=out)
+    return minus(x, trunc(x), out=out)
 
 
 def deg2rad(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
@@ -167,6 +173,45 @@ def ldexp(x: TensorLike, other: TensorLike, *, out: TensorBase | None = None) ->
     x, other = as_tensor(x, "ldexp"), as_tensor(other, "ldexp")
     other = cast(other, x.array.dtype) if _is_float(x) and not _is_float(other) else to_float(other)
     return mul(x, exp2(other), out=out)
+
+
+def add(
+    x: TensorLike, y: TensorLike, *, alpha: float | TensorBase = 1, out: TensorBase | None = None
+) -> TensorBase:
+    """Return ``x + alpha * y``."""
+    return plus(x, y if _is_one(alpha) else _scaled("add", y, alpha), out=out)
+
+
+def sub(
+    x: TensorLike, y: TensorLike, *, alpha: float | TensorBase = 1, out: TensorBase | None = None
+) -> TensorBase:
+    """Return ``x - alpha * y``."""
+    return minus(x, y if _is_one(alpha) else _scaled("sub", y, alpha), out=out)
+
+
+def _is_one(alpha: float | TensorBase) -> bool:
+    return isinstance(alpha, int) and alpha == 1
+
+
+def _scaled(op: str, y: TensorLike, alpha: float | TensorBase) -> TensorBase:
+    if isinstance(alpha, float) and as_tensor(y, op).array.dtype.kind != "f":
+        raise DTypeError(
+            op,
+            expected="a whole number as alpha, as the operand is of whole numbers",
+            got=f"alpha={alpha}",
+            fix="convert the operand to floats first",
+        )
+    return mul(y, alpha)
+
+
+def clamp_min(x: TensorLike, min: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return `x` with what is below `min` raised to it."""
+    return clamp(x, min=min, out=out)
+
+
+def clamp_max(x: TensorLike, max: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return `x` with what is above `max` lowered to it."""
+    return clamp(x, max=max, out=out)
 
 
 def float_power(x: TensorLike, exponent: TensorLike) -> TensorBase:
@@ -196,7 +241,7 @@ def positive(x: TensorLike) -> TensorBase:
 
 def rsub(x: TensorLike, other: TensorLike, *, alpha: float = 1) -> TensorBase:
     """Return ``other - alpha * x``."""
-    return sub(other, x if alpha == 1 else mul(x, alpha))
+    return minus(other, x if alpha == 1 else mul(x, alpha))
 
 
 def nan_to_num(

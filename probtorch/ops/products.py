@@ -21,6 +21,7 @@ from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import (
     ceil,
     maximum,
+    minimum,
     where,
 )
 from probtorch.ops.comparisons import (
@@ -305,7 +306,9 @@ def matrix_exp(a: TensorLike) -> TensorBase:
     if not a.array.size:
         return a
     largest = amax(matrix_norm(a.detach(), 1))
-    halvings = maximum(ceil(log2(where(gt(largest, 0.0), largest, 1.0) / _PADE_NORM)), 0.0)
+    # Of infinities no number of halvings makes anything small: 1024 do of all others.
+    halvings = ceil(log2(where(gt(largest, 0.0), largest, 1.0) / _PADE_NORM))
+    halvings = minimum(maximum(halvings, 0.0), 1024.0)
     a = a * 0.5**halvings
     eye = expand(identity(n, a), a.array.shape)
     a2 = matmul(a, a)

@@ -216,8 +216,13 @@ _CUMPROD = structured(
 )
 
 
-def cumprod(x: TensorLike, dim: int) -> TensorBase:
-    """Return the running product along `dim`; its gradient is exact where elements are 0."""
+def cumprod(x: TensorLike, dim: int | None = None) -> TensorBase:
+    """Return the running product along `dim`; without it, of the flattened tensor.
+
+    The gradient is exact where elements are 0.
+    """
+    if dim is None:
+        x, dim = reshape(x, -1), 0
     x, dim = _dim_and_tensor("cumprod", x, dim)
     if x.array.dtype.kind in "bui":
         x = cast(x, int64)

@@ -38,8 +38,12 @@ def to(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     copy: bool = False,
+    non_blocking: bool = False,
 ) -> TensorBase:
-    """Return the tensor with another dtype, on another device, or like another tensor."""
+    """Return the tensor with another dtype, on another device, or like another tensor.
+
+    `non_blocking` is taken for PyTorch's sake: a copy to a GPU never waits for it.
+    """
     for a in args:
         if isinstance(a, TensorBase):
             dtype, device = a.array.dtype, device_of(a.array)

@@ -8,7 +8,11 @@ PACKAGE = Path(__file__).resolve().parents[2] / "probtorch"
 # Its names are read with the file's: `nodes.Call`.
 ALWAYS_QUALIFIED = {"compiler/lang/nodes.py"}
 # An annotation of values in classes, where the module of that name is never used.
-SHARED_ON_PURPOSE = {"Parameter": {"nn/parameter.py", "distributions/fields.py"}}
+SHARED_ON_PURPOSE = {
+    "Parameter": {"nn/parameter.py", "distributions/fields.py"},
+    # PyTorch's: a name of a device, and a block in which a GPU is the current one.
+    "device": {"core/device.py", "cuda.py"},
+}
 
 
 def homes(package: Path) -> dict[str, set[str]]:

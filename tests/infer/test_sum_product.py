@@ -22,7 +22,7 @@ from probtorch.tensor import tensor
 
 
 @dataclass
-class Variable:
+class SummedVariable:
     id: int
     size: int
     plates: frozenset = frozenset()
@@ -37,7 +37,7 @@ NONE = frozenset()
 
 def random_graph(rng, count=6):
     """Variables without plates, and factors over one to three of them that cover all."""
-    variables = [Variable(i, int(rng.integers(1, 4))) for i in range(count)]
+    variables = [SummedVariable(i, int(rng.integers(1, 4))) for i in range(count)]
     axes = Axes(variables, {})
     factors = []
     for i in range(count + 2):
@@ -91,7 +91,7 @@ def test_the_maximum_is_that_of_all_combinations(seed):
 def test_a_plate_is_a_product_over_its_rows():
     """log sum_z p(z) prod_i sum_w p(w | z) f_i(w), by loops."""
     rng = np.random.default_rng(0)
-    z, w = Variable(0, 2), Variable(1, 3, frozenset({"rows"}))
+    z, w = SummedVariable(0, 2), SummedVariable(1, 3, frozenset({"rows"}))
     axes = Axes([z, w], {"rows": 4})
     prior, link, data = rng.normal(size=2), rng.normal(size=(3, 2)), rng.normal(size=(3, 4))
     rows = frozenset({"rows"})
@@ -113,7 +113,7 @@ def test_a_plate_is_a_product_over_its_rows():
 
 
 def test_a_group_inside_of_a_plate_keeps_its_rows():
-    w = Variable(0, 3, frozenset({"rows"}))
+    w = SummedVariable(0, 3, frozenset({"rows"}))
     axes = Axes([w], {"rows": 4})
     data = np.random.default_rng(1).normal(size=(3, 4))
     factor = Factor(tensor(data), (0, "rows"), frozenset({"rows"}), "y")
@@ -130,7 +130,7 @@ def test_a_factor_that_is_the_same_for_all_rows_counts_once_for_each():
 
 def test_crossing_plates_name_sites_and_plates():
     p, q = frozenset({"p"}), frozenset({"q"})
-    axes = Axes([Variable(0, 2, p), Variable(1, 2, q)], {"p": 2, "q": 3})
+    axes = Axes([SummedVariable(0, 2, p), SummedVariable(1, 2, q)], {"p": 2, "q": 3})
     tie = Factor(tensor(np.zeros((2, 2, 2, 3))), (1, 0, "p", "q"), p | q, "tie")
     with pytest.raises(InferenceError, match=r"'v0', 'v1' .*'p', 'q'(.|\n)*'tie'"):
         eliminate([tie], {0, 1}, axes)
@@ -138,7 +138,7 @@ def test_crossing_plates_name_sites_and_plates():
 
 def test_a_long_chain_is_summed_from_its_ends():
     n, k = 50, 4
-    axes = Axes([Variable(t, k) for t in range(n)], {})
+    axes = Axes([SummedVariable(t, k) for t in range(n)], {})
     rng = np.random.default_rng(2)
     factors = [
         Factor(tensor(rng.normal(size=(k, k))), (t, t - 1), NONE, str(t)) for t in range(1, n)
@@ -156,7 +156,7 @@ def test_a_long_chain_is_summed_from_its_ends():
 def test_impossible_values_pass_no_nan():
     a = tensor(np.array([0.0, -np.inf]), requires_grad=True)
     b = tensor(np.array([[-np.inf, -np.inf], [0.3, 0.1]]), requires_grad=True)
-    axes = Axes([Variable(0, 2), Variable(1, 2)], {})
+    axes = Axes([SummedVariable(0, 2), SummedVariable(1, 2)], {})
     factors = [Factor(a, (0,), NONE, "a"), Factor(b, (1, 0), NONE, "b")]
     (found,) = eliminate(factors, {0, 1}, axes)
     assert found.value.item() == pytest.approx(0.3)
@@ -166,7 +166,7 @@ def test_impossible_values_pass_no_nan():
 
 
 def test_a_mean_ignores_what_has_probability_zero():
-    axes = Axes([Variable(0, 3)], {})
+    axes = Axes([SummedVariable(0, 3)], {})
     w = Factor(tensor(np.array([0.25, 0.0, 0.75])), (0,), NONE)
     for bad in (np.inf, -np.inf, np.nan):
         x = Factor(tensor(np.array([1.0, bad, 3.0])), (0,), NONE)

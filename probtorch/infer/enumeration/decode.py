@@ -18,7 +18,7 @@ from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
-from probtorch.effects.enumeration import Enumeration, Variable
+from probtorch.effects.enumeration import Enumeration, SummedVariable
 from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
@@ -77,7 +77,7 @@ def decode(
 
 def decode_many(
     tables: Sequence[Eliminated],
-    variables: Mapping[int, Variable],
+    variables: Mapping[int, SummedVariable],
     axes: Axes,
     temperature: int = 1,
     generator: Generator | None = None,
@@ -88,7 +88,7 @@ def decode_many(
     ----------
     tables : sequence of Eliminated
         Each with a dim in front, over the sets: two or more.
-    variables : mapping from int to Variable
+    variables : mapping from int to SummedVariable
     axes : Axes
         Of one set.
     temperature, generator
@@ -225,7 +225,7 @@ def _array(table: TensorBase | np.ndarray) -> np.ndarray:
     return to_host(table.array) if isinstance(table, TensorBase) else table
 
 
-def _impossible(variable: Variable) -> InferenceError:
+def _impossible(variable: SummedVariable) -> InferenceError:
     return InferenceError(
         f"no value of site {variable.name!r} is possible",
         expected="data to which the model gives a positive probability",

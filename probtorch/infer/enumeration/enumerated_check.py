@@ -19,7 +19,7 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta
-from probtorch.effects.enumeration import Enumeration, Variable
+from probtorch.effects.enumeration import Enumeration, SummedVariable
 from probtorch.effects.plates import PARTICLES, give_rows
 from probtorch.effects.runtime import Handler
 from probtorch.effects.trace import Trace
@@ -129,7 +129,7 @@ def _choices(sizes, shapes) -> Iterator[dict[int, np.ndarray]]:
 
 
 def _refusal(
-    variables: dict[int, Variable], particles: int, site: Site, together: float, single: float
+    variables: dict[int, SummedVariable], particles: int, site: Site, together: float, single: float
 ) -> InferenceError:
     also = f" and for {particles} particles" if particles else ""
     names = sorted({repr(variable.name) for variable in variables.values()})

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from probtorch.core.tensor_base import TensorBase
-from probtorch.effects.enumeration import Variable
+from probtorch.effects.enumeration import SummedVariable
 from probtorch.errors import InferenceError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
@@ -58,13 +58,13 @@ class Axes:
 
     Parameters
     ----------
-    variables : iterable of Variable
+    variables : iterable of SummedVariable
         Enumerated sites (effects/enumeration.py).
     plates : mapping from str to int
         Sizes of the plates, from left to right.
     """
 
-    def __init__(self, variables: Iterable[Variable], plates: Mapping[str, int]) -> None:
+    def __init__(self, variables: Iterable[SummedVariable], plates: Mapping[str, int]) -> None:
         # Later variables further left, as the dims of a run are: few factors need a permutation.
         variables = sorted(variables, key=lambda v: -v.id)
         self.size: dict[Axis, int] = {v.id: v.size for v in variables}

@@ -1,0 +1,145 @@
+"""Functions about which elements occur: `isin`, runs of equal elements, histograms."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from probtorch.backends.registry import array_module, device_of, to_device, to_host
+from probtorch.core.casting import to_float
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
+from probtorch.core.shape import normalize_dim
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import read
+from probtorch.core.typed import SizeLike, TensorLike
+from probtorch.errors import ArgumentError
+from probtorch.ops.movement import reshape
+
+__all__ = ["Histogram", "histogram", "isin", "unique_consecutive"]
+
+
+def isin(
+    elements: TensorLike,
+    test_elements: TensorLike,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+) -> TensorBase:
+    """Return which elements are among `test_elements`, or, with `invert`, which are not.
+
+    `assume_unique` is accepted for PyTorch's sake.
+    """
+    x, tested = as_tensor(elements, "isin"), as_tensor(test_elements, "isin")
+    read("isin", x)
+    read("isin", tested)
+    device = device_of(x.array)
+    among = to_device(tested.array, device)
+    return wrap(array_module(x.array).isin(x.array, among, invert=invert))
+
+
+def unique_consecutive(
+    x: TensorLike,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> TensorBase | tuple[TensorBase, ...]:
+    """Return `x` with one of each run of equal elements, or of equal slices along `dim`.
+
+    Without `dim` the tensor is flattened. With `return_inverse` also the number of its run for each
+    element; with `return_counts` also the lengths of the runs. No gradient.
+    """
+    x = as_tensor(x, "unique_consecutive")
+    read("unique_consecutive", x)
+    shape, array = x.array.shape, to_host(x.array)
+    dim = None if dim is None else normalize_dim(dim, len(shape), "unique_consecutive")
+    rows = array.reshape(-1) if dim is None or not shape else np.moveaxis(array, dim, 0)
+    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    first = np.ones(len(flat), bool)
+    first[1:] = (flat[1:] != flat[:-1]).any(1)
+    starts = np.flatnonzero(first)
+    values = rows[starts] if dim is None or not shape else np.moveaxis(rows[starts], 0, dim)
+    device = device_of(x.array)
+
+    def made(a: np.ndarray) -> TensorBase:
+        return wrap(to_device(np.ascontiguousarray(a), device))
+
+    out = [made(values)]
+    if return_inverse:
+        inverse = made(np.cumsum(first) - 1)
+        out.append(inverse if dim is not None else reshape(inverse, shape))
+    if return_counts:
+        out.append(made(np.diff(starts, append=len(flat))))
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+class Histogram(NamedTuple):
+    """What `histogram` returns: heights of the bins, and their edges, one more."""
+
+    hist: TensorBase
+    bin_edges: TensorBase
+
+
+def histogram(
+    x: TensorLike,
+    bins: SizeLike | TensorBase,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: TensorLike | None = None,
+    density: bool = False,
+) -> Histogram:
+    """Return how many elements, or how much of their `weight`, fall between edges.
+
+    Parameters
+    ----------
+    x : Tensor
+    bins : int or Tensor, shape (n + 1,)
+        How many bins of equal width, or their edges in ascending order.
+    range : (float, float), optional
+        Where bins of equal width begin and end; left out, at the extremes of `x`.
+    weight : Tensor, optional
+        In the shape of `x`.
+    density : bool
+        Whether the area is made 1.
+
+    Returns
+    -------
+    Histogram
+        ``(hist, bin_edges)``, in the dtype of `x`; the last bin includes its upper edge. No
+        gradient.
+    """
+    x = to_float(as_tensor(x, "histogram"))
+    read("histogram", x)
+    weights = None
+    if weight is not None:
+        given = as_tensor(weight, "histogram")
+        read("histogram", given)
+        if given.array.shape != x.array.shape:
+            raise ArgumentError(
+                "histogram",
+                expected=f"a weight for each element, shape {x.array.shape}",
+                got=str(given.array.shape),
+                fix="expand the weights",
+            )
+        weights = to_host(given.array).reshape(-1)
+    if isinstance(bins, int):
+        edges: int | np.ndarray = bins
+    else:
+        edged = as_tensor(bins, "histogram")
+        read("histogram", edged)
+        edges = to_host(edged.array)
+    try:
+        hist, found = np.histogram(
+            to_host(x.array).reshape(-1), edges, range=range, weights=weights, density=density
+        )
+    except ValueError as error:
+        raise ArgumentError(
+            "histogram",
+            expected="a positive number of bins or ascending edges, and a finite range",
+            got=f"{error}",
+            fix="check bins= and range=",
+        ) from None
+    device, dtype = device_of(x.array), x.array.dtype
+    return Histogram(*(wrap(to_device(a.astype(dtype), device)) for a in (hist, found)))
