@@ -4,7 +4,7 @@ Names, signatures, defaults and initial values are PyTorch's. Read `module.py` f
 `linear.py`.
 """
 
-from probtorch.nn import functional, init, utils
+from probtorch.nn import functional, init, parallel, regularize, utils
 from probtorch.nn.activation import (
     CELU,
     ELU,
@@ -34,6 +34,9 @@ from probtorch.nn.activation import (
     Tanh,
     Tanhshrink,
     Threshold,
+)
+from probtorch.nn.adaptive import (
+    AdaptiveLogSoftmaxWithLoss,
 )
 from probtorch.nn.attention import (
     MultiheadAttention,
@@ -78,6 +81,7 @@ from probtorch.nn.dropout import (
 )
 from probtorch.nn.embedding import (
     Embedding,
+    EmbeddingBag,
 )
 from probtorch.nn.functional import cross_entropy
 from probtorch.nn.linear import (
@@ -90,6 +94,7 @@ from probtorch.nn.loss import (
     BCEWithLogitsLoss,
     CosineEmbeddingLoss,
     CrossEntropyLoss,
+    CTCLoss,
     GaussianNLLLoss,
     HingeEmbeddingLoss,
     HuberLoss,
@@ -123,6 +128,9 @@ from probtorch.nn.normalization import (
     LocalResponseNorm,
     RMSNorm,
     SyncBatchNorm,
+)
+from probtorch.nn.parallel import (
+    DataParallel,
 )
 from probtorch.nn.parameter import (
     Buffer,
@@ -201,6 +209,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -217,6 +226,7 @@ __all__ = [
     "Bilinear",
     "Buffer",
     "CELU",
+    "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
     "CircularPad2d",
@@ -235,6 +245,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DataParallel",
     "DenseNN",
     "Dropout",
     "Dropout1d",
@@ -242,6 +253,7 @@ __all__ = [
     "Dropout3d",
     "ELU",
     "Embedding",
+    "EmbeddingBag",
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",
@@ -352,5 +364,7 @@ __all__ = [
     "cross_entropy",
     "functional",
     "init",
+    "parallel",
+    "regularize",
     "utils",
 ]

@@ -17,6 +17,7 @@ from probtorch.tensor import Tensor
 __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
+    "CTCLoss",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "GaussianNLLLoss",
@@ -423,3 +424,33 @@ class MultiLabelSoftMarginLoss(_Loss):
 
     def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
+
+
+class CTCLoss(_Loss):
+    """Negative log probability of label sequences without their timing [graves2006]_.
+
+    See `functional.ctc_loss` for the arguments.
+    """
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(
+        self,
+        log_probs: TensorLike,
+        targets: TensorLike,
+        input_lengths: TensorLike,
+        target_lengths: TensorLike,
+    ) -> Tensor:
+        return F.ctc_loss(
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            self.blank,
+            self.reduction,
+            self.zero_infinity,
+        )

@@ -647,6 +647,9 @@ RECIPES = {
     "functional.one_hot": "int64 6 | int64 | indices 6 | int 6",
     "functional.pad": "x pads | img2 (1,1,2,0) mode | img1 (1,2) mode | img3 (1,1,1,1,0,2) mode",
     "functional.embedding": "rows table | rows table padding_idx=1 | rows table max_norm=1.0",
+    "functional.embedding_bag": "bags table mode=?bag_mode | bag table begins mode=?bag_mode "
+    "padding_idx=1 | bag table begins mode='sum' per_sample_weights=weights "
+    "| bag table ends include_last_offset=True | bag table begins scale_grad_by_freq=True",
     "functional.linear": "mat lw | mat lw two | batch lw two | vec lw",
     "functional.bilinear": "finite finite blw | finite finite blw two",
     "functional.layer_norm": "xf of_last | xf of_last affine affine | mat (3,)",
@@ -739,6 +742,8 @@ RECIPES = {
     "functional.triplet_margin_loss": "mat yf yf p=?pinf swap=?flag reduction=?reduction",
     "functional.binary_cross_entropy": "unit yunit reduction=?reduction | xf yf",
     "functional.binary_cross_entropy_with_logits": "xf yunit reduction=?reduction | xf yf yf",
+    "functional.ctc_loss": "logp labels (5,3) (3,1) reduction=?reduction zero_infinity=?flag "
+    "| logp labels (5,1) (3,2) 0 reduction | logp joined (4,5) (1,3)",
     "functional.kl_div": "xf yunit reduction=?reduction | xf yf log_target=True",
     "functional.poisson_nll_loss": "xf ypos log_input=?flag full=?flag reduction=?reduction",
     "functional.gaussian_nll_loss": "mat yf ypos full=?flag reduction=?reduction",
@@ -865,6 +870,18 @@ def pooled(d):
     return Data(d.rng.random((*d.shape[:lead], count)).argsort(-1).reshape(d.shape))
 
 
+def bag(d):
+    d.x = Data(d.rng.integers(0, 5, 3))
+    return d.x
+
+
+def log_probabilities(d):
+    a = d.rng.standard_normal((5, 2, 4))
+    a -= np.log(np.exp(a).sum(-1, keepdims=True))
+    d.x = Data(a.astype(d.pick(["float32", "float64"])))
+    return d.x
+
+
 KINDS.update(
     {
         "item": item,
@@ -885,6 +902,15 @@ KINDS.update(
         },
         # PyTorch ends the program on matrices without rows or in half precision.
         "solid": lambda d: d.data(d.pick([(2, 3), (4, 1)]), d.pick(["float32", "float64"])),
+        "bags": lambda d: d.x or Data(d.rng.integers(0, 5, d.pick([(2, 3), (1, 1), (3, 0)]))),
+        "bag": bag,
+        "begins": lambda d: Data(np.array(d.pick([[0], [0, 2], [0, 0, 1, 3]]))),
+        # Of no bags at all PyTorch ends the program.
+        "ends": lambda d: Data(np.array(d.pick([[0, 3], [0, 2], [0, 0, 1, 3]]))),
+        "bag_mode": choice("mean", "sum", "max"),
+        "logp": log_probabilities,
+        "joined": lambda d: Data(np.array([1, 2, 3, 2])),
+        "labels": lambda d: Data(d.rng.integers(1, 4, (2, 3))),
         "grid_mode": choice("bilinear", "nearest", "bicubic"),
         "border": choice("zeros", "border", "reflection"),
         "theta": lambda d: d.data((2, 2, 3), d.float_dtype()),

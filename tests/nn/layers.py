@@ -139,6 +139,10 @@ def maps():
     for settings in ({"padding_idx": 2}, {"scale_grad_by_freq": True}):
         rows = np.array([0, 2, 2])
         yield entry("Embedding", 5, 3, on=(rows,), out=(3, 3), own_gradient=True, **settings)
+    bags, begins = integers(7, 6), np.array([0, 2, 2])
+    yield entry("EmbeddingBag", 7, 3, on=(integers(7, 2, 4),), out=(2, 3))
+    yield entry("EmbeddingBag", 7, 3, on=(bags, begins), out=(3, 3), mode="max", padding_idx=2)
+    yield entry("EmbeddingBag", 7, 3, on=(bags, begins, normal(6)), out=(3, 3), mode="sum")
     yield entry("CosineSimilarity", on=(normal(3, 4), normal(3, 4)), out=(3,))
     yield entry("PairwiseDistance", on=(normal(3, 4), normal(3, 4)), out=(3,))
     yield entry("PairwiseDistance", 1.0, on=(unit(3, 4), -unit(3, 4)), out=(3, 1), keepdim=True)
@@ -390,6 +394,15 @@ def losses():
         weight=unit(4),
         pos_weight=unit(4),
     )
+    logp = normal(5, 2, 4)
+    logp -= np.log(np.exp(logp).sum(-1, keepdims=True))
+    lengths = np.array([5, 4]), np.array([3, 1])
+    # PyTorch's gradient is one for what comes out of log_softmax only: see test_ctc.py.
+    on = (logp, 1 + integers(3, 2, 3), *lengths)
+    yield entry("CTCLoss", on=on, out=(), fixed=(0,), own_gradient=True)
+    on, out = (normal(6, 8), np.array([0, 6, 3, 1, 4, 5])), [(6,), ()]
+    cuts = {"div_value": 2.0, "head_bias": True}
+    yield entry("AdaptiveLogSoftmaxWithLoss", 8, 7, [2, 5], on=on, out=out, **cuts)
     yield entry("KLDivLoss", on=(normal(3, 4), unit(3, 4)), out=(), reduction="batchmean")
     yield entry("KLDivLoss", on=(normal(3, 4), normal(3, 4)), out=(), log_target=True)
     a, b, c = normal(3, 4), normal(3, 4), normal(3, 4)
@@ -448,6 +461,7 @@ LAYERS = [
 ]
 # Containers and bases have no computation of their own: test_containers.py and test_module.py.
 WITHOUT_ENTRY = {
+    "DataParallel",
     "Module",
     "ModuleDict",
     "ModuleList",

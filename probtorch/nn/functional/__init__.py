@@ -44,6 +44,12 @@ from probtorch.nn.functional.activation import (
 from probtorch.nn.functional.attention import (
     scaled_dot_product_attention,
 )
+from probtorch.nn.functional.bags import (
+    embedding_bag,
+)
+from probtorch.nn.functional.ctc import (
+    ctc_loss,
+)
 from probtorch.nn.functional.dropout import (
     alpha_dropout,
     dropout,
@@ -183,6 +189,7 @@ __all__ = [
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",
@@ -190,6 +197,7 @@ __all__ = [
     "elu",
     "elu_",
     "embedding",
+    "embedding_bag",
     "feature_alpha_dropout",
     "fold",
     "fractional_max_pool2d",
