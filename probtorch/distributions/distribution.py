@@ -37,7 +37,12 @@ from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.fields import INSTANCE_STATE, Values, WithFields, setting
+from probtorch.distributions.fields import (
+    INSTANCE_STATE,
+    Values,
+    WithFields,
+    setting,
+)
 from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_value, enable_validation
@@ -111,10 +116,35 @@ class Distribution(WithFields):
         raise NotImplementedError(f"{type(self).__name__} has no density")
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        if self._written and type(self).sample is not Distribution.sample:
+            return self._as_written("sample", rng, shape)
         return self._rsample(rng, shape)
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        if self._written and type(self).rsample is not Distribution.rsample:
+            return self._as_written("rsample", rng, shape)
         raise NotImplementedError(f"{type(self).__name__} has no sampler")
+
+    # ------------------------------------------------------------------------------ as in PyTorch
+
+    def _as_written(self, name: str, rng: Source, shape: Shape) -> Tensor:
+        """Return draws of a public method that the class overrides; `shape` is the whole shape."""
+        before = len(shape) - len(self._batch_shape) - len(self._event_shape)
+        return getattr(self, name)(shape[:before], generator=rng.generator)
+
+    def _extended_shape(self, sample_shape: SizeLike = ()) -> Size:
+        """`shape`, by the name that distributions written for PyTorch call."""
+        return self.shape(sample_shape)
+
+    def _validate_sample(self, value: Tensor) -> None:
+        """Raise DomainError for a value outside the support: PyTorch's name."""
+        self._check_value(self._as_value(value))
+
+    def _get_checked_instance(self, cls: type, _instance: Self | None = None) -> Self:
+        """Return a new instance to fill, as `expand` of PyTorch's distributions asks for one."""
+        made = object.__new__(type(self)) if _instance is None else _instance
+        made._written = self._written
+        return made
 
     # ------------------------------------------------------------------------------ facts
 
@@ -136,6 +166,8 @@ class Distribution(WithFields):
     @property
     def has_rsample(self) -> bool:
         """Whether `rsample` exists: draws that are differentiable in the parameters."""
+        if self._written:
+            return type(self).rsample is not Distribution.rsample
         return type(self)._rsample is not Distribution._rsample
 
     @property
@@ -296,6 +328,8 @@ class Distribution(WithFields):
 
     def _density(self, value: Tensor, inside: bool) -> Tensor:
         """Log density; unless `value` is promised to be `inside`, -inf outside the support."""
+        if self._written and type(self).log_prob is not Distribution.log_prob:
+            return self.log_prob(value)
         if inside:
             return self._log_prob(value)
         support = self.support

@@ -27,6 +27,7 @@ from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.validation import check_parameter, validation_in_force
+from probtorch.distributions.written import adopt, check_attributes, split_attributes
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.tensor import Tensor
 
@@ -160,9 +161,15 @@ class WithFields:
             settings = tuple(n for n, f in cls._fields.items() if f.constraint is None)
             cls.__static_fields__ = (*settings, *INSTANCE_STATE)
             cls.__signature__ = _signature(cls._fields)
+        adopt(cls)
+        if not cls._fields and "__init__" in cls.__dict__ and "log_prob" in cls.__dict__:
+            cls.__static_fields__ = cls.__dict__.get("__static_fields__", ("_others",))
 
     def __init__(self, *args: Any, validate_args: bool | None = None, **kwargs: Any) -> None:
         cls, fields = type(self), self._fields
+        if not fields:
+            self._start_written(*args, validate_args=validate_args, **kwargs)
+            return
         values = _bind(cls, fields, args, kwargs)
         if self._alternatives:
             _check_alternatives(cls.__name__, self._alternatives, values)
@@ -212,6 +219,26 @@ class WithFields:
             validation_in_force() if validate_args is None else bool(validate_args)
         )
 
+    # Whether the class overrides public methods in place of stating fields; see written.py.
+    _written = False
+
+    def _start_written(
+        self,
+        batch_shape: SizeLike = (),
+        event_shape: SizeLike = (),
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        shapes = (as_size(batch_shape), as_size(event_shape))
+        self._written = True
+        self._set_shapes(*shapes, validate_args=validate_args)
+        if self._validate_args:
+            check_attributes(self, self.arg_constraints)
+
+    @property
+    def _others(self) -> tuple[tuple[str, object], ...]:
+        return split_attributes(self)[1]
+
     def _infer_event_shape(self) -> Shape:
         """Return the event shape from the parameters; () for distributions of single numbers."""
         return ()
@@ -250,6 +277,8 @@ class WithFields:
 
     @property
     def __tree_fields__(self) -> tuple[str, ...]:
+        if self._written:
+            return split_attributes(self)[0]
         return tuple(
             n for n, f in self._fields.items() if f.constraint is not None and n in self.__dict__
         )
@@ -265,6 +294,11 @@ class WithFields:
 
     @classmethod
     def __tree_build__(cls, values: Values) -> Self:
+        if "_others" in values:
+            made = object.__new__(cls)
+            made.__dict__.update(values.pop("_others"))
+            made.__dict__.update(values)
+            return made
         expanded, validate = values.pop("_expanded"), values.pop("_validate_args")
         weak = values.pop("_weak")
         out = cls._from_tree(values)
@@ -278,6 +312,11 @@ class WithFields:
 
 
 # ------------------------------------------------------------------------------ helpers
+
+
+def as_size(shape: SizeLike) -> Shape:
+    """Return a shape as a tuple; a number is a shape of one dim."""
+    return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
 def _check_alternatives(owner: str, names: Sequence[str], values: Mapping[str, object]) -> None:

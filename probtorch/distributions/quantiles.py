@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
+from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled
+from probtorch.core.dtype import float64, promote_types
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions.constraints import Boolean, Constraint
 from probtorch.ops.arithmetic import abs as absolute
@@ -50,12 +52,14 @@ def quantile(d: Distribution, p: Tensor) -> Tensor:
     shape = broadcast_shapes(p.array.shape, tuple(d._batch_shape), op="icdf")
     before = set_grad_enabled(False)
     try:
-        fixed = expand(p.detach(), shape)
+        # In double precision: a cdf of numbers is in double precision too.
+        fixed = cast(expand(p.detach(), shape), float64)
         search = _whole if d.is_discrete else _real
         x = search(d, clamp(fixed, 0.0, 1.0)).detach()
         x = where((fixed >= 0.0) & (fixed <= 1.0), x, math.nan)
+        out = p.array.dtype if d._dtype is None else promote_types(p.array.dtype, d._dtype)
         if d.is_discrete:
-            return x
+            return cast(x, out)
         inside = (fixed > 0.0) & (fixed < 1.0)
         at = where(inside, x, d.support.interior(x))
         density = exp(d.log_prob_inside(at))
@@ -64,7 +68,7 @@ def quantile(d: Distribution, p: Tensor) -> Tensor:
     finally:
         set_grad_enabled(before)
     f = d.cdf(at)
-    return x + slope * ((p - p.detach()) - (f - f.detach()))
+    return cast(x + slope * ((p - p.detach()) - (f - f.detach())), out)
 
 
 def _bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor | None]:

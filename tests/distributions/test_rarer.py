@@ -84,3 +84,22 @@ def test_a_relaxed_bernoulli_by_logits_is_one_by_probabilities():
     d = dist.RelaxedBernoulliLogits(0.7, 0.3)
     other = dist.RelaxedBernoulli(0.7, probs=special.expit(0.3))
     assert_close(d.log_prob(tensor(SHARES)), other.log_prob(tensor(SHARES)))
+
+
+def test_quantiles_by_search_have_the_dtype_of_level_and_parameters():
+    single, double = tensor([0.3, 0.9]), tensor(np.array([0.3, 0.9]))
+    exact = stats.gamma(2.0).ppf([0.3, 0.9])
+    for d, p, dtype in (
+        (dist.Gamma(2.0), single, "float32"),
+        (dist.Gamma(2.0), double, "float64"),
+        (dist.Gamma(tensor([2.0])), single, "float32"),
+        (dist.Gamma(tensor(np.array([2.0]))), single, "float64"),
+    ):
+        x = d.icdf(p)
+        assert x.array.dtype == dtype
+        assert_close(x.numpy(), exact, rtol=1e-6)
+    assert abs(dist.Gamma(2.0).icdf(0.5).item() - stats.gamma(2.0).median()) < 1e-6
+    assert dist.Poisson(2.5).icdf(0.5).item() == 2.0
+    assert np.isnan(dist.Gamma(2.0).icdf(tensor([-0.1, 1.1])).numpy()).all()
+    ends = dist.Gamma(2.0).icdf(tensor([0.0, 1.0])).numpy()
+    assert ends[0] == 0.0 and ends[1] == np.inf
