@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import DTypeLike, Shape, TensorLike
@@ -322,6 +322,18 @@ class RNNBase(Module):
 class _OneState(RNNBase):
     """What cells without another memory share."""
 
+    if TYPE_CHECKING:
+        # What `forward` says of both kinds of input, which checkers lose on the way through Module.
+        @overload  # type: ignore[override]
+        def __call__(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+        @overload
+        def __call__(
+            self, input: PackedSequence, hx: Tensor | None = None
+        ) -> tuple[PackedSequence, Tensor]: ...
+        def __call__(
+            self, input: Sequences, hx: Tensor | None = None
+        ) -> tuple[Sequences, Tensor]: ...
+
     def forward(self, input: Sequences, hx: TensorLike | None = None) -> tuple[Sequences, Tensor]:
         """Return (outputs, last state); a `PackedSequence` is answered with one."""
         states = None if hx is None else [hx]
@@ -413,6 +425,20 @@ class LSTM(RNNBase):
 
     gates = 4
     has_cell = True
+
+    if TYPE_CHECKING:
+        # What `forward` says of both kinds of input, which checkers lose on the way through Module.
+        @overload  # type: ignore[override]
+        def __call__(
+            self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
+        @overload
+        def __call__(
+            self, input: PackedSequence, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[PackedSequence, tuple[Tensor, Tensor]]: ...
+        def __call__(
+            self, input: Sequences, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Sequences, tuple[Tensor, Tensor]]: ...
 
     def __init__(
         self,
