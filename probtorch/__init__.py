@@ -544,6 +544,7 @@ from probtorch.tensor import (
 if TYPE_CHECKING:
     from probtorch import (
         __config__ as __config__,
+        array_api as array_api,
         compiler as compiler,
         config as config,
         ode as ode,
@@ -637,8 +638,8 @@ long = _long
 div = _div
 
 _LAZY_PACKAGES = frozenset(
-    "__config__ compiler config diagnostics distributed distributions effects estimators handlers "
-    "infer nn ops optim ode profiler serialization testing utils viz".split()
+    "__config__ array_api compiler config diagnostics distributed distributions effects estimators "
+    "handlers infer nn ops optim ode profiler serialization testing utils viz".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {

@@ -328,6 +328,20 @@ class Tensor(TensorBase):
     def __getattr__(self, name):
         return values.other_attribute(self, name)
 
+    def __array_namespace__(self, *, api_version=None):
+        """Return the functions of the array API standard, for libraries that take any array."""
+        from probtorch import array_api  # late: most programs never ask for it
+
+        known = array_api.__array_api_version__
+        if api_version is not None and not "2021.12" <= api_version <= known:
+            raise ArgumentError(
+                "__array_namespace__",
+                expected=f"a version of the standard up to {known}",
+                got=repr(api_version),
+                fix="leave api_version out",
+            )
+        return array_api
+
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         return array_ufunc(ufunc, method, inputs, kwargs)
 

@@ -8,6 +8,7 @@ spelled with their module.
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any, Literal, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -147,6 +148,7 @@ class Tensor:
     def __array__(
         self, dtype: DTypeLike | None = None, copy: builtins.bool | None = None
     ) -> np.ndarray: ...
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType: ...
     def __buffer__(self, flags: builtins.int) -> memoryview: ...
     def __dlpack__(
         self,

@@ -25,6 +25,7 @@ ROOMS = (
 )
 # Rooms whose functions all have types, private helpers too: mypy is told so in pyproject.toml.
 TYPED = {
+    "probtorch.array_api.*",
     "probtorch.autograd.*",
     "probtorch.backends.*",
     "probtorch.core.*",
