@@ -124,7 +124,7 @@ def _density(series: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Points of a density curve; none when the draws have no spread to estimate one from."""
     if series.dtype.kind in "biu":
         values = series.astype(np.int64)
-        low, high = int(values.min()) - 1, int(values.max()) + 1
+        low, high = int(np.min(values)) - 1, int(np.max(values)) + 1
         if high - low < GRID_POINTS:
             counts = np.bincount(values - low, minlength=high - low + 1)
             return np.arange(low, high + 1), counts / values.size

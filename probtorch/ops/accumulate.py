@@ -20,17 +20,19 @@ __all__ = ["add_up", "floats", "wider"]
 # Terms that are added one after the other.
 _STRETCH = 256
 
+# Below, types are ignored where NumPy's, from 2.5 on, take `keepdims` as a literal only.
+
 
 def add_up(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """Return the sum of the array `x` over `dims`, in its dtype."""
     if x.dtype.kind != "f":
         # NumPy would add up small integers in wide ones, and give these.
-        return x.sum(axis=dims, keepdims=keepdim, dtype=x.dtype)
+        return x.sum(axis=dims, keepdims=keepdim, dtype=x.dtype)  # type: ignore[call-overload,unused-ignore]
     if x.dtype is dtypes.float16:
-        return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)
+        return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)  # type: ignore[call-overload,unused-ignore]
     if x.dtype is dtypes.float32 and x.size > 2 * _STRETCH and isinstance(x, np.ndarray):
         return _single(x, dims, keepdim)
-    return x.sum(axis=dims, keepdims=keepdim)
+    return x.sum(axis=dims, keepdims=keepdim)  # type: ignore[call-overload,unused-ignore]
 
 
 def _single(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
@@ -39,7 +41,7 @@ def _single(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     terms = math.prod(x.shape[d] for d in slow)
     in_one_piece = len(dims) == x.ndim and (x.flags.c_contiguous or x.flags.f_contiguous)
     if terms <= 2 * _STRETCH or in_one_piece:
-        return x.sum(axis=dims, keepdims=keepdim)
+        return x.sum(axis=dims, keepdims=keepdim)  # type: ignore[call-overload,unused-ignore]
     longest = max(slow, key=lambda d: x.shape[d])
     step = max(1, _STRETCH * x.shape[longest] // terms)
     cut = [slice(None)] * x.ndim

@@ -124,16 +124,17 @@ def histogram(
                 fix="expand the weights",
             )
         weights = to_host(given.array).reshape(-1)
-    if isinstance(bins, int):
-        edges: int | np.ndarray = bins
-    else:
-        edged = as_tensor(bins, "histogram")
-        read("histogram", edged)
-        edges = to_host(edged.array)
+    values = to_host(x.array).reshape(-1)
     try:
-        hist, found = np.histogram(
-            to_host(x.array).reshape(-1), edges, range=range, weights=weights, density=density
-        )
+        if isinstance(bins, int):
+            edges = np.histogram_bin_edges(values, bins, range)
+        else:
+            edged = as_tensor(bins, "histogram")
+            read("histogram", edged)
+            edges = to_host(edged.array)
+        hist, found = np.histogram(values, edges, weights=weights)
+        if density:
+            hist = hist / (hist.sum() * np.diff(found))
     except ValueError as error:
         raise ArgumentError(
             "histogram",

@@ -638,8 +638,8 @@ def _prod_jvp(
 
 def _run_prod(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     if x.dtype == dtypes.float16:
-        return x.prod(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)
-    return x.prod(axis=dims, keepdims=keepdim)
+        return x.prod(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)  # type: ignore[call-overload,unused-ignore]
+    return x.prod(axis=dims, keepdims=keepdim)  # type: ignore[call-overload,unused-ignore]
 
 
 _PROD = structured(

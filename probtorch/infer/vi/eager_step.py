@@ -124,7 +124,7 @@ def _bad(fit, loss, error):
 def _all_finite(array: np.ndarray) -> bool:
     """Whether all entries are finite, by their sum unless that is not."""
     with np.errstate(all="ignore"):
-        return math.isfinite(float(array.sum())) or bool(abs(array).max() < math.inf)
+        return math.isfinite(float(array.sum())) or bool(np.max(abs(array)) < math.inf)
 
 
 def _refuse(

@@ -59,7 +59,7 @@ class _Taps:
         order = np.argsort(column, kind="stable")
         column, row, value = column[order], row[order], weight.reshape(-1)[used][order]
         counts = np.bincount(column, minlength=self.size)
-        width = max(int(counts.max(initial=0)), 1)
+        width = max(int(np.max(counts, initial=0)), 1)
         index = np.zeros((self.size, width), np.int64)
         back = np.zeros((self.size, width), weight.dtype)
         place = np.arange(len(column)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -176,7 +176,7 @@ def pack_padded_sequence(
         )
     x = swapaxes(x, 0, 1) if batch_first else x
     steps, batch = x.array.shape[:2]
-    if len(found) != batch or found.max() > steps:
+    if len(found) != batch or np.max(found) > steps:
         raise ShapeError(
             name,
             expected=f"{batch} lengths of at most {steps}, for an input with {batch} sequences",
