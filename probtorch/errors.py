@@ -23,6 +23,7 @@ __all__ = [
     "FileError",
     "InferenceError",
     "ModelError",
+    "NoClosedFormError",
     "NotDifferentiableError",
     "ProbtorchError",
     "ShapeError",
@@ -208,6 +209,10 @@ class AutogradError(ProbtorchError, RuntimeError):
 
 class NotDifferentiableError(AutogradError):
     """The op has no derivative with respect to this input."""
+
+
+class NoClosedFormError(ProbtorchError, NotImplementedError):
+    """A quantity that has no formula here for these distributions."""
 
 
 class ExportError(AutogradError, BufferError):

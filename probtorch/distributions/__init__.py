@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from probtorch.distributions import constraints, transforms
+from probtorch.distributions import divergences as _divergences  # noqa: F401  registers its rules
 from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical

@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
@@ -30,11 +31,11 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.indexing import vindex
-from probtorch.ops.movement import expand, permute, reshape, stack
+from probtorch.ops.movement import expand, permute, reshape, stack, unsqueeze
 from probtorch.ops.reduction import amax, argmax, log_softmax, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.scattering import one_hot
-from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma
+from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma, xlog1py, xlogy
 from probtorch.tensor import Tensor
 
 __all__ = ["Categorical", "Multinomial", "OneHotCategorical"]
@@ -311,6 +312,15 @@ class Multinomial(_Categories):
         near = gamma_kernel(x + 1.0, n, where(lost, 1.0, p))
         constant = factorial_rest(wrap(np.array(n)))
         return total(where(lost, far, near) - rest, -1) + constant
+
+    def _entropy(self) -> Tensor:
+        # Of the draws in their order, less that of the order; each count alone is binomial.
+        n, p = self.total_count, unsqueeze(self._weights(), -1)
+        k = np.arange(n + 1.0)
+        choose = special.gammaln(n + 1.0) - special.gammaln(k + 1.0) - special.gammaln(n - k + 1.0)
+        chances = exp(xlogy(p.new_tensor(k), p) + xlog1py(p.new_tensor(n - k), -p) + choose)
+        orders = total(chances * p.new_tensor(special.gammaln(k + 1.0)), (-2, -1))
+        return total(entr(self._weights()), -1) * float(n) + orders - math.lgamma(n + 1.0)
 
     def _mean(self) -> Tensor:
         return self._weights() * float(self.total_count)

@@ -392,7 +392,12 @@ class Distribution(WithFields):
         return self._to_batch(log1p(-self._ask("_cdf", "cdf", x)))
 
     def entropy(self) -> Tensor:
-        """Return the entropy in nats, shape `batch_shape`."""
+        """Return the entropy in nats, shape `batch_shape`: a closed form or a finite sum."""
+        if self.has_enumerate_support and not hasattr(self, "_entropy"):
+            log_p = self.log_prob_inside(self.enumerate_support())
+            never = log_p == -math.inf
+            log_p = where(never, 0.0, log_p)
+            return self._to_batch(-total(where(never, 0.0, exp(log_p) * log_p), 0))
         return self._to_batch(self._ask("_entropy", "closed-form entropy"))
 
     def perplexity(self) -> Tensor:

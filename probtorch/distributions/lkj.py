@@ -18,7 +18,7 @@ from probtorch.ops.exponentials import log, sigmoid
 from probtorch.ops.linalg import cholesky
 from probtorch.ops.movement import cat, diagonal, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.special import lgamma_difference
+from probtorch.ops.special import digamma_difference, lgamma_difference
 from probtorch.tensor import Tensor
 
 __all__ = ["LKJ", "LKJCholesky"]
@@ -83,12 +83,26 @@ class LKJCholesky(Distribution):
         logs = log(diagonal(x, 0, -2, -1))
         orders = x.new_tensor(np.arange(d - 1, -1, -1))
         weighted = total(orders * logs, -1) + total(logs, -1) * (2.0 * (c - 1.0))
-        # Normaliser: row i is a point of a ball in i dims, with 1 - r^2 to the power of a - 1 for
+        return weighted + self._log_normaliser()
+
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        """For rows 1 on: c plus half the rows that follow, and half the number of dims."""
+        c, dims = self.concentration, np.arange(1.0, self.dim)
+        start = unsqueeze(c, -1) + c.new_tensor(0.5 * (self.dim - 1.0 - dims))
+        return start, c.new_tensor(0.5 * dims)
+
+    def _log_normaliser(self) -> Tensor:
+        # Row i is a point of a ball in i dims, with 1 - r^2 to the power of a - 1 for
         # a = c + (d - 1 - i) / 2: an integral of pi^(i / 2) gamma(a) / gamma(a + i / 2).
-        dims = np.arange(1.0, d)
-        start = unsqueeze(c, -1) + c.new_tensor(0.5 * (d - 1.0 - dims))
-        constant = total(lgamma_difference(start, c.new_tensor(0.5 * dims)), -1)
-        return weighted + (constant - 0.25 * d * (d - 1) * math.log(math.pi))
+        d = self.dim
+        constant = total(lgamma_difference(*self._rows()), -1)
+        return constant - 0.25 * d * (d - 1) * math.log(math.pi)
+
+    def _entropy(self) -> Tensor:
+        # The square of the diagonal's element i is beta(a, i / 2).
+        start, half = self._rows()
+        logs = -0.5 * digamma_difference(start, half)
+        return -(self._log_normaliser() + total(2.0 * (start - 1.0) * logs, -1))
 
     def _mode(self) -> Tensor:
         # Below 1 the density grows towards singular matrices and has no highest point.

@@ -104,6 +104,13 @@ class TruncatedNormal(Distribution):
         ends = _times_density(a, mass) - _times_density(b, mass)
         return self.scale * self.scale * (1.0 + ends - shift * shift)
 
+    def _entropy(self) -> Tensor:
+        # The mean of minus the log density, in which 1 plus what the ends add is E z^2.
+        a, b, _ = self._reflected()
+        mass = log_mass(a, b)
+        ends = _times_density(a, mass) - _times_density(b, mass)
+        return log(self.scale) + HALF_LOG_2PI + mass + 0.5 * (1.0 + ends)
+
 
 def _standardised(bound: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
     """(bound - loc) / scale; an infinite bound stays what it is and takes no gradient."""

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import integrate, special, stats
 
 import probtorch.distributions as dist
 from probtorch.distributions import biject_to, constraints
@@ -140,6 +140,10 @@ class Simplex:
         return (special.xlogy(c - 1, x)).sum() + constant
 
 
+def _log_quantile(level, reference):
+    return np.log(reference.ppf(level))
+
+
 class Lkj:
     """Closed form of the LKJ density on Cholesky factors, normalised row by row."""
 
@@ -160,6 +164,17 @@ class Lkj:
                 0.5 * n * math.log(math.pi) + special.gammaln(a) - special.gammaln(a + 0.5 * n)
             )
         return kernel - constant
+
+    def entropy(self):
+        """By quadrature over the levels of the squared diagonal, which is beta, row by row."""
+        value, d = 0.0, self.dim
+        for n in range(1, d):
+            a = self.eta + 0.5 * (d - 1 - n)
+            square = stats.beta(a, 0.5 * n)
+            mean = integrate.quad(_log_quantile, 0, 1, (square,), epsabs=1e-12)[0]
+            volume = special.gammaln(a) - special.gammaln(a + 0.5 * n)
+            value += 0.5 * n * math.log(math.pi) + volume - (a - 1) * mean
+        return value
 
 
 class Counts:

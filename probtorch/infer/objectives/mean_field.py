@@ -11,7 +11,6 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.kl import kl_divergence
 from probtorch.effects.site import Site
-from probtorch.errors import ArgumentError
 from probtorch.infer.objectives.elbo import Trace_ELBO, averaged
 from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.runs import Run
@@ -91,7 +90,7 @@ def _alike(site: Site, other: Site) -> bool:
 def _divergence(guide: Site, model: Site) -> TensorBase | None:
     try:
         kl = kl_divergence(guide.fn, model.fn)
-    except (ArgumentError, NotImplementedError):
+    except NotImplementedError:
         return None
     if model.mask is not None and model.mask is not True:
         kl = where(model.mask, kl, 0.0) if model.mask is not False else kl.new_zeros(kl.shape)

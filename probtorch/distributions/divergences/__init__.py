@@ -1,0 +1,13 @@
+"""Closed forms of KL(p || q), registered when this package is imported.
+
+- same.py: both of one family on the line
+- between.py: of different families on the line, from `expectations.py`, what is known of p
+- discrete.py: counts and categories
+- vectors.py: vectors, matrices, and distributions made of others
+
+A class with a family of its own may bring its rules along: `register_kl` imports no distribution.
+"""
+
+from probtorch.distributions.divergences import between, discrete, same, vectors
+
+__all__ = ["between", "discrete", "same", "vectors"]

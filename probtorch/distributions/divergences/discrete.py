@@ -1,0 +1,99 @@
+"""Divergences between distributions of counts and categories.
+
+A p with a finite support needs no rule here: without one the sum over its support is taken.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from probtorch.distributions.bernoulli import Bernoulli, Geometric, Trial, count_times
+from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical
+from probtorch.distributions.counts import Binomial, NegativeBinomial, Poisson
+from probtorch.distributions.kl import no_closed_form, register_kl, sum_over
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import exp, log, log1p
+from probtorch.ops.reduction import sum as total
+from probtorch.ops.special import entr, xlogy
+from probtorch.tensor import Tensor
+
+__all__: list[str] = []
+
+
+def _weighted_log_ratio(p: Tensor, q: Tensor) -> Tensor:
+    """P log(p / q), 0 where p is 0 and inf where only q is."""
+    none = eq(p, 0.0)
+    safe = where(none, 1.0, p)
+    return where(none, 0.0, safe * (log(safe) - log(where(none, 1.0, q))))
+
+
+@register_kl(Bernoulli, Bernoulli)
+def _trial(p: Trial, q: Trial) -> Tensor:
+    a, b = p.probs, q.probs
+    return _weighted_log_ratio(a, b) + _weighted_log_ratio(1.0 - a, 1.0 - b)
+
+
+@register_kl(Geometric, Geometric)
+def _(p: Geometric, q: Geometric) -> Tensor:
+    a, b = p.probs, q.probs
+    return log(a / b) + (1.0 - a) / a * (log1p(-where(a < 1.0, a, 0.0)) - log1p(-b))
+
+
+@register_kl(Binomial, Binomial)
+def _(p: Binomial, q: Binomial) -> Tensor:
+    n, m = p.total_count, q.total_count
+    if bool(eq(n, m).all()):
+        return n * _trial(p, q)
+    most = np.arange(int(n.max()) + 1.0)
+    batch = max(len(p._batch_shape), len(q._batch_shape))
+    return sum_over(p, q, n.new_tensor(most.reshape(-1, *(1,) * batch)))
+
+
+@register_kl(Poisson, Poisson)
+def _(p: Poisson, q: Poisson) -> Tensor:
+    return xlogy(p.rate, p.rate / q.rate) - (p.rate - q.rate)
+
+
+@register_kl(Categorical, Categorical)
+@register_kl(OneHotCategorical, OneHotCategorical)
+def _(p: Categorical | OneHotCategorical, q: Categorical | OneHotCategorical) -> Tensor:
+    logs, others = p._log_weights(), q._log_weights()
+    return total(count_times(exp(logs), logs - others), -1)
+
+
+@register_kl(Multinomial, Multinomial)
+def _(p: Multinomial, q: Multinomial) -> Tensor:
+    n, m = p.total_count, q.total_count
+    if n != m:
+        raise no_closed_form(p, q, f"one total_count on both sides, not {n} and {m}")
+    logs, others = p._log_weights(), q._log_weights()
+    return total(count_times(exp(logs), logs - others), -1) * float(n)
+
+
+@register_kl(NegativeBinomial, NegativeBinomial)
+def _(p: NegativeBinomial, q: NegativeBinomial) -> Tensor:
+    n, m = p.total_count, q.total_count
+    if not bool(eq(n, m).all()):
+        raise no_closed_form(p, q, "one total_count on both sides")
+    # For each failure a geometric number of successes.
+    a, b = p.probs, q.probs
+    gain = xlogy(a, where(eq(a, 0.0), 1.0, a) / where(eq(a, 0.0), 1.0, b)) / (1.0 - a)
+    return n * (gain + log1p(-a) - log1p(-b))
+
+
+@register_kl(Bernoulli, Poisson)
+def _(p: Bernoulli, q: Poisson) -> Tensor:
+    # Neither 0 nor 1 has a factorial other than 1.
+    a = p.probs
+    return q.rate - xlogy(a, q.rate) - (entr(a) + entr(1.0 - a))
+
+
+@register_kl(Poisson, Bernoulli)
+@register_kl(Poisson, Binomial)
+def _(p: Poisson, q: Bernoulli | Binomial) -> Tensor:
+    # A Poisson exceeds any count, unless its rate is 0.
+    none = -q.log_prob_inside(q.probs * 0.0)
+    return where(eq(p.rate, 0.0), none, math.inf)

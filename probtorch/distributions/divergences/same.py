@@ -1,0 +1,146 @@
+"""Divergences between two distributions of one family of the line.
+
+Each is written so that it is 0 to rounding for equal parameters, which entropies and expectations
+taken apart would not give.
+"""
+
+from __future__ import annotations
+
+import math
+
+from probtorch.distributions.beta import Beta
+from probtorch.distributions.gamma import Gamma, GammaFamily, InverseGamma
+from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy
+from probtorch.distributions.kl import kl_divergence, register_kl
+from probtorch.distributions.location_scale import EULER_GAMMA, Gumbel, Laplace
+from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
+from probtorch.distributions.positive import Exponential, Pareto, Weibull
+from probtorch.distributions.shares import ContinuousBernoulli
+from probtorch.distributions.uniform import Uniform
+from probtorch.distributions.von_mises import VonMises
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import exp, log
+from probtorch.ops.special import betaln, digamma, lgamma, log_i0e, mean_cosine_loss
+from probtorch.ops.trigonometry import sin
+from probtorch.tensor import Tensor
+
+__all__: list[str] = []
+
+
+@register_kl(Normal, Normal)
+@register_kl(LogNormal, LogNormal)
+def _(p: Normal | LogNormal, q: Normal | LogNormal) -> Tensor:
+    ratio, shift = p.scale / q.scale, (p.loc - q.loc) / q.scale
+    return (ratio * ratio + shift * shift - 1.0) * 0.5 - log(ratio)
+
+
+@register_kl(HalfNormal, HalfNormal)
+def _(p: HalfNormal, q: HalfNormal) -> Tensor:
+    ratio = p.scale / q.scale
+    return (ratio * ratio - 1.0) * 0.5 - log(ratio)
+
+
+@register_kl(Laplace, Laplace)
+def _(p: Laplace, q: Laplace) -> Tensor:
+    distance = absolute(p.loc - q.loc)
+    spread = p.scale * exp(-distance / p.scale) + distance
+    return log(q.scale / p.scale) + spread / q.scale - 1.0
+
+
+@register_kl(Cauchy, Cauchy)
+def _(p: Cauchy, q: Cauchy) -> Tensor:
+    shift = p.loc - q.loc
+    scales = p.scale + q.scale
+    return log((scales * scales + shift * shift) / (4.0 * p.scale * q.scale))
+
+
+@register_kl(Gumbel, Gumbel)
+def _(p: Gumbel, q: Gumbel) -> Tensor:
+    ratio, shift = p.scale / q.scale, (p.loc - q.loc) / q.scale
+    growth = exp(lgamma(ratio + 1.0) - shift)
+    return -log(ratio) + EULER_GAMMA * (ratio - 1.0) + growth - 1.0 + shift
+
+
+@register_kl(Uniform, Uniform)
+def _(p: Uniform, q: Uniform) -> Tensor:
+    inside = (q.low <= p.low) & (p.high <= q.high)
+    return where(inside, log(q.high - q.low) - log(p.high - p.low), math.inf)
+
+
+@register_kl(Exponential, Exponential)
+def _(p: Exponential, q: Exponential) -> Tensor:
+    ratio = q.rate / p.rate
+    return ratio - 1.0 - log(ratio)
+
+
+@register_kl(GammaFamily, GammaFamily)
+def _(p: GammaFamily, q: GammaFamily) -> Tensor:
+    (a, rate), (b, other) = p.as_gamma(), q.as_gamma()
+    ratio = other / rate
+    return (a - b) * digamma(a) + lgamma(b) - lgamma(a) - b * log(ratio) + a * (ratio - 1.0)
+
+
+@register_kl(Exponential, GammaFamily)
+def _(p: Exponential, q: GammaFamily) -> Tensor:
+    return kl_divergence(Gamma(1.0, p.rate, validate_args=False), q)
+
+
+@register_kl(GammaFamily, Exponential)
+def _(p: GammaFamily, q: Exponential) -> Tensor:
+    return kl_divergence(p, Gamma(1.0, q.rate, validate_args=False))
+
+
+@register_kl(Pareto, Pareto)
+def _(p: Pareto, q: Pareto) -> Tensor:
+    ratio = q.alpha / p.alpha
+    inside = q.scale <= p.scale
+    value = q.alpha * log(p.scale / q.scale) - log(ratio) + ratio - 1.0
+    return where(inside, value, math.inf)
+
+
+@register_kl(Beta, Beta)
+def _(p: Beta, q: Beta) -> Tensor:
+    a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
+    first = (a - c) * digamma(a) + (b - d) * digamma(b)
+    return betaln(c, d) - betaln(a, b) + first + (c - a + d - b) * digamma(a + b)
+
+
+@register_kl(InverseGamma, InverseGamma)
+def _(p: InverseGamma, q: InverseGamma) -> Tensor:
+    # A divergence does not change when both sides are mapped alike, here by 1 / x.
+    return kl_divergence(
+        Gamma(p.concentration, p.rate, validate_args=False),
+        Gamma(q.concentration, q.rate, validate_args=False),
+    )
+
+
+@register_kl(HalfCauchy, HalfCauchy)
+def _(p: HalfCauchy, q: HalfCauchy) -> Tensor:
+    # Of |x| for two Cauchys around 0, whose ratio of densities is the same at x and -x.
+    scales = p.scale + q.scale
+    return log(scales * scales / (4.0 * p.scale * q.scale))
+
+
+@register_kl(Weibull, Weibull)
+def _(p: Weibull, q: Weibull) -> Tensor:
+    # (x / q.scale) ** q.concentration is growth * e ** ratio, for e standard exponential.
+    ratio = q.concentration / p.concentration
+    shift = q.concentration * log(p.scale / q.scale)
+    growth = exp(lgamma(1.0 + ratio) + shift)
+    return EULER_GAMMA * (ratio - 1.0) - log(ratio) - shift + growth - 1.0
+
+
+@register_kl(VonMises, VonMises)
+def _(p: VonMises, q: VonMises) -> Tensor:
+    # log i0e instead of log i0, and 1 - mean of the cosine: nothing large is subtracted.
+    a, b = p.concentration, q.concentration
+    loss, half = mean_cosine_loss(a), sin((p.loc - q.loc) * 0.5)
+    turned = 2.0 * b * (half * half) * (1.0 - loss)
+    return log_i0e(b) - log_i0e(a) + (b - a) * loss + turned
+
+
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+def _(p: ContinuousBernoulli, q: ContinuousBernoulli) -> Tensor:
+    mean = p._mean()
+    return p._tilt().log_density(mean) - q._tilt().log_density(mean)
