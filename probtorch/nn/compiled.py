@@ -64,7 +64,9 @@ def compiled_module(module: Module, verify: bool = True) -> Module:
     if isinstance(module, _Head):
         module = module._compiled.fn
     cls = type(module)
-    own = {"__slots__": ("_compiled",), "__module__": __name__, "__doc__": cls.__doc__}
+    own: dict[str, object] = {"__slots__": ("_compiled",), "__module__": __name__}
+    # It is saved as what it was compiled from.
+    own |= {"__doc__": cls.__doc__, "_plain": getattr(cls, "_plain", cls)}
     bases = (_Head, cls, _Tail)
     made = cast(
         Module,

@@ -279,6 +279,8 @@ def _table_shape(embeddings: TensorLike) -> tuple[int, ...]:
 class _normal_rows:
     """Initial values: standard normal, with one row of zeros if asked."""
 
+    _saved_whole = True
+
     def __init__(self, zero_row: int | None) -> None:
         self.zero_row = zero_row
 

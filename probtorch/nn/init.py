@@ -337,6 +337,8 @@ def _recipe(fill: Callable[..., Tensor]) -> Callable[..., _Recipe]:
 class _Recipe:
     """A fill function and its arguments; calling it fills a tensor."""
 
+    _saved_whole = True
+
     def __init__(
         self, fill: Callable[..., Tensor], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> None:

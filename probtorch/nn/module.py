@@ -90,6 +90,7 @@ class Module:
 
     training = True
     _hooks: Hooks | None = None
+    _saved_whole = True  # by `save`, as its class and its attributes
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         check_keywords(cls, kwargs)

@@ -36,8 +36,9 @@ def save(obj: Tree, f: str | os.PathLike[str] | IO[bytes]) -> None:
     ----------
     obj : dict, list, tuple, number, str, None, Tensor, ndarray ...
         What `state_dict` returns, nested as you like: dicts with texts, numbers or tuples as keys,
-        lists, tuples, numbers of Python (of any size) and NumPy, texts, bytes, None, dtypes,
-        tensors, arrays.
+        lists, tuples, sets, numbers of Python (of any size) and NumPy, texts, bytes, None, dtypes,
+        tensors, arrays. Modules, too, whose attributes are such data and functions with a name;
+        their classes are saved by name, so loading needs the same code.
     f : str, path-like or binary file
         A path that ends in ``.safetensors`` gives that format (a dict of tensors only; needs the
         extra ``safetensors``).
@@ -107,7 +108,9 @@ def load(
     verify : bool
         False, with `mmap`, skips the checksums of the arrays, which would read them all.
     weights_only : bool
-        Accepted for PyTorch's sake; nothing but data is ever read.
+        Whether a module in the file may consist of classes and functions of this package only, and
+        of those allowed by `probtorch.serialization.safe_globals`. False imports whatever the file
+        names: for files of your own.
 
     Returns
     -------
@@ -124,26 +127,30 @@ def load(
     Notes
     -----
     Files may come from anywhere: reading one runs nothing, and takes memory in proportion to its
-    length. That holds for those of PyTorch too, although pickles are in them: they are read by
-    opcodes of plain data alone. bfloat16 and float8, which NumPy lacks, become float32 there.
+    length. A module is made without calling its constructor. All that holds for those of PyTorch
+    too, although pickles are in them: they are read by opcodes of plain data alone. bfloat16 and
+    float8, which NumPy lacks, become float32 there.
     """
     place = _placing(map_location)
     if hasattr(f, "read"):
-        return _read(cast(IO[bytes], f), getattr(f, "name", "the file"), place, False, verify)
+        name = getattr(f, "name", "the file")
+        return _read(cast(IO[bytes], f), name, place, False, verify, weights_only)
     path = os.fspath(f)
     if path.endswith(safetensors_.SUFFIX):
         return {name: wrap(place(x, "cpu")) for name, x in safetensors_.load(path).items()}
     with reading(path) as stream:
-        return _read(stream, path, place, mmap, verify)
+        return _read(stream, path, place, mmap, verify, weights_only)
 
 
-def _read(stream: IO[bytes], name: str, place: Place, mapped: bool, verify: bool) -> Tree:
+def _read(
+    stream: IO[bytes], name: str, place: Place, mapped: bool, verify: bool, weights_only: bool
+) -> Tree:
     if not (hasattr(stream, "seekable") and stream.seekable()):
         stream = io.BytesIO(stream.read())
     if torch_.holds(stream):
         return torch_.load(stream, name, place)
     header, blobs = container.read(stream, name, mapped=mapped, verify=verify or not mapped)
-    return decode(header, blobs, name, place)
+    return decode(header, blobs, name, place, weights_only)
 
 
 def _placing(map_location: MapLocation) -> Place:

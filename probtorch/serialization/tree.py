@@ -11,8 +11,10 @@ The header of a container says what was saved:
 
 Kinds: ``list tuple size generator_state`` (nodes), ``dict ordered_dict`` (keys and values in turn),
 ``int`` (hexadecimal), ``float`` (its eight bytes, for nan and infinities), ``complex``, ``bytes``,
-``dtype``; on a view ``array``, ``scalar`` (a NumPy number), ``tensor parameter buffer`` (with the
-device, and whether a gradient is wanted or the buffer is persistent).
+``dtype``; ``set``; on a view ``array``, ``scalar`` (a NumPy number), ``tensor parameter buffer``
+(with the device, and whether a gradient is wanted or the buffer is persistent); ``named`` (a class
+or function, by its module and name) and ``object`` (module and name of its class, which of its
+tensors are parametrized, and names and values of its attributes in turn), see `objects.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from types import FunctionType
 from typing import TypeAlias
 
 import numpy as np
@@ -39,6 +42,13 @@ from probtorch.errors import DTypeError, FileError
 from probtorch.ops.named import Eigh, Qr, Slogdet, Svd, ValuesIndices
 from probtorch.serialization.blobs import Arrays, View, is_dtype, is_storable, view_of
 from probtorch.serialization.header import Header, Pieces
+from probtorch.serialization.objects import (
+    NotAllowedError,
+    address_of,
+    filled,
+    is_saved_whole,
+    resolved,
+)
 from probtorch.tensor import Tensor
 
 __all__ = ["Place", "decode", "encode"]
@@ -50,6 +60,7 @@ Place: TypeAlias = Callable[[np.ndarray, str], np.ndarray]
 
 _SEQUENCES: dict[type, str] = {
     list: "list",
+    set: "set",
     tuple: "tuple",
     **dict.fromkeys((Eigh, Qr, Slogdet, Svd, ValuesIndices), "tuple"),
     Size: "size",
@@ -98,10 +109,17 @@ class _Open:
     """A container whose children are being written."""
 
     def __init__(self, value: Tree) -> None:
-        self.value, self.kind = value, _CONTAINERS[type(value)]
+        self.value, self.kind = value, _CONTAINERS.get(type(value), "object")
+        self.head: list[object] = []
         self.children: list[object]
-        if type(value) in _MAPPINGS:
+        if self.kind == "object":
+            items = vars(value).items()
+            self.children = [x for name, held in items if name != "_hooks" for x in (name, held)]
+        elif type(value) in _MAPPINGS:
             self.children = [x for item in value.items() for x in item]
+        elif type(value) is set:
+            # In an order that is the same in every run, where there is one.
+            self.children = sorted(value, key=lambda x: (type(x).__name__, repr(x)))
         else:
             self.children = list(value)
         self.numbers: list[int] = []
@@ -109,6 +127,8 @@ class _Open:
     def place(self) -> str:
         """Say where the child that is next stands, as an index."""
         i = len(self.numbers)
+        if self.kind == "object":
+            return f".{self.children[i - i % 2]}"
         if type(self.value) in _MAPPINGS:
             return f"[{self.children[i - i % 2]!r:.60}]"
         return f"[{i}]"
@@ -136,7 +156,7 @@ class _Writer:
                     self._check_key(value)
                 number = self._visit(value)
             else:
-                number = self._put([top.kind, top.numbers])
+                number = self._put([top.kind, *top.head, top.numbers])
                 self._known[id(top.value)] = number
                 self._open.pop()
 
@@ -149,15 +169,31 @@ class _Writer:
             if number is None:
                 raise self._refusal("a container that holds itself", "break the cycle")
             return number
-        if kind in _CONTAINERS:
+        if kind in _CONTAINERS or is_saved_whole(value):
+            head = [] if kind in _CONTAINERS else self._head(value)
             self._known[key] = None
             self._open.append(_Open(value))
+            self._open[-1].head = head
             return None
         number = self._put(self._leaf(value))
         # Objects made on the way, as the keys of a dict may be, can leave their id to others.
         if kind in _REPEATED or isinstance(value, (TensorBase, np.ndarray)):
             self._known[key] = number
         return number
+
+    def _head(self, value: Tree) -> list[object]:
+        """The address of an object's class, and which of its tensors are parametrized."""
+        kind = type(value)
+        names = list(getattr(kind, "_parametrized", ()))
+        plain = getattr(kind, "_plain", kind)
+        address = address_of(plain)
+        if address is None:
+            raise self._refusal(
+                f"a {_full_name(plain)}", "define the class at the top level of a module"
+            )
+        if getattr(value, "_hooks", None) is not None and any(value._hooks.tables.values()):
+            raise self._refusal(f"a {_full_name(kind)} with hooks", "remove the hooks before")
+        return [*address, names]
 
     def _put(self, node: Node) -> int:
         self.nodes.append(node)
@@ -183,7 +219,18 @@ class _Writer:
             return ["array", self._array(value)]
         if isinstance(value, np.dtype) and is_storable(value):
             return ["dtype", value.newbyteorder("<").str]
-        raise self._refusal(f"a {kind.__module__}.{kind.__qualname__}", _advice(value))
+        if isinstance(value, (FunctionType, type)) and self._in_object():
+            address = address_of(value)
+            if address is None:
+                raise self._refusal(
+                    f"the function {value.__qualname__}", "define it at the top level of a module"
+                )
+            return ["named", *address]
+        raise self._refusal(f"a {_full_name(kind)}", _advice(value))
+
+    def _in_object(self) -> bool:
+        """Whether this is part of a module: nothing else refers to code."""
+        return any(o.kind == "object" for o in self._open)
 
     def _tensor(self, value: Tensor) -> Node:
         read("save", value)
@@ -221,12 +268,18 @@ class _Writer:
 
     def _refusal(self, got: str, fix: str) -> DTypeError:
         place = "".join(o.place() for o in self._open)
+        if self._in_object():
+            fix = f"{fix}; or save the module's state_dict()"
         return DTypeError(
             f"save: {f'object{place}' if place else 'the object'}",
             expected="dicts, lists, tuples, numbers, texts, None, tensors and arrays",
             got=got,
             fix=fix,
         )
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _advice(value: object) -> str:
@@ -251,6 +304,7 @@ def decode(
     blobs: list[np.ndarray],
     name: str,
     place: Place,
+    weights_only: bool = True,
 ) -> Tree:
     """Return the tree that a header and its blobs describe.
 
@@ -262,6 +316,8 @@ def decode(
         Of the file, for messages.
     place : callable
         ``place(array, device)`` puts the array of a tensor where it belongs.
+    weights_only : bool
+        Whether classes and functions must be known, see `objects.py`.
 
     Raises
     ------
@@ -269,10 +325,19 @@ def decode(
         If they describe nothing.
     """
     try:
-        reader = _Reader(blobs, header["views"], _budget(header, blobs))
+        reader = _Reader(blobs, header["views"], _budget(header, blobs), not weights_only)
         for node in header["nodes"]:
             reader.add(node)
         tree = reader.values[-1]
+    except NotAllowedError as error:
+        short = str(error).rpartition(".")[2]
+        raise FileError(
+            f"loading {name}",
+            expected="modules of classes and functions that are known to do no harm",
+            got=str(error),
+            fix=f"write with probtorch.serialization.safe_globals([{short}]): around it, or pass "
+            "weights_only=False if you trust the file",
+        ) from error
     except (LookupError, TypeError, ValueError, OverflowError, struct.error) as error:
         raise FileError(
             f"loading {name}",
@@ -292,7 +357,11 @@ def decode(
 class _Reader:
     """Values of nodes, in order."""
 
-    def __init__(self, blobs: list[np.ndarray], views: Sequence[View], budget: int) -> None:
+    def __init__(
+        self, blobs: list[np.ndarray], views: Sequence[View], budget: int, trusted: bool
+    ) -> None:
+        self.trusted = trusted
+        self._names: dict[tuple[object, object], Callable[..., object]] = {}
         self.values: list[Tree] = []
         # How much a node holds if it is written out, 1 unless it is a tuple; not counted further
         # than it matters.
@@ -351,6 +420,25 @@ class _Reader:
         if len(found) != len(children) // 2:
             raise ValueError("a dict with a key twice")
         return found
+
+    def _set(self, numbers: Sequence[int]) -> set[object]:
+        return set(self._mapping(dict, [n for number in numbers for n in (number, number)]))
+
+    def _named(self, path: object, name: object) -> Callable[..., object]:
+        if (path, name) not in self._names:
+            self._names[path, name] = resolved(path, name, self.trusted)
+        return self._names[path, name]
+
+    def _object(self, path: object, name: object, names: object, numbers: Sequence[int]) -> object:
+        # Keys are texts, whose hashes nobody can choose.
+        children = self._children(numbers)
+        self._spend(16 * len(children))
+        if not all(type(key) is str for key in children[::2]):
+            raise ValueError("an attribute whose name is no text")
+        state = dict(zip(children[::2], children[1::2], strict=True))
+        if len(state) != len(children) // 2:
+            raise ValueError("an attribute twice")
+        return filled(self._named(path, name), names, state)
 
     def _array(self, number: object) -> np.ndarray:
         if type(number) is not int or not 0 <= number < len(self._views):
@@ -414,6 +502,9 @@ _READERS: dict[str, Callable[..., object]] = {
     "dtype": lambda r, name: _dtype(name),
     "array": lambda r, view: r._array(view),
     "scalar": lambda r, view: r._scalar(view),
+    "set": lambda r, numbers: r._set(numbers),
+    "named": lambda r, path, name: r._named(path, name),
+    "object": lambda r, path, name, names, numbers: r._object(path, name, names, numbers),
 }
 
 # Bytes that a node of each kind takes, without what it holds; tensors take 700.
@@ -422,4 +513,6 @@ _COSTS: dict[str, int] = {
     "ordered_dict": 250,
     "array": 250,
     "scalar": 250,
+    "set": 250,
+    "object": 400,
 }

@@ -14,6 +14,8 @@ import pytest
 
 from probtorch.core.rng import GeneratorState
 from probtorch.errors import DeviceError, DTypeError, FileError
+from probtorch.nn import Linear, ReLU, Sequential
+from probtorch.nn.utils.parametrizations import weight_norm
 from probtorch.serialization import container, load, save
 from probtorch.serialization.tree import encode
 from probtorch.tensor import tensor
@@ -469,6 +471,7 @@ def mutated(value, rng):
     strange = [
         None, True, -1, 0, 1, 2, 2**31, 2**63, 2**70, 1.5, "", "list", "x" * 50, [], {}, [0],
         ["list", []], "<f8", "|O", "tensor", "int", "cuda:0", "../x", "\x00",
+        "probtorch.nn.linear", "Linear", "set", "object", "named", "os", "weight", ["set", [0]],
         "(1,,2)f8", "cuda:" + "9" * 5000, ["dtype", "(1,,2)f8"],
     ]  # fmt: skip
     if isinstance(value, list) and value and rng.random() < 0.9:
@@ -485,7 +488,13 @@ def mutated(value, rng):
 
 
 def test_headers_with_right_checksums_and_random_content_are_read_or_refused():
-    everything = {**TREE, "more": [1j, b"xy", 2**90, float("nan"), np.float32(1.0), np.dtype("i4")]}
+    net = Sequential(weight_norm(Linear(2, 2)), ReLU())
+    everything = {
+        **TREE,
+        "net": net,
+        "set": {1, "a"},
+        "more": [1j, b"xy", 2**90, float("nan"), np.float32(1.0), np.dtype("i4")],
+    }
     header, blobs = encode(everything)
     blobs = [bytes(b) for b in blobs]
     rng, refused = random.Random(0), 0

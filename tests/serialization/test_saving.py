@@ -19,7 +19,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.shape import Size
 from probtorch.errors import ArgumentError, DeviceError, DTypeError
 from probtorch.nn import BatchNorm1d, Buffer, Linear, Parameter, Sequential
-from probtorch.optim import Adam
+from probtorch.optim import SGD, Adam
 from probtorch.serialization import load, save
 from probtorch.tensor import Tensor, tensor
 
@@ -319,7 +319,7 @@ def test_what_cannot_be_saved_is_named_with_its_place():
         save({"a": [lambda: 0]}, io.BytesIO())
     assert "function" in raised.value.got
     with pytest.raises(DTypeError, match=r"state_dict\(\)"):
-        save({"net": Linear(1, 1)}, io.BytesIO())
+        save({"optimizer": SGD(Linear(1, 1).parameters())}, io.BytesIO())
     with pytest.raises(DTypeError, match=r"get_state\(\)"):
         save(Generator(0), io.BytesIO())
     with pytest.raises(DTypeError, match="dtype object"):

@@ -8,17 +8,25 @@ import pytest
 import probtorch
 from probtorch.nn import GRU, LSTM, BatchNorm2d, Conv2d, Embedding, MultiheadAttention, Sequential
 from probtorch.optim import (
+    ASGD,
     LBFGS,
     SGD,
+    Adadelta,
+    Adafactor,
     Adagrad,
     Adam,
     Adamax,
     AdamW,
     ClippedAdam,
+    Muon,
+    NAdam,
     Optimizer,
+    RAdam,
     RMSprop,
+    Rprop,
 )
 from probtorch.optim import lr_scheduler as schedules
+from probtorch.optim.swa_utils import SWALR
 from probtorch.serialization import load, save
 from probtorch.tensor import tensor
 
@@ -41,6 +49,13 @@ OPTIMIZERS = {
     "ClippedAdam": lambda p: ClippedAdam(p, lr=0.01, lrd=0.99),
     "RMSprop": lambda p: RMSprop(p, lr=0.01, momentum=0.5, centered=True),
     "Adagrad": lambda p: Adagrad(p, lr=0.01, lr_decay=0.1),
+    "ASGD": lambda p: ASGD(p, lr=0.01, t0=2),
+    "Adadelta": lambda p: Adadelta(p),
+    "Adafactor": lambda p: Adafactor(p, lr=0.1),
+    "Muon": lambda p: Muon([x for x in p if x.ndim == 2], lr=0.01),
+    "NAdam": lambda p: NAdam(p, lr=0.01),
+    "RAdam": lambda p: RAdam(p, lr=0.01, betas=(0.9, 0.9)),
+    "Rprop": lambda p: Rprop(p, lr=0.01),
     "LBFGS": lambda p: LBFGS(p, lr=0.5, max_iter=3, line_search_fn="strong_wolfe"),
 }
 SCHEDULES = {
@@ -53,6 +68,14 @@ SCHEDULES = {
     "one cycle": lambda o: schedules.OneCycleLR(o, 0.1, total_steps=20),
     "plateau": lambda o: schedules.ReduceLROnPlateau(o, patience=1),
     "function": lambda o: schedules.LambdaLR(o, lambda i: 0.9**i),
+    "constant": lambda o: schedules.ConstantLR(o, 0.5, 6),
+    "power": lambda o: schedules.PolynomialLR(o, 20, 2.0),
+    "factors": lambda o: schedules.MultiplicativeLR(o, lambda i: 0.9),
+    "cycles": lambda o: schedules.CyclicLR(o, 0.01, 0.05, 3, mode="exp_range", gamma=0.9),
+    "chain": lambda o: schedules.ChainedScheduler(
+        [schedules.ConstantLR(o, 0.5, 6), schedules.ExponentialLR(o, 0.9)]
+    ),
+    "to the average": lambda o: SWALR(o, 0.001, anneal_epochs=6),
     "sequence": lambda o: schedules.SequentialLR(
         o, [schedules.LinearLR(o, total_iters=2), schedules.ExponentialLR(o, 0.9)], [2]
     ),
@@ -134,10 +157,11 @@ def test_every_optimizer_and_schedule_was_tried():
     def all_of(cls):
         return {cls, *(c for sub in cls.__subclasses__() for c in all_of(sub))}
 
-    leaf = tensor([1.0], requires_grad=True)
+    leaf = tensor([[1.0]], requires_grad=True)
     tried = {type(make([leaf])) for make in OPTIMIZERS.values()}
     known = {c for c in all_of(Optimizer) if c.__module__.startswith("probtorch.")}
-    assert {c.__name__ for c in known - tried} <= {"Optimizer", "ElementwiseOptimizer"}
+    bases = {"Optimizer", "ElementwiseOptimizer", "WholeOptimizer"}
+    assert {c.__name__ for c in known - tried} <= bases
     tried = {type(make(SGD([leaf], lr=0.1))) for make in SCHEDULES.values()}
     known = {getattr(schedules, n) for n in schedules.__all__} - {schedules.LRScheduler}
     assert known <= tried

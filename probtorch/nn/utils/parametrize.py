@@ -30,6 +30,7 @@ from probtorch.tensor import Tensor
 __all__ = [
     "ParametrizationList",
     "cached",
+    "class_with",
     "is_parametrized",
     "log_abs_det_jacobian",
     "register_parametrization",
@@ -472,6 +473,25 @@ def _class_of(plain: type[Module], names: tuple[str, ...]) -> type[Module]:
     body |= {"__doc__": plain.__doc__, "__module__": plain.__module__}
     made = type(f"Parametrized{plain.__name__}", (plain,), body)
     return _CLASSES.setdefault((plain, names), made)
+
+
+def class_with(plain: type[Module], names: object, parts: object) -> type[Module]:
+    """Return the class for a module that is read from a file, in which `names` are computed.
+
+    Raises
+    ------
+    ValueError
+        If `parts` are no parametrizations of tensors of these names.
+    """
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("names that are no texts")
+    if not isinstance(parts, ModuleDict) or set(names) != set(parts.keys()):
+        raise ValueError("parametrized tensors without parametrizations")
+    if not all(isinstance(part, ParametrizationList) for part in parts.values()):
+        raise ValueError("parametrizations that are none")
+    if not all(name.isidentifier() and not hasattr(plain, name) for name in names):
+        raise ValueError("a parametrized method")
+    return _class_of(plain, tuple(names))
 
 
 def _computed(name: str) -> property:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import StateDict
@@ -238,8 +237,8 @@ class OneCycleLR(LRScheduler):
         else:
             ends = [pct_start * total_steps - 1, total_steps - 1]
             legs, swings = [("initial", "max"), ("max", "min")], [("max", "base"), ("base", "max")]
-        self._phases: list[Any] = [
-            [float(end), *leg, *swing] for end, leg, swing in zip(ends, legs, swings, strict=True)
+        self._phases: list[tuple[float, str, str, str, str]] = [
+            (float(end), *leg, *swing) for end, leg, swing in zip(ends, legs, swings, strict=True)
         ]
         peaks = per_group(max_lr, optimizer, "max_lr")
         if last_epoch == -1:
