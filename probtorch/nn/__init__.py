@@ -84,6 +84,21 @@ from probtorch.nn.embedding import (
     EmbeddingBag,
 )
 from probtorch.nn.functional import cross_entropy
+from probtorch.nn.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+)
 from probtorch.nn.linear import (
     Bilinear,
     Identity,
@@ -135,6 +150,8 @@ from probtorch.nn.parallel import (
 from probtorch.nn.parameter import (
     Buffer,
     Parameter,
+    UninitializedBuffer,
+    UninitializedParameter,
 )
 from probtorch.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -284,6 +301,19 @@ __all__ = [
     "LSTMCell",
     "Lambda",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
+    "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LocalResponseNorm",
@@ -355,6 +385,8 @@ __all__ = [
     "TripletMarginWithDistanceLoss",
     "Unflatten",
     "Unfold",
+    "UninitializedBuffer",
+    "UninitializedParameter",
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",

@@ -6,19 +6,22 @@ saved with the module but not learned, such as a running mean. Both are tensors 
 
 from __future__ import annotations
 
-from typing import Self, SupportsIndex, TypeVar
+from typing import NoReturn, Self, SupportsIndex, TypeVar
 
 import numpy as np
 
 from probtorch.core.leaf_types import register_leaf_type
 from probtorch.core.making import as_tensor
-from probtorch.core.signatures import explain_calls
+from probtorch.core.shape import parse_size
+from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import DTypeLike, SizeLike, TensorLike
+from probtorch.errors import ModelError
+from probtorch.factories import empty
 from probtorch.tensor import Tensor, tensor
 
-__all__ = ["Buffer", "Parameter"]
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
 
 
 _Leaf = TypeVar("_Leaf", bound=Tensor)
@@ -110,6 +113,111 @@ class Buffer(Tensor):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
         _, (_, array, _) = super().__reduce_ex__(protocol)
         return _rebuild_buffer, (array, self.persistent)
+
+
+class _Shapeless:
+    """What tensors without a shape share: it is known when a lazy module meets its first input."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> NoReturn:
+        raise ModelError(
+            f"shape of an {type(self).__name__}",
+            expected="a module that has met an input",
+            got="a lazy module that has met none",
+            fix="call the module once on an example",
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(_Shapeless, Parameter):
+    """A parameter of a lazy module, whose shape is not known yet.
+
+    Parameters
+    ----------
+    requires_grad : bool
+    device, dtype
+        Of the parameter that it becomes.
+    """
+
+    __slots__ = ()
+
+    @explained("UninitializedParameter")
+    def __new__(
+        cls,
+        requires_grad: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> Self:
+        return super().__new__(cls, empty(0, device=device, dtype=dtype), requires_grad)
+
+    def materialize(
+        self,
+        shape: SizeLike,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        """Become a `Parameter` of a shape, with elements of any value."""
+        _materialized(self, Parameter, shape, device, dtype)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> UninitializedParameter:
+        out = UninitializedParameter(self.requires_grad, self.device, self.dtype)
+        memo[id(self)] = out
+        return out
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
+        return UninitializedParameter, (self.requires_grad, self.device, self.dtype)
+
+
+class UninitializedBuffer(_Shapeless, Buffer):
+    """A buffer of a lazy module, whose shape is not known yet; arguments as for parameters."""
+
+    __slots__ = ()
+
+    @explained("UninitializedBuffer")
+    def __new__(
+        cls,
+        requires_grad: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        persistent: bool = True,
+    ) -> Self:
+        out = super().__new__(cls, empty(0, device=device, dtype=dtype), persistent=persistent)
+        if requires_grad:
+            out.requires_grad_()
+        return out
+
+    def materialize(
+        self,
+        shape: SizeLike,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        """Become a `Buffer` of a shape, with elements of any value."""
+        _materialized(self, Buffer, shape, device, dtype)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> UninitializedBuffer:
+        settings = (self.requires_grad, self.device, self.dtype, self.persistent)
+        out = UninitializedBuffer(*settings)
+        memo[id(self)] = out
+        return out
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
+        settings = (self.requires_grad, self.device, self.dtype, self.persistent)
+        return UninitializedBuffer, settings
+
+
+def _materialized(
+    t: Tensor, becomes: type, shape: SizeLike, device: str | None, dtype: DTypeLike | None
+) -> None:
+    made = empty(
+        parse_size((shape,)), device=device or t.device, dtype=t.dtype if dtype is None else dtype
+    )
+    t.array = made.array
+    t.__class__ = becomes
 
 
 register_leaf_type(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import StateDict, TensorLike
 from probtorch.errors import ArgumentError, ModelError
+from probtorch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ def load(module: Module, state: StateDict, strict: bool, assign: bool) -> Incomp
     }
     missing = [n for n in (*places, *extras) if n not in state]
     unexpected = [n for n in state if n not in places and n not in extras]
+    for name, (_, _, target) in places.items():
+        if name in state and isinstance(target, (UninitializedParameter, UninitializedBuffer)):
+            target.materialize(as_tensor(state[name], "load_state_dict").shape)
     wrong = _wrong_shapes(places, state)
     if wrong or (strict and (missing or unexpected)):
         raise _mismatch(

@@ -19,6 +19,8 @@ from probtorch.tensor import Tensor
 __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
     "parameters_to_vector",
     "vector_to_parameters",
 ]
@@ -67,21 +69,53 @@ def clip_grad_norm_(
         If asked for, and the norm is not finite.
     """
     grads = _with_gradients(parameters)
-    if not grads:
+    total = _joint_norm("clip_grad_norm_", grads, norm_type, error_if_nonfinite)
+    if grads:
+        _scaled_to(grads, max_norm, total)
+    return total
+
+
+@no_grad
+def get_total_norm(
+    tensors: Parameters,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Return the norm of several tensors as one vector; arguments as for `clip_grad_norm_`."""
+    given = [tensors] if isinstance(tensors, TensorBase) else list(tensors)
+    return _joint_norm("get_total_norm", given, norm_type, error_if_nonfinite)
+
+
+@no_grad
+def clip_grads_with_norm_(
+    parameters: Parameters, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale all gradients so that a norm of `total_norm` becomes at most `max_norm`."""
+    grads = _with_gradients(parameters)
+    if grads:
+        _scaled_to(grads, max_norm, total_norm)
+
+
+def _joint_norm(op: str, tensors: list[Tensor], norm_type: float, check: bool) -> Tensor:
+    if not tensors:
         return zeros(())
-    total = norm(stack([norm(g, norm_type) for g in grads]), norm_type)
-    if error_if_nonfinite and not math.isfinite(float(total)):
+    total = norm(stack([norm(g, norm_type) for g in tensors]), norm_type)
+    if check and not math.isfinite(float(total)):
         raise InferenceError(
-            "clip_grad_norm_",
+            op,
             expected="gradients with a finite norm",
             got=f"a norm of {float(total)}",
             fix="look for the first parameter with a nan, or pass error_if_nonfinite=False",
         )
+    return total
+
+
+def _scaled_to(grads: list[Tensor], max_norm: float, total: Tensor) -> None:
     # 1e-6 as in PyTorch, against division by 0.
     factor = clamp(float(max_norm) / (total + 1e-6), max=1.0)
     for g in grads:
         g.mul_(factor)
-    return total
 
 
 @no_grad
