@@ -15,6 +15,7 @@ J. Nocedal, S. J. Wright, "Numerical optimization", 2nd edition, Springer 2006.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, SupportsFloat, overload
 
@@ -67,7 +68,7 @@ class LBFGS(Optimizer):
     Notes
     -----
     Stops also when the direction is no descent any more. The steps depend on values all along, so
-    this optimizer runs eagerly.
+    this optimizer runs eagerly; its closure may be compiled.
 
     Examples
     --------
@@ -121,6 +122,19 @@ class LBFGS(Optimizer):
                 got=f"{len(self.param_groups)}",
                 fix="pass all parameters in one list",
             )
+
+    # The numbers in it change with every step, so they are no part of what a compiled closure
+    # depends on: one that reads them all the same is told to run eagerly.
+
+    @property
+    def state(self) -> defaultdict[Tensor, StateDict]:
+        """From the first parameter to what is remembered of earlier steps."""
+        read("LBFGS.state, which changes with every step")
+        return self._state
+
+    @state.setter
+    def state(self, state: defaultdict[Tensor, StateDict]) -> None:
+        self._state = state
 
     @property
     def _params(self) -> list[Tensor]:

@@ -8,6 +8,7 @@ import scipy.optimize
 
 import probtorch
 from probtorch import optim
+from probtorch.compiler.paths import CompileWarning
 from probtorch.errors import ArgumentError
 from probtorch.testing.compare import assert_close
 
@@ -214,3 +215,41 @@ def test_negative_tolerance_goes_on_until_nothing_moves():
     for _ in range(3):
         problem.optimizer.step(problem.closure)
     assert_close(problem.x, np.array([3.0]))
+
+
+def test_a_compiled_closure_is_one_path_whatever_the_steps_remember():
+    x = probtorch.tensor([3.0, -1.0], requires_grad=True)
+    optimizer = optim.LBFGS([x], max_iter=4)
+
+    @probtorch.compile
+    def closure():
+        optimizer.zero_grad()
+        loss = ((x - 1.0) ** 4).sum()
+        loss.backward()
+        return loss.detach()
+
+    losses = [optimizer.step(closure).item() for _ in range(4)]
+    assert losses[-1] < 1e-2 * losses[0]
+    assert len(optimizer.state[x]["old_dirs"]) > 4
+    assert len(closure.paths) == 1 and closure.reason is None
+
+
+def test_a_function_that_reads_what_the_steps_remember_runs_eagerly():
+    x = probtorch.tensor([3.0, -1.0], requires_grad=True)
+    optimizer = optim.LBFGS([x], max_iter=1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = ((x - 1.0) ** 2).sum()
+        loss.backward()
+        return loss
+
+    @probtorch.compile
+    def scaled(y):
+        return y * optimizer.state[x]["n_iter"]
+
+    optimizer.step(closure)
+    with pytest.warns(CompileWarning, match="LBFGS.state"):
+        assert scaled(probtorch.tensor(2.0)).item() == 2.0
+    optimizer.step(closure)
+    assert scaled(probtorch.tensor(2.0)).item() == 4.0
