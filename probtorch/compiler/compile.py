@@ -39,7 +39,7 @@ from probtorch.core.tree import flatten, unflatten
 from probtorch.core.validation import validation_in_force
 from probtorch.errors import CompileError
 
-__all__ = ["FORMS", "CompiledFunction", "compile"]
+__all__ = ["CompiledFunction", "compile"]
 
 
 def compile(fn=None, *, verify=True):
@@ -97,15 +97,10 @@ def compile(fn=None, *, verify=True):
     """
     if fn is None:
         return functools.partial(compile, verify=verify)
-    for cls, make in FORMS:
-        if isinstance(fn, cls):
-            return make(fn, verify)
-    return CompiledFunction(fn, verify=verify)
-
-
-# Kinds of callables of which more is made than a `CompiledFunction`: (class, function that makes it
-# of one and of `verify`), by the rooms above.
-FORMS = []
+    make = functools.partial(CompiledFunction, verify=verify)
+    # Of a module more is made than a function, by its own room.
+    own = getattr(type(fn), "__compiled__", None)
+    return make(fn) if own is None else own(fn, make)
 
 
 _PYTHON = object()  # in place of a path

@@ -54,7 +54,6 @@ from probtorch.nn.cells import (
     RNNCell,
     RNNCellBase,
 )
-from probtorch.nn.compiled import compiled_module as _compiled_module  # noqa: F401  for `compile`
 from probtorch.nn.containers import (
     Lambda,
     ModuleDict,

@@ -4,16 +4,20 @@ Its calls go through a compiled function. In all else it is the module that was 
 with the very same parameters, buffers, children, hooks and settings, since both share one table of
 attributes. So `train()`, `to()` and `state_dict()` may be asked of either, and names of parameters
 are those of the module.
+
+The compiler asks a callable for `__compiled__`, so neither has to import the other.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from types import new_class
-from typing import SupportsIndex, cast
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
-from probtorch.compiler.compile import FORMS, CompiledFunction
-from probtorch.nn.module import Module
+if TYPE_CHECKING:
+    from probtorch.compiler.compile import CompiledFunction
+    from probtorch.nn.module import Module
 
 __all__ = ["compiled_module"]
 
@@ -46,10 +50,12 @@ class _Head:
 
     # What was compiled stays behind; a copy makes its own.
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
-        return compiled_module, (self._compiled.fn, self._compiled.verify)
+        function = self._compiled
+        return _again, (type(function), function.fn, function.verify)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Module:
-        return compiled_module(copy.deepcopy(self._compiled.fn, memo), self._compiled.verify)
+        function = self._compiled
+        return _again(type(function), copy.deepcopy(function.fn, memo), function.verify)
 
 
 class _Tail:
@@ -59,25 +65,22 @@ class _Tail:
     paths, last = _Told("paths"), _Told("last")
 
 
-def compiled_module(module: Module, verify: bool = True) -> Module:
-    """Return a module whose calls are compiled, and that is `module` in all else."""
+def compiled_module(module: Module, make: Callable[[Module], CompiledFunction]) -> Module:
+    """Return a module whose calls are compiled, by `make`, and that is `module` in all else."""
     if isinstance(module, _Head):
         module = module._compiled.fn
     cls = type(module)
     own: dict[str, object] = {"__slots__": ("_compiled",), "__module__": __name__}
     # It is saved as what it was compiled from.
     own |= {"__doc__": cls.__doc__, "_plain": getattr(cls, "_plain", cls)}
-    bases = (_Head, cls, _Tail)
-    made = cast(
-        Module,
-        object.__new__(
-            new_class(f"Compiled{cls.__name__}", bases, None, lambda names: names.update(own))
-        ),
-    )
+    name, bases = f"Compiled{cls.__name__}", (_Head, cls, _Tail)
+    made_for_it = new_class(name, bases, exec_body=lambda names: names.update(own))
+    made = cast("Module", object.__new__(made_for_it))
     made.__dict__ = module.__dict__
     # Past a module's own way of taking attributes, into a slot that the two do not share.
-    object.__setattr__(made, "_compiled", CompiledFunction(module, verify=verify))
+    object.__setattr__(made, "_compiled", make(module))
     return made
 
 
-FORMS.append((Module, compiled_module))
+def _again(kind: type[CompiledFunction], module: Module, verify: bool) -> Module:
+    return compiled_module(module, lambda m: kind(m, verify=verify))

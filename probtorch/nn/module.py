@@ -24,10 +24,14 @@ from probtorch.core.typed import DTypeLike, StateDict, Tree
 from probtorch.errors import ArgumentError, DTypeError, ModelError
 from probtorch.factories import empty
 from probtorch.nn.arguments import check_keywords, destination
+from probtorch.nn.compiled import compiled_module
 from probtorch.nn.hooks import Hook, Hooks, RemovableHandle
 from probtorch.nn.parameter import Buffer, Parameter
 from probtorch.nn.state import IncompatibleKeys, collect, load
 from probtorch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from probtorch.compiler.compile import CompiledFunction
 
 __all__ = ["Module"]
 
@@ -125,6 +129,10 @@ class Module:
             if self._hooks is None:
                 return self.forward(*args, **kwargs)
             return self._hooks.call(self, args, kwargs)
+
+    def __compiled__(self, make: Callable[[Module], CompiledFunction]) -> Module:
+        """Return what `probtorch.compile` makes of a module."""
+        return compiled_module(self, make)
 
     # ----------------------------------------------------------------------------------- attributes
 
