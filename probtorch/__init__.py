@@ -556,6 +556,7 @@ if TYPE_CHECKING:
         handlers as handlers,
         infer as infer,
         ops as ops,
+        onnx as onnx,
         optim as optim,
         profiler as profiler,
         serialization as serialization,
@@ -639,7 +640,7 @@ div = _div
 
 _LAZY_PACKAGES = frozenset(
     "__config__ array_api compiler config diagnostics distributed distributions effects estimators "
-    "handlers infer nn ops optim ode profiler serialization testing utils viz".split()
+    "handlers infer nn onnx ops optim ode profiler serialization testing utils viz".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {

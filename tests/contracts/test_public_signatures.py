@@ -38,6 +38,7 @@ TYPED = {
     "probtorch.infer.*",
     "probtorch.nn.*",
     "probtorch.ode.*",
+    "probtorch.onnx.*",
     "probtorch.ops.*",
     "probtorch.optim.*",
     "probtorch.profiler.*",
