@@ -9,6 +9,15 @@ as ``effects.handlers``. Networks as parts of a model are in modules.py and pyro
 from probtorch.effects import handlers
 from probtorch.effects.density import log_density
 from probtorch.effects.enumeration import config_enumerate, enumerate_sites
+from probtorch.effects.further_reparams import (
+    AutoReparam,
+    DiscreteCosineReparam,
+    ExplicitReparam,
+    GumbelSoftmaxReparam,
+    HaarReparam,
+    StudentTReparam,
+    UnitJacobianReparam,
+)
 from probtorch.effects.markov import markov
 from probtorch.effects.modules import module, random_module
 from probtorch.effects.params import ParamStore, clear_param_store, get_param_store
@@ -27,6 +36,13 @@ from probtorch.effects.site import Frame, Site
 from probtorch.effects.trace import PlateInfo, Trace, plate_info
 
 __all__ = [
+    "AutoReparam",
+    "DiscreteCosineReparam",
+    "ExplicitReparam",
+    "GumbelSoftmaxReparam",
+    "HaarReparam",
+    "StudentTReparam",
+    "UnitJacobianReparam",
     "EmptyPlateWarning",
     "Frame",
     "Handler",

@@ -22,7 +22,7 @@ from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, ModelError
 from probtorch.tensor import Tensor
 
-__all__ = ["LocScaleReparam", "Reparam", "TransformReparam", "reparam"]
+__all__ = ["LocScaleReparam", "Reparam", "TransformReparam", "peeled", "reparam"]
 
 
 @runtime_checkable
@@ -132,7 +132,7 @@ class LocScaleReparam:
     def apply(self, site: Site) -> Tensor:
         """State the decentred site and return the value."""
         fn, name = site.fn, site.name
-        base, event_dim = _peeled(fn)
+        base, event_dim = peeled(fn)
         if base.event_shape or not (hasattr(base, "loc") and hasattr(base, "scale")):
             raise ModelError(
                 f"site {name!r} cannot be decentred",
@@ -165,7 +165,7 @@ class TransformReparam:
     def apply(self, site: Site) -> Tensor:
         """State the base site and return its image."""
         fn = site.fn
-        whole, event_dim = _peeled(fn)
+        whole, event_dim = peeled(fn)
         if not hasattr(whole, "transforms"):
             raise ModelError(
                 f"site {site.name!r} has no transforms to take apart",
@@ -182,7 +182,7 @@ class TransformReparam:
         return value
 
 
-def _peeled(fn: Any) -> tuple[Any, int]:
+def peeled(fn: Any) -> tuple[Any, int]:
     """The distribution inside of `Independent` wrappers, and how many dims they reinterpret."""
     event_dim = 0
     while hasattr(fn, "reinterpreted_batch_ndims"):

@@ -21,6 +21,7 @@ from probtorch.autograd import grad
 from probtorch.compiler.record.record import record
 from probtorch.core.rng import manual_seed
 from probtorch.distributions import biject_to, constraints, transform_to
+from probtorch.distributions.normal import Normal
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import DenseNN, Module
 from probtorch.tensor import tensor
@@ -109,6 +110,8 @@ def stack():
     return tr.ComposeTransformModule([*parts, tr.AffineTransform(0.5, 2.0, 1)])
 
 
+THRESHOLDS = tr.SimplexToOrderedTransform(0.4)
+
 FLOWS = [
     Case(flow(tr.affine_autoregressive, 3), (3,)),
     Case(flow(tr.affine_autoregressive, 3, [8, 8], stable=True), (3,)),
@@ -160,6 +163,14 @@ CASES = [
     Case(tr.ReshapeTransform((2, 3), (6,)), (2, 3)),
     Case(tr.CatTransform([tr.ExpTransform(), tr.TanhTransform()], -1, [2, 1]), (3,)),
     Case(tr.StackTransform([tr.ExpTransform(), tr.AffineTransform(1.0, 2.0)], -1), (2,)),
+    Case(tr.DiscreteCosineTransform(), (5,)),
+    Case(tr.DiscreteCosineTransform(-2, 1.0), (4, 2)),
+    Case(tr.HaarTransform(), (7,)),
+    Case(tr.HaarTransform(-2, flip=True), (4, 2)),
+    Case(tr.SinhArcsinhTransform(0.3, 1.4)),
+    Case(tr.PositivePowerTransform(1.7)),
+    Case(tr.CumulativeDistributionTransform(Normal(tensor(0.25), tensor(2.0)))),
+    Case(tr.ComposeTransform([tr.StickBreakingTransform(), THRESHOLDS]), (3,)),
     Case(tr.ExpTransform().inv, positive=True),
     Case(tr.ComposeTransform([tr.TanhTransform()]).inv.inv),
 ]
@@ -167,6 +178,7 @@ CASES = [
 # Not bijective, or a map between matrices that is covered as the inverse inside another entry.
 ELSEWHERE = {
     "AbsTransform",
+    "SimplexToOrderedTransform",
     "SoftmaxTransform",
     "CholeskyTransform",
     "CorrMatrixCholeskyTransform",

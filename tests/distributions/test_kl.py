@@ -61,6 +61,7 @@ APART = {
     dist.Pareto,
     dist.Delta,
     dist.Independent,
+    dist.LowRankMultivariateNormal,
     dist.TransformedDistribution,
 }
 
@@ -335,6 +336,17 @@ def test_vectors_of_independent_normals_are_multivariate_normals():
     same = dist.MultivariateNormal(t(0.3, -1.0), tensor(np.diag([0.25, 4.0])))
     assert_close(kl_divergence(d, q), kl_divergence(same, q), rtol=1e-12)
     assert_close(kl_divergence(q, d), kl_divergence(q, same), rtol=1e-12)
+
+
+def test_low_rank_normals_are_multivariate_normals():
+    w, d = tensor(np.array([[1.0], [-0.5], [0.3]])), t(0.5, 1.0, 2.0)
+    low = dist.LowRankMultivariateNormal(t(0.0, 1.0, 2.0), w, d)
+    whole = dist.MultivariateNormal(t(0.0, 1.0, 2.0), w @ w.mT + tensor(np.diag([0.5, 1.0, 2.0])))
+    other = dist.MultivariateNormal(t(1.0, 1.0, 1.0), tensor(np.eye(3) * 1.5))
+    lower = dist.LowRankMultivariateNormal(t(1.0, 1.0, 1.0), w * 0.0, t(1.5, 1.5, 1.5))
+    assert_close(kl_divergence(low, other), kl_divergence(whole, other), rtol=1e-10)
+    assert_close(kl_divergence(other, low), kl_divergence(other, whole), rtol=1e-10)
+    assert_close(kl_divergence(low, lower), kl_divergence(whole, other), rtol=1e-10)
 
 
 def test_masked_elements_are_not_counted():

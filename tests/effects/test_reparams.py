@@ -4,12 +4,25 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy.fft
+from scipy import special, stats
 
 from probtorch.distributions import constraints
+from probtorch.distributions.heavy_tailed import StudentT
 from probtorch.distributions.normal import HalfNormal, Normal
+from probtorch.distributions.relaxed import RelaxedOneHotCategorical
 from probtorch.distributions.transformed import TransformedDistribution
-from probtorch.distributions.transforms.scalar import ExpTransform
+from probtorch.distributions.transforms.rotations import HaarTransform
+from probtorch.distributions.transforms.scalar import AffineTransform, ExpTransform
+from probtorch.effects.further_reparams import (
+    AutoReparam,
+    DiscreteCosineReparam,
+    ExplicitReparam,
+    GumbelSoftmaxReparam,
+    HaarReparam,
+    StudentTReparam,
+    UnitJacobianReparam,
+)
 from probtorch.effects.handlers import condition, scope, seed, substitute, trace
 from probtorch.effects.params import get_param_store
 from probtorch.effects.plates import plate
@@ -141,3 +154,86 @@ def test_any_object_with_apply_is_a_reparameterisation():
         return sample("x", Normal(0.0, math.sqrt(2.0))) + param("w", tensor(0.0))
 
     assert list(trace(reparam(fn, {"x": Sum()})).get_trace()) == ["x_0", "x_1", "x", "w"]
+
+
+def density(model, fixed):
+    """Log density of all latent sites at fixed values, and the value of the site x."""
+    tr = trace(substitute(model, fixed, strict=True)).get_trace()
+    logs = [tr[n].compute_log_prob_sum().item() for n in tr if tr[n].kind == "sample"]
+    return sum(logs), tr["x"]["value"].detach().numpy()
+
+
+SERIES = np.array([0.3, -1.2, 0.7, 2.0, 0.1])
+WALK = Normal(tensor(np.array([0.1, 0.2, 0.3, 0.4, 0.5])), 1.3).to_event(1)
+
+
+@pytest.mark.parametrize(
+    "change, suffix, matrix",
+    [
+        (DiscreteCosineReparam(), "dct", scipy.fft.dct(np.eye(5), norm="ortho", axis=0)),
+        (HaarReparam(), "haar", None),
+        (UnitJacobianReparam(HaarTransform(flip=True)), "transformed", None),
+        (ExplicitReparam(AffineTransform(1.0, 2.0, 1)), "base", np.eye(5) / 2),
+    ],
+    ids=["dct", "haar", "unit", "explicit"],
+)
+def test_transformed_coordinates_keep_the_law_of_the_site(change, suffix, matrix):
+    changed = reparam(lambda: sample("x", WALK), {"x": change})
+    got, x = density(changed, {f"x_{suffix}": tensor(SERIES)})
+    jacobian = 5 * math.log(2.0) if suffix == "base" else 0.0
+    assert math.isclose(got, WALK.log_prob(tensor(x)).item() + jacobian, rel_tol=1e-9)
+    if matrix is not None:
+        shift = 1.0 if suffix == "base" else 0.0
+        np.testing.assert_allclose(matrix @ (x - shift), SERIES, rtol=1e-9)
+
+
+def test_a_student_t_is_a_normal_of_drawn_precision():
+    law = StudentT(tensor(np.array(3.0)), 0.5, 2.0)
+    changed = reparam(lambda: sample("x", law), {"x": StudentTReparam()})
+    # Integrated over the precision, by Gauss-Legendre in its quantiles.
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    precisions = stats.gamma(1.5, scale=1 / 1.5).ppf(0.5 * (nodes + 1))
+    total = 0.0
+    for precision, weight in zip(precisions, weights, strict=True):
+        fixed = {"x_gamma": tensor(precision), "x_normal": tensor(np.array(1.7))}
+        tr = trace(substitute(changed, fixed, strict=True)).get_trace()
+        total += 0.5 * weight * math.exp(tr["x_normal"].compute_log_prob_sum().item())
+        gamma = tr["x_gamma"].compute_log_prob_sum().item()
+        assert math.isclose(gamma, stats.gamma(1.5, scale=1 / 1.5).logpdf(precision), rel_tol=1e-6)
+    assert math.isclose(total, stats.t(3, 0.5, 2.0).pdf(1.7), rel_tol=1e-4)
+    assert tr["x"]["value"].item() == 1.7
+
+
+def test_relaxed_categories_are_made_of_uniform_noise():
+    logits = np.log([0.2, 0.5, 0.3])
+    law = RelaxedOneHotCategorical(tensor(np.array(0.7)), logits=tensor(logits))
+    changed = reparam(lambda: sample("x", law), {"x": GumbelSoftmaxReparam()})
+    u = np.array([0.3, 0.8, 0.1])
+    _, x = density(changed, {"x_uniform": tensor(u)})
+    np.testing.assert_allclose(x, special.softmax((logits - np.log(-np.log(u))) / 0.7), rtol=1e-9)
+
+
+def test_auto_reparam_chooses_by_the_kind_of_site():
+    def several():
+        mu = sample("mu", Normal(0.0, 1.0))
+        sample("tau", HalfNormal(1.0))
+        sample("t", StudentT(3.0, mu, 2.0))
+        sample("y", TransformedDistribution(Normal(0.0, 1.0), ExpTransform()))
+        sample("data", Normal(mu, 1.0), obs=tensor(0.3))
+
+    names = ["mu_decentered", "mu", "tau", "t_decentered", "t", "y_base", "y", "data"]
+    assert list(trace(AutoReparam(0.0)(several)).get_trace()) == names
+    assert list(trace(reparam(several, config=AutoReparam(0.0))).get_trace()) == names
+
+
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        (StudentTReparam(), "a StudentT"),
+        (GumbelSoftmaxReparam(), "RelaxedOneHotCategorical"),
+        (HaarReparam(), "at least 1"),
+    ],
+)
+def test_sites_of_another_kind_are_refused(change, expected):
+    with pytest.raises(ModelError, match=expected):
+        reparam(model, {"mu": change})()

@@ -18,6 +18,7 @@ from probtorch.distributions.multivariate_normal import MultivariateNormal, squa
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.uniform import Delta
+from probtorch.distributions.vectors import LowRankMultivariateNormal
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import log
 from probtorch.ops.linalg import solve_triangular
@@ -112,3 +113,20 @@ def _(p: LKJCholesky, q: LKJCholesky) -> Tensor:
         for d in (p, q)
     ]
     return total(kl_divergence(*shares), -1)
+
+
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+def _(
+    p: MultivariateNormal | LowRankMultivariateNormal,
+    q: MultivariateNormal | LowRankMultivariateNormal,
+) -> Tensor:
+    return kl_divergence(_whole(p), _whole(q))
+
+
+def _whole(d: MultivariateNormal | LowRankMultivariateNormal) -> MultivariateNormal:
+    if isinstance(d, MultivariateNormal):
+        return d
+    covariance = d.cov_factor @ d.cov_factor.mT + diag_embed(d.cov_diag)
+    return MultivariateNormal(d.loc, covariance_matrix=covariance, validate_args=False)

@@ -62,6 +62,7 @@ from probtorch.distributions.transforms.registry import (
     biject_to,
     transform_to,
 )
+from probtorch.distributions.transforms.rotations import DiscreteCosineTransform, HaarTransform
 from probtorch.distributions.transforms.scalar import (
     AbsTransform,
     AffineTransform,
@@ -73,6 +74,12 @@ from probtorch.distributions.transforms.scalar import (
     SigmoidTransform,
     SoftplusTransform,
     TanhTransform,
+)
+from probtorch.distributions.transforms.shaping import (
+    CumulativeDistributionTransform,
+    PositivePowerTransform,
+    SimplexToOrderedTransform,
+    SinhArcsinhTransform,
 )
 from probtorch.distributions.transforms.transform import (
     CatTransform,
@@ -94,6 +101,12 @@ from probtorch.distributions.transforms.vector import (
 )
 
 __all__ = [
+    "DiscreteCosineTransform",
+    "HaarTransform",
+    "CumulativeDistributionTransform",
+    "PositivePowerTransform",
+    "SimplexToOrderedTransform",
+    "SinhArcsinhTransform",
     "AbsTransform",
     "AffineAutoregressive",
     "AffineCoupling",

@@ -1,0 +1,208 @@
+"""More reparameterisations: by a transform, a mixture of scales, noise, and the kind of site.
+
+The names are Pyro's and NumPyro's; reparams.py has the handler and says what a `Reparam` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from probtorch.core.showing import call_of
+from probtorch.core.signatures import explain_calls
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.gamma import Gamma
+from probtorch.distributions.heavy_tailed import StudentT
+from probtorch.distributions.normal import Normal
+from probtorch.distributions.relaxed import RelaxedOneHotCategorical
+from probtorch.distributions.transformed import TransformedDistribution
+from probtorch.distributions.transforms.rotations import DiscreteCosineTransform, HaarTransform
+from probtorch.distributions.transforms.transform import Transform
+from probtorch.distributions.uniform import Uniform
+from probtorch.effects.primitives import sample
+from probtorch.effects.reparams import LocScaleReparam, Reparam, TransformReparam, peeled, reparam
+from probtorch.effects.site import Site
+from probtorch.errors import ModelError
+from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.exponentials import log
+from probtorch.ops.reduction import softmax
+from probtorch.tensor import Tensor
+
+__all__ = [
+    "AutoReparam",
+    "DiscreteCosineReparam",
+    "ExplicitReparam",
+    "GumbelSoftmaxReparam",
+    "HaarReparam",
+    "StudentTReparam",
+    "UnitJacobianReparam",
+]
+
+_Result = TypeVar("_Result")
+
+
+class UnitJacobianReparam:
+    """Draw the image of a site under a transform that keeps volumes, and map it back.
+
+    Parameters
+    ----------
+    transform : Transform
+        Of log-determinant 0.
+    suffix : str
+        The auxiliary site is ``{name}_{suffix}``.
+    """
+
+    def __init__(self, transform: Transform, suffix: str = "transformed") -> None:
+        self.transform, self.suffix = transform, suffix
+
+    def apply(self, site: Site) -> Tensor:
+        """State the transformed site and return its pre-image."""
+        fn, transform = site.fn, self.transform
+        if len(fn.event_shape) < transform.domain.event_dim:
+            raise ModelError(
+                f"site {site.name!r} has too few event dims for {transform}",
+                expected=f"at least {transform.domain.event_dim}",
+                got=f"{len(fn.event_shape)}",
+                fix="call to_event(n) on its distribution: what is mixed is one event",
+                at=site.location,
+            )
+        image = TransformedDistribution(fn, transform)
+        value = sample(f"{site.name}_{self.suffix}", image, infer=site.infer)
+        return transform.inv(value)
+
+
+class DiscreteCosineReparam(UnitJacobianReparam):
+    """Draw the cosine amplitudes ``{name}_dct`` of a series instead of the series.
+
+    Parameters
+    ----------
+    dim : int, below 0
+    smooth : float
+        1 for Brownian motion, 0 for white noise; see `DiscreteCosineTransform`.
+    """
+
+    def __init__(self, dim: int = -1, smooth: float = 0.0) -> None:
+        super().__init__(DiscreteCosineTransform(dim, smooth), "dct")
+
+
+class HaarReparam(UnitJacobianReparam):
+    """Draw the wavelet coefficients ``{name}_haar`` of a series instead of the series.
+
+    Parameters
+    ----------
+    dim : int, below 0
+    flip : bool
+        Whether to reverse the series first.
+    """
+
+    def __init__(self, dim: int = -1, flip: bool = False) -> None:
+        super().__init__(HaarTransform(dim, flip), "haar")
+
+
+class ExplicitReparam:
+    """Draw ``{name}_base``, of which the site is the image under a given transform.
+
+    Parameters
+    ----------
+    transform : Transform
+        A bijection; that to the right coordinates makes the base simple, whatever the site's law.
+    """
+
+    def __init__(self, transform: Transform) -> None:
+        self.transform = transform
+
+    def apply(self, site: Site) -> Tensor:
+        """State the base and return its image."""
+        base = TransformedDistribution(site.fn, self.transform.inv)
+        return self.transform(sample(f"{site.name}_base", base, infer=site.infer))
+
+
+def _needed(site: Site, kind: type[Distribution]) -> tuple[Distribution, int]:
+    base, event_dim = peeled(site.fn)
+    if type(base) is not kind:
+        raise ModelError(
+            f"site {site.name!r} cannot be reparameterised so",
+            expected=f"a {kind.__name__}",
+            got=type(base).__name__,
+            fix="use another reparameterisation for this site",
+            at=site.location,
+        )
+    return base, event_dim
+
+
+class StudentTReparam:
+    """A Student t as a normal whose precision is drawn: ``{name}_gamma`` and ``{name}_normal``."""
+
+    def apply(self, site: Site) -> Tensor:
+        """State the precision and the normal site, whose value this is."""
+        base, event_dim = _needed(site, StudentT)
+        assert isinstance(base, StudentT)  # _needed saw to it
+        rows = base._batch_shape
+        half = base.df * 0.5
+        precision = Gamma(half, half).expand(rows).to_event(event_dim)
+        gamma = sample(f"{site.name}_gamma", precision, infer=site.infer)
+        normal = Normal(base.loc, base.scale / sqrt(gamma)).expand(rows).to_event(event_dim)
+        return sample(f"{site.name}_normal", normal, infer=site.infer)
+
+
+class GumbelSoftmaxReparam:
+    """A relaxed category from uniform noise, drawn as ``{name}_uniform``."""
+
+    def apply(self, site: Site) -> Tensor:
+        """State the noise and return the relaxed category."""
+        base, event_dim = _needed(site, RelaxedOneHotCategorical)
+        assert isinstance(base, RelaxedOneHotCategorical)  # _needed saw to it
+        shape = (*base._batch_shape, *base._event_shape)
+        noise = Uniform(0.0, 1.0).expand(shape).to_event(event_dim + 1)
+        u = sample(f"{site.name}_uniform", noise, infer=site.infer)
+        gumbel = -log(-log(u))
+        heat = base.temperature
+        heat = heat.unsqueeze(-1) if heat.ndim else heat
+        return softmax((base.logits + gumbel) / heat, -1)
+
+
+class AutoReparam:
+    """Choose by the kind of site: bases of transformed sites, decentred sites of the line.
+
+    Give it as the `config` of `reparam`, or call it with a model.
+
+    Parameters
+    ----------
+    centered : float in [0, 1], optional
+        For `LocScaleReparam`; learned if None.
+
+    Notes
+    -----
+    A site is decentred if it is latent, on the whole line, and has loc and scale; its other
+    parameters are passed on.
+    """
+
+    def __init__(self, centered: float | None = None) -> None:
+        self.centered = centered
+
+    def __repr__(self) -> str:
+        return call_of(self)
+
+    def __call__(self, fn: Site | Callable[..., _Result]) -> object:
+        """Return what to do with a site, or the model with all its sites seen to."""
+        if not isinstance(fn, Site):
+            return reparam(fn, config=self.configure)
+        return self.configure(fn)
+
+    def configure(self, site: Site) -> Reparam | None:
+        """Return the reparameterisation of a site, or None."""
+        if site.value is not None or site.observed or site.fn is None:
+            return None
+        base, _ = peeled(site.fn)
+        if isinstance(base, TransformedDistribution):
+            return TransformReparam()
+        fields = getattr(base, "_fields", {})
+        line = base.support is constraints.real
+        if not line or base.event_shape or not {"loc", "scale"} <= set(fields):
+            return None
+        others = tuple(n for n in fields if n not in ("loc", "scale"))
+        return LocScaleReparam(self.centered, others)
+
+
+explain_calls(globals())
