@@ -127,6 +127,9 @@ FLOWS = [
     Case(flow(tr.sylvester, 3), (3,)),
     Case(flow(tr.radial, 3), (3,)),
     Case(flow(tr.householder, 3), (3,)),
+    Case(flow(tr.matrix_exponential, 3), (3,)),
+    Case(flow(tr.generalized_channel_permute, 3), (3, 2, 2)),
+    Case(flow(tr.GeneralizedChannelPermute, 3, [1, 2, 0]), (3, 2, 1)),
     Case(normalisation(), (3,)),
     Case(flow(stack), (3,)),
 ]

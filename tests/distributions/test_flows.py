@@ -41,6 +41,7 @@ MAKERS = {
     "sylvester": lambda d: tr.sylvester(d),
     "radial": lambda d: tr.radial(d),
     "householder": lambda d: tr.householder(d),
+    "matrix exponential": lambda d: tr.matrix_exponential(d),
 }
 CONDITIONAL = {
     "iaf": lambda d, c: tr.conditional_affine_autoregressive(d, c),
@@ -51,6 +52,7 @@ CONDITIONAL = {
     "planar": lambda d, c: tr.conditional_planar(d, c),
     "radial": lambda d, c: tr.conditional_radial(d, c),
     "householder": lambda d, c: tr.conditional_householder(d, c, count_transforms=2),
+    "matrix exponential": lambda d, c: tr.conditional_matrix_exponential(d, c),
     "several": lambda d, c: tr.ConditionalComposeTransformModule(
         [tr.conditional_planar(d, c), tr.permute(d), tr.radial(d), tr.conditional_planar(d, c)]
     ),
@@ -423,3 +425,21 @@ def test_a_masked_autoregressive_flow_learns_a_correlated_normal():
     gap = (target.log_prob(test) - fitted.log_prob(test)).mean().item()
     entropy = stats.multivariate_normal(cov=covariance).entropy()
     assert math.isfinite(entropy) and -0.005 < gap < 0.02
+
+
+def test_channels_are_mixed_by_a_matrix_of_the_context():
+    manual_seed(2)
+    flow = stirred(tr.conditional_generalized_channel_permute(2, 3))
+    x, context = tensor(np.random.default_rng(0).standard_normal((3, 4, 2))), tensor([0.3, -1.0])
+    transform = flow.condition(context.double())
+    y = transform(x).detach()
+    assert_close(transform.inv(y).detach(), x, rtol=1e-9, atol=1e-9)
+    points = [tensor(row[:, None, None]) for row in np.eye(3)]
+    weight = np.array([transform(p).detach().numpy()[:, 0, 0] for p in points]).T
+    assert_close(y, np.einsum("ij,jhw->ihw", weight, x.numpy()), rtol=1e-9, atol=1e-9)
+    expected = 8 * np.linalg.slogdet(weight)[1]
+    assert_close(transform.log_abs_det_jacobian(x, y).detach(), expected, rtol=1e-9)
+    with pytest.raises(ShapeError, match="third from the end"):
+        transform(tensor(np.ones((2, 4, 2))))
+    with pytest.raises(ShapeError, match="each of 0 to 2 once"):
+        tr.GeneralizedChannelPermute(3, [0, 0, 1])

@@ -2,8 +2,8 @@
 
 `module` makes transforms into modules, alone, in a row (`iterated`) and with a context
 (``conditional_*``). Then one file per kind: `autoregressive` (IAF, MAF), `coupling` (real NVP),
-`spline`, `planar` (also Sylvester and radial), `linear` (Householder, batch normalisation). Names
-and arguments are Pyro's.
+`spline`, `planar` (also Sylvester and radial), `linear` (Householder, batch normalisation),
+`mixing` (matrix exponential, 1 x 1 convolutions). Names and arguments are Pyro's.
 """
 
 from probtorch.distributions.transforms.flows.autoregressive import (
@@ -26,6 +26,16 @@ from probtorch.distributions.transforms.flows.linear import (
     batchnorm,
     conditional_householder,
     householder,
+)
+from probtorch.distributions.transforms.flows.mixing import (
+    ConditionalGeneralizedChannelPermute,
+    ConditionalMatrixExponential,
+    GeneralizedChannelPermute,
+    MatrixExponential,
+    conditional_generalized_channel_permute,
+    conditional_matrix_exponential,
+    generalized_channel_permute,
+    matrix_exponential,
 )
 from probtorch.distributions.transforms.flows.module import (
     ComposeTransformModule,
@@ -61,6 +71,14 @@ from probtorch.distributions.transforms.flows.spline import (
 )
 
 __all__ = [
+    "ConditionalGeneralizedChannelPermute",
+    "ConditionalMatrixExponential",
+    "GeneralizedChannelPermute",
+    "MatrixExponential",
+    "conditional_generalized_channel_permute",
+    "conditional_matrix_exponential",
+    "generalized_channel_permute",
+    "matrix_exponential",
     "AffineAutoregressive",
     "AffineCoupling",
     "BatchNorm",
