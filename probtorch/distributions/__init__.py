@@ -26,6 +26,15 @@ from probtorch.distributions.distribution import (
 )
 from probtorch.distributions.extremes import GeneralizedExtremeValue, GeneralizedPareto
 from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
+from probtorch.distributions.glm import (
+    bernoulli_logit_glm,
+    binomial_logit_glm,
+    categorical_logit_glm,
+    neg_binomial_2_log_glm,
+    normal_id_glm,
+    ordered_logistic_glm,
+    poisson_log_glm,
+)
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
 from probtorch.distributions.inflated import (
     FoldedDistribution,
@@ -297,10 +306,17 @@ __all__ = [
     "ZeroInflatedPoisson",
     "ZeroInflatedProbs",
     "ZeroSumNormal",
+    "bernoulli_logit_glm",
     "biject_to",
+    "binomial_logit_glm",
+    "categorical_logit_glm",
     "constraints",
     "enable_validation",
     "kl_divergence",
+    "neg_binomial_2_log_glm",
+    "normal_id_glm",
+    "ordered_logistic_glm",
+    "poisson_log_glm",
     "register_kl",
     "transform_to",
     "transforms",

@@ -27,12 +27,12 @@ from probtorch.distributions.fields import Parameter, one_of, setting
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import require, without_tape
 from probtorch.errors import DomainError
-from probtorch.ops.arithmetic import where
+from probtorch.ops.arithmetic import clamp, floor, where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.indexing import vindex
 from probtorch.ops.movement import expand, permute, reshape, stack, unsqueeze
-from probtorch.ops.reduction import amax, argmax, log_softmax, softmax
+from probtorch.ops.reduction import amax, argmax, cumsum, log_softmax, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.scattering import one_hot
 from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma, xlog1py, xlogy
@@ -189,6 +189,13 @@ class Categorical(_Categories):
 
     def _mode(self) -> Tensor:
         return argmax(self._as_given(), -1)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        table = cumsum(self._weights(), -1)
+        last = self.num_categories - 1
+        k = clamp(floor(cast(x, table.array.dtype)), 0.0, float(last))
+        p = where(x < float(last), _pick(table, cast(k, np.dtype(np.int64))), 1.0)
+        return where(x < 0, 0.0, p)
 
 
 def _log_weight(weight: Tensor) -> Tensor:

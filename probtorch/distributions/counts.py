@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
@@ -26,12 +27,16 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import floor, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, log, sigmoid, softplus
+from probtorch.ops.movement import unsqueeze
+from probtorch.ops.reduction import argmax
+from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import (
     beta_binomial_kernel,
     betainc,
     betaln,
     binomial_kernel,
     binomial_logits_kernel,
+    entr,
     factorial_rest,
     gammainc,
     gammaincc,
@@ -142,6 +147,12 @@ class Binomial(Trial):
     def _kurtosis(self) -> Tensor:
         return (1.0 - 6.0 * self.probs * (1.0 - self.probs)) / self._variance()
 
+    def _entropy(self) -> Tensor:
+        n, p = unsqueeze(self.total_count, -1), unsqueeze(self.probs, -1)
+        k = n.new_tensor(np.arange(int(self.total_count.max()) + 1.0))
+        logs = Binomial(total_count=n, probs=p, validate_args=False)._log_prob(minimum(k, n))
+        return total(where(k <= n, entr(exp(logs)), 0.0), -1)
+
 
 class BetaBinomial(Distribution):
     """Number of successes in `total_count` trials whose probability is itself a beta draw.
@@ -189,6 +200,28 @@ class BetaBinomial(Distribution):
         a, b, n = self.concentration1, self.concentration0, self.total_count
         s = a + b
         return n * (a / s) * (b / s) * ((s + n) / (s + 1.0))
+
+    def _masses(self) -> tuple[Tensor, Tensor]:
+        """Return all counts along a new last dim, and their masses; 0 beyond a smaller total."""
+        n = unsqueeze(self.total_count, -1)
+        k = n.new_tensor(np.arange(int(self.total_count.max()) + 1.0))
+        one = type(self)(
+            unsqueeze(self.concentration1, -1),
+            unsqueeze(self.concentration0, -1),
+            n,
+            validate_args=False,
+        )
+        return k, where(k <= n, exp(one._log_prob(minimum(k, n))), 0.0)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        k, p = self._masses()
+        return minimum(total(where(k <= unsqueeze(x, -1), p, 0.0), -1), 1.0)
+
+    def _entropy(self) -> Tensor:
+        return total(entr(self._masses()[1]), -1)
+
+    def _mode(self) -> Tensor:
+        return cast(argmax(self._masses()[1], -1), self.concentration1.array.dtype)
 
 
 class Poisson(Distribution):

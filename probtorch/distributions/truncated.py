@@ -111,6 +111,12 @@ class TruncatedNormal(Distribution):
         ends = _times_density(a, mass) - _times_density(b, mass)
         return log(self.scale) + HALF_LOG_2PI + mass + 0.5 * (1.0 + ends)
 
+    def _survival(self, x: Tensor) -> Tensor:
+        a, b, flipped = self._reflected()
+        z = (clamp(x, self.low, self.high) - self.loc) / self.scale
+        left = exp(log_mass(a, where(flipped, -z, z)) - log_mass(a, b))
+        return where(flipped, left, 1.0 - left)
+
 
 def _standardised(bound: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
     """(bound - loc) / scale; an infinite bound stays what it is and takes no gradient."""

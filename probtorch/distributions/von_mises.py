@@ -7,16 +7,34 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
+from probtorch.ops.arithmetic import clamp, floor, sqrt, where
+from probtorch.ops.exponentials import exp
+from probtorch.ops.movement import unsqueeze
+from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import log_i0e, mean_cosine_loss
 from probtorch.ops.trigonometry import sin
 from probtorch.tensor import Tensor
 
 __all__ = ["VonMises"]
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
+
+
+def _nodes(half: Tensor) -> Tensor:
+    """Distances from the start of an interval of twice the length, along a new last dim."""
+    return unsqueeze(half, -1) * (half.new_tensor(NODES) + 1.0)
+
+
+def _sum(half: Tensor, values: Tensor) -> Tensor:
+    """Integral over the interval, from values at the nodes."""
+    return half * total(values * half.new_tensor(WEIGHTS), -1)
 
 
 class VonMises(Distribution):
@@ -62,3 +80,26 @@ class VonMises(Distribution):
     def _variance(self) -> Tensor:
         """Circular variance, 1 minus the length of the mean of (cos x, sin x)."""
         return mean_cosine_loss(self.concentration)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        """Probability of an angle from -pi to x."""
+        x = clamp(x, -math.pi, math.pi)
+        return clamp(self._turned(x - self.loc) - self._turned(-math.pi - self.loc), 0.0, 1.0)
+
+    def _turned(self, d: Tensor) -> Tensor:
+        """The integral of the density around 0 from -pi to d, over whole turns too."""
+        turns = floor((d + math.pi) * (0.5 / math.pi))
+        d, k = d - turns * (2.0 * math.pi), self.concentration
+        # Gauss's rule in the angle; where the density is narrow, in s = 2 sqrt(k) sin(d / 2), in
+        # which it is nearly that of a normal.
+        sharp = k > 50.0
+        mild, root = where(sharp, 1.0, k), sqrt(where(sharp, k, 50.0))
+        half = (d + math.pi) * 0.5
+        t = sin((_nodes(half) - math.pi) * 0.5)
+        flat = _sum(half, exp(unsqueeze(mild, -1) * (t * t) * -2.0))
+        half = (clamp(2.0 * root * sin(d * 0.5), -14.0, 14.0) + 14.0) * 0.5
+        s = _nodes(half) - 14.0
+        wide = 2.0 * unsqueeze(root, -1)
+        bent = exp(s * s * -0.5) / sqrt(1.0 - (s / wide) * (s / wide))
+        size = where(sharp, _sum(half, bent) / root, flat)
+        return turns + size * exp(-log_i0e(k)) * (0.5 / math.pi)

@@ -1,0 +1,73 @@
+"""Regression densities are those of their distributions at the linear predictor."""
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import probtorch.distributions as dist
+from probtorch import compile
+from probtorch.autograd import grad
+from probtorch.errors import ShapeError
+from probtorch.tensor import tensor
+from probtorch.testing import assert_close
+
+R = np.random.default_rng(0)
+X, ALPHA, BETA = R.normal(size=(7, 3)), 0.4, np.array([0.5, -0.2, 0.3])
+ETA = ALPHA + X @ BETA
+Y = np.array([0.0, 1.0, 1.0, 0.0, 2.0, 5.0, 3.0])
+B = Y > 0.5
+CUTS = np.array([-0.5, 0.3, 1.0])
+MANY = R.normal(size=(3, 4))
+EDGES = np.column_stack([np.full(7, -np.inf), CUTS - (X @ BETA)[:, None], np.full(7, np.inf)])
+K = np.array([0.0, 1.0, 3.0, 2.0, 1.0, 0.0, 3.0])
+ROWS = np.arange(7), K.astype(int)
+
+CASES = {
+    "bernoulli_logit_glm": ((X, ALPHA, BETA), B * 1.0, stats.bernoulli(special.expit(ETA)).logpmf),
+    "binomial_logit_glm": ((9, X, ALPHA, BETA), Y, stats.binom(9, special.expit(ETA)).logpmf),
+    "categorical_logit_glm": (
+        (X, np.zeros(4), MANY),
+        K,
+        lambda k: special.log_softmax(X @ MANY, -1)[ROWS],
+    ),
+    "ordered_logistic_glm": (
+        (X, BETA, CUTS),
+        K,
+        lambda k: np.log(np.diff(special.expit(EDGES), axis=1))[ROWS],
+    ),
+    "poisson_log_glm": ((X, ALPHA, BETA), Y, stats.poisson(np.exp(ETA)).logpmf),
+    "neg_binomial_2_log_glm": (
+        (X, ALPHA, BETA, 2.5),
+        Y,
+        stats.nbinom(2.5, 2.5 / (2.5 + np.exp(ETA))).logpmf,
+    ),
+    "normal_id_glm": ((X, ALPHA, BETA, 1.5), Y, stats.norm(ETA, 1.5).logpdf),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_density_is_that_of_the_predictor(name):
+    given, y, log_density = CASES[name]
+    d = getattr(dist, name)(*given)
+    assert d.batch_shape == (7,)
+    assert_close(d.log_prob(tensor(y)), log_density(y), rtol=1e-11)
+
+
+def test_coefficients_have_the_slopes_of_the_predictor_in_compiled_code():
+    def slope(alpha, beta):
+        lp = dist.bernoulli_logit_glm(X, alpha, beta).log_prob(tensor(B * 1.0)).sum()
+        return grad(lp, [alpha, beta])
+
+    native = compile(slope)
+    rest = B - special.expit(ETA)
+    for run in (slope, native, native):
+        leaves = (tensor(v, requires_grad=True) for v in (np.array(ALPHA), BETA))
+        a, b = run(*leaves)
+        assert_close(a, rest.sum())
+        assert_close(b, X.T @ rest)
+    assert native.reason is None
+
+
+def test_a_predictor_of_other_sizes_is_refused():
+    with pytest.raises(ShapeError, match="as many coefficients"):
+        dist.poisson_log_glm(X, 0.0, BETA[:2])
