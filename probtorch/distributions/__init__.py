@@ -35,6 +35,7 @@ from probtorch.distributions.glm import (
     ordered_logistic_glm,
     poisson_log_glm,
 )
+from probtorch.distributions.graphs import CAR, ICAR
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
 from probtorch.distributions.inflated import (
     FoldedDistribution,
@@ -69,6 +70,15 @@ from probtorch.distributions.lkj import LKJ, LKJCholesky
 from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic, SoftLaplace
 from probtorch.distributions.missing import missing as _missing
 from probtorch.distributions.mixture import MixtureSameFamily
+from probtorch.distributions.mixtures import (
+    GaussianCopula,
+    GaussianCopulaBeta,
+    MaskedMixture,
+    Mixture,
+    MixtureGeneral,
+    MixtureOfDiagNormals,
+    MixtureOfDiagNormalsSharedCovariance,
+)
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
 from probtorch.distributions.ordinal import DirichletMultinomial, OrderedLogistic, OrderedProbit
@@ -104,10 +114,13 @@ from probtorch.distributions.skewed import (
     GeneralizedNormal,
     JohnsonSU,
     Moyal,
+    SinhArcsinh,
     SkewLogistic,
+    SkewNormal,
     SoftAsymmetricLaplace,
 )
 from probtorch.distributions.spellings import (
+    PERT,
     AffineBeta,
     BernoulliLogits,
     BernoulliProbs,
@@ -130,6 +143,14 @@ from probtorch.distributions.spellings import (
     RelaxedBernoulliLogits,
     ScaledInverseChi2,
     Wald,
+)
+from probtorch.distributions.tolerant import (
+    ExtendedBetaBinomial,
+    ExtendedBinomial,
+    LogNormalNegativeBinomial,
+    NanMaskedMultivariateNormal,
+    NanMaskedNormal,
+    Unit,
 )
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.registry import biject_to, transform_to
@@ -178,6 +199,7 @@ __all__ = [
     "BinomialLogits",
     "BinomialProbs",
     "Burr",
+    "CAR",
     "Categorical",
     "CategoricalLogits",
     "CategoricalProbs",
@@ -200,12 +222,16 @@ __all__ = [
     "ExpandedDistribution",
     "Exponential",
     "ExponentiallyModifiedGaussian",
+    "ExtendedBetaBinomial",
+    "ExtendedBinomial",
     "FisherSnedecor",
     "Flat",
     "FoldedDistribution",
     "Frechet",
     "Gamma",
     "GammaPoisson",
+    "GaussianCopula",
+    "GaussianCopulaBeta",
     "GaussianRandomWalk",
     "GeneralizedExtremeValue",
     "GeneralizedNormal",
@@ -226,6 +252,7 @@ __all__ = [
     "HurdleNegativeBinomial2",
     "HurdlePoisson",
     "HurdleProbs",
+    "ICAR",
     "ImproperUniform",
     "Independent",
     "IntervalCensoredDistribution",
@@ -243,6 +270,7 @@ __all__ = [
     "Levy",
     "LogLogistic",
     "LogNormal",
+    "LogNormalNegativeBinomial",
     "LogUniform",
     "Logistic",
     "LogisticNormal",
@@ -250,8 +278,13 @@ __all__ = [
     "LowRankMultivariateNormal",
     "LowerTruncatedPowerLaw",
     "MaskedDistribution",
+    "MaskedMixture",
     "MatrixNormal",
     "Maxwell",
+    "Mixture",
+    "MixtureGeneral",
+    "MixtureOfDiagNormals",
+    "MixtureOfDiagNormalsSharedCovariance",
     "MixtureSameFamily",
     "Moyal",
     "Multinomial",
@@ -259,6 +292,8 @@ __all__ = [
     "MultinomialProbs",
     "MultivariateNormal",
     "MultivariateStudentT",
+    "NanMaskedMultivariateNormal",
+    "NanMaskedNormal",
     "NegativeBinomial",
     "NegativeBinomial2",
     "NegativeBinomialLogits",
@@ -268,6 +303,7 @@ __all__ = [
     "OneHotCategoricalStraightThrough",
     "OrderedLogistic",
     "OrderedProbit",
+    "PERT",
     "Pareto",
     "Poisson",
     "QuantizedDistribution",
@@ -280,7 +316,9 @@ __all__ = [
     "RightCensoredDistribution",
     "RightTruncatedDistribution",
     "ScaledInverseChi2",
+    "SinhArcsinh",
     "SkewLogistic",
+    "SkewNormal",
     "SoftAsymmetricLaplace",
     "SoftLaplace",
     "StudentT",
@@ -292,6 +330,7 @@ __all__ = [
     "TruncatedNormal",
     "TwoSidedTruncatedDistribution",
     "Uniform",
+    "Unit",
     "VonMises",
     "Wald",
     "Weibull",

@@ -30,21 +30,14 @@ RECIPES |= {
 # What takes more than an expression.
 _FACTOR = "factor('y', log_density), with the log density as a tensor expression"
 NOTES = {
-    "CAR": _FACTOR,
     "DiscreteHMM": "a loop over time with a Categorical per step, which is summed out "
     "(guide: discrete sites)",
-    "Mixture": "MixtureSameFamily(Categorical(weights), components), for components of one "
-    "family; of several, factor('y', logsumexp(log_weights + log_probs, -1))",
-    "SkewNormal": "two sites: h ~ HalfNormal(1), then Normal(loc + scale * delta * h, "
-    "scale * sqrt(1 - delta**2)) with delta = alpha / sqrt(1 + alpha**2)",
-    "Unit": "factor('name', log_factor)",
 }
 NOTES |= {
     "LKJCorr": "LKJ(dim, concentration)",
     "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
-    "MixtureGeneral": NOTES["Mixture"],
     "MvStudentT": "MultivariateStudentT(df, loc, scale_tril)",
-    "NormalMixture": NOTES["Mixture"],
+    "NormalMixture": "MixtureSameFamily(Categorical(weights), Normal(locs, scales))",
 }
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, in_double
@@ -17,10 +19,12 @@ from probtorch.distributions.location_scale import EULER_GAMMA, ZETA_3
 from probtorch.distributions.normal import HALF_LOG_2PI, ROOT_2
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import maximum, minimum, sqrt, where
+from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import lt
 from probtorch.ops.exponentials import exp, expm1, log, logaddexp, softplus
 from probtorch.ops.exponentials import pow as power
+from probtorch.ops.movement import unsqueeze
+from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import (
     digamma,
     erfc,
@@ -33,7 +37,7 @@ from probtorch.ops.special import (
     ndtri,
     polygamma,
 )
-from probtorch.ops.trigonometry import asinh, sinh
+from probtorch.ops.trigonometry import asinh, cosh, sinh
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -43,9 +47,14 @@ __all__ = [
     "GeneralizedNormal",
     "JohnsonSU",
     "Moyal",
+    "SinhArcsinh",
     "SkewLogistic",
+    "SkewNormal",
     "SoftAsymmetricLaplace",
 ]
+
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
 
 
 class TwoSided(Distribution):
@@ -510,3 +519,132 @@ class JohnsonSU(Distribution):
         # (w - 1)(w cosh(2 skew / tailweight) + 1) / 2 with w = exp(1 / tailweight^2)
         hill = (exp(square + ratio) + exp(square - ratio)) * 0.5
         return self.scale * self.scale * 0.5 * e * (hill + 1.0)
+
+
+class SkewNormal(Distribution):
+    """Normal distribution leaning to one side: density prop. to a normal times a normal cdf.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+    scale : Tensor or number, positive
+    alpha : Tensor or number
+        Positive for a longer upper tail; 0 for a normal.
+    """
+
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    alpha: Parameter = param(constraints.real, default=1.0)
+    support = constraints.real
+
+    def _share(self) -> Tensor:
+        """Return delta, the share of a half-normal in a draw."""
+        return self.alpha / sqrt(1.0 + self.alpha * self.alpha)
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        half, rest = absolute(rng.normal(shape)), rng.normal(shape)
+        z = self._share() * half + rest / sqrt(1.0 + self.alpha * self.alpha)
+        return self.loc + self.scale * z
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        z = (x - self.loc) / self.scale
+        constant = log(self.scale) + (HALF_LOG_2PI - math.log(2.0))
+        return z * z * -0.5 + log_ndtr(self.alpha * z) - constant
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        z = clamp((x - self.loc) / self.scale, -40.0, 40.0)
+        return clamp(ndtr(z) - 2.0 * owens_t(z, self.alpha), 0.0, 1.0)
+
+    def _mean(self) -> Tensor:
+        return self.loc + self.scale * self._share() * math.sqrt(2.0 / math.pi)
+
+    def _variance(self) -> Tensor:
+        d = self._share()
+        return self.scale * self.scale * (1.0 - d * d * (2.0 / math.pi))
+
+    def _standard(self) -> tuple[Tensor, Tensor]:
+        m = self._share() * math.sqrt(2.0 / math.pi)
+        return m, 1.0 - m * m
+
+    def _skewness(self) -> Tensor:
+        m, square = self._standard()
+        return (4.0 - math.pi) / 2.0 * m * m * m / power(square, 1.5)
+
+    def _kurtosis(self) -> Tensor:
+        m, square = self._standard()
+        return 2.0 * (math.pi - 3.0) * m * m * m * m / (square * square)
+
+
+def owens_t(h: Tensor, a: Tensor) -> Tensor:
+    """Owen's T function, by Gauss's rule on [0, min(a, 1 / a)]."""
+    size, up = absolute(a), absolute(h)
+    steep = size > 1.0
+    # T(h, a) = (ndtr(h) + ndtr(ah)) / 2 - ndtr(h) ndtr(ah) - T(ah, 1 / a) for positive ones, with
+    # upper tails in place of cdfs.
+    slope = where(steep, 1.0 / where(steep, size, 1.0), size)
+    at = where(steep, size * up, up)
+    half = unsqueeze(slope, -1) * 0.5
+    x = half * (half.new_tensor(NODES) + 1.0)
+    square = unsqueeze(at * at, -1)
+    values = exp(square * (1.0 + x * x) * -0.5) / (1.0 + x * x)
+    integral = total(values * half * half.new_tensor(WEIGHTS), -1) * (0.5 / math.pi)
+    p, q = ndtr(-up), ndtr(-(size * up))
+    other = 0.5 * (p + q) - p * q - integral
+    return where(a < 0.0, -1.0, 1.0) * where(steep, other, integral)
+
+
+class SinhArcsinh(Distribution):
+    """A normal number with its tails stretched: asinh, shifted and scaled, then sinh.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+    scale : Tensor or number, positive
+    skew : Tensor or number
+        Positive for a longer upper tail; TFP's `skewness`.
+    tailweight : Tensor or number, positive
+        Above 1 for heavier tails than those of a normal.
+
+    References
+    ----------
+    Jones and Pewsey (2009), with TFP's normalisation of the scale: the quantile of a normal at 2
+    stays where it is without skewness.
+    """
+
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive)
+    skew: Parameter = param(constraints.real, default=0.0)
+    tailweight: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _size(self) -> Tensor:
+        return self.scale * (2.0 / sinh(self.tailweight * math.asinh(2.0)))
+
+    def _from_normal(self, n: Tensor) -> Tensor:
+        return self.loc + self._size() * sinh((asinh(n) + self.skew) * self.tailweight)
+
+    def _normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = (x - self.loc) / self._size()
+        inner = asinh(y) / self.tailweight - self.skew
+        return y, inner
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return rng.finite(self._from_normal(rng.normal(shape)))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        y, inner = self._normal(x)
+        n = sinh(inner)
+        slope = log(cosh(inner)) - 0.5 * log1p_square(y)
+        return n * n * -0.5 + slope - log(self.tailweight * self._size()) - HALF_LOG_2PI
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return ndtr(sinh(self._normal(x)[1]))
+
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return log_ndtr(sinh(self._normal(x)[1]))
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return log_ndtr(-sinh(self._normal(x)[1]))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self._from_normal(ndtri(p))

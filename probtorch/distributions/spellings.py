@@ -44,6 +44,7 @@ __all__ = [
     "NegativeBinomial2",
     "NegativeBinomialLogits",
     "NegativeBinomialProbs",
+    "PERT",
     "RelaxedBernoulliLogits",
     "ScaledInverseChi2",
     "Wald",
@@ -327,6 +328,28 @@ def ScaledInverseChi2(
     """
     half, s = as_parameter(df, "df")[0] * 0.5, as_parameter(scale, "scale")[0]
     return InverseGamma(half, half * s * s, validate_args=validate_args)
+
+
+def PERT(
+    low: Given,
+    peak: Given,
+    high: Given,
+    temperature: Given = 4.0,
+    *,
+    validate_args: bool | None = None,
+) -> TransformedDistribution:
+    """Return the beta distribution on [low, high] that has its mode at `peak`: TFP's name.
+
+    Parameters
+    ----------
+    low, peak, high : Tensor or number, increasing
+    temperature : Tensor or number, positive
+        Large for a sharp peak; the exponents sum to 2 plus this.
+    validate_args : bool, optional
+    """
+    a, b, c, t = (as_parameter(v, "low")[0] for v in (low, peak, high, temperature))
+    share = t * ((b - a) / (c - a))
+    return AffineBeta(1.0 + share, 1.0 + t - share, a, c - a, validate_args=validate_args)
 
 
 def Flat(*, validate_args: bool | None = None) -> ImproperUniform:

@@ -57,6 +57,14 @@ def johnson(skew, tail, loc, scale, x):
     return normal(mpf(0), mpf(1), skew + tail * mpmath.asinh(z)) + slope
 
 
+def sinh_arcsinh(loc, scale, skew, tail, x):
+    size = scale * 2 / mpmath.sinh(tail * mpmath.asinh(2))
+    y = (x - loc) / size
+    inner = mpmath.asinh(y) / tail - skew
+    slope = log(mpmath.cosh(inner)) - log1p(y * y) / 2 - log(tail * size)
+    return normal(mpf(0), mpf(1), mpmath.sinh(inner)) + slope
+
+
 def moyal(loc, scale, x):
     z = (x - loc) / scale
     return -(z + exp(-z)) / 2 - log(scale) - log(2 * PI) / 2
@@ -173,7 +181,9 @@ EXACT = {
     "Rayleigh": lambda s, x: log(x) - 2 * log(s) - x * x / (2 * s * s),
     "RelaxedBernoulli-logits": relaxed,
     "RelaxedBernoulli-probs": lambda t, p, x: relaxed(t, odds(p), x),
+    "SinhArcsinh": sinh_arcsinh,
     "SkewLogistic": skew_logistic,
+    "SkewNormal": lambda m, s, a, x: normal(m, s, x) + log_ndtr(a * (x - m) / s) + log(2),
     "SoftAsymmetricLaplace": soft,
     "SoftLaplace": lambda m, s, x: log(2 / (PI * s)) - log(2 * mpmath.cosh((x - m) / s)),
     "Triangular": triangular,

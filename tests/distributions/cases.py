@@ -439,6 +439,17 @@ if hasattr(dist, "MultivariateNormal"):
 # Distributions made of other distributions or of a support; or whose parameters are whole;
 # their laws are in test_wrappers.py and test_rarer.py.
 STRUCTURAL = {
+    "CAR",
+    "ExtendedBetaBinomial",
+    "ExtendedBinomial",
+    "ICAR",
+    "LogNormalNegativeBinomial",
+    "NanMaskedMultivariateNormal",
+    "NanMaskedNormal",
+    "Unit",
+    "GaussianCopula",
+    "MaskedMixture",
+    "MixtureGeneral",
     "MatrixNormal",
     "OneHotCategoricalStraightThrough",
     "RelaxedBernoulliStraightThrough",

@@ -159,7 +159,7 @@ class Through:
 
     def cdf(self, y):
         with np.errstate(all="ignore"):
-            return self.frozen.cdf(self.back(np.clip(y, *self.place(np.array([-1e300, 1e300])))))
+            return self.frozen.cdf(self.back(y))
 
     def sf(self, y):
         return self.frozen.sf(self.back(y))
@@ -434,6 +434,19 @@ def _correlations(eta):
     return Rows([logpdf(e) for e in eta], marginals)
 
 
+def _sinh_arcsinh(p):
+    # Jones and Pewsey (2009), eq. 1
+    size = p.scale * 2 / np.sinh(p.tailweight * np.arcsinh(2.0))
+    back = lambda x: np.sinh(np.arcsinh((x - p.loc) / size) / p.tailweight - p.skew)
+    place = lambda n: p.loc + size * np.sinh((np.arcsinh(n) + p.skew) * p.tailweight)
+    slope = lambda x: (
+        0.5 * np.log1p(back(x) ** 2)
+        - 0.5 * np.log1p(((x - p.loc) / size) ** 2)
+        - np.log(p.tailweight * size)
+    )
+    return Through(stats.norm(np.zeros(3), 1.0), place, back, slope)
+
+
 def _quantile_laplace(p):
     left, right = p.scale / (1 - p.quantile), p.scale / p.quantile
     return stats.laplace_asymmetric(np.sqrt(left / right), p.loc, np.sqrt(left * right))
@@ -469,6 +482,13 @@ FURTHER = [
         ("loc", "scale", "asymmetry"),
         lambda p: stats.genlogistic(p.asymmetry, p.loc, p.scale),
     ),
+    Case(
+        dist.SkewNormal,
+        ("loc", "scale", "alpha"),
+        lambda p: stats.skewnorm(p.alpha, p.loc, p.scale),
+        coupled=False,
+    ),
+    Case(dist.SinhArcsinh, ("loc", "scale", "skew", "tailweight"), _sinh_arcsinh),
     Case(dist.SoftLaplace, ("loc", "scale"), lambda p: stats.hypsecant(p.loc, p.scale)),
     Case(dist.Moyal, ("loc", "scale"), lambda p: stats.moyal(p.loc, p.scale)),
     Case(
