@@ -137,7 +137,7 @@ class ZeroInflatedDistribution(Gated):
         return self.base_dist.support
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        none, base = eq(x, 0.0), self.base_dist._log_prob(x)
+        none, base = eq(x, 0.0), self.base_dist._density(x, True)
         if self.gate_logits is not None:
             gate, rest = self._log_gate()
             return where(none, logaddexp(gate, rest + base), rest + base)
@@ -206,7 +206,7 @@ class HurdleDistribution(Gated):
     def _log_prob(self, x: Tensor) -> Tensor:
         gate, rest = self._log_gate()
         none = eq(x, 0.0)
-        base = self.base_dist._log_prob(where(none, 1.0, x))
+        base = self.base_dist._density(where(none, 1.0, x), True)
         return where(none, gate, rest + base - self._log_some())
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:

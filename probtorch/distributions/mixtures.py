@@ -366,7 +366,7 @@ class GaussianCopula(Distribution):
     def _log_prob(self, x: Tensor) -> Tensor:
         z = self._scores(x)
         alone = total(z * z, -1) * -0.5 - self._event_shape[0] * HALF_LOG_2PI
-        marginals = total(self.marginal_dist._to_batch(self.marginal_dist._log_prob(x)), -1)
+        marginals = total(self.marginal_dist.log_prob_inside(x), -1)
         return self.base_dist._log_prob(z) - alone + marginals
 
     def _mean(self) -> Tensor:

@@ -110,7 +110,7 @@ class TruncatedDistribution(Wrapped):
         return log_between(self.base_dist, low, self.high)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        return self.base_dist._to_batch(self.base_dist._log_prob(x)) - self._log_size()
+        return self.base_dist._to_batch(self.base_dist._density(x, True)) - self._log_size()
 
     def _inside(self, x: Tensor) -> Tensor:
         return (
@@ -249,7 +249,7 @@ class LeftCensoredDistribution(Wrapped):
         # What is not used at a value must not have a slope there.
         base, inner = self.base_dist, self.base_dist.support.interior(x)
         tail = self._tail(where(self.censored, x, inner))
-        return where(self.censored, tail, base._log_prob(where(self.censored, inner, x)))
+        return where(self.censored, tail, base._density(where(self.censored, inner, x), True))
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.base_dist._rsample(rng, shape)

@@ -285,3 +285,24 @@ def test_what_cannot_be_wrapped_says_so():
         dist.HurdleDistribution(dist.Multinomial(2, tensor([0.5, 0.5])), gate=0.1)
     with pytest.raises(DomainError, match="gate"):
         dist.ZeroInflatedPoisson(2.0, gate=1.3)
+
+
+def test_mixtures_and_transformed_distributions_are_wrapped_too():
+    weights, ref = np.array([0.3, 0.7]), (stats.norm(0, 1), stats.norm(2, 0.5))
+    mixed = dist.MixtureSameFamily(
+        dist.Categorical(weights),
+        dist.Normal(tensor(np.array([0.0, 2.0])), tensor(np.array([1.0, 0.5]))),
+    )
+    pdf = weights[0] * ref[0].pdf(X) + weights[1] * ref[1].pdf(X)
+    cdf = lambda v: weights[0] * ref[0].cdf(v) + weights[1] * ref[1].cdf(v)
+    mass = cdf(2.5) - cdf(0.2)
+    d = dist.Truncated(mixed, 0.2, 2.5)
+    assert_close(d.log_prob(tensor(X)), np.log(pdf / mass), rtol=1e-10)
+    assert_close(d.icdf(d.cdf(tensor(X))), X)
+    late = dist.RightCensoredDistribution(mixed, [True, False, True])
+    assert_close(late.log_prob(tensor(X)), np.where([1, 0, 1], np.log(1 - cdf(X)), np.log(pdf)))
+    shifted = dist.AffineBeta(2.0, 3.0, -1.0, 4.0)
+    beta = stats.beta(2.0, 3.0, -1.0, 4.0)
+    cut = dist.Truncated(shifted, 0.0, 2.5)
+    expected = beta.logpdf(X) - np.log(beta.cdf(2.5) - beta.cdf(0.0))
+    assert_close(cut.log_prob(tensor(X)), expected)
