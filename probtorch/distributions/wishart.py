@@ -11,7 +11,6 @@ import math
 import numpy as np
 
 from probtorch.core.shape import broadcast_shapes
-from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -19,7 +18,7 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import half_log_det
-from probtorch.errors import DomainError, ShapeError
+from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.linalg import cholesky, solve_triangular
@@ -89,15 +88,15 @@ class ByScale(Distribution):
     def _size(self) -> int:
         return self._event_shape[-1]
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if is_constant(self.df) and not (self.df.array > self._size - 1).all():
-            raise DomainError(
-                f"{type(self).__name__}: parameter df",
-                expected=f"values above {self._size - 1}, the size of the matrix less 1",
-                got=f"{float(self.df.array.min()):g}",
-                fix="with fewer degrees of freedom the matrices are singular",
-            )
+
+MATRICES = ("covariance_matrix", "precision_matrix", "scale_matrix", "scale_tril")
+
+
+def _above_size(owner: object) -> Constraint:
+    """Values above the size of the matrices less 1; with fewer they would be singular."""
+    given = (v for n, v in vars(owner).items() if n in MATRICES and v is not None)
+    matrix = next(given, None)
+    return constraints.greater_than(0.0 if matrix is None else matrix.array.shape[-1] - 1.0)
 
 
 class Wishart(ByScale):
@@ -113,7 +112,7 @@ class Wishart(ByScale):
         Cholesky factor of the covariance; exactly one of the three is given.
     """
 
-    df: Parameter = param(constraints.positive)
+    df: Parameter = param(constraints.dependent(_above_size))
     covariance_matrix: Parameter = param(constraints.positive_definite, default=None)
     precision_matrix: Parameter = param(constraints.positive_definite, default=None)
     scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
@@ -254,7 +253,7 @@ class InverseWishart(InverseFamily):
         Its Cholesky factor; exactly one of the two is given.
     """
 
-    df: Parameter = param(constraints.positive)
+    df: Parameter = param(constraints.dependent(_above_size))
     scale_matrix: Parameter = param(constraints.positive_definite, default=None)
     scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
     given = one_of("scale_matrix", "scale_tril")
@@ -289,7 +288,7 @@ class InverseWishartCholesky(InverseFamily):
         Exactly one of the two is given, as for `InverseWishart`.
     """
 
-    df: Parameter = param(constraints.positive)
+    df: Parameter = param(constraints.dependent(_above_size))
     scale_matrix: Parameter = param(constraints.positive_definite, default=None)
     scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
     given = one_of("scale_matrix", "scale_tril")

@@ -121,7 +121,7 @@ def test_the_density_sums_or_integrates_to_one(case):
     [
         pytest.param(c, marks=[] if c in COMMON else pytest.mark.slow)
         for c in CASES
-        if c.event_dim and not c.is_discrete
+        if c.event_dim and not c.is_discrete and not c.narrow
     ],
     ids=lambda c: c.id,
 )
@@ -559,7 +559,8 @@ def test_a_compiled_density_equals_the_eager_one(case):
             constraint = case.cls._fields[name].constraint
             if constraints.is_dependent(constraint):
                 constraint = constraint.resolve(given)
-            setattr(given, name, unconstrained(constraint, case.sizes.get(name, ()))[0])
+            drawn = unconstrained(constraint, case.sizes.get(name, ()))[0]
+            setattr(given, name, drawn + case.least.get(name, 0.0))
         d = case.cls(**vars(given))
         out = d.log_prob(data).sum() if not case.bounds else q.sum() * 0.0
         if not case.is_discrete:

@@ -44,6 +44,9 @@ class Case:
         known exactly.
     least : dict
         What is added to parameters: where moments that a law needs are finite.
+    narrow : bool
+        Whether the density in unconstrained space is too narrow for the grid of its integral; that
+        it is normalised is then known from the reference alone.
     circular : bool
         Whether values are angles, so that only functions of them with period 2 pi have the
         pathwise gradient.
@@ -58,6 +61,7 @@ class Case:
     coupled: bool = True
     circular: bool = False
     least: dict = field(default_factory=dict)
+    narrow: bool = False
 
     @property
     def id(self):

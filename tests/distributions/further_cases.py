@@ -647,7 +647,13 @@ FURTHER = [
         {"total_count": 5},
         {"concentration": (3,)},
     ),
-    Case(dist.LKJ, ("concentration",), lambda p: _correlations(p.concentration), {"dim": 3}),
+    Case(
+        dist.LKJ,
+        ("concentration",),
+        lambda p: _correlations(p.concentration),
+        {"dim": 3},
+        narrow=True,
+    ),
 ]
 
 for _cls, _reference in (
@@ -666,6 +672,7 @@ for _cls, _reference in (
                 lambda p, n=_name, r=_reference, c=_cov: r(p.df, c(getattr(p, n))),
                 sizes={_name: (2, 2)},
                 least={"df": 2.0},
+                narrow=True,
             )
         )
 for _cls, _reference in (
@@ -680,5 +687,6 @@ for _cls, _reference in (
                 lambda p, n=_name, r=_reference, c=_cov: r(p.df, c(getattr(p, n))),
                 sizes={_name: (2, 2)},
                 least={"df": 12.0},
+                narrow=True,
             )
         )

@@ -142,7 +142,7 @@ def test_what_has_no_size_says_so():
         dist.ZeroSumNormal(1.0, 3)
     with pytest.raises(ArgumentError, match="total_count"):
         dist.DirichletMultinomial([1.0, 2.0], 1.5)
-    with pytest.raises(DomainError, match="degrees of freedom"):
+    with pytest.raises(DomainError, match="parameter df"):
         dist.Wishart(0.5, np.eye(3))
     with pytest.raises(ShapeError, match="square"):
         dist.Wishart(5.0, scale_tril=np.ones((2, 3)), validate_args=False)
