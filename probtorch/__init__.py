@@ -78,6 +78,9 @@ from probtorch.core.dtype import (
 from probtorch.core.dtype import (
     int64 as _long,
 )
+from probtorch.core.layout import (
+    set_printoptions as set_printoptions,
+)
 from probtorch.core.rng import (
     Generator as Generator,
     default_generator as default_generator,

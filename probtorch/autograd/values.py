@@ -17,6 +17,7 @@ from probtorch.autograd.methods import meant
 from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import grad_enabled, recorder
+from probtorch.core.layout import layout
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import DTypeLike
@@ -257,9 +258,9 @@ def text(t: TensorBase) -> str:
     shown = _read(t, to_host(t.array))
     if shown is None:
         return f"tensor(..., shape={t.array.shape}, dtype={t.array.dtype})"
-    body = np.array2string(shown, separator=", ", prefix="tensor(", precision=4, threshold=1000)
     notes = []
-    if t.array.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_):
+    plain = dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_
+    if t.array.dtype not in (plain if t.array.size else plain[:1]):
         notes.append(f"dtype={t.array.dtype}")
     if t.is_cuda:
         notes.append(f"device='{t.device}'")
@@ -268,7 +269,7 @@ def text(t: TensorBase) -> str:
         notes.append(f"grad_fn=<{node.name()}>")
     elif t.requires_grad:
         notes.append("requires_grad=True")
-    return f"tensor({', '.join([body, *notes])})"
+    return layout(shown, notes)
 
 
 def formatted(t: TensorBase, spec: str) -> str:

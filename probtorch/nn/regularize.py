@@ -106,7 +106,7 @@ class L1(_Penalty):
     >>> layer = nn.regularize.L1(nn.Linear(2, 1, bias=False), 0.1)
     >>> layer(probtorch.zeros(1, 2)).sum().backward()
     >>> layer.module.weight.grad.abs()
-    tensor([[0.1, 0.1]])
+    tensor([[0.1000, 0.1000]])
     """
 
     power = 1

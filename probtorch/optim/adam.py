@@ -77,7 +77,7 @@ class Adam(ElementwiseOptimizer):
     >>> (p * p).sum().backward()
     >>> optimizer.step()
     >>> p
-    tensor([ 0.9, -1.9], requires_grad=True)
+    tensor([ 0.9000, -1.9000], requires_grad=True)
     """
 
     def __init__(

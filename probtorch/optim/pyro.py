@@ -63,7 +63,7 @@ class PyroOptim:
     >>> (p * p).sum().backward()
     >>> optimizer({"loc": p})
     >>> p
-    tensor([0.9], requires_grad=True)
+    tensor([0.9000], requires_grad=True)
     """
 
     def __init__(

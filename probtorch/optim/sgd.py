@@ -56,7 +56,7 @@ class SGD(ElementwiseOptimizer):
     >>> (p * p).sum().backward()
     >>> optimizer.step()
     >>> p
-    tensor([ 0.5, -1. ], requires_grad=True)
+    tensor([ 0.5000, -1.0000], requires_grad=True)
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class ASGD(ElementwiseOptimizer):
     ...     (p * p).sum().backward()
     ...     optimizer.step()
     >>> p, optimizer.state[p]["ax"]
-    (tensor([0.25], requires_grad=True), tensor([0.25]))
+    (tensor([0.2500], requires_grad=True), tensor([0.2500]))
     """
 
     _counting = frozenset(("step", "eta", "mu"))
