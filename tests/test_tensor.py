@@ -443,3 +443,43 @@ def test_a_frame_with_text_names_its_columns():
     ):
         probtorch.tensor(frame)
     assert probtorch.tensor(frame[["a"]]).tolist() == [[1.0], [2.0]]
+
+
+# ------------------------------------------------------------------------------------------- text
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ([0.1, -2.5], "tensor([ 0.1000, -2.5000])"),
+        ([1.0, 12.0], "tensor([ 1., 12.])"),
+        ([1e-5, 1.5], "tensor([1.0000e-05, 1.5000e+00])"),
+        ([float("nan"), 0.0, 1.0], "tensor([nan, 0., 1.])"),
+        ([True, False], "tensor([ True, False])"),
+        ([[1, -20], [3, 4]], "tensor([[  1, -20],\n        [  3,   4]])"),
+        ([[], []], "tensor([], size=(2, 0))"),
+        (3.25, "tensor(3.2500)"),
+    ],
+)
+def test_text_has_the_layout_of_pytorch(data, text):
+    assert repr(tensor(data)) == text
+
+
+def test_large_tensors_show_their_edges_and_lines_are_short():
+    long = repr(probtorch.zeros(5000, 3)).splitlines()
+    assert len(long) == 7 and long[3].strip() == "...,"
+    assert max(map(len, repr(tensor(np.linspace(-1, 1, 90))).splitlines())) <= 80
+
+
+def test_settings_of_printing():
+    try:
+        probtorch.set_printoptions(precision=2, sci_mode=True)
+        assert repr(tensor([0.125])) == "tensor([1.25e-01])"
+        probtorch.set_printoptions(profile="short")
+        assert repr(tensor([0.125])) == "tensor([0.12])"
+        probtorch.set_printoptions(edgeitems=1, threshold=2)
+        assert repr(tensor([1, 2, 3])) == "tensor([1,  ..., 3])"
+    finally:
+        probtorch.set_printoptions(profile="default")
+    with pytest.raises(probtorch.errors.ArgumentError, match="short"):
+        probtorch.set_printoptions(profile="tall")
