@@ -2,9 +2,9 @@
 
 `optimizer` has what all share, `elementwise` the machinery that runs one formula on many parameters
 at once, `whole` its sibling for formulas of whole parameters; `sgd`, `adam`, `nadam`, `rmsprop`,
-`rprop`, `adafactor`, `muon` and `lbfgs` the algorithms; `lr_scheduler` the schedules; `swa_utils`
-averages of weights; `pyro` the adapters for Pyro's optimizers, which are made from a dict of
-options.
+`rprop`, `sparse_adam`, `adafactor`, `muon` and `lbfgs` the algorithms; `lr_scheduler` the
+schedules; `swa_utils` averages of weights; `pyro` the adapters for Pyro's optimizers, which are
+made from a dict of options.
 """
 
 from probtorch.optim import lr_scheduler, swa_utils
@@ -19,6 +19,7 @@ from probtorch.optim.pyro import PyroLRScheduler, PyroOptim
 from probtorch.optim.rmsprop import Adadelta, Adagrad, RMSprop
 from probtorch.optim.rprop import Rprop
 from probtorch.optim.sgd import ASGD, SGD
+from probtorch.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD",
@@ -40,6 +41,7 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "SGD",
+    "SparseAdam",
     "lr_scheduler",
     "swa_utils",
 ]

@@ -30,6 +30,7 @@ OPTIMIZERS = {
     "nadam": lambda p: optim.NAdam(p, lr=0.01),
     "rprop": lambda p: optim.Rprop(p, lr=0.01),
     "adafactor": lambda p: optim.Adafactor(p, lr=0.01),
+    "sparse adam": lambda p: optim.SparseAdam(p, lr=0.01),
     "muon": lambda p: optim.Muon([x for x in p if x.ndim == 2], lr=0.01),
 }
 ACTIVATIONS = nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU

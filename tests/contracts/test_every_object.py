@@ -173,7 +173,8 @@ OBJECTIVES = (
     "TraceMeanField_ELBO Trace_ELBO"
 ).split()
 OPTIMIZERS = (
-    "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam NAdam RAdam RMSprop Rprop SGD"
+    "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam NAdam RAdam RMSprop Rprop SGD "
+    "SparseAdam"
 ).split()
 DATASET = data.TensorDataset(X, Y)
 TRACE = probtorch.handlers.trace(probtorch.handlers.seed(line, 0)).get_trace(X, Y)

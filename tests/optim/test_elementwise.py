@@ -779,6 +779,7 @@ TORCH = [
     "RAdam",
     "Adafactor",
     "Muon",
+    "SparseAdam",
 ]
 
 

@@ -102,6 +102,44 @@ def test_update_follows_the_recursion(case):
         assert_close(p, expected, rtol=1e-10, atol=1e-12)
 
 
+def sparse_adam(p, grads, *, lr, betas=(0.9, 0.999), eps=1e-8):
+    m, v, p = np.zeros_like(p), np.zeros_like(p), p.copy()
+    for t, g in enumerate(grads, 1):
+        rows = np.abs(g).reshape(len(g), -1).sum(1) > 0
+        m[rows] = betas[0] * m[rows] + (1 - betas[0]) * g[rows]
+        v[rows] = betas[1] * v[rows] + (1 - betas[1]) * g[rows] ** 2
+        size = lr * np.sqrt(1 - betas[1] ** t) / (1 - betas[0] ** t)
+        p[rows] -= size * m[rows] / (np.sqrt(v[rows]) + eps)
+    return p
+
+
+def test_sparse_adam_leaves_rows_alone_that_a_step_has_not_seen():
+    shapes = [(6,), (6, 2), (6, 2, 3)]
+    start, grads = problem(shapes)
+    rng = np.random.default_rng(1)
+    grads = [[g * (rng.random(6) < 0.4).reshape(6, *[1] * (g.ndim - 1)) for g in step]
+             for step in grads]  # fmt: skip
+    params = leaves(start)
+    run(optim.SparseAdam(params, lr=0.1), params, grads)
+    for i, p in enumerate(params):
+        assert_close(p, sparse_adam(start[i], [g[i] for g in grads], lr=0.1), rtol=1e-11)
+
+
+def test_sparse_adam_of_an_embedding_is_that_of_torch():
+    torch = pytest.importorskip("torch")
+    start = np.random.default_rng(0).standard_normal((7, 3))
+    batches = np.random.default_rng(1).integers(0, 7, (8, 4))
+    theirs = torch.nn.Embedding.from_pretrained(torch.tensor(start), freeze=False, sparse=True)
+    ours = probtorch.nn.Embedding.from_pretrained(probtorch.tensor(start), freeze=False)
+    for table, package in ((theirs, torch), (ours, probtorch)):
+        optimizer = package.optim.SparseAdam(table.parameters(), lr=0.1)
+        for batch in batches:
+            optimizer.zero_grad()
+            (table(package.tensor(batch)) ** 3).sum().backward()
+            optimizer.step()
+    assert_close(ours.weight, theirs.weight.detach().numpy(), rtol=1e-11)
+
+
 def test_muon_may_move_as_far_as_adam():
     (start,), grads = problem([(6, 3)])
     (p,) = params = leaves([start])
@@ -185,6 +223,7 @@ def test_steps_of_a_fit_are_compiled_whatever_the_rate(kind):
             ArgumentError,
             "adjust_lr_fn",
         ),
+        (lambda: optim.SparseAdam(leaves([np.eye(2)]), eps=0.0), ArgumentError, "epsilon value"),
         (lambda: optim.Adafactor(leaves([np.eye(2)]), d=0.5), ArgumentError, "threshold d"),
         (
             lambda: optim.Adafactor(leaves([np.eye(2)]), beta2_decay=1.0),

@@ -24,6 +24,7 @@ from probtorch.optim import (
     RAdam,
     RMSprop,
     Rprop,
+    SparseAdam,
 )
 from probtorch.optim import lr_scheduler as schedules
 from probtorch.optim.swa_utils import SWALR
@@ -56,6 +57,7 @@ OPTIMIZERS = {
     "NAdam": lambda p: NAdam(p, lr=0.01),
     "RAdam": lambda p: RAdam(p, lr=0.01, betas=(0.9, 0.9)),
     "Rprop": lambda p: Rprop(p, lr=0.01),
+    "SparseAdam": lambda p: SparseAdam(p, lr=0.01),
     "LBFGS": lambda p: LBFGS(p, lr=0.5, max_iter=3, line_search_fn="strong_wolfe"),
 }
 SCHEDULES = {
