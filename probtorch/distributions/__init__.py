@@ -26,6 +26,7 @@ from probtorch.distributions.distribution import (
 )
 from probtorch.distributions.extremes import GeneralizedExtremeValue, GeneralizedPareto
 from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
+from probtorch.distributions.gaussian_hmm import GammaGaussianHMM, GaussianHMM
 from probtorch.distributions.glm import (
     bernoulli_logit_glm,
     binomial_logit_glm,
@@ -37,6 +38,7 @@ from probtorch.distributions.glm import (
 )
 from probtorch.distributions.graphs import CAR, ICAR
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
+from probtorch.distributions.hidden_markov import DiscreteHMM, HiddenMarkovModel
 from probtorch.distributions.inflated import (
     FoldedDistribution,
     HurdleDistribution,
@@ -66,6 +68,7 @@ from probtorch.distributions.lifetimes import (
     Maxwell,
     Rayleigh,
 )
+from probtorch.distributions.linear_hmm import IndependentHMM, LinearHMM
 from probtorch.distributions.lkj import LKJ, LKJCholesky
 from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic, SoftLaplace
 from probtorch.distributions.missing import missing as _missing
@@ -144,6 +147,7 @@ from probtorch.distributions.spellings import (
     ScaledInverseChi2,
     Wald,
 )
+from probtorch.distributions.state_space import EulerMaruyama, GaussianStateSpace
 from probtorch.distributions.tolerant import (
     ExtendedBetaBinomial,
     ExtendedBinomial,
@@ -177,6 +181,7 @@ from probtorch.distributions.vectors import (
     ZeroSumNormal,
 )
 from probtorch.distributions.von_mises import VonMises
+from probtorch.distributions.walks import AR, GARCH11, RandomWalk
 from probtorch.distributions.wishart import (
     InverseWishart,
     InverseWishartCholesky,
@@ -360,6 +365,17 @@ __all__ = [
     "transform_to",
     "transforms",
     "validation_enabled",
+    "AR",
+    "GARCH11",
+    "EulerMaruyama",
+    "GaussianStateSpace",
+    "RandomWalk",
+    "DiscreteHMM",
+    "HiddenMarkovModel",
+    "GammaGaussianHMM",
+    "GaussianHMM",
+    "IndependentHMM",
+    "LinearHMM",
 ]
 
 

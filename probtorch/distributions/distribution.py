@@ -179,6 +179,12 @@ class Distribution(WithFields):
         """Return the shape of `sample(sample_shape)`."""
         return Size((*_as_shape(sample_shape), *self._batch_shape, *self._event_shape))
 
+    def event_shape_of(self, value_shape: SizeLike) -> Size:
+        """Return the event shape of values of shape `value_shape`: of series without a given
+        length it depends on those.
+        """
+        return self.event_shape
+
     # ------------------------------------------------------------------------------ validation
 
     @staticmethod

@@ -30,10 +30,6 @@ RECIPES |= {
 # What takes more than an expression.
 _FACTOR = "factor('y', log_density), with the log density as a tensor expression"
 NOTES = {
-    "DiscreteHMM": "a loop over time with a Categorical per step, which is summed out "
-    "(guide: discrete sites)",
-}
-NOTES |= {
     "LKJCorr": "LKJ(dim, concentration)",
     "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
     "MvStudentT": "MultivariateStudentT(df, loc, scale_tril)",

@@ -427,7 +427,7 @@ def _not_taken(
 
 def _check_data(site: Site, shape: Shape) -> None:
     """Refuse data of another shape than the distribution where that changes the sum."""
-    batch, event = tuple(site.fn.batch_shape), tuple(site.fn.event_shape)
+    batch, event = tuple(site.fn.batch_shape), tuple(site.fn.event_shape_of(shape))
     expected = batch + event
     n = len(event)
     try:

@@ -12,6 +12,8 @@ SHARED_ON_PURPOSE = {
     "Parameter": {"nn/parameter.py", "distributions/fields.py"},
     # PyTorch's: a name of a device, and a block in which a GPU is the current one.
     "device": {"core/device.py", "cuda.py"},
+    # PyMC's distribution of sums of steps, and the Metropolis kernel that Pyro calls so.
+    "RandomWalk": {"distributions/walks.py", "infer/mcmc/random_walk.py"},
 }
 
 

@@ -441,7 +441,7 @@ if hasattr(dist, "MultivariateNormal"):
     ]
 
 # Distributions made of other distributions or of a support; or whose parameters are whole;
-# their laws are in test_wrappers.py and test_rarer.py.
+# their laws are in test_wrappers.py, test_rarer.py and test_series.py.
 STRUCTURAL = {
     "CAR",
     "ExtendedBetaBinomial",
@@ -454,6 +454,16 @@ STRUCTURAL = {
     "GaussianCopula",
     "MaskedMixture",
     "MixtureGeneral",
+    "AR",
+    "DiscreteHMM",
+    "EulerMaruyama",
+    "GammaGaussianHMM",
+    "GaussianHMM",
+    "GaussianStateSpace",
+    "HiddenMarkovModel",
+    "IndependentHMM",
+    "LinearHMM",
+    "RandomWalk",
     "MatrixNormal",
     "OneHotCategoricalStraightThrough",
     "RelaxedBernoulliStraightThrough",

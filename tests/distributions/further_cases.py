@@ -351,6 +351,22 @@ def _walk(p):
     return _mvn(np.zeros((len(p.scale), 2)), cov)
 
 
+def _garch(p):
+    def spread(x, i):
+        return np.sqrt(p.omega[i] + p.alpha_1[i] * x**2 + p.beta_1[i] * p.initial_vol[i] ** 2)
+
+    def rows(i):
+        first = stats.norm(0, p.initial_vol[i])
+        return Vector(lambda x: first.logpdf(x[0]) + stats.norm(0, spread(x[0], i)).logpdf(x[1]))
+
+    def marginals(x):
+        scaled = np.stack([x[:, i, 1] / spread(x[:, i, 0], i) for i in range(x.shape[1])], 1)
+        one = np.ones(x.shape[1])
+        return [(x[..., 0], stats.norm(0, p.initial_vol)), (scaled, stats.norm(0, one))]
+
+    return Rows([rows(i) for i in range(len(p.omega))], marginals)
+
+
 def _zero_sum(p):
     # In the coordinates of an orthonormal basis of the plane.
     q, _ = np.linalg.qr(np.column_stack([np.ones(3), np.arange(3.0), np.arange(3.0) ** 2]))
@@ -453,6 +469,7 @@ def _quantile_laplace(p):
 
 
 FURTHER = [
+    Case(dist.GARCH11, ("omega", "alpha_1", "beta_1", "initial_vol"), _garch, {"steps": 1}),
     Case(
         dist.AsymmetricLaplace,
         ("loc", "scale", "asymmetry"),

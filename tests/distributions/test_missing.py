@@ -74,7 +74,7 @@ def test_name_of_another_library_says_how_to_write_it(name):
         ("Multivariate_Normal", "did you mean MultivariateNormal?"),
         ("lognormal", "did you mean LogNormal?"),
         ("StudntT", "did you mean StudentT?"),
-        ("DiscretHMM", "write DiscreteHMM as a loop"),
+        ("DiscretHMM", "did you mean DiscreteHMM?"),
         ("Zyx", "factor('y', log_density)"),
     ],
 )
