@@ -402,5 +402,27 @@ class ParameterDict(Module):
         for key, value in parameters.items() if hasattr(parameters, "items") else parameters:
             self[key] = value
 
+    def popitem(self) -> tuple[str, Tensor]:
+        """Take out and return the last pair of name and parameter."""
+        return self._parameters.popitem()
+
+    def setdefault(self, key: str, default: Tensor) -> Tensor:
+        """Return the parameter named `key`; put `default` there first if there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def clear(self) -> None:
+        """Take out all parameters."""
+        self._parameters.clear()
+
+    def copy(self) -> ParameterDict:
+        """Return another dict with the same parameters."""
+        return ParameterDict(self._parameters)
+
+    def fromkeys(self, keys: Iterable[str], default: Tensor) -> ParameterDict:
+        """Return a dict with a parameter under each of some names, all with one value."""
+        return ParameterDict((key, default) for key in keys)
+
     def extra_repr(self) -> str:
         return _shape_lines(self._parameters.items())

@@ -428,6 +428,20 @@ class Module:
             module = found
         return module
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put another module in the place of the one with the dotted name `target`.
+
+        With `strict` there must be one; without, the name may be new.
+        """
+        start, _, name = target.rpartition(".")
+        owner = self.get_submodule(start)
+        if not name or (strict and owner._modules.get(name) is None):
+            raise AttributeError(
+                f"{type(owner).__name__} has no module {name!r}; it has "
+                f"{', '.join(owner._modules) or 'none'}"
+            )
+        owner.add_module(name, module)
+
     def _get(self, table: str, target: str) -> Any:
         start, _, name = target.rpartition(".")
         found = getattr(self.get_submodule(start), table)
@@ -514,6 +528,19 @@ class Module:
             module._device = device or module._device
             module._dtype = dtype or module._dtype
         return self._apply(convert)
+
+    def to_empty(self, *, device: str | None, recurse: bool = True) -> Self:
+        """Put parameters and buffers on a device without their values; returns the module."""
+
+        def convert(t: Tensor) -> Tensor:
+            return empty(t.shape, dtype=t.dtype, device=t.device if device is None else device)
+
+        for module in self.modules() if recurse else [self]:
+            for table in (module._parameters, module._buffers):
+                for t in table.values():
+                    if t is not None:
+                        _replace_memory(t, convert(t.detach()))
+        return self
 
     def float(self) -> Self:
         """Convert floating parameters and buffers to float32."""

@@ -142,3 +142,28 @@ def test_parameter_dict_makes_parameters():
 def test_what_is_no_function_cannot_be_wrapped():
     with pytest.raises(DTypeError, match="a function"):
         nn.Lambda(3)
+
+
+def test_parameter_dicts_have_what_dicts_have():
+    one = nn.ParameterDict({"a": zeros(2), "b": ones(1)})
+    other = one.copy()
+    assert other is not one
+    assert other["a"] is one["a"]
+    assert one.setdefault("a", ones(3)) is other["a"]
+    assert one.setdefault("c", ones(3)).shape == (3,)
+    assert one.popitem()[0] == "c"
+    assert list(one.fromkeys(["x", "y"], zeros(2)).keys()) == ["x", "y"]
+    one.clear()
+    assert (len(one), len(other)) == (0, 2)
+
+
+def test_modules_are_exchanged_by_name_and_emptied():
+    net = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 1)))
+    net.set_submodule("1.0", nn.Identity())
+    assert isinstance(net[1][0], nn.Identity)
+    with pytest.raises(AttributeError, match="no module 'other'"):
+        net.set_submodule("1.other", nn.Identity(), strict=True)
+    weight = net[0].weight
+    assert net.to_empty(device="cpu")[0].weight is weight
+    assert weight.shape == (3, 2)
+    assert weight.requires_grad
