@@ -44,8 +44,8 @@ class SparseAdam(WholeOptimizer):
     >>> (p[0] * 3.0).sum().backward()
     >>> optimizer.step()
     >>> p
-    tensor([[0.9],
-            [1. ]], requires_grad=True)
+    tensor([[0.9000],
+            [1.0000]], requires_grad=True)
     """
 
     def __init__(
