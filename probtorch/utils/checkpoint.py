@@ -133,13 +133,13 @@ class _Run:
         generators = [g for g, _ in self.watch.generators] if self.preserve else []
         states = [g.get_state() for g in generators]
         now = [(t, t.array.copy(), t._version) for t, _ in self.watch.changed]
-        heard = _Watch() if self.debug else _nothing()
+        heard = _Watch()
         try:
             for g, state in self.watch.generators if self.preserve else ():
                 g.set_state(state)
             for t, before in self.watch.changed:
                 t.array[...] = before
-            with self.again, heard:
+            with self.again, heard if self.debug else _nothing():
                 found, structure = flatten(self.call())
         finally:
             for g, state in zip(generators, states, strict=True):
@@ -150,7 +150,7 @@ class _Run:
         forms = [_form(x) for x in found]
         if self.check and (structure != self.structure or forms != self.forms):
             details = ""
-            if isinstance(heard, _Watch):
+            if self.debug:
                 details = f"; operations {self.names} and then {heard.names}"
             raise AutogradError(
                 "checkpoint: the function did otherwise when it was run again",
