@@ -136,6 +136,10 @@ class LBFGS(Optimizer):
     def state(self, state: defaultdict[Tensor, StateDict]) -> None:
         self._state = state
 
+    def __setstate__(self, state: StateDict) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
     @property
     def _params(self) -> list[Tensor]:
         return self.param_groups[0]["params"]

@@ -547,4 +547,5 @@ def test_a_compiled_step_of_an_optimizer_is_its_step(name):
                 w.grad = tensor([1.0, 3.0]) * w.detach()
                 step()
         rows.append(w.tolist())
-    assert rows[1] == rows[0]
+    # A learning rate that may change is a tensor in compiled code: sums that cancel differ.
+    assert rows[1] == pytest.approx(rows[0], rel=1e-6)

@@ -179,7 +179,7 @@ def test_compiled_program_agrees_with_eager(program, gradients):
         check_compiled(program, gradients)
 
 
-@settings(QUICK, max_examples=400)
+@settings(QUICK, max_examples=200)
 @given(programs(max_steps=6), st.booleans())
 def test_small_compiled_program_agrees_with_eager(program, gradients):
     with quiet():
@@ -214,7 +214,7 @@ def test_native_program_agrees_with_eager(program):
         check_sampler(program)
 
 
-@settings(QUICK, max_examples=100)
+@settings(QUICK, max_examples=50)
 @given(programs(max_steps=15))
 def test_compiled_updates_agree_with_eager(program):
     with quiet():
