@@ -49,10 +49,10 @@ QUOTED = re.compile(r"(``.*?``|`.*?`)")
 
 
 def _plain_stars(app, what, name, obj, options, lines):
-    """Escape stars and bars that stand before a word and outside backquotes."""
+    """Escape stars and bars outside backquotes that stand before a word or a bracket's end."""
     for i, line in enumerate(lines):
         parts = QUOTED.split(line)
-        parts[::2] = [re.sub(r"(?<![\w\\])(\*{1,2}|\|)(?=\w)", _escaped, p) for p in parts[::2]]
+        parts[::2] = [re.sub(r"(?<![\w\\])(\*{1,2}|\|)(?=[\w)])", _escaped, p) for p in parts[::2]]
         lines[i] = "".join(parts)
 
 

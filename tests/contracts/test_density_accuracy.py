@@ -237,9 +237,7 @@ def test_native_densities_and_slopes_keep_their_digits(name, dtype):
     assert_exact(where, lp, slopes)
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 @each
 def test_the_density_of_data_keeps_its_digits(name, dtype):
     """Values and whole parameters known while recording: what is plain then is exact as well."""
