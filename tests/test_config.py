@@ -33,10 +33,10 @@ def test_running_the_package_prints_what_show_returns():
     assert printed["llvmlite"] == metadata.version("llvmlite")
     for section in ("BLAS and threads", "compiler", "devices", "settings"):
         assert f"\n\n{section}\n" in run.stdout
-    # The processes differ in nothing that is shown but what the cache holds, and in the runtimes
-    # of threads that other libraries brought.
+    # The processes differ in nothing that is shown but what the cache holds, and in the libraries
+    # of linear algebra and of threads that other packages loaded: several may go by one name.
     own = rows(probtorch.__config__.show())
-    aside = {"cache": "", "openmp": ""}
+    aside = {"cache": "", "openmp": "", "blas": ""}
     assert {**own, **aside} == {**printed, **aside}
 
 
