@@ -4,6 +4,7 @@ The environment is set before anything imports NumPy: BLAS reads its thread coun
 GPU tests are skipped with the reason that `probtorch.backends.registry` gives.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -51,6 +52,12 @@ def pytest_collection_modifyitems(items):
     if reason is not None:
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason=f"no CUDA device: {reason}"))
+
+
+def pytest_collection_finish():
+    """The tests themselves, tens of thousands of objects, are not walked by each collection."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure():

@@ -224,7 +224,7 @@ def test_a_log_density_and_its_slopes_keep_their_digits(name, dtype):
     assert_exact(where, lp, slopes)
 
 
-@both_dtypes
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 @each
 def test_native_densities_and_slopes_keep_their_digits(name, dtype):
     where = asked(name, dtype)
@@ -267,31 +267,31 @@ def test_the_density_of_data_keeps_its_digits(name, dtype):
                 )
 
 
+@pytest.mark.parametrize("row", [15, pytest.param(0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [n for n in ORACLES if 0 not in ORACLES[n].whole])
-def test_the_density_of_many_values_keeps_its_digits(name):
+def test_the_density_of_many_values_keeps_its_digits(name, row):
     """Numbers as parameters, and a vector of data: what they share is computed once."""
     where = asked(name, np.float64)
     *given, values = (np.asarray(c) for c in where.columns)
-    for row in (0, 15):
-        free = [tensor(c[row]) for c in given]
-        draws = where.oracle.make(*free).sample((6,), Generator(row)).numpy().astype(float)
-        data = tensor(np.concatenate([draws, values[row : row + 1]]))
-        native = compile(lambda *free, data=data: where.oracle.make(*free).log_prob(data))
-        with np.errstate(all="ignore"):
-            native(*free)
-            found = numbers(native(*free))
-        with mpmath.workdps(where.oracle.digits):
-            rows = [exactly([*(c[row] for c in given), x]) for x in data.numpy()]
-            exact = [where.oracle.exact(*r) for r in rows]
-            here = Asked(
-                where.oracle,
-                [np.stack([c[row]] * 7) for c in given] + [data.numpy()],
-                rows,
-                exact,
-                np.float64,
-            )
-            for i, got in enumerate(found):
-                assert value_error(here, i, got) <= 1.0, (got, float(exact[i]), inputs(here, i))
+    free = [tensor(c[row]) for c in given]
+    draws = where.oracle.make(*free).sample((6,), Generator(row)).numpy().astype(float)
+    data = tensor(np.concatenate([draws, values[row : row + 1]]))
+    native = compile(lambda *free, data=data: where.oracle.make(*free).log_prob(data))
+    with np.errstate(all="ignore"):
+        native(*free)
+        found = numbers(native(*free))
+    with mpmath.workdps(where.oracle.digits):
+        rows = [exactly([*(c[row] for c in given), x]) for x in data.numpy()]
+        exact = [where.oracle.exact(*r) for r in rows]
+        here = Asked(
+            where.oracle,
+            [np.stack([c[row]] * 7) for c in given] + [data.numpy()],
+            rows,
+            exact,
+            np.float64,
+        )
+        for i, got in enumerate(found):
+            assert value_error(here, i, got) <= 1.0, (got, float(exact[i]), inputs(here, i))
 
 
 # ------------------------------------------------------------------------ counts of categories
