@@ -607,7 +607,7 @@ class PositiveDefinite(Symmetric):
         near = super().check(value)
         if not is_constant(value):
             return logical_and(near, _has_factor(value))
-        return logical_and(near, gt(_eigenvalues(value).amin(-1), 0.0))
+        return logical_and(near, gt(_eigenvalues(value, unit_diagonal=True).amin(-1), 0.0))
 
 
 def _has_factor(value: Tensor) -> Tensor:
@@ -624,15 +624,22 @@ def _has_factor(value: Tensor) -> Tensor:
     return every(eq(ends, ends), -1)
 
 
-def _eigenvalues(value: Tensor) -> Tensor:
+def _eigenvalues(value: Tensor, unit_diagonal: bool = False) -> Tensor:
     """Eigenvalues of symmetric matrices, by LAPACK on the host; nan and inf count as 0.
 
+    Scaled to a `unit_diagonal` a matrix is as definite as before, and rounding hides it no more
+    where its rows are of different sizes.
     A test of membership has no derivative, so no op is needed; a recording is told that it cannot
     repeat this one.
     """
     read("a test for positive definiteness", value)
     matrix = to_host(value.array)
-    return as_tensor(np.linalg.eigvalsh(np.where(np.isfinite(matrix), matrix, 0.0)))
+    matrix = np.where(np.isfinite(matrix), matrix, 0.0)
+    if unit_diagonal:
+        ends = np.sqrt(np.abs(np.diagonal(matrix, 0, -2, -1)))
+        ends = np.where(ends > 0.0, ends, 1.0)
+        matrix = matrix / ends[..., None] / ends[..., None, :]
+    return as_tensor(np.linalg.eigvalsh(matrix))
 
 
 class LowerTriangular(Square):

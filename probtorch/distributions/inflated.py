@@ -25,7 +25,8 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, where
 from probtorch.ops.comparisons import eq, lt
-from probtorch.ops.exponentials import exp, log, log1p, logaddexp, sigmoid, softplus
+from probtorch.ops.exponentials import exp, log, logaddexp, sigmoid, softplus
+from probtorch.ops.special import xlog1py, xlogy
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -91,7 +92,8 @@ class Gated(Wrapped):
         if self.gate_logits is not None:
             return -softplus(-self.gate_logits), -softplus(self.gate_logits)
         assert self.gate is not None  # one of the two is given
-        return log(self.gate), log1p(-self.gate)
+        # Where a gate of 0 or 1 is not used, these have slope 0, and logarithms nan.
+        return xlogy(1.0, self.gate), xlog1py(1.0, -self.gate)
 
     def _gate(self) -> Tensor:
         if self.gate_logits is not None:
@@ -144,7 +146,8 @@ class ZeroInflatedDistribution(Gated):
         # Gates of 0 and 1 have slopes: no logarithm is taken of what may be 0 and is not used.
         gate = self._gate()
         zero = log(gate + (1.0 - gate) * exp(where(none, base, 0.0)))
-        return where(none, zero, log1p(-where(none, 0.0, gate)) + base)
+        # Where a sum leaves out what is impossible, xlog1py has slope 0, and log1p nan.
+        return where(none, zero, xlog1py(1.0, -where(none, 0.0, gate)) + base)
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return where(self._closed(rng, shape), 0.0, self.base_dist._sample(rng, shape))

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from probtorch.core import dtype as dtypes
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
@@ -22,7 +23,7 @@ from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.linalg import cholesky, solve_triangular
-from probtorch.ops.movement import diagonal, expand, flip, unsqueeze
+from probtorch.ops.movement import diag_embed, diagonal, expand, flip, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma
 from probtorch.tensor import Tensor
@@ -135,8 +136,7 @@ class Wishart(ByScale):
         return self.scale_tril @ bartlett(rng, self.df, shape)
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        factor = self._factor(rng, shape)
-        return factor @ factor.mT
+        return _squared(self._factor(rng, shape))
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return self._log_density_of_factor(cholesky(x))
@@ -161,6 +161,21 @@ class Wishart(ByScale):
         d = diagonal(v, 0, -2, -1)
         square = v * v + unsqueeze(d, -1) * unsqueeze(d, -2)
         return square * unsqueeze(unsqueeze(self.df, -1), -1)
+
+
+def _squared(factor: Tensor) -> Tensor:
+    """L L^T, positive definite after rounding, too.
+
+    Each entry is rounded by up to n eps of the root of its two diagonal ones. Where the matrix is
+    closer to a singular one than that, its diagonal grows by as much.
+    """
+    x = factor @ factor.mT
+    n, ends = x.array.shape[-1], diagonal(x, 0, -2, -1)
+    eps = 4.0 * n * float(dtypes.finfo(x.array.dtype).eps)
+    # Of unit diagonal, the least eigenvalue is above a third of the determinant.
+    log_det = total(log(diagonal(factor, 0, -2, -1)) * 2.0 - log(ends), -1, True)
+    share = where(log_det < math.log(6.0 * eps), eps, 0.0)
+    return x + diag_embed(ends * share)
 
 
 def _solved(tril: Tensor, x: Tensor) -> Tensor:
@@ -228,8 +243,7 @@ class InverseFamily(ByScale):
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         # (L^-T A A^T L^-1)^-1 = (L A^-T)(L A^-T)^T
-        factor = self.scale_tril @ inverse_of_factor(bartlett(rng, self.df, shape)).mT
-        return factor @ factor.mT
+        return _squared(self.scale_tril @ inverse_of_factor(bartlett(rng, self.df, shape)).mT)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return self._log_density_of_factor(cholesky(x))

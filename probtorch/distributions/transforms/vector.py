@@ -13,7 +13,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import neg
+from probtorch.ops.arithmetic import neg, where
 from probtorch.ops.exponentials import exp, log, softplus
 from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import cat, diagonal, expand, flip, slice_, squeeze, unsqueeze
@@ -50,7 +50,8 @@ class StickBreakingTransform(Transform):
     -----
     All in logarithms: parts keep their relative precision however small, and the
     log-determinant is the sum of the K log parts. The inverse divides by sums of later parts, never
-    by 1 minus earlier ones; a part that has underflowed to 0 gives -inf, not a wrong finite number.
+    by 1 minus earlier ones; a part that has underflowed to 0 gives -inf, and inf where all later
+    ones have, not a wrong finite number.
     """
 
     domain = constraints.real_vector
@@ -65,9 +66,11 @@ class StickBreakingTransform(Transform):
         return exp(cat([u, zero], -1) + cat([left, last_part(left, -1)], -1))
 
     def _inverse(self, y: Tensor) -> Tensor:
-        later = flip(cumsum(flip(last_part(y, 1), -1), -1), -1)
-        x = log(last_part(y, 0, -1)) - log(later)
-        return x + self._offset(x)
+        part, later = last_part(y, 0, -1), flip(cumsum(flip(last_part(y, 1), -1), -1), -1)
+        # Where nothing was left to share, any share is right: equal parts.
+        some = (part > 0.0) | (later > 0.0)
+        x = log(where(some, part, 1.0)) - log(where(some, later, 1.0))
+        return where(some, x + self._offset(x), 0.0)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         u = x - self._offset(x)
