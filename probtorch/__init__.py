@@ -136,6 +136,7 @@ from probtorch.ops.numeric import (
     positive as positive,
     rad2deg as rad2deg,
     rsub as rsub,
+    safe_where as safe_where,
     sgn as sgn,
 )
 from probtorch.ops.arithmetic import (

@@ -6,7 +6,7 @@ Conventions at non-smooth points are those of arithmetic.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -79,6 +79,7 @@ __all__ = [
     "positive",
     "rad2deg",
     "rsub",
+    "safe_where",
     "sgn",
     "sub",
 ]
@@ -129,6 +130,38 @@ nextafter: Binary = elementwise(
     result="float",
     doc="The next floating-point number after x in the direction of y.",
 )
+
+
+def safe_where(
+    condition: TensorLike,
+    fn: Callable[[TensorBase], TensorBase],
+    x: TensorLike,
+    otherwise: TensorLike = 0.0,
+    *,
+    at: float = 1.0,
+) -> TensorBase:
+    """Return ``fn(x)`` where `condition` holds and `otherwise` elsewhere; no slope is lost to nan.
+
+    ``where(x > 0, sqrt(x), 0.0)`` computes the root of negative numbers too, and its slope there,
+    nan, times 0 is nan. Here `fn` never sees what it is not meant for.
+
+    Parameters
+    ----------
+    condition : Tensor of booleans, broadcastable with x
+    fn : callable
+        Elementwise, of one tensor.
+    x : Tensor
+    otherwise : Tensor or number
+        Has a gradient as in `where`.
+    at : float
+        What `fn` sees in place of x where `condition` does not hold: a place where it is smooth.
+
+    Examples
+    --------
+    >>> safe_where(x > 0, probtorch.sqrt, x, x)
+    """
+    x = as_tensor(x, "safe_where")
+    return where(condition, fn(where(condition, x, at)), otherwise)
 
 
 def heaviside(x: TensorLike, values: TensorLike, *, out: TensorBase | None = None) -> TensorBase:

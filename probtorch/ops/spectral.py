@@ -441,7 +441,8 @@ def eigh(a: TensorLike) -> Eigh:
     Notes
     -----
     Signs, and the basis within equal eigenvalues, are arbitrary. Gradients are right for functions
-    that do not depend on them; equal eigenvalues contribute no differences.
+    that do not depend on them, but between vectors of equal eigenvalues there are none: of a
+    function of a matrix, such as `linalg.matrix_exp`, that part is left out.
     """
     return Eigh(*apply(_EIGH, (_finite_replay(symmetric_part(as_matrix("eigh", a))),)))
 

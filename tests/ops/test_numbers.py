@@ -370,3 +370,9 @@ def test_vmap_with_the_same_randomness_draws_the_same_in_every_chunk():
     assert len(set(got.tolist())) == 1
     other = vmap(fn, randomness="different", chunk_size=2)(probtorch.zeros(5))
     assert len(set(other.tolist())) == 5
+
+
+@pytest.mark.parametrize("name", ["tanh", "exp", "softplus", "add", "lgamma"])
+def test_elementwise_functions_pickle_by_name(name):
+    function = getattr(probtorch, name)
+    assert pickle.loads(pickle.dumps(function)) is function

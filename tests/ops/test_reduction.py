@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import probtorch
+from probtorch.autograd import grad
 from probtorch.errors import DTypeError, ShapeError, TensorIndexError
 from probtorch.testing import assert_close
 
@@ -122,3 +123,21 @@ def test_closeness_is_numpys():
     assert probtorch.allclose(a[:3], b[:3]) and not probtorch.allclose(a, b)
     assert probtorch.equal(a[:1], b[:1]) and not probtorch.equal(a[:1], b[:2])
     assert probtorch.isclose(probtorch.tensor([5]), probtorch.tensor([5])).tolist() == [True]
+
+
+def test_logsumexp_of_nothing_is_minus_infinity():
+    assert probtorch.logsumexp(probtorch.zeros(0, 2), 0).tolist() == [-np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("p", [0, 1, 2, 3.5, np.inf, -np.inf])
+def test_norm_agrees_with_numpy(p):
+    x = np.array([[1.0, -2.0], [3.0, 0.5]])
+    assert_close(probtorch.norm(probtorch.from_numpy(x), p, 1), np.linalg.norm(x, p, axis=1))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 33])
+def test_gradient_of_prod_for_every_length(n):
+    x = np.random.default_rng(n).uniform(0.5, 1.5, (2, n))
+    t = probtorch.tensor(x, requires_grad=True)
+    (g,) = grad(t.prod(1).sum(), t)
+    assert_close(g, np.prod(x, axis=1, keepdims=True) / x)
