@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from probtorch.autograd.scan import scan
+from probtorch.core.dispatch import recorder
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import DTypeLike, Shape, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
@@ -35,6 +37,10 @@ from probtorch.ops.movement import cat, permute, reshape, stack, swapaxes
 from probtorch.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
+
+# Compiled code of so many steps is a loop; of fewer, the steps one after the other: what lies
+# between two of them is done in one go, and the forward pass is not run twice.
+ROLLED_FROM = 16
 
 # A padded batch or one sequence, or a packed batch: `forward` answers in kind.
 Sequences = TypeVar("Sequences", Tensor, PackedSequence)
@@ -254,6 +260,14 @@ class RNNBase(Module):
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Run one layer in one direction; returns the outputs (L, N, size) and the last state."""
         projected, fixed = self._projected(x, suffix)
+        if recorder() is not None and projected.array.shape[0] >= ROLLED_FROM:
+
+            def step(now: tuple[Tensor, ...], p: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+                after = self.step(p, now, fixed)
+                return after, after[0]
+
+            end, found = scan(step, state, projected, reverse=reverse)
+            return found, end
         pieces = steps(projected)
         outputs = []
         for p in reversed(pieces) if reverse else pieces:

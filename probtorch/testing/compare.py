@@ -6,6 +6,8 @@ needs first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from probtorch.backends.registry import to_host
@@ -55,8 +57,9 @@ def assert_close(
 
     Parameters
     ----------
-    actual : Tensor or array
-    expected : Tensor, array, number or nested sequence
+    actual : Tensor, array, or a tree of them
+        Sequences and mappings of tensors are compared item by item, as deep as they go.
+    expected : Tensor, array, number or nested sequence, or a tree like `actual`
         Must have the shape of `actual`. Its dtype counts for the tolerance only if it is a tensor
         or an array.
     rtol, atol : float, optional
@@ -71,10 +74,26 @@ def assert_close(
     Raises
     ------
     AssertionError
-        With the number of wrong elements and the worst of them.
+        With the number of wrong elements and the worst of them, and where in a tree they are.
     """
-    a, e = to_array(actual), to_array(expected)
     head = f"{msg}: " if msg else ""
+    if isinstance(actual, Mapping) or (_is_tree(actual) and isinstance(expected, (list, tuple))):
+        mine, theirs = _items(actual), _items(expected)
+        if list(mine) != list(theirs):
+            there = list(theirs) if theirs else type(expected).__name__
+            raise AssertionError(f"{head}items differ: got {list(mine)}, expected {there}")
+        for key, item in mine.items():
+            assert_close(
+                item,
+                theirs[key],
+                rtol=rtol,
+                atol=atol,
+                equal_nan=equal_nan,
+                check_dtype=check_dtype,
+                msg=f"{msg}[{key!r}]",
+            )
+        return
+    a, e = to_array(actual), to_array(expected)
     if check_dtype and a.dtype != e.dtype:
         raise AssertionError(f"{head}dtypes differ: got {a.dtype}, expected {e.dtype}")
     if a.shape != e.shape:
@@ -86,6 +105,22 @@ def assert_close(
     if np.isclose(a, e, rtol=rtol, atol=atol, equal_nan=equal_nan).all():
         return
     raise AssertionError(head + _explain(a, e, rtol, atol, equal_nan))
+
+
+def _is_tree(x: object) -> bool:
+    """Whether something holds tensors or arrays, and is not numbers alone."""
+    if isinstance(x, Mapping):
+        return True
+    return isinstance(x, (list, tuple)) and any(
+        isinstance(item, (TensorBase, np.ndarray)) or _is_tree(item) for item in x
+    )
+
+
+def _items(x: object) -> dict[object, object]:
+    """The items of a sequence or a mapping by their keys, in an order of their own."""
+    if isinstance(x, Mapping):
+        return {key: x[key] for key in sorted(x, key=repr)}
+    return dict(enumerate(x)) if isinstance(x, (list, tuple)) else {}
 
 
 def _explain(a: np.ndarray, e: np.ndarray, rtol: float, atol: float, equal_nan: bool) -> str:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import probtorch.nn as nn
+from probtorch.autograd.modes import no_grad
 from probtorch.compiler.compile import compile
 from probtorch.core.rng import manual_seed
+from probtorch.core.tree import flatten
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.factories import zeros
 from probtorch.func import jvp
@@ -249,3 +251,50 @@ def test_mistakes_are_named():
         nn.LSTMCell(3, 4)(zeros(2, 3), (zeros(2, 4), zeros(3, 4)))
     with pytest.raises(ArgumentError, match="hidden_size: an integer"):
         nn.GRU(3, 0)
+
+
+# -------------------------------------------------------------------------- compiled long sequences
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LSTM(3, 4, 2, bidirectional=True, proj_size=2),
+        lambda: nn.GRU(3, 4, bidirectional=True),
+        lambda: nn.RNN(3, 4, nonlinearity=sin, bias=False),
+    ],
+    ids=["LSTM", "GRU", "RNN"],
+)
+def test_compiled_long_sequences_are_loops_with_the_eager_gradients(make):
+    m, x = make().double(), tensor(normal(20, 2, 3))
+
+    def loss(x):
+        m.zero_grad()
+        out, last = m(x)
+        total = (out**2).sum() + sum(s.sin().sum() for s in flatten(last)[0])
+        total.backward()
+        return total, [p.grad.clone() for p in m.parameters()]
+
+    expected, compiled = loss(x), compile(loss)
+    for _ in range(3):
+        assert_close(compiled(x), expected, rtol=1e-10, atol=1e-12)
+    assert compiled.reason is None
+    nodes = {}
+    for length in (20, 60):
+        other = compile(loss)
+        other(tensor(normal(length, 2, 3)))
+        other(tensor(normal(length, 2, 3)))
+        nodes[length] = len(other.paths[0].program.graph.nodes)
+    assert nodes[20] == nodes[60]
+
+
+def test_a_compiled_step_that_draws_is_as_it_is_eagerly():
+    m = nn.RNN(3, 4, nonlinearity=lambda x: nn.functional.dropout(x.tanh(), 0.5))
+    x = tensor(normal(20, 2, 3)).float()
+    compiled = compile(no_grad()(lambda x: m(x)[0]))
+    for seed in range(3):
+        manual_seed(seed)
+        found = compiled(x)
+        manual_seed(seed)
+        assert_close(found, m(x)[0].detach())
+    assert compiled.reason is None

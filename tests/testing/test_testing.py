@@ -27,6 +27,20 @@ def test_equal_up_to_rounding_is_close():
     assert_close([probtorch.tensor(1.0), 2.0], [1.0, 2.0])
 
 
+def test_assert_close_walks_trees_and_says_where_they_differ():
+    ones = probtorch.ones(2)
+    tree = {"a": [ones, (ones, np.zeros((2, 3)))], "b": ones}
+    assert_close(tree, {"b": [1.0, 1.0], "a": [ones, (ones, np.zeros((2, 3)))]})
+    with pytest.raises(AssertionError, match=r"\['a'\]\[1\]\[0\]: 1 of 2 elements differ"):
+        assert_close(tree, {"a": [ones, (ones + np.eye(2)[0], np.zeros((2, 3)))], "b": ones})
+    with pytest.raises(AssertionError, match=r"items differ: got \['a', 'b'\], expected \['a'\]"):
+        assert_close(tree, {"a": ones})
+    with pytest.raises(AssertionError, match=r"expected Tensor"):
+        assert_close(tree, ones)
+    with pytest.raises(AssertionError, match=r"items differ: got \[0, 1\], expected \[0\]"):
+        assert_close([ones, ones], [ones])
+
+
 def test_worst_element_is_shown():
     with pytest.raises(AssertionError) as caught:
         assert_close(
