@@ -7,7 +7,7 @@ node as it is made, and looks at every cotangent as it is found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from probtorch.errors import AutogradError, user_location
 if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
     from probtorch.core.dispatch import TapeNode
-    from probtorch.core.op import Attrs, Op, Operand
+    from probtorch.core.op import Attrs, Op, Operand, Output
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -51,9 +51,9 @@ class detect_anomaly(Listener):
         super().__init__()
         self.check_nan = check_nan
 
-    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Output) -> None:
         """Note the line that made the node of `out`."""
-        for t in out if type(out) is tuple else (out,):
+        for t in out if isinstance(out, tuple) else (out,):
             if t.grad_fn is not None and t.grad_fn.op is op:
                 t.grad_fn.where = user_location(2)
         super().applied(op, inputs, attrs, out)

@@ -8,7 +8,7 @@ gradients back through it step by step. What the function closes over is found b
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad
@@ -22,7 +22,7 @@ from probtorch.ops.control import cond, while_loop
 from probtorch.ops.movement import squeeze, unsqueeze
 
 if TYPE_CHECKING:
-    from probtorch.core.op import Attrs, Op, Operand
+    from probtorch.core.op import Attrs, Op, Operand, Output
     from probtorch.core.rng import Generator
 
 __all__ = ["another", "captured", "cut_off", "is_float", "stand_in"]
@@ -130,7 +130,7 @@ class _Probe(Listener):
         self.refused = False
         self.refusals = []
 
-    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Output) -> None:
         """Note inputs that no earlier operation of the step made."""
         for x in inputs:
             if isinstance(x, TensorBase) and id(x) not in self.own and id(x) not in self.outside:

@@ -34,7 +34,7 @@ from probtorch.errors import InferenceError, is_ours, user_location
 
 if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
-    from probtorch.core.op import Attrs, Op, Operand
+    from probtorch.core.op import Attrs, Op, Operand, Output
 
 __all__ = ["Escape", "NotAlike", "Watch", "check_alike", "cure", "hold", "restore"]
 
@@ -129,10 +129,10 @@ class Watch(Listener):
 
     # ------------------------------------------------------------------------------- what it hears
 
-    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Output) -> None:
         """Hear of one operation: hold it if it is a cut, refuse what came back."""
         super().applied(op, inputs, attrs, out)
-        outs = out if type(out) is tuple else (out,)
+        outs = out if isinstance(out, tuple) else (out,)
         self._made.update(map(id, outs))
         if self._inside:
             return

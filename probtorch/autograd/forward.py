@@ -36,7 +36,7 @@ from probtorch.ops.arithmetic import clone
 
 if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
-    from probtorch.core.op import Attrs, Op, Operand
+    from probtorch.core.op import Attrs, Op, Operand, Output
 
 __all__ = ["TangentSweep", "jvp"]
 
@@ -65,7 +65,7 @@ class TangentSweep(Listener):
         entry = self._tangents.get(id(t))
         return None if entry is None else entry[1]
 
-    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Output) -> None:
         """Push tangents through one operation."""
         super().applied(op, inputs, attrs, out)
         if not grad_enabled():

@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import array_module
 from probtorch.core.dispatch import TapeNode, grad_enabled, mark_changed, recorder, wrap
@@ -94,7 +96,7 @@ class Context:
 class _Output:
     """A saved output: known by a weak reference, as it holds the node that holds it."""
 
-    def __init__(self, ref: Any, data: Any, index: int) -> None:
+    def __init__(self, ref: weakref.ref[TensorBase], data: np.ndarray, index: int) -> None:
         self.ref, self.data, self.index = ref, data, index
 
 

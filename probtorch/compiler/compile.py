@@ -503,7 +503,7 @@ class CompiledFunction(Compiled):
                 self.paths.add(path, key)
                 self.paths.promote(path, key)
                 self.recorded = path
-                tell_of_prints(self.name, rec)
+                tell_of_prints(self.name, rec.prints)
                 return path.rebuild(path.apart(result, tensors)), path
         return unflatten(out_structure, out), None
 

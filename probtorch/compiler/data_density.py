@@ -14,7 +14,8 @@ guarded as everything else: a branch on data is a path.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,10 @@ from probtorch.compiler import engine
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.paths import Compiled
+from probtorch.core.tensor_base import TensorBase
+
+if TYPE_CHECKING:
+    from probtorch.infer.gradient_check import DensityCheck
 
 __all__ = ["DataDensity"]
 
@@ -47,7 +52,15 @@ class DataDensity(Compiled):
     was made with, until its own `set_data` is called.
     """
 
-    def __init__(self, fn: Any, dim: int, data: np.ndarray, *, name: str, check: Any = None):
+    def __init__(
+        self,
+        fn: Callable[[TensorBase, TensorBase], TensorBase],
+        dim: int,
+        data: np.ndarray,
+        *,
+        name: str,
+        check: DensityCheck | None = None,
+    ) -> None:
         self.dim, self.name = dim, name
         self.data = np.array(data, np.float64)
 
@@ -56,7 +69,7 @@ class DataDensity(Compiled):
 
         self.joined = NativeDensity(joined, dim + self.data.size, name=name, check=check)
         self.paths, self.costs = self.joined.paths, self.joined.costs
-        self._own: Any = None
+        self._own: _Context | None = None
 
     def set_data(self, data: np.ndarray) -> None:
         """Use other data from now on: for contexts yet to be made, and for evaluations here."""
@@ -68,7 +81,7 @@ class DataDensity(Compiled):
         """Return one thread's memory, with the data at hand; see `NativeDensity.context`."""
         return _Context(self)
 
-    def value_and_grad(self, q: Any) -> tuple[float, np.ndarray]:
+    def value_and_grad(self, q: np.ndarray) -> tuple[float, np.ndarray]:
         """Return ``(log density, gradient)`` at an array q."""
         if self._own is None:
             self._own = self.context()
@@ -80,7 +93,7 @@ class DataDensity(Compiled):
         values, slopes = self.joined.value_and_grad_many(np.concatenate([q, data], axis=1))
         return values, slopes[:, : self.dim]
 
-    def eager(self, q: Any) -> tuple[float, np.ndarray]:
+    def eager(self, q: np.ndarray) -> tuple[float, np.ndarray]:
         """Evaluate at an array in Python."""
         value, slope = self.joined.eager(np.concatenate([q, self.data]))
         return value, slope[: self.dim]

@@ -246,7 +246,7 @@ class NativeDensity(Compiled):
         elif not self.paths.know(key := path_key(rec.graph)):
             try:
                 self._compile(rec, key, q)
-                tell_of_prints(self.name, rec)
+                tell_of_prints(self.name, rec.prints)
             except CompileError as e:
                 if rolled:
                     self._rolls = False

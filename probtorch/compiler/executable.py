@@ -19,8 +19,8 @@ from __future__ import annotations
 import functools
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,18 +28,24 @@ from probtorch.compiler.explain.explain import Explanation, explain
 from probtorch.compiler.explain.profile import Kept
 from probtorch.compiler.graph import Graph
 
+if TYPE_CHECKING:
+    from probtorch.compiler.nests.lowering import Lowering
+    from probtorch.compiler.plans import StoredPlan
+    from probtorch.compiler.render.llvm import NestPlan
+    from probtorch.core.tensor_base import TensorBase
+
 __all__ = ["CallFrame", "Executable", "arrays_of", "owner_of"]
 
 # A step of Python per tensor would take most of the time of a short call.
 _ARRAY = operator.attrgetter("array")
 
 
-def arrays_of(tensors: Sequence[Any]) -> list[Any]:
+def arrays_of(tensors: Sequence[TensorBase]) -> list[np.ndarray]:
     """Return the arrays that tensors have now."""
     return list(map(_ARRAY, tensors))
 
 
-def owner_of(array: Any) -> Any:
+def owner_of(array: np.ndarray) -> object:
     """Return the object that owns the memory of an array; all arrays on GPUs count as one's."""
     if not isinstance(array, np.ndarray):
         return type(array)
@@ -83,10 +89,17 @@ class Executable(ABC):
 
     from_cache = False
     untimed = ""  # why `profile` cannot run it
-    graph: Any
-    lowering: Any
-    plan: Any
-    ir: Any
+    plan: NestPlan | StoredPlan
+    if TYPE_CHECKING:  # some make them when they are asked for
+
+        @property
+        def graph(self) -> Graph: ...
+
+        @property
+        def lowering(self) -> Lowering: ...
+
+        @property
+        def ir(self) -> str: ...
 
     def __init__(self, graph: Graph, device: str) -> None:
         self.device = device
@@ -102,28 +115,32 @@ class Executable(ABC):
         return ()
 
     @property
-    def refs(self) -> list[Any]:
+    def refs(self) -> list[TensorBase]:
         """The outside tensors that it reads; one may be there more than once."""
         return self.plan.refs
 
     @functools.cached_property
-    def tensors(self) -> list[Any]:
+    def tensors(self) -> list[TensorBase]:
         """All outside tensors: those that are read, and those that are only written."""
         return list({id(t): t for t in (*self.refs, *self.updates)}.values())
 
-    def keep(self, inputs: Sequence[Any]) -> None:
+    def keep(self, inputs: Sequence[np.ndarray]) -> None:
         """Remember inputs to be timed on, if it can be."""
         if not self.untimed:
             self.kept.keep([np.asarray(x, order="C") for x in inputs])
 
     @abstractmethod
-    def kind(self, array: Any) -> tuple[Any, ...]:
+    def kind(self, array: np.ndarray) -> tuple[Hashable, ...]:
         """Return what the code relies on of an outside tensor's array, besides its elements."""
 
     @abstractmethod
     def bind(
-        self, arrays: list[Any] | None = None, *, saving: bool = False, old: Any = None
-    ) -> Any:
+        self,
+        arrays: list[np.ndarray] | None = None,
+        *,
+        saving: bool = False,
+        old: CallFrame | None = None,
+    ) -> CallFrame:
         """Return a `CallFrame`, memory to run it in.
 
         Parameters
@@ -156,16 +173,16 @@ class CallFrame(ABC):
         Whether `repeat` may be called.
     """
 
-    arrays: list[Any]
+    arrays: list[np.ndarray]
     entry: tuple[int, int] | None = None
     repeats = False
 
     @abstractmethod
-    def new_outputs(self) -> list[Any]:
+    def new_outputs(self) -> list[np.ndarray]:
         """Return uninitialised arrays for the results, each on the device where it is to lie."""
 
     @abstractmethod
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> int:
         """Run, and update outside tensors; returns the status, 0 where all guards held.
 
         Parameters
@@ -175,11 +192,13 @@ class CallFrame(ABC):
             As `new_outputs` returns them.
         """
 
-    def fixed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], int]:
+    def fixed(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> Callable[[], int]:
         """Return `run` on contiguous arrays that stay where they are; then the frame is taken."""
         return functools.partial(self.run, inputs, outputs)
 
-    def repeat(self, draws: Any, inputs: Sequence[Any], results: Any) -> int:
+    def repeat(self, draws: np.ndarray, inputs: Sequence[np.ndarray], results: np.ndarray) -> int:
         """Run ``len(results)`` times without Python, the first results going into `results`.
 
         Parameters
@@ -200,11 +219,11 @@ class CallFrame(ABC):
         )
 
     @abstractmethod
-    def touched_by(self, arrays: Sequence[Any]) -> bool:
+    def touched_by(self, arrays: Sequence[np.ndarray]) -> bool:
         """Whether one of the arrays may share memory with an updated tensor."""
 
     @abstractmethod
-    def previous(self) -> list[Any]:
+    def previous(self) -> list[np.ndarray]:
         """Return arrays with what updated tensors held before the last run."""
 
     def refresh(self) -> None:  # noqa: B027  most frames look at the tensors themselves

@@ -10,7 +10,6 @@ import ctypes
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from probtorch.compiler.nests.loops import address
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.plans import layout_of, load_plan, store_plan
-from probtorch.compiler.render.llvm import render
+from probtorch.compiler.render.llvm import NestPlan, render
 from probtorch.compiler.repeat import Commit
 
 __all__ = ["CpuFrame", "CpuProgram"]
@@ -54,11 +53,11 @@ class CpuProgram(Executable):
         if stored is not None:
             self.plan, self.native = stored
         else:
-            self.plan = self._render(seconds).plan
+            self.plan = plan = self._render(seconds).plan
             with _timed(seconds, "native"):
                 self.native = engine.compile_module(self.ir)
             if key is not None:
-                store_plan(key, self.lowering, self.plan, self.native)
+                store_plan(key, self.lowering, plan, self.native)
             self._text = None
         self.from_cache = self.native.from_cache
         self.address = self.native.address("run")
@@ -123,7 +122,7 @@ class _Text:
 
     lowering: Lowering
     ir: str
-    plan: Any
+    plan: NestPlan
 
 
 @contextlib.contextmanager
@@ -160,7 +159,7 @@ class CpuFrame(CallFrame):
         self._copied = [i for i, x in enumerate(self._refs) if not x.flags.c_contiguous]
         self._read = self._refs
         self.point(plan.start["ref"], self._contiguous())
-        self._commit: Any = None  # what updates outside tensors, if there are any
+        self._commit: Commit | None = None  # what updates outside tensors, if there are any
         self._written, self._owners = [], set()
         if program.updates:
             self._write_to([places[id(t)] for t in program.updates], saving)
@@ -234,6 +233,7 @@ class CpuFrame(CallFrame):
         """Run and update many times over; see `CallFrame.repeat`."""
         outputs = self.new_outputs()
         held = self._take(inputs, outputs)
+        assert self._commit is not None
         done = self._commit.repeat(draws, outputs[0], results)
         del held
         return done
@@ -244,8 +244,10 @@ class CpuFrame(CallFrame):
 
     def previous(self):
         """Return what updated tensors held before; see `CallFrame.previous`."""
+        assert self._commit is not None
         return self._commit.previous()
 
     def refresh(self):
         """Take in what others have written; see `CallFrame.refresh`."""
+        assert self._commit is not None
         self._commit.refresh()

@@ -38,6 +38,7 @@ from probtorch.backends.registry import (
 )
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.executable import CallFrame, Executable, arrays_of
+from probtorch.compiler.graph import Graph
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.cuda_schedule import Launch
@@ -66,6 +67,9 @@ class GpuProgram(Executable):
         The device on which each result is to lie; without it this one.
     """
 
+    graph: Graph
+    lowering: Lowering
+    ir: str
     # CuPy keeps compiled kernels on disk itself and does not tell: `from_cache` is not known.
     untimed = "kernels on a GPU are not timed one by one"
 

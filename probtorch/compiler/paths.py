@@ -9,8 +9,8 @@ up to a limit. What cannot be compiled at all has a reason, told once, with the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, overload
 
 from probtorch.compiler.executable import Executable
 from probtorch.compiler.explain.explain import Explanation, explain
@@ -18,6 +18,8 @@ from probtorch.compiler.graph import Graph
 from probtorch.errors import CompileError
 
 __all__ = ["SWITCHED_OFF", "CompileWarning", "Compiled", "Paths", "PrintWarning", "tell_of_prints"]
+
+P = TypeVar("P")
 
 # Of one version: each takes a guard or more to tell from the others, and memory.
 MAX_PATHS = 64
@@ -32,7 +34,7 @@ class PrintWarning(UserWarning):
     """A line that prints has printed what was recorded, and prints no more."""
 
 
-class Paths(Sequence[Any]):
+class Paths(Sequence[P]):
     """The paths of a function, and why it has no more of them.
 
     Parameters
@@ -61,16 +63,20 @@ class Paths(Sequence[Any]):
         self.limit = MAX_PATHS if limit is None else limit
         self.reason: tuple[str, str] | None = None
         self.aside: tuple[str, str] | None = None
-        self._versions: dict[Hashable, list[Any]] = {}
+        self._versions: dict[Hashable, list[P]] = {}
         self._guards: dict[Hashable, set[Hashable]] = {}
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[P]:
         return (path for paths in self._versions.values() for path in paths)
 
     def __len__(self) -> int:
         return sum(map(len, self._versions.values()))
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> P: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[P]: ...
+    def __getitem__(self, index: int | slice) -> P | Sequence[P]:
         return list(self)[index]
 
     @property
@@ -78,7 +84,7 @@ class Paths(Sequence[Any]):
         """The versions that have paths."""
         return list(self._versions)
 
-    def of(self, version: Hashable = None) -> Sequence[Any]:
+    def of(self, version: Hashable = None) -> Sequence[P]:
         """Return the paths of a version in the order in which they are to be tried."""
         return self._versions.get(version, ())
 
@@ -90,12 +96,12 @@ class Paths(Sequence[Any]):
         """Whether a version has a path whose guards saw the same, see `graph.path_key`."""
         return guards in self._guards.get(version, ())
 
-    def add(self, path: Any, version: Hashable = None, guards: Hashable = None) -> None:
+    def add(self, path: P, version: Hashable = None, guards: Hashable = None) -> None:
         """Take in a path, behind those that there are."""
         self._versions.setdefault(version, []).append(path)
         self._guards.setdefault(version, set()).add(guards)
 
-    def promote(self, path: Any, version: Hashable = None) -> None:
+    def promote(self, path: P, version: Hashable = None) -> None:
         """Let a path be tried first from now on."""
         # A new list: another thread may be going through the old one.
         self._versions[version] = [path, *(p for p in self.of(version) if p is not path)]
@@ -164,7 +170,7 @@ class Compiled:
     """
 
     name: str
-    paths: Paths
+    paths: Paths[Any]  # executables, or what stands around them
 
     @property
     def reason(self) -> tuple[str, str] | None:
@@ -199,9 +205,9 @@ class Compiled:
 _PRINTING: set[str] = set()
 
 
-def tell_of_prints(what: str, rec: Any) -> None:
+def tell_of_prints(what: str, prints: Iterable[str]) -> None:
     """Warn, once for each line, that what a recording printed is not printed by native code."""
-    places = [place for place in dict.fromkeys(rec.prints) if place not in _PRINTING]
+    places = [place for place in dict.fromkeys(prints) if place not in _PRINTING]
     if not places:
         return
     _PRINTING.update(places)

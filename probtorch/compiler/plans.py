@@ -10,14 +10,18 @@ that `cache` has authenticated.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.compiler import engine
 from probtorch.compiler.native import cache
 from probtorch.compiler.native.keys import GraphKey
-from probtorch.compiler.nests.lowering import arranged
+from probtorch.compiler.nests.lowering import Lowering, arranged
+
+if TYPE_CHECKING:
+    from probtorch.compiler.render.llvm import NestPlan
+    from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["StoredPlan", "layout_of", "load_plan", "store_plan"]
 
@@ -28,9 +32,9 @@ class StoredPlan:
 
     inputs: int
     outputs: int
-    consts: list[Any]
-    refs: list[Any]
-    packed_values: list[Any]
+    consts: list[np.ndarray]
+    refs: list[TensorBase]
+    packed_values: list[np.ndarray]
     scalars: int
     arena: int
     start: dict[str, int]
@@ -42,7 +46,7 @@ class StoredPlan:
 _SIZES = ("inputs", "outputs", "scalars", "arena", "start", "tail", "table", "in_place")
 
 
-def layout_of(plan: Any) -> dict[str, Any]:
+def layout_of(plan: NestPlan | StoredPlan) -> dict[str, object]:
     """Return the numbers of a plan: what code needs to know of its memory; JSON types only."""
     return {
         **{name: getattr(plan, name) for name in _SIZES},
@@ -50,7 +54,9 @@ def layout_of(plan: Any) -> dict[str, Any]:
     }
 
 
-def store_plan(key: GraphKey, lowering: Any, plan: Any, native: engine.NativeModule) -> None:
+def store_plan(
+    key: GraphKey, lowering: Lowering, plan: NestPlan, native: engine.NativeModule
+) -> None:
     """Keep the plan of a program that was compiled, where it can be said in terms of its recording.
 
     Parameters

@@ -163,8 +163,8 @@ class TapeNode:
     # The output by a weak reference, and its array; several in tuples. Hooks by their keys.
     out: Any
     saved: Any
-    hooks: dict[int, Any] | None
-    where: Any
+    hooks: dict[int, object] | None
+    where: object
     __slots__ = (
         "__weakref__",
         "attrs",
@@ -386,9 +386,9 @@ def _attach(node: TapeNode, out: Any, several: bool) -> None:
         save_output(node, out)
 
 
-def save_output(node: TapeNode, out: Any) -> None:
+def save_output(node: TapeNode, out: Output) -> None:
     """Let `node`'s vjp read its output without keeping the output tensor in a reference cycle."""
-    if type(out) is tuple:
+    if isinstance(out, tuple):
         node.out = tuple(weakref.ref(o) for o in out)
         node.saved = tuple(o.array for o in out)
     else:

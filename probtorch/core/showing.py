@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping
-from typing import Any
 
 from probtorch.core.tensor_base import TensorBase
 
@@ -40,7 +39,7 @@ def call_of(obj: object, *hidden: str) -> str:
     return f"{type(obj).__name__}({', '.join(parts)})"
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """Return a value in a few letters: functions by name, tensors by shape, dicts by their keys."""
     if isinstance(value, TensorBase):
         return f"Tensor{tuple(value.array.shape)}"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ class TensorBase:
 
     _base: TensorBase | None
     array: np.ndarray
-    _extra: dict[str, Any] | None
+    _extra: dict[str, object] | None
     _grad: TensorBase | None
     _index: int
     _version: int

@@ -38,7 +38,7 @@ def replace(tree: T, **changes: object) -> T:
 
 
 def static(
-    *, default: object = dataclasses.MISSING, default_factory: Any = dataclasses.MISSING
+    *, default: Any = dataclasses.MISSING, default_factory: Any = dataclasses.MISSING
 ) -> Any:
     """A record field that belongs to the structure: compared, never traced or mapped over."""
     return dataclasses.field(

@@ -26,10 +26,10 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any
 
 import numpy as np
 from numpy.fft import irfft, rfft
+from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtr
 
 from probtorch.compiler.native.threads import get_num_threads
@@ -401,7 +401,7 @@ def mcse_quantile(x: np.ndarray, prob: float) -> np.ndarray:
 # ---------------------------------------------------------------------------------------- intervals
 
 
-def hdi(x: Any, prob: float = 0.9) -> np.ndarray:
+def hdi(x: ArrayLike, prob: float = 0.9) -> np.ndarray:
     """Narrowest interval that holds a share `prob` of the draws.
 
     Parameters
@@ -436,7 +436,7 @@ def hdi(x: Any, prob: float = 0.9) -> np.ndarray:
     )
 
 
-def eti(x: Any, prob: float = 0.9) -> np.ndarray:
+def eti(x: ArrayLike, prob: float = 0.9) -> np.ndarray:
     """Interval that leaves out the same share of draws at both ends.
 
     Parameters
@@ -551,7 +551,7 @@ def bfmi(energy: np.ndarray) -> np.ndarray:
 # -------------------------------------------------------------------------------------- all at once
 
 
-def statistics(x: Any, hdi_prob: float = 0.9) -> dict[str, np.ndarray]:
+def statistics(x: ArrayLike, hdi_prob: float = 0.9) -> dict[str, np.ndarray]:
     """All columns of a summary at once, sharing the sorting between them.
 
     Parameters
@@ -607,7 +607,7 @@ def statistics(x: Any, hdi_prob: float = 0.9) -> dict[str, np.ndarray]:
 
 def per_entry(
     statistic: Callable[[np.ndarray], np.ndarray],
-    x: np.ndarray,
+    x: ArrayLike,
     *,
     result_shape: tuple[int, ...] = (),
     min_draws: int = MIN_DRAWS,
@@ -686,7 +686,7 @@ def _share_out(work: Callable[[int], object], blocks: range) -> None:
             done.result()
 
 
-def _checked_draws(subject: str, x: np.ndarray) -> np.ndarray:
+def _checked_draws(subject: str, x: ArrayLike) -> np.ndarray:
     """Return `x` as an array with at least one chain, or say what is wrong with it."""
     x = np.asarray(x)
     if x.dtype.kind not in "biuf":

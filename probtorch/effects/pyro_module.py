@@ -227,7 +227,7 @@ class PyroModule(Module):
     def __class_getitem__(cls, base: type) -> type:
         return _with_powers(base)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Tree:
+    def __call__(self, *args: object, **kwargs: object) -> Tree:
         with _call_of(self) as me:
             return super(PyroModule, me).__call__(*args, **kwargs)
 
@@ -367,7 +367,7 @@ def _prepare(module: Module, name: str) -> None:
     module.__dict__.update(_pyro_name=name, _pyro_params={}, _pyro_samples={})
 
 
-def _blank(base: Any) -> Module:
+def _blank(base: object) -> Module:
     """An instance without any attributes, for unpickling and copying."""
     return object.__new__(_with_powers(base))
 

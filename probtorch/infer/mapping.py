@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ class DrawMap:
     def __getstate__(self) -> dict[str, object]:
         return {"fn": self.fn}  # compiled programs are addresses: they mean nothing elsewhere
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # nothing but the function was kept
 
     def __call__(self, inputs: dict[str, np.ndarray], lead: int = 1) -> dict[str, np.ndarray]:

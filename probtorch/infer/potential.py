@@ -24,7 +24,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -159,7 +159,7 @@ class Target(abc.ABC):
     @classmethod
     def from_density(
         cls,
-        fn: Callable[[Any], TensorBase],
+        fn: Callable[[object], TensorBase],
         dim: int | None = None,
         *,
         example: Example | None = None,
@@ -186,7 +186,7 @@ class Target(abc.ABC):
     @classmethod
     def from_potential(
         cls,
-        potential_fn: Callable[[Any], TensorBase],
+        potential_fn: Callable[[object], TensorBase],
         example: Example | None = None,
         dim: int | None = None,
     ) -> DensityTarget:
@@ -623,7 +623,7 @@ class DensityTarget(Target):
 
     def __init__(
         self,
-        fn: Callable[[Any], TensorBase],
+        fn: Callable[[object], TensorBase],
         dim: int | None,
         example: Example | None,
         named: Callable[..., object] | None = None,

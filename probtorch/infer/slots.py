@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
+from probtorch.core.typed import TensorLike
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
 from probtorch.distributions.uniform import Delta
@@ -185,7 +186,9 @@ class Evaluation(Handler):
 class Inversion(Handler):
     """Take the latent sites' values from a function, and collect the unconstrained point."""
 
-    def __init__(self, value: Callable[[Site], Any], slots: Mapping[str, Slot], dim: int) -> None:
+    def __init__(
+        self, value: Callable[[Site], TensorLike], slots: Mapping[str, Slot], dim: int
+    ) -> None:
         super().__init__()
         self.value, self.slots = value, slots
         self.q = np.zeros(dim)

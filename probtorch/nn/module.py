@@ -96,7 +96,7 @@ class Module:
     _hooks: Hooks | None = None
     _saved_whole = True  # by `save`, as its class and its attributes
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         check_keywords(cls, kwargs)
         return super().__new__(cls)
 

@@ -38,6 +38,7 @@ from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.predictive import Predictive
+from probtorch.infer.slots import Slot
 from probtorch.ops.movement import cat, reshape
 from probtorch.tensor import Tensor
 
@@ -327,11 +328,11 @@ class _Inverting(Handler):
 class _LatentCheck(DensityCheck):
     """The check of a density of parameters and data: only the former have a gradient."""
 
-    def __init__(self, name: str, slots: Any, dim: int) -> None:
+    def __init__(self, name: str, slots: Mapping[str, Slot], dim: int) -> None:
         super().__init__(name, slots)
         self.dim = dim
 
-    def _directions(self, watch: Any, q: Tensor) -> Iterator[np.ndarray]:
+    def _directions(self, watch: object, q: Tensor) -> Iterator[np.ndarray]:
         for direction in super()._directions(watch, q):
             direction[self.dim :] = 0.0
             yield direction

@@ -31,7 +31,7 @@ import gc
 import operator
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,15 +99,15 @@ class Entries(NamedTuple):
         Whether other entries of the dict change all the time.
     """
 
-    items: Any
-    keys: Any
+    items: dict[str, object]
+    keys: Iterable[str]
     busy: bool = False
 
 
 class Known(NamedTuple):
     """A root: objects that the walk does not enter, since other roots say what of them counts."""
 
-    objects: tuple[Any, ...]
+    objects: tuple[object, ...]
 
 
 def objects_among(leaves):

@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from keyword import iskeyword
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.nodes import Operand, Value
@@ -31,7 +31,26 @@ from probtorch.compiler.lang.types import (
 from probtorch.errors import CompileError
 from probtorch.ops.scalar import INTRINSICS
 
-__all__ = ["Builder", "Printer"]
+if TYPE_CHECKING:
+    from probtorch.compiler.graph import Node
+    from probtorch.compiler.lang.function import KernelFunction
+
+__all__ = ["Builder", "CodeModule", "Printer"]
+
+
+class CodeModule(Protocol):
+    """What gathers the text of a program or of a runtime.
+
+    Attributes
+    ----------
+    functions : list of str
+        Those that are finished.
+    runtime : set of str
+        Names of the functions of the runtime that they call.
+    """
+
+    functions: list[str]
+    runtime: set[str]
 
 
 class Builder:
@@ -39,19 +58,19 @@ class Builder:
 
     Parameters
     ----------
-    module : object
-        What gathers declarations (`declare`), names of runtime functions (`runtime`) and of other
-        helpers (`helpers`).
+    module : CodeModule
+        Of a kind that the printer writes.
     printer : Printer, optional
         Of the target; a class that is for one target states it instead.
     flags : str
         Of arithmetic: "contract" in formulas, "" where each operation must be rounded by itself.
     """
 
+    module: CodeModule
     printer: Printer
 
     def __init__(
-        self, module: Any, printer: Printer | None = None, *, flags: str = "contract"
+        self, module: CodeModule, printer: Printer | None = None, *, flags: str = "contract"
     ) -> None:
         if printer is not None:
             self.printer = printer
@@ -218,7 +237,7 @@ class Builder:
 
     # ------------------------------------------------------------------------------------ op graphs
 
-    def evaluate(self, node: Any, operands: list[Operand]) -> Value:
+    def evaluate(self, node: Node, operands: list[Operand]) -> Value:
         """Write an elementwise op or a cast of a graph on operands; returns its value."""
         ty = ir_type(node.outs[0].dtype)
         if node.name == "cast":
@@ -231,7 +250,7 @@ class Builder:
         formula = node.op.formula if form is None else getattr(type(self), form)
         return self.convert(self.value(formula(self, *operands), ty), ty)
 
-    def _promoted(self, node: Any, operands: list[Operand], ty: str) -> list[Operand]:
+    def _promoted(self, node: Node, operands: list[Operand], ty: str) -> list[Operand]:
         """Turn booleans into the integers that NumPy computes with where the result is one."""
         if ty == "i1" or node.op.result == "bool":
             return operands
@@ -339,7 +358,7 @@ class Builder:
         self.printer.requires(self, symbol)
         return self.put(nodes.Call(symbol, result, list(args)))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Value]:
         row = INTRINSICS.get(name)
         if row is None:
             raise AttributeError(name)
@@ -396,7 +415,7 @@ class Printer(ABC):
     grid: ClassVar[tuple[str, ...]] = ()
 
     @functools.cached_property
-    def kinds(self) -> dict[type, Any]:
+    def kinds(self) -> dict[type, Callable[..., object]]:
         """What writes a node of each kind into a builder's lines, and returns what it gives."""
         return {kind: getattr(self, name) for kind, name in _METHODS.items()}
 
@@ -417,7 +436,7 @@ class Printer(ABC):
         """Return the name of a function's argument."""
 
     @abstractmethod
-    def function(self, f: Any, result: Value | None) -> str:
+    def function(self, f: KernelFunction, result: Value | None) -> str:
         """Return the text of a function whose lines are written."""
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Unpack
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
-from probtorch.compiler.lang.function import KernelFunction
+from probtorch.compiler.lang.function import FunctionOptions, KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import BYTE, FLOATS, rounded
 from probtorch.errors import CompileError
@@ -304,7 +304,11 @@ class CudaModule:
         return "\n".join([*tables, *self.functions, ""])
 
     def function(
-        self, name: str, result: str, parameters: Iterable[str], **options: Any
+        self,
+        name: str,
+        result: str,
+        parameters: Iterable[str],
+        **options: Unpack[FunctionOptions],
     ) -> KernelFunction:
         """Return the writer of a function; see `KernelFunction`."""
         return KernelFunction(self, self.printer, name, result, parameters, **options)

@@ -13,13 +13,42 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypedDict, Unpack, cast
 
 from probtorch.compiler.lang import nodes
-from probtorch.compiler.lang.builder import Builder, Printer
+from probtorch.compiler.lang.builder import Builder, CodeModule, Printer
 from probtorch.compiler.lang.nodes import Operand, Value
 
-__all__ = ["Array", "Cell", "KernelFunction", "KernelRoutine"]
+__all__ = [
+    *("Array", "Cell", "FunctionOptions", "KernelFunction", "KernelRoutine", "RoutineModule"),
+]
+
+
+class FunctionOptions(TypedDict, total=False):
+    """What a `KernelFunction` may be told besides its name and types."""
+
+    linkage: str
+    attributes: str
+    flags: str
+    uniform: Sequence[int]
+    grid: bool
+
+
+class RoutineModule(CodeModule, Protocol):
+    """A module that hands out the writers of its functions, and has tables of constants."""
+
+    @property
+    def printer(self) -> Printer: ...
+
+    def function(
+        self,
+        name: str,
+        result: str,
+        parameters: Iterable[str],
+        **options: Unpack[FunctionOptions],
+    ) -> KernelFunction: ...
+
+    def table(self, numbers: Iterable[float], ty: str) -> str: ...
 
 
 class Cell:
@@ -72,8 +101,7 @@ class KernelFunction(Builder):
 
     Parameters
     ----------
-    module : object
-        With a list `functions`.
+    module : CodeModule
     printer : Printer
     name : str
     result : str
@@ -94,7 +122,7 @@ class KernelFunction(Builder):
 
     def __init__(
         self,
-        module: Any,
+        module: CodeModule,
         printer: Printer,
         name: str,
         result: str,
@@ -169,7 +197,9 @@ class KernelFunction(Builder):
 
     def table(self, numbers: Iterable[float], ty: str = "double") -> Array:
         """Return a constant array."""
-        return Array(self, Value(self.module.table(numbers, ty), "ptr", self), ty)
+        # Only routines have tables.
+        module = cast("RoutineModule", self.module)
+        return Array(self, Value(module.table(numbers, ty), "ptr", self), ty)
 
     def on_stack(self, count: int, ty: str) -> Value:
         """Return the place of `count` elements of this function's own, not set to anything."""
@@ -326,8 +356,8 @@ class KernelFunction(Builder):
     def choose(
         self,
         condition: Operand,
-        yes: Callable[..., Any],
-        no: Callable[..., Any],
+        yes: Callable[..., Operand],
+        no: Callable[..., Operand],
         operands: Sequence[Operand],
     ) -> Value:
         """Branch: the result of ``yes(s, *operands)`` or of ``no(s, *operands)``."""
@@ -340,7 +370,7 @@ class KernelFunction(Builder):
         return out.value
 
     def either(
-        self, condition: Operand, test: Callable[..., Any], operands: Sequence[Operand]
+        self, condition: Operand, test: Callable[..., Operand], operands: Sequence[Operand]
     ) -> Value:
         """Whether `condition` holds, or else ``test(s, *operands)``."""
         out = self.variable("i1", condition)
@@ -349,8 +379,11 @@ class KernelFunction(Builder):
         return out.value
 
     def until(
-        self, step: Callable[..., Any], state: Sequence[Value], operands: Sequence[Operand] = ()
-    ) -> Any:
+        self,
+        step: Callable[..., tuple[Operand, Iterable[Operand]]],
+        state: Sequence[Value],
+        operands: Sequence[Operand] = (),
+    ) -> tuple[Value, ...]:
         """Repeat ``done, state = step(s, *state, *operands)`` until it is done."""
         cells = [self.variable(x.ty, x) for x in state]
         done = self.variable("i1", 0)
@@ -368,8 +401,12 @@ class KernelFunction(Builder):
         return self.where(top == 0.0, 0.0, top * self.sqrt(1.0 + ratio * ratio))
 
     def fold(
-        self, start: int, stop: int, step: Callable[..., Any], state: Sequence[Operand]
-    ) -> Any:
+        self,
+        start: int,
+        stop: int,
+        step: Callable[..., Iterable[Operand]],
+        state: Sequence[Operand],
+    ) -> tuple[Value, ...]:
         """Return the state after ``state = step(s, k, *state)`` for k = start, ..., stop - 1."""
         cells = [self.variable("double", x) for x in state]
         with self.loop(start, stop) as i:
@@ -381,8 +418,8 @@ class KernelFunction(Builder):
     def series(
         self,
         count: int,
-        ratio: Callable[..., Any],
-        parts: Callable[..., Any],
+        ratio: Callable[..., Operand],
+        parts: Callable[..., Iterable[Operand]],
         starts: Sequence[float],
         operands: Sequence[Operand],
     ) -> list[Value]:
@@ -400,7 +437,7 @@ class KernelFunction(Builder):
     def quadrature(
         self,
         rule: Sequence[Sequence[float]],
-        integrand: Callable[..., Any],
+        integrand: Callable[..., Operand],
         low: Operand,
         width: Value,
         operands: Sequence[Operand],
@@ -419,7 +456,7 @@ class KernelFunction(Builder):
         self,
         length: Value,
         cuts: Iterable[Operand],
-        integral: Callable[..., Any],
+        integral: Callable[..., Operand],
         operands: Sequence[Operand],
     ) -> Value:
         """Add up ``integral(s, low, width, *operands)`` over the parts of [0, length]."""
@@ -468,9 +505,9 @@ class KernelRoutine:
     flags: str = "contract"
     grid: bool = False
 
-    def write(self, module: Any, name: str, **options: str) -> None:
+    def write(self, module: RoutineModule, name: str, linkage: str = "") -> None:
         """Write the function into a module."""
         w = module.function(
-            name, self.result, self.parameters, flags=self.flags, grid=self.grid, **options
+            name, self.result, self.parameters, linkage=linkage, flags=self.flags, grid=self.grid
         )
         w.finish(self.body(w, *w.arguments))

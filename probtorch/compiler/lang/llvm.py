@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar, Unpack, cast
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
-from probtorch.compiler.lang.function import KernelFunction
+from probtorch.compiler.lang.function import FunctionOptions, KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines import elementary
 from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, element_of, rounded, vector
@@ -210,14 +210,14 @@ class LlvmPrinter(Printer):
 
     def _libm(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
         symbol = name if ty == "double" else name + "f"
-        b.module.declare(f"declare {ty} @{symbol}({', '.join([ty] * len(args))}) {_PURE}")
+        _text(b).declare(f"declare {ty} @{symbol}({', '.join([ty] * len(args))}) {_PURE}")
         text = f"call {ty} @{symbol}({self._listed(args)})"
         # Where x is finite and y not 0 LLVM 22 takes fmod(x, y) for a number, also if y is nan.
         return b.emit(f"{text} nobuiltin" if name == "fmod" else text, ty)
 
     def _scipy(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
         wide, symbol = [b.convert(a, "double") for a in args], f"pt_{name}"
-        b.module.declare(library.declaration(symbol))
+        _text(b).declare(library.declaration(symbol))
         return b.convert(
             b.emit(f"call double @{symbol}({self._listed(wide)}, i32 0)", "double"), ty
         )
@@ -229,7 +229,8 @@ class LlvmPrinter(Printer):
         return b.runtime(f"pt_{name}_f{BYTES[ty] * 8}", ty, *args)
 
     def requires(self, b: Builder, symbol: str) -> None:
-        (b.module.helpers if symbol.startswith(_INLINED) else b.module.runtime).add(symbol)
+        module = _text(b)
+        (module.helpers if symbol.startswith(_INLINED) else module.runtime).add(symbol)
 
     def call(self, b: Builder, node: nodes.Call) -> Value | None:
         name = f"@{node.symbol}" if isinstance(node.symbol, str) else node.symbol.name
@@ -281,10 +282,11 @@ class LlvmPrinter(Printer):
         """
         if not any(_CALL.search(line) for line in lines):
             return ""
-        f.module.loops += 1
-        number = f.module.loops
-        f.module.declare('!0 = !{!"llvm.loop.interleave.count", i32 1}')
-        f.module.declare(f"!{number} = distinct !{{!{number}, !0}}")
+        module = _text(f)
+        module.loops += 1
+        number = module.loops
+        module.declare('!0 = !{!"llvm.loop.interleave.count", i32 1}')
+        module.declare(f"!{number} = distinct !{{!{number}, !0}}")
         return f", !llvm.loop !{number}"
 
     def loop(self, f: KernelFunction, node: nodes.Loop) -> None:
@@ -346,6 +348,11 @@ def _spread(b: Builder, x: Value, ty: str) -> Value:
     return b.emit(f"shufflevector {ty} {one}, {ty} poison, {zeros}", ty)
 
 
+def _text(b: Builder) -> LlvmModule:
+    """The module of IR that a builder writes for."""
+    return cast("LlvmModule", b.module)  # this printer writes for no other
+
+
 def _aligned(ty: str) -> str:
     """Return the alignment of a vector in memory: it may lie wherever a number may."""
     return f", align {BYTES[element_of(ty)]}" if ty[0] == "<" else ""
@@ -398,7 +405,11 @@ class LlvmModule:
         return "\n".join([*self.declarations, head, *self.functions, ""])
 
     def function(
-        self, name: str, result: str, parameters: Iterable[str], **options: Any
+        self,
+        name: str,
+        result: str,
+        parameters: Iterable[str],
+        **options: Unpack[FunctionOptions],
     ) -> KernelFunction:
         """Return the writer of a function; see `KernelFunction`."""
         return KernelFunction(self, self.printer, name, result, parameters, **options)

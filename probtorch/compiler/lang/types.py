@@ -7,7 +7,6 @@ it too, and only results must be brought back into range.
 
 import math
 import struct
-from typing import Any
 
 from probtorch.errors import CompileError
 
@@ -34,7 +33,7 @@ INTEGERS = ("i64", "i32", "i16", "i8", BYTE)
 SHORT = (BYTE, "i8", "i16")
 
 
-def ir_type(dtype: Any) -> str:
+def ir_type(dtype: object) -> str:
     """Return the type of a dtype.
 
     Raises

@@ -20,7 +20,7 @@ import struct
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Linked:
     """Addresses of functions, good for as long as this record lives."""
 
     addresses: Mapping[str, int]
-    memory: Any
+    memory: _Memory
 
 
 class _Unknown(Exception):
@@ -114,7 +114,7 @@ def process_symbol(name: str) -> int | None:
 
 
 @functools.cache
-def _process() -> Any:
+def _process() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -210,7 +210,9 @@ class _Names:
         return self.text[at : self.text.index(b"\0", at)].decode()
 
 
-def _addresses(entries: Any, names: _Names, starts: list[int], symbols: Mapping[str, int]) -> Any:
+def _addresses(
+    entries: np.ndarray, names: _Names, starts: list[int], symbols: Mapping[str, int]
+) -> np.ndarray:
     """The address of each symbol, 0 for those that are none of the memory's."""
     inside = entries["section"].astype(np.int64)
     # Numbers beyond the sections stand for symbols that have none.
@@ -225,7 +227,9 @@ def _addresses(entries: Any, names: _Names, starts: list[int], symbols: Mapping[
     return addresses
 
 
-def _relocate(data: bytes, section: _Section, memory: _Memory, start: int, addresses: Any) -> None:
+def _relocate(
+    data: bytes, section: _Section, memory: _Memory, start: int, addresses: np.ndarray
+) -> None:
     """Write addresses into the code."""
     count = section.size // _RELOCATION.itemsize
     table = np.frombuffer(data, _RELOCATION, count, section.offset)
@@ -237,7 +241,9 @@ def _relocate(data: bytes, section: _Section, memory: _Memory, start: int, addre
     memory.bytes[at[:, None] + np.arange(8)] = words
 
 
-def _exported(exports: list[str], entries: Any, names: _Names, addresses: Any) -> dict[str, int]:
+def _exported(
+    exports: list[str], entries: np.ndarray, names: _Names, addresses: np.ndarray
+) -> dict[str, int]:
     outside = np.flatnonzero((entries["info"] >> 4 != 0) & (entries["section"] > 0))
     known = {names[int(entries["name"][i])]: int(addresses[i]) for i in outside}
     if not known.keys() >= set(exports):

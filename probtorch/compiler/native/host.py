@@ -73,7 +73,7 @@ class LoadedObject:
     """Addresses of a loaded object's functions, good for as long as this record lives."""
 
     addresses: Mapping[str, int]
-    tracker: Any
+    tracker: object
 
 
 @functools.cache

@@ -24,11 +24,10 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from probtorch.compiler.graph import Graph, GraphValue
+from probtorch.compiler.graph import Graph, GraphValue, Node
 from probtorch.compiler.native import cache
 from probtorch.compiler.native.sources import sources
 from probtorch.compiler.nests.lowering import SMALL, arranged, rule_of
@@ -54,7 +53,7 @@ class GraphKey:
     """
 
     name: str
-    given: list[Any]
+    given: list[GraphValue]
     numbers: dict[int, int]
 
 
@@ -62,7 +61,7 @@ class _Unknown(Exception):
     """Something that cannot be named."""
 
 
-def key_of_graph(graph: Any) -> GraphKey | None:
+def key_of_graph(graph: Graph) -> GraphKey | None:
     """Return the key of a graph that no pass has changed yet; None for one that has none."""
     here = sources()
     if here is None:
@@ -81,13 +80,13 @@ class _Walk:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.given: list[Any] = []
+        self.given: list[GraphValue] = []
         self.numbers: dict[int, int] = {}
         self._names: dict[int, str] = {}  # of values, by id
-        self._types: dict[Any, str] = {}  # of dtypes
-        self._kinds: dict[Any, int] = {}  # numbers of elements and addresses
+        self._types: dict[np.dtype, str] = {}
+        self._kinds: dict[object, int] = {}  # numbers of elements and addresses
         self._ours: dict[str, bool] = {}
-        self._encoders: dict[type, Callable[[Any], str]] = {
+        self._encoders: dict[type, Callable[..., str]] = {
             bool: repr,
             type(None): repr,
             int: lambda x: hex(x),
@@ -99,7 +98,7 @@ class _Walk:
             Graph: self._inner,
         }
 
-    def graph(self, graph: Any) -> None:
+    def graph(self, graph: Graph) -> None:
         """Write a graph down."""
         write = self.lines.append
         write("inputs " + " ".join([self._new(v, "") for v in graph.inputs]))
@@ -126,13 +125,13 @@ class _Walk:
                 "updates " + " ".join(f"{k}:{numbers.get(id(t))}" for k, t in graph.updates.items())
             )
 
-    def _inner(self, graph: Any) -> str:
+    def _inner(self, graph: Graph) -> str:
         self.lines.append("{")
         self.graph(graph)
         self.lines.append("}")
         return "graph"
 
-    def _encode(self, x: Any) -> str:
+    def _encode(self, x: object) -> str:
         encoder = self._encoders.get(type(x))
         if encoder is not None:
             return encoder(x)
@@ -142,7 +141,7 @@ class _Walk:
             return f"n{self._type(x.dtype)}{x.tobytes().hex()}"
         raise _Unknown
 
-    def _type(self, dtype: Any) -> str:
+    def _type(self, dtype: np.dtype) -> str:
         text = self._types.get(dtype)
         if text is None:
             if dtype.kind not in "biuf" or not dtype.isnative:
@@ -150,14 +149,14 @@ class _Walk:
             text = self._types[dtype] = dtype.str
         return text
 
-    def _new(self, v: Any, what: str) -> str:
+    def _new(self, v: GraphValue, what: str) -> str:
         """Name a value; returns what is to be written where it is first met."""
         name = f"%{len(self._names)}"
         if self._names.setdefault(v.id, name) is not name:
             raise _Unknown  # met before it was made
         return f"{name}:{self._type(v.dtype)}{v.shape}{what}"
 
-    def _given(self, v: Any) -> str:
+    def _given(self, v: GraphValue) -> str:
         """Name a constant or reference."""
         if v.kind == "const" and isinstance(v.array, np.ndarray):
             text = self._new(v, self._constant(v.array))
@@ -169,7 +168,7 @@ class _Walk:
         self.given.append(v)
         return text
 
-    def _constant(self, array: Any) -> str:
+    def _constant(self, array: np.ndarray) -> str:
         """What the compiler may ask of a constant."""
         moved, _ = arranged(array)
         dtype = self._type(array.dtype)
@@ -187,11 +186,11 @@ class _Walk:
             text += f" {array.min()} {array.max()}"
         return text
 
-    def _kind_of(self, what: Any) -> int:
+    def _kind_of(self, what: object) -> int:
         """A number for what is the same among constants."""
         return self._kinds.setdefault(what, len(self._kinds))
 
-    def _known(self, node: Any) -> bool:
+    def _known(self, node: Node) -> bool:
         """Whether an op, its formula and its rule are the package's own."""
         known = self._ours.get(node.name)
         if known is None:
@@ -203,7 +202,7 @@ class _Walk:
         return known
 
 
-def _ours(function: Any) -> bool:
+def _ours(function: object) -> bool:
     return getattr(function, "__module__", "").startswith("probtorch.")
 
 

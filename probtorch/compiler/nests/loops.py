@@ -12,8 +12,14 @@ branches, library calls and guards are statements of their own. Lifetimes are co
 of the outermost block; `plan_memory` then packs all temporaries into one arena.
 """
 
+from __future__ import annotations
+
 import bisect
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from probtorch.compiler.render.parts import Parts
 
 __all__ = [
     "POINTWISE",
@@ -122,7 +128,7 @@ class Statement:
     """A line of a block: it touches `buffers`, and may run other `blocks`."""
 
     buffers: Iterable[MemoryBuffer]
-    blocks: tuple["Block", ...] = ()
+    blocks: tuple[Block, ...] = ()
 
     def all_buffers(self):
         """Yield every buffer that it touches, those of nested blocks included."""
@@ -137,6 +143,11 @@ class Group(Statement):
     it runs, `scratch` buffers that only the renderer uses; `parts` is how threads share it, if they
     do (`render/parts.py`).
     """
+
+    domain: tuple[int, ...]
+    items: list[Item]
+    scratch: list[MemoryBuffer]
+    parts: Parts | None
 
     def __init__(self, domain):
         self.domain = domain

@@ -155,7 +155,7 @@ class _Operand:
     """
 
     kind: str
-    value: Any
+    value: object
     lag: int = 0
     first: tuple[Any, ...] = ()
     attrs: Any = None
@@ -168,7 +168,7 @@ class _Loop:
     start: int
     period: int
     turns: int
-    body: list[Any]
+    body: list[object]
     operands: list[list[_Operand]]
     # (position, output) -> number among what the loop puts out, for those read outside.
     outputs: dict[tuple[int, int], int] = field(default_factory=dict)

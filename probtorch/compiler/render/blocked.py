@@ -57,7 +57,7 @@ class BlockedNest(Nest):
         self.areas = {}
         full, rest = divmod(n, BLOCK)
         parts = self.group.parts
-        first, end = (0, full) if parts is None else self._part_bounds(full)
+        first, end = (0, full) if parts is None else self._part_bounds(parts, full)
         reduced = [i for i in self.group.items if i.kind == "reduce" and i.attrs["depth"] == 0]
         for item in reduced:
             self._begin(item)
@@ -65,8 +65,7 @@ class BlockedNest(Nest):
             self._write_block(phases, self.binary("mul", i, BLOCK, "nsw"), BLOCK)
         if rest:
             # The rows that fill no block are for the last part.
-            last = parts and self.compare("eq", self.arguments[0], parts.count - 1)
-            with self.when(last) if parts else nullcontext():
+            with self.when(self.arguments[0] == parts.count - 1) if parts else nullcontext():
                 self._write_block(phases, self.whole(full * BLOCK), rest)
         for item in reduced:
             self._finish_reduction(item)

@@ -11,15 +11,25 @@ barriers, so that all go the same way.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.cuda import CUDA, THREADS
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop, MemoryBuffer
+from probtorch.compiler.nests.loops import (
+    Block,
+    Branch,
+    Call,
+    Group,
+    Guard,
+    Loop,
+    MemoryBuffer,
+    Statement,
+)
 from probtorch.compiler.render.cuda_calls import kernel_of
+from probtorch.compiler.render.cuda_nest import KernelModule, Piece
 from probtorch.compiler.render.cuda_own import OwnKernel
 from probtorch.compiler.render.cuda_schedule import Launch
 from probtorch.compiler.render.guards import holds
@@ -53,7 +63,11 @@ class Cluster(KernelFunction):
         Of device functions, so far.
     """
 
-    def __init__(self, module: Any, gate: MemoryBuffer | None = None, *, wide: bool = False):
+    module: KernelModule
+
+    def __init__(
+        self, module: KernelModule, gate: MemoryBuffer | None = None, *, wide: bool = False
+    ):
         super().__init__(module, CUDA, "", "void", ())
         self.together, self.calls, self.wanted = wide, 0, 1
         self.outside: dict[MemoryBuffer, Value] = {}
@@ -99,7 +113,9 @@ class Cluster(KernelFunction):
 
     # ------------------------------------------------------------------------------------ functions
 
-    def run(self, name: str, arguments: Any, blocks: int, *, everyone: bool = True) -> None:
+    def run(
+        self, name: str, arguments: Iterable[Value], blocks: int, *, everyone: bool = True
+    ) -> None:
         """Write the call of a device function that has work for so many blocks."""
         team = _EVERY_BLOCK if everyone else _ONE_BLOCK
         own = [Value(x, "ptr", self) for x in ("M", "shared", *team)]
@@ -125,13 +141,13 @@ class Cluster(KernelFunction):
         blocks = max(1, min(_MOST_BLOCKS, -(-own.threads // THREADS)))
         self.run(own.function, passed, blocks, everyone=everyone)
 
-    def run_piece(self, piece: Any, *, everyone: bool = True) -> None:
+    def run_piece(self, piece: Piece, *, everyone: bool = True) -> None:
         """Write the call of a function of a nest."""
         self.run(piece.name, map(self.base, piece.outside), piece.blocks, everyone=everyone)
 
     # ----------------------------------------------------------------------------------- statements
 
-    def write(self, s: Any) -> None:
+    def write(self, s: Statement) -> None:
         """Write a statement; it ends with a barrier, or in the part that is block 0's alone."""
         if not self.together:
             self._statement(s, everyone=False)
@@ -151,7 +167,7 @@ class Cluster(KernelFunction):
             self.alone = None
             self.barrier(everyone=True)
 
-    def _block(self, block: Any, *, everyone: bool) -> None:
+    def _block(self, block: Block, *, everyone: bool) -> None:
         for s in block.statements:
             if everyone:
                 self.write(s)
@@ -160,7 +176,7 @@ class Cluster(KernelFunction):
         if everyone:
             self._join()
 
-    def _statement(self, s: Any, *, everyone: bool) -> None:
+    def _statement(self, s: Statement, *, everyone: bool) -> None:
         """Write a statement for one block, or for all of them."""
         if isinstance(s, Group):
             for piece in self.module.pieces(s):

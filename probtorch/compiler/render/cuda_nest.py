@@ -7,21 +7,25 @@ beside others in one block.
 """
 
 import math
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
+from probtorch.compiler.lang.builder import CodeModule
 from probtorch.compiler.lang.cuda import CUDA, THREADS
 from probtorch.compiler.lang.function import Array
-from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.routines.blocks import better, combined, of_block
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.nests.loops import Mem, MemoryBuffer, Reg
+from probtorch.compiler.nests.loops import Group, Mem, MemoryBuffer, Reg, Statement
 from probtorch.compiler.render.cuda_math import knows
+from probtorch.compiler.render.cuda_phases import Phase
+from probtorch.compiler.render.cuda_schedule import Schedule
 from probtorch.compiler.render.items import Items, kept_strides, kind_of, summed_type
 from probtorch.errors import CompileError
 
-__all__ = ["Piece", "write_phase"]
+__all__ = ["KernelModule", "Piece", "write_phase"]
 
 # Blocks of a kernel at most; their threads loop.
 _MAX_BLOCKS = 4096
@@ -43,7 +47,34 @@ class Piece:
     work: int
 
 
-def write_phase(module: Any, group: Any, phase: Any) -> list[Piece]:
+class KernelModule(CodeModule, Protocol):
+    """The text of a program for GPUs, and where its memory lies.
+
+    Attributes
+    ----------
+    kernels : list of str
+        Those that are finished.
+    out : Schedule
+        What will run them.
+    """
+
+    kernels: list[str]
+    out: Schedule
+
+    def function_name(self) -> str:
+        """Return a new name."""
+
+    def offset(self, b: MemoryBuffer) -> int | None:
+        """Return where a buffer lies in the memory; None if it is outside."""
+
+    def pieces(self, group: Group) -> Sequence[Piece]:
+        """Return the device functions of a group."""
+
+    def small(self, s: Statement) -> bool:
+        """Whether one block should run a statement."""
+
+
+def write_phase(module: KernelModule, group: Group, phase: Phase) -> list[Piece]:
     """Write the functions of a phase of a group; returns them in order."""
     w = _PhaseWriter(module, group, phase)
     pieces = [w.piece(*getattr(w, f"write_{phase.kind}")())]
@@ -57,7 +88,9 @@ def write_phase(module: Any, group: Any, phase: Any) -> list[Piece]:
 class _PhaseWriter(Items):
     """Writes one function of a phase; `write_KIND` returns its steps and threads."""
 
-    def __init__(self, module: Any, group: Any, phase: Any) -> None:
+    module: KernelModule
+
+    def __init__(self, module: KernelModule, group: Group, phase: Phase) -> None:
         super().__init__(module, CUDA, group, module.function_name(), grid=True)
         self.phase = phase
         self.bases: dict[int, Value] = {}
@@ -115,14 +148,14 @@ class _PhaseWriter(Items):
             return self.loop(block, count, blocks)
         return self.loop(block * THREADS + self._thread(), count, blocks * THREADS)
 
-    def _along(self, start: Value, stop: Any, *, teams: bool) -> AbstractContextManager[Value]:
+    def _along(self, start: Value, stop: Operand, *, teams: bool) -> AbstractContextManager[Value]:
         """Run from `start` to `stop`, or share that among the threads of a team."""
         return self.loop(start + self._thread() if teams else start, stop, THREADS if teams else 1)
 
     def _thread(self) -> Value:
         return self.convert(self.thread, self.ty)
 
-    def _indices(self, number: Value, sizes: Any) -> list[Value | None]:
+    def _indices(self, number: Value, sizes: Sequence[int]) -> list[Value | None]:
         """Return the indices of a row-major number; None along dims of size 1."""
         found: list[Value | None] = []
         step, total = 1, math.prod(sizes)
@@ -132,7 +165,7 @@ class _PhaseWriter(Items):
             step *= n
         return found[::-1]
 
-    def _at(self, dims: Any, indices: Any) -> None:
+    def _at(self, dims: Iterable[int], indices: Iterable[Value | None]) -> None:
         """Set the index, whose dims are listed in another order."""
         at = dict(zip(dims, indices, strict=True))
         self.index = [at[d] for d in range(len(at))]
@@ -218,7 +251,7 @@ class _PhaseWriter(Items):
                 if teams:
                     place = [best.value] if best else []
                     found = of_block(self, kind_of(item), total.value, *place)
-                if id(item) in phase.partial:
+                if part is not None and id(item) in phase.partial:
                     out, at = phase.partial[id(item)], part * phase.rows + row
                 self._put_once(out, at, found, teams=teams)
         return count * phase.lanes

@@ -4,7 +4,6 @@ Made by `cuda_calls.py`, read by `cuda.py`.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 __all__ = ["OwnKernel"]
 
@@ -30,7 +29,7 @@ class OwnKernel:
     """
 
     function: str
-    arguments: list[Any]
+    arguments: list[object]
     threads: int
     work: int
     fails: bool = False

@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
-from probtorch.compiler.lang.builder import Printer
-from probtorch.compiler.lang.function import Cell, KernelFunction
+from probtorch.compiler.lang.builder import CodeModule, Printer
+from probtorch.compiler.lang.function import Cell, FunctionOptions, KernelFunction
 from probtorch.compiler.lang.nodes import Compare, Value
 from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type, limits
-from probtorch.compiler.nests.loops import Item, Mem, MemoryBuffer, Reg
+from probtorch.compiler.nests.loops import Group, Item, Mem, MemoryBuffer, Reg
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.scans import SCANS
 from probtorch.compiler.render.small import SMALL_MATRICES
@@ -27,7 +27,7 @@ from probtorch.errors import CompileError
 __all__ = ["ITEMS", "Items", "Total", "kept_strides", "kind_of", "summed_type"]
 
 # Kinds of items that are functions of the nest and the item; the others are methods of `Items`.
-ITEMS: dict[str, Callable[[Any, Item], None]] = {**SMALL_MATRICES}
+ITEMS: dict[str, Callable[..., None]] = {**SMALL_MATRICES}
 
 
 @dataclass
@@ -60,12 +60,12 @@ class Items(KernelFunction, abc.ABC):
 
     def __init__(
         self,
-        module: Any,
+        module: CodeModule,
         printer: Printer,
-        group: Any,
+        group: Group,
         name: str = "",
         parameters: Sequence[str] = (),
-        **options: Any,
+        **options: Unpack[FunctionOptions],
     ) -> None:
         super().__init__(module, printer, name, "void", parameters, **options)
         self.group = group
@@ -90,7 +90,13 @@ class Items(KernelFunction, abc.ABC):
     def _call(self, symbol, ty, operands):
         """Return the result of a function of the runtime."""
 
-    def address(self, b: MemoryBuffer, offset: int, strides: Any, extra: Any = None) -> Value:
+    def address(
+        self,
+        b: MemoryBuffer,
+        offset: int,
+        strides: Sequence[int],
+        extra: tuple[Value, int] | None = None,
+    ) -> Value:
         """Return where an element lies; `extra` is a further index with its stride."""
         pointer, shift = self.base(b)
         ty = self.type_of(b)
@@ -231,7 +237,7 @@ class Items(KernelFunction, abc.ABC):
             return -math.inf if largest else math.inf
         return limits(ty)[0 if largest else 1]
 
-    def total_of(self, item: Any, ty: str, part: Cell | None = None) -> Total:
+    def total_of(self, item: Item, ty: str, part: Cell | None = None) -> Total:
         """Set the variables of a reduction to what it starts from."""
         kind = kind_of(item)
         total = self.totals[id(item)] = Total(self.variable(ty, self.start_of(kind, ty)), part=part)

@@ -9,20 +9,25 @@ parameter: one loop has bounds that depend on it, and what parts must not share 
 each.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 from probtorch.compiler.lang.function import Cell
 from probtorch.compiler.lang.llvm import LLVM, in_memory
-from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import FLOATS, ir_type
 from probtorch.compiler.nests.loops import Mem
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.items import Items, summed_type
+
+if TYPE_CHECKING:
+    from probtorch.compiler.render.llvm import NestModule
 
 __all__ = ["Nest"]
 
@@ -34,6 +39,8 @@ _STRIP = 128
 
 class Nest(Items):
     """Writes the function of one loop nest."""
+
+    module: NestModule
 
     def __init__(self, module, group):
         module.groups += 1
@@ -67,7 +74,8 @@ class Nest(Items):
 
     def type_of(self, b):
         """Return the type of the elements of a buffer; a part's own total may be wider."""
-        own = self.group.parts.own[b].buffer if b in self.own else b
+        parts = self.group.parts
+        own = parts.own[b].buffer if parts is not None and b in self.own else b
         return ir_type(own.dtype)
 
     # ------------------------------------------------------------------------------------- the nest
@@ -92,7 +100,7 @@ class Nest(Items):
         first, bounds = [0] * self.rank, list(self.group.domain)
         parts = self.group.parts
         if parts is not None:
-            first[parts.dim], bounds[parts.dim] = self._part_bounds(bounds[parts.dim])
+            first[parts.dim], bounds[parts.dim] = self._part_bounds(parts, bounds[parts.dim])
         self._write_from(0, first, bounds)
 
     def _write_from(self, depth, first, bounds):
@@ -115,7 +123,7 @@ class Nest(Items):
             self._finish_reduction(item)
 
     @contextmanager
-    def _stretch(self, start, stop) -> Iterator[tuple[Any, Any]]:
+    def _stretch(self, start, stop) -> Iterator[tuple[Operand, Operand]]:
         """Begin a stretch of the innermost loop, whose sums in single precision are added up by
         themselves, and then to a total in double precision: so that long sums are as accurate as
         those of eager execution. Gives where it begins and ends.
@@ -140,9 +148,9 @@ class Nest(Items):
             part = self.convert(total.part.value, "double")
             total.cell.value = self._plus(total.cell.value, part)
 
-    def _part_bounds(self, steps):
+    def _part_bounds(self, parts, steps):
         """Return where this part of `steps` begins and ends; sets what it has for itself."""
-        parts, part = self.group.parts, self.arguments[0]
+        part = self.arguments[0]
         for own in parts.own.values():
             base, _ = self.base(own.buffer)
             shift = self.binary("mul", part, own.step * own.buffer.dtype.itemsize, "nuw nsw")

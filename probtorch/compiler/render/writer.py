@@ -13,6 +13,8 @@ __all__ = ["LibraryModule", "Writer"]
 class Writer(KernelFunction):
     """Writes one function of a module of IR; see `KernelFunction`."""
 
+    module: LlvmModule
+
     def __init__(self, text, name, result, parameters, **options):
         super().__init__(text, LLVM, name, result, parameters, **options)
 

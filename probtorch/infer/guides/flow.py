@@ -207,7 +207,7 @@ class AutoIAFNormal(AutoNormalizingFlow):
         )
 
 
-def _autoregressive(repeats: int, settings: Mapping[str, Any], dim: int) -> Transform:
+def _autoregressive(repeats: int, settings: Mapping[str, object], dim: int) -> Transform:
     return iterated(repeats, affine_autoregressive, dim, **settings)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -628,7 +628,7 @@ class MCMC(RunResults):
             attrs["failed_chains"] = {str(i): f"{type(e).__name__}: {e}" for i, e in failed.items()}
         return attrs
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         # Draws leave their model behind, which is here.
         if self._draws is not None and self._draws.target is None:

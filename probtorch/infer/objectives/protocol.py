@@ -7,7 +7,7 @@ or an object with some of the methods, of which loss_function.py makes a whole o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
@@ -40,7 +40,7 @@ class Guide(Protocol):
     in float64 (`runs.is_precise`).
     """
 
-    def __call__(self, *args: Any, **kwargs: Any) -> object:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         """Draw the latent sites of the model."""
 
 

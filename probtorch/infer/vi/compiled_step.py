@@ -92,7 +92,7 @@ class CompiledStep:
     def __getstate__(self) -> dict[str, object]:
         return {"fit": self.fit}  # what was compiled is compiled anew where it is wanted
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # nothing but the fit was kept
 
     def __environment__(self) -> list[object]:

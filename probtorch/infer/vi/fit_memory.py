@@ -149,7 +149,7 @@ class FitMemory:
             "failures": self.failures,
         }
 
-    def take(self, **known: Any) -> FitState:
+    def take(self, **known: object) -> FitState:
         """Return the state that the memory holds, in copies; but for fields that are `known`."""
         return FitState(**{**self.around(), **self.updater.take(), **known})
 

@@ -9,9 +9,8 @@ falls between the two, belongs to the next attempt.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from probtorch.compiler.lang.function import KernelFunction
+from probtorch.compiler.lang.function import KernelFunction, RoutineModule
 from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.routines.elementary import split
 from probtorch.compiler.lang.routines.formats import F64
@@ -26,7 +25,7 @@ def signature(name: str) -> tuple[str, list[str]]:
     return "double", ["double"] * SAMPLERS[name].arity + ["i64"] * 3
 
 
-def write_draw(module: Any, name: str) -> None:
+def write_draw(module: RoutineModule, name: str) -> None:
     """Write ``pt_draw_NAME``; for parameters that are not allowed it gives nan."""
     sampler, (result, types) = SAMPLERS[name], signature(name)
     s = Draw(module, module.printer, f"pt_draw_{name}", result, types, flags="")
@@ -45,7 +44,7 @@ class Draw(KernelFunction):
     key: Value
     stream: Value
 
-    def counting(self, like: Any) -> Value:
+    def counting(self, like: object) -> Value:
         """Return the number of the first attempt."""
         return self.whole(0)
 

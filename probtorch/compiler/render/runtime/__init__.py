@@ -12,7 +12,6 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
@@ -39,13 +38,13 @@ class RuntimeModule:
     """One compiled module: its functions (result and parameter types by symbol) and its writer."""
 
     functions: dict[str, tuple[str, list[str]]]
-    write: Callable[[Any], Any]
+    write: Callable[[LibraryModule], object]
 
 
 def _of_routines(routines: dict[str, KernelRoutine], lines: Iterable[str] = ()) -> RuntimeModule:
     """Return a module of functions, of which those that do not begin with "pt_" are its own."""
 
-    def write(text: Any) -> None:
+    def write(text: LibraryModule) -> None:
         for line in lines:
             text.declare(line)
         for name, routine in routines.items():
