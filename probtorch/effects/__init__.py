@@ -18,6 +18,12 @@ from probtorch.effects.further_reparams import (
     StudentTReparam,
     UnitJacobianReparam,
 )
+from probtorch.effects.joint_reparams import (
+    CircularReparam,
+    ConjugateReparam,
+    LinearHMMReparam,
+    SplitReparam,
+)
 from probtorch.effects.markov import markov
 from probtorch.effects.modules import module, random_module
 from probtorch.effects.params import ParamStore, clear_param_store, get_param_store
@@ -37,10 +43,14 @@ from probtorch.effects.trace import PlateInfo, Trace, plate_info
 
 __all__ = [
     "AutoReparam",
+    "CircularReparam",
+    "ConjugateReparam",
     "DiscreteCosineReparam",
     "ExplicitReparam",
     "GumbelSoftmaxReparam",
     "HaarReparam",
+    "LinearHMMReparam",
+    "SplitReparam",
     "StudentTReparam",
     "UnitJacobianReparam",
     "EmptyPlateWarning",

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.gamma import Gamma
@@ -37,9 +38,11 @@ __all__ = [
     "HaarReparam",
     "StudentTReparam",
     "UnitJacobianReparam",
+    "needed",
 ]
 
 _Result = TypeVar("_Result")
+_Kind = TypeVar("_Kind", bound=Distribution)
 
 
 class UnitJacobianReparam:
@@ -118,32 +121,36 @@ class ExplicitReparam:
         return self.transform(sample(f"{site.name}_base", base, infer=site.infer))
 
 
-def _needed(site: Site, kind: type[Distribution]) -> tuple[Distribution, int]:
+def needed(site: Site, *kinds: type[_Kind]) -> tuple[_Kind, Shape, int]:
+    """Return a site's distribution, which must be one of `kinds`, its batch shape and event dims.
+
+    The last is how many of the batch dims are part of the site's event; see `peeled`.
+    """
     base, event_dim = peeled(site.fn)
-    if type(base) is not kind:
+    if type(base) not in kinds:
         raise ModelError(
             f"site {site.name!r} cannot be reparameterised so",
-            expected=f"a {kind.__name__}",
+            expected=" or ".join(f"a {kind.__name__}" for kind in kinds),
             got=type(base).__name__,
             fix="use another reparameterisation for this site",
             at=site.location,
         )
-    return base, event_dim
+    # A wrapper may have been expanded, the distribution inside not.
+    return base, (*site.fn.batch_shape, *site.fn.event_shape[:event_dim]), event_dim
 
 
 class StudentTReparam:
-    """A Student t as a normal whose precision is drawn: ``{name}_gamma`` and ``{name}_normal``."""
+    """A Student t as a normal whose precision ``{name}_gamma`` is drawn; data may be given."""
 
-    def apply(self, site: Site) -> Tensor:
-        """State the precision and the normal site, whose value this is."""
-        base, event_dim = _needed(site, StudentT)
-        assert isinstance(base, StudentT)  # _needed saw to it
-        rows = base._batch_shape
+    takes_data = True
+
+    def apply(self, site: Site) -> Distribution:
+        """State the precision and return the normal distribution."""
+        base, rows, event_dim = needed(site, StudentT)
         half = base.df * 0.5
         precision = Gamma(half, half).expand(rows).to_event(event_dim)
         gamma = sample(f"{site.name}_gamma", precision, infer=site.infer)
-        normal = Normal(base.loc, base.scale / sqrt(gamma)).expand(rows).to_event(event_dim)
-        return sample(f"{site.name}_normal", normal, infer=site.infer)
+        return Normal(base.loc, base.scale / sqrt(gamma)).expand(rows).to_event(event_dim)
 
 
 class GumbelSoftmaxReparam:
@@ -151,9 +158,8 @@ class GumbelSoftmaxReparam:
 
     def apply(self, site: Site) -> Tensor:
         """State the noise and return the relaxed category."""
-        base, event_dim = _needed(site, RelaxedOneHotCategorical)
-        assert isinstance(base, RelaxedOneHotCategorical)  # _needed saw to it
-        shape = (*base._batch_shape, *base._event_shape)
+        base, rows, event_dim = needed(site, RelaxedOneHotCategorical)
+        shape = (*rows, *base._event_shape)
         noise = Uniform(0.0, 1.0).expand(shape).to_event(event_dim + 1)
         u = sample(f"{site.name}_uniform", noise, infer=site.infer)
         gumbel = -log(-log(u))

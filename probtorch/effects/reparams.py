@@ -1,12 +1,14 @@
 """Reparameterisations: the same model in coordinates that are easier to explore.
 
 A `Reparam` states auxiliary sites in place of one sample site and computes its value from them; the
-site itself becomes deterministic. The `reparam` handler applies them by name. The joint law of all
+site itself becomes deterministic. Or it gives the site another distribution, which depends on them;
+then the site may be observed. The `reparam` handler applies them by name. The joint law of all
 named values is unchanged.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -14,8 +16,9 @@ from typing import Any, Protocol, runtime_checkable
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import TensorLike, Tree
 from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import Handler, outside
 from probtorch.effects.site import Site
@@ -27,10 +30,17 @@ __all__ = ["LocScaleReparam", "Reparam", "TransformReparam", "peeled", "reparam"
 
 @runtime_checkable
 class Reparam(Protocol):
-    """What `reparam` asks of a reparameterisation."""
+    """What `reparam` asks of a reparameterisation.
 
-    def apply(self, site: Site) -> Tensor:
-        """State auxiliary sites and return the value that `site` takes."""
+    One that has an attribute ``takes_data`` which is True is also applied to sites whose value is
+    known.
+    """
+
+    def apply(self, site: Site) -> Tensor | Distribution | None:
+        """State auxiliary sites and return the value that `site` takes, or its new distribution.
+
+        None leaves the site as it is.
+        """
 
 
 class reparam(Handler):
@@ -77,12 +87,27 @@ class reparam(Handler):
             functools.partial(_by_name, config) if isinstance(config, Mapping) else config
         )
 
+    # Arguments of the wrapped model in a run, for what depends on them.
+    _called_with: tuple[tuple[object, ...], dict[str, object]] = ((), {})
+
+    def __call__(self, *args: object, **kwargs: object) -> Tree:
+        if self.fn is None:
+            return super().__call__(*args, **kwargs)
+        with self.for_one_run() as run:
+            run._called_with = args, kwargs
+            return self.fn(*args, **kwargs)
+
+    def for_one_run(self) -> reparam:
+        """Return the handler that one call enters: a copy, which knows the call's arguments."""
+        return copy.copy(self)
+
     def on_sample(self, site: Site) -> None:
         """Replace the site by its auxiliary sites."""
         change = self.config(site)
         if change is None:
             return
-        if site.value is not None:
+        site.notes["called_with"] = self._called_with
+        if site.value is not None and not getattr(change, "takes_data", False):
             raise ModelError(
                 f"site {site.name!r} cannot be reparameterised",
                 expected="a latent site without a value",
@@ -91,9 +116,12 @@ class reparam(Handler):
                 at=site.location,
             )
         with outside(self):
-            site.value = change.apply(site)
-        site.event_dim = len(site.fn.event_shape)
-        site.kind, site.fn = "deterministic", None
+            made = change.apply(site)
+        if isinstance(made, Distribution):
+            site.fn = made
+        elif made is not None:
+            site.event_dim = len(site.fn.event_shape)
+            site.value, site.kind, site.fn = made, "deterministic", None
 
 
 def _by_name(config: Mapping[str, Reparam], site: Site) -> Reparam | None:

@@ -195,13 +195,48 @@ def test_a_student_t_is_a_normal_of_drawn_precision():
     precisions = stats.gamma(1.5, scale=1 / 1.5).ppf(0.5 * (nodes + 1))
     total = 0.0
     for precision, weight in zip(precisions, weights, strict=True):
-        fixed = {"x_gamma": tensor(precision), "x_normal": tensor(np.array(1.7))}
+        fixed = {"x_gamma": tensor(precision), "x": tensor(np.array(1.7))}
         tr = trace(substitute(changed, fixed, strict=True)).get_trace()
-        total += 0.5 * weight * math.exp(tr["x_normal"].compute_log_prob_sum().item())
+        total += 0.5 * weight * math.exp(tr["x"].compute_log_prob_sum().item())
         gamma = tr["x_gamma"].compute_log_prob_sum().item()
         assert math.isclose(gamma, stats.gamma(1.5, scale=1 / 1.5).logpdf(precision), rel_tol=1e-6)
     assert math.isclose(total, stats.t(3, 0.5, 2.0).pdf(1.7), rel_tol=1e-4)
-    assert tr["x"]["value"].item() == 1.7
+
+
+def test_what_returns_a_distribution_takes_data_and_can_be_changed_again():
+    def fn():
+        with plate("rows", 3):
+            sample("x", StudentT(3.0, 0.5, 2.0), obs=np.array([0.1, 2.0, -1.0]))
+            return sample("z", StudentT(3.0, 0.5, 2.0))
+
+    changes = {"x": StudentTReparam(), "z": StudentTReparam()}
+    tr = trace(reparam(reparam(fn, changes), {"z": LocScaleReparam(0.0)})).get_trace()
+    assert list(tr) == ["rows", "x_gamma", "x", "z_gamma", "z_decentered", "z"]
+    assert tr["x"].observed and isinstance(tr["x"].fn, Normal)
+    want = stats.norm(0.5, 2.0 / np.sqrt(tr["x_gamma"].value.numpy())).logpdf([0.1, 2.0, -1.0])
+    np.testing.assert_allclose(tr["x"].compute_log_prob().numpy(), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "law, change, name, shape",
+    [
+        (StudentT(3.0, np.zeros(2), 1.0).to_event(1), StudentTReparam(), "x_gamma", (4, 2)),
+        (
+            RelaxedOneHotCategorical(0.7, logits=np.zeros((2, 3))).to_event(1),
+            GumbelSoftmaxReparam(),
+            "x_uniform",
+            (4, 2, 3),
+        ),
+    ],
+    ids=["student", "gumbel"],
+)
+def test_each_row_of_a_plate_has_noise_of_its_own(law, change, name, shape):
+    def fn():
+        with plate("rows", 4):
+            sample("x", law)
+
+    tr = trace(reparam(fn, {"x": change})).get_trace()
+    assert tr[name].value.shape == shape and len(np.unique(tr[name].value.numpy())) > 4
 
 
 def test_relaxed_categories_are_made_of_uniform_noise():

@@ -4,7 +4,8 @@
 number alone, `joint` all of them as one vector (`low_rank` is its distribution with few
 directions), `flow` sends such a vector through learned transforms. `structured` gives each site a
 distribution that depends on the sites before it, which `structure` reads off the model;
-`composite` makes one guide of several.
+`composite` makes one guide of several, and `reparams` changes the coordinates of a sampler by a
+fitted guide.
 """
 
 from probtorch.infer.guides.base import AutoGuide
@@ -18,6 +19,7 @@ from probtorch.infer.guides.joint import (
     AutoMultivariateNormal,
 )
 from probtorch.infer.guides.mean_field import AutoDelta, AutoNormal
+from probtorch.infer.guides.reparams import NeuTraReparam, StructuredReparam
 from probtorch.infer.guides.structured import AutoStructured
 
 __all__ = [
@@ -33,4 +35,6 @@ __all__ = [
     "AutoNormal",
     "AutoNormalizingFlow",
     "AutoStructured",
+    "NeuTraReparam",
+    "StructuredReparam",
 ]
