@@ -91,9 +91,10 @@ from probtorch.core.shape import (
     broadcast_shapes as broadcast_shapes,
 )
 from probtorch.factories import (
+    range_ as range,
+    scalar_tensor as scalar_tensor,
     arange as arange,
     as_tensor as as_tensor,
-    diag as diag,
     empty as empty,
     empty_like as empty_like,
     eye as eye,
@@ -278,41 +279,68 @@ from probtorch.ops.gathering import (
 from probtorch.in_place import (
     abs_ as abs_,
     acos_ as acos_,
+    acosh_ as acosh_,
+    addmv_ as addmv_,
+    arccos_ as arccos_,
+    arccosh_ as arccosh_,
+    arcsin_ as arcsin_,
+    arcsinh_ as arcsinh_,
+    arctan_ as arctan_,
+    arctanh_ as arctanh_,
     asin_ as asin_,
+    asinh_ as asinh_,
     atan_ as atan_,
+    atanh_ as atanh_,
     ceil_ as ceil_,
     clamp_ as clamp_,
+    clamp_max_ as clamp_max_,
+    clamp_min_ as clamp_min_,
     clip_ as clip_,
     cos_ as cos_,
     cosh_ as cosh_,
+    deg2rad_ as deg2rad_,
+    detach_ as detach_,
     erf_ as erf_,
     erfc_ as erfc_,
     exp2_ as exp2_,
     exp_ as exp_,
     expm1_ as expm1_,
     fill_ as fill_,
+    fix_ as fix_,
     floor_ as floor_,
     frac_ as frac_,
+    gcd_ as gcd_,
+    i0_ as i0_,
+    index_put_ as index_put_,
+    lcm_ as lcm_,
+    ldexp_ as ldexp_,
     log10_ as log10_,
     log1p_ as log1p_,
     log2_ as log2_,
     log_ as log_,
+    logit_ as logit_,
+    nan_to_num_ as nan_to_num_,
     neg_ as neg_,
+    negative_ as negative_,
+    rad2deg_ as rad2deg_,
     reciprocal_ as reciprocal_,
     relu_ as relu_,
     round_ as round_,
     rsqrt_ as rsqrt_,
     sigmoid_ as sigmoid_,
     sin_ as sin_,
+    sinc_ as sinc_,
     sinh_ as sinh_,
     sqrt_ as sqrt_,
     square_ as square_,
     tan_ as tan_,
     tanh_ as tanh_,
     trunc_ as trunc_,
+    xlogy_ as xlogy_,
     zero_ as zero_,
 )
 from probtorch.ops.index_keys import (
+    nonzero_static as nonzero_static,
     nonzero as nonzero,
 )
 from probtorch.ops.indexing import (
@@ -351,6 +379,8 @@ from probtorch.ops.membership import (
     unique_consecutive as unique_consecutive,
 )
 from probtorch.ops.movement import (
+    chunk as unsafe_chunk,
+    split as unsafe_split,
     broadcast_tensors as broadcast_tensors,
     cat as cat,
     chunk as chunk,
@@ -414,6 +444,12 @@ from probtorch.ops.reduction import (
     var as var,
 )
 from probtorch.ops.reshaping import (
+    diag as diag,
+    diagflat as diagflat,
+    narrow_copy as narrow_copy,
+    split_with_sizes as split_with_sizes,
+    split_with_sizes as unsafe_split_with_sizes,
+    t as t,
     adjoint as adjoint,
     broadcast_to as broadcast_to,
     fliplr as fliplr,
@@ -423,6 +459,7 @@ from probtorch.ops.reshaping import (
     unflatten as unflatten,
 )
 from probtorch.ops.sampling import (
+    randint_like as randint_like,
     bernoulli as bernoulli,
     multinomial as multinomial,
     normal as normal,
@@ -473,6 +510,9 @@ from probtorch.ops.sorting import (
     unique as unique,
 )
 from probtorch.ops.special import (
+    gammainc as igamma,
+    gammaincc as igammac,
+    multigammaln as mvlgamma,
     digamma as digamma,
     erf as erf,
     erfc as erfc,
@@ -511,6 +551,7 @@ from probtorch.ops.statistics import (
     var_mean as var_mean,
 )
 from probtorch.ops.variates import (
+    binomial as binomial,
     poisson as poisson,
 )
 from probtorch.queries import (
@@ -543,6 +584,16 @@ from probtorch.tensor import (
     from_dlpack as from_dlpack,
     from_numpy as from_numpy,
     tensor as tensor,
+)
+
+from probtorch.autograd.methods import (
+    detach as detach,
+)
+from probtorch.layouts import (
+    asarray as asarray,
+    empty_permuted as empty_permuted,
+    empty_strided as empty_strided,
+    frombuffer as frombuffer,
 )
 
 if TYPE_CHECKING:
@@ -607,6 +658,41 @@ if TYPE_CHECKING:
         pyro_method as pyro_method,
         to_pyro_module_ as to_pyro_module_,
     )
+    from probtorch.nn.functional import (
+        adaptive_avg_pool1d as adaptive_avg_pool1d,
+        alpha_dropout as alpha_dropout,
+        avg_pool1d as avg_pool1d,
+        bilinear as bilinear,
+        celu as celu,
+        celu_ as celu_,
+        channel_shuffle as channel_shuffle,
+        conv1d as conv1d,
+        conv2d as conv2d,
+        conv3d as conv3d,
+        conv_transpose1d as conv_transpose1d,
+        conv_transpose2d as conv_transpose2d,
+        conv_transpose3d as conv_transpose3d,
+        cosine_similarity as cosine_similarity,
+        dropout as dropout,
+        feature_alpha_dropout as feature_alpha_dropout,
+        group_norm as group_norm,
+        hardshrink as hardshrink,
+        layer_norm as layer_norm,
+        max_pool1d as max_pool1d,
+        max_pool2d as max_pool2d,
+        max_pool3d as max_pool3d,
+        pairwise_distance as pairwise_distance,
+        pixel_shuffle as pixel_shuffle,
+        pixel_unshuffle as pixel_unshuffle,
+        prelu as prelu,
+        rms_norm as rms_norm,
+        rrelu as rrelu,
+        rrelu_ as rrelu_,
+        selu as selu,
+        selu_ as selu_,
+        threshold as threshold,
+        threshold_ as threshold_,
+    )
     from probtorch.serialization import (
         load as load,
         save as save,
@@ -661,6 +747,17 @@ _LAZY_NAMES = {
         "pyro_method PyroModule PyroParam PyroSample random_module sample subsample "
         "to_pyro_module_".split(),
         "probtorch.effects",
+    ),
+    **dict.fromkeys(
+        (
+            "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu "
+            "celu_ channel_shuffle conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
+            "conv_transpose3d cosine_similarity dropout feature_alpha_dropout group_norm "
+            "hardshrink layer_norm max_pool1d max_pool2d max_pool3d pairwise_distance "
+            "pixel_shuffle pixel_unshuffle prelu rms_norm rrelu rrelu_ selu selu_ threshold "
+            "threshold_"
+        ).split(),
+        "probtorch.nn.functional",
     ),
 }
 

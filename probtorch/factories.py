@@ -21,17 +21,15 @@ from probtorch.core.shape import parse_size, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike, SizeLike, TensorLike
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ArgumentError
 from probtorch.nesting import followed
 from probtorch.ops.arithmetic import clone
-from probtorch.ops.movement import diag_embed, expand, reshape
-from probtorch.ops.movement import diagonal as take_diagonal
+from probtorch.ops.movement import expand, reshape
 from probtorch.tensor import Tensor, tensor
 
 __all__ = [
     "arange",
     "as_tensor",
-    "diag",
     "empty",
     "empty_like",
     "eye",
@@ -42,6 +40,8 @@ __all__ = [
     "meshgrid",
     "ones",
     "ones_like",
+    "range_",
+    "scalar_tensor",
     "tril_indices",
     "triu_indices",
     "zeros",
@@ -103,6 +103,17 @@ def full(
     value = fill_value.array if isinstance(fill_value, TensorBase) else fill_value
     dtypes.check_fits("full", value, dtype)
     return _made(np.full(sizes("full", (size,)), value, dtype), device, requires_grad)
+
+
+def scalar_tensor(
+    s: float,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return a number as a tensor without dims, of the default float dtype."""
+    return full((), s, dtype=_floating(dtype), device=device, requires_grad=requires_grad)
 
 
 def _floating(dtype: DTypeLike | None) -> DType:
@@ -250,6 +261,31 @@ def arange(
     return _made(array, device, requires_grad)
 
 
+def range_(
+    start: float | Tensor,
+    end: float | Tensor,
+    step: float | Tensor = 1,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Return ``start, start + step, ...`` up to `end`, which belongs to it, as floats.
+
+    PyTorch's older form of `arange`, which leaves the end out.
+    """
+    first, last, by = _number(start), _number(end), _number(step)
+    if not all(math.isfinite(v) for v in (first, last, by)) or not by or (last - first) / by < 0:
+        raise ArgumentError(
+            "range",
+            expected="finite numbers, and a step that leads from start to end",
+            got=f"start={first}, end={last}, step={by}",
+            fix="change the sign of step, or swap start and end",
+        )
+    array = first + by * np.arange(math.floor((last - first) / by) + 1)
+    return _made(array.astype(_floating(dtype)), device, requires_grad)
+
+
 def linspace(
     start: float | Tensor,
     end: float | Tensor,
@@ -301,21 +337,6 @@ def eye(
     """Return the identity matrix of shape (n, n), or ones on the diagonal of shape (n, m)."""
     shape = sizes("eye", (n, n if m is None else m))
     return _made(np.eye(*shape, dtype=_floating(dtype)), device, requires_grad)
-
-
-def diag(x: TensorLike, diagonal: int = 0) -> Tensor:
-    """Return the matrix with vector `x` on a diagonal, or that diagonal of a matrix `x`."""
-    x = wrap_value(x, "diag")
-    if x.array.ndim == 1:
-        return diag_embed(x, diagonal)
-    if x.array.ndim == 2:
-        return take_diagonal(x, diagonal, 0, 1)
-    raise ShapeError(
-        "diag",
-        expected="a vector or a matrix",
-        got=f"shape {x.array.shape}",
-        fix="use diagonal or diag_embed for batches",
-    )
 
 
 def _indices(

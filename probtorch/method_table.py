@@ -20,6 +20,7 @@ from probtorch.ops import (
     indexing,
     joining,
     linalg,
+    membership,
     movement,
     norms,
     numeric,
@@ -44,8 +45,8 @@ METHODS: dict[ModuleType, str] = {
         "mul_ neg_ reciprocal_ relu_ remainder_ round_ rsqrt_ sign_ sqrt_ square_ trunc_"
     ),
     comparisons: (
-        "bitwise_and_ bitwise_not_ bitwise_or_ bitwise_xor_ eq ge gt isfinite isinf isnan le "
-        "logical_and_ logical_not_ logical_or_ logical_xor_ lt ne signbit"
+        "bitwise_and_ bitwise_not_ bitwise_or_ bitwise_xor_ eq_ ge_ gt_ isfinite isinf isnan le_ "
+        "logical_and_ logical_not_ logical_or_ logical_xor_ lt_ ne_ signbit"
     ),
     exponentials: (
         "exp2_ exp_ expm1_ log10_ log1p_ log2_ log_ log_sigmoid logaddexp pow_ sigmoid_ softplus"
@@ -58,7 +59,7 @@ METHODS: dict[ModuleType, str] = {
         "float_power fmax fmin frac_ gcd_ heaviside_ isneginf isposinf isreal lcm_ ldexp_ "
         "logaddexp2 nan_to_num_ nextafter_ positive rad2deg_ sgn_ sub_"
     ),
-    special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ polygamma_ sinc_ xlogy_",
+    special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ sinc_ xlogy_",
     fused: "addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ baddbmm_ lerp_",
     reduction: (
         "all allclose amax amin any argmax argmin cumsum_ equal isclose log_softmax logsumexp max "
@@ -73,7 +74,10 @@ METHODS: dict[ModuleType, str] = {
         "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "
         "split squeeze swapaxes tile transpose tril_ triu_ unbind unsqueeze"
     ),
-    reshaping: "adjoint broadcast_to fliplr flipud ravel rot90 unflatten",
+    reshaping: (
+        "adjoint broadcast_to diag diagflat fliplr flipud narrow_copy ravel rot90 split_with_sizes "
+        "sum_to_size t unflatten"
+    ),
     joining: "dsplit hsplit tensor_split vsplit",
     gathering: (
         "argwhere gather index_select masked_select narrow repeat_interleave select take "
@@ -83,7 +87,8 @@ METHODS: dict[ModuleType, str] = {
         "diagonal_scatter index_add_ index_copy_ index_fill_ index_reduce_ masked_fill_ "
         "masked_scatter_ scatter_ scatter_add_ scatter_reduce_ select_scatter slice_scatter"
     ),
-    index_keys: "nonzero",
+    index_keys: "nonzero nonzero_static",
+    membership: "histogram unique_consecutive",
     indexing: "index_put_",
     contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
     products: "cross kron matrix_exp",
@@ -97,6 +102,9 @@ METHODS: dict[ModuleType, str] = {
 # Methods whose function has another name.
 OTHER_NAMES = {
     "div_": arithmetic.divide,
+    "igamma_": special.gammainc,
+    "igammac_": special.gammaincc,
+    "mvlgamma_": special.multigammaln,
     "put_": scattering.put_flat,
     **{name: getattr(filling, name) for name in filling.__all__},
 }
@@ -128,4 +136,7 @@ ALIASES = {
     "subtract": "sub",
     "swapdims": "transpose",
     "true_divide": "div",
+    "unsafe_chunk": "chunk",
+    "unsafe_split": "split",
+    "unsafe_split_with_sizes": "split_with_sizes",
 }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
+from probtorch.autograd import values
 from probtorch.core.dtype import as_dtype, promote
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike, TensorLike
-from probtorch.errors import ShapeError
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -59,15 +59,7 @@ def is_nonzero(x: TensorLike) -> bool:
     ShapeError
         If there is not exactly one.
     """
-    x = as_tensor(x, "is_nonzero")
-    if x.array.size != 1:
-        raise ShapeError(
-            "is_nonzero",
-            expected="one element",
-            got=f"shape {x.array.shape}",
-            fix="use (x != 0).any() or .all()",
-        )
-    return bool(x != 0)
+    return values.is_nonzero(as_tensor(x, "is_nonzero"))
 
 
 def numel(x: TensorLike) -> int:
@@ -85,8 +77,6 @@ def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
     """Return whether a conversion keeps the kind of number: not floats to integers."""
     rank = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
     a, b = as_dtype(from_), as_dtype(to)
-    if b.kind == "u" and a.kind == "i":
-        return False
     return rank[a.kind] <= rank[b.kind]
 
 

@@ -47,8 +47,9 @@ def _window(
         )
     n = length + periodic if length > 1 else length
     # From -1 at the first to 1 at the last.
-    place = np.linspace(-1.0, 1.0, n) if n > 1 else np.zeros(n)
-    out = wrap(shape(place)[:length].astype(kind))
+    place = np.linspace(-1.0, 1.0, n)
+    made = shape(place) if n != 1 else np.ones(1)
+    out = wrap(made[:length].astype(kind))
     if device is not None:
         out = moved(out, device=device)
     return out.requires_grad_() if requires_grad else out

@@ -18,7 +18,7 @@ from probtorch.core import doors
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.device import device_named
-from probtorch.core.dispatch import mark_changed, recorder, wrap
+from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import Size, normalize_dim, sizes
@@ -41,6 +41,7 @@ from probtorch.ops import (
     exponentials,
     indexing,
     movement,
+    special,
     transfer,
 )
 from probtorch.ops.construction import array_of, copied, tensors_in
@@ -134,6 +135,12 @@ class Tensor(TensorBase):
     def __rxor__(self, other):
         return comparisons.bitwise_xor(other, self)
 
+    def __rlshift__(self, other):
+        return comparisons.shift_left(other, self)
+
+    def __rrshift__(self, other):
+        return comparisons.shift_right(other, self)
+
     # ------------------------------------------------------------------------------------- indexing
 
     __getitem__ = indexing.getitem
@@ -152,6 +159,9 @@ class Tensor(TensorBase):
                 "iteration", expected="a tensor with dims", got="a 0-d tensor", fix="use item()"
             )
         return iter(movement.unbind(self, 0))
+
+    def __reversed__(self):
+        return movement.flip(self, 0) if self.array.ndim else self
 
     def __contains__(self, value):
         return bool((self == value).any())
@@ -206,6 +216,11 @@ class Tensor(TensorBase):
     def retains_grad(self):
         """Whether this is a non-leaf whose `.grad` is filled."""
         return "retained" in (self._extra or {})
+
+    @property
+    def is_cpu(self):
+        """Whether the memory is the host's."""
+        return isinstance(self.array, np.ndarray)
 
     @property
     def is_cuda(self):
@@ -266,6 +281,16 @@ class Tensor(TensorBase):
         return self.array.dtype.itemsize
 
     @property
+    def itemsize(self):
+        """Bytes per element."""
+        return self.array.dtype.itemsize
+
+    @property
+    def output_nr(self):
+        """Which of the results of its operation this tensor is."""
+        return methods.meant(self)._index
+
+    @property
     def nbytes(self):
         """Bytes that the elements take."""
         return self.array.nbytes
@@ -287,6 +312,18 @@ class Tensor(TensorBase):
         """Whether the dtype is a real floating one."""
         return self.array.dtype.kind == "f"
 
+    def is_complex(self):
+        """Whether the dtype is a complex one."""
+        return self.array.dtype.kind == "c"
+
+    def is_signed(self):
+        """Whether the dtype has negative numbers."""
+        return self.array.dtype.kind in "ifc"
+
+    def is_same_size(self, other):
+        """Whether another tensor has the same shape."""
+        return self.array.shape == as_tensor(other, "is_same_size").array.shape
+
     def is_contiguous(self):
         """Whether the elements lie in row-major order."""
         layout_read()
@@ -304,9 +341,12 @@ class Tensor(TensorBase):
 
     # -------------------------------------------------------------------------------- Python values
 
+    apply_ = values.apply_
+    map_ = values.map_
     item = values.item
     tolist = values.tolist
     numpy = values.numpy
+    is_nonzero = values.is_nonzero
     __bool__ = values.truth
     __int__ = values.integer
     __float__ = values.real
@@ -432,6 +472,18 @@ class Tensor(TensorBase):
         """Return the tensor as int32."""
         return cast(self, dtypes.int32)
 
+    def short(self):
+        """Return the tensor as int16."""
+        return cast(self, dtypes.int16)
+
+    def char(self):
+        """Return the tensor as int8."""
+        return cast(self, dtypes.int8)
+
+    def byte(self):
+        """Return the tensor as uint8."""
+        return cast(self, dtypes.uint8)
+
     def bool(self):
         """Return the tensor as booleans: what is not 0 is True."""
         return cast(self, dtypes.bool_)
@@ -471,7 +523,7 @@ class Tensor(TensorBase):
         """Overwrite every element with `value`, a number or a tensor without dims."""
         if not isinstance(value, TensorBase):
             dtypes.check_fits("fill_", value, self.array.dtype)
-        value = as_tensor(value, "fill_")
+        value = as_tensor(value, "fill_", self.array.dtype)
         if value.array.ndim:
             raise ShapeError(
                 "fill_",
@@ -538,16 +590,13 @@ class Tensor(TensorBase):
         """Return `self` expanded to the shape of `other`."""
         return movement.expand(self, as_tensor(other, "expand_as").array.shape)
 
-    def t(self):
-        """Return a matrix transposed; vectors and numbers are themselves."""
-        if self.array.ndim > 2:
-            raise ShapeError(
-                "t",
-                expected="at most 2 dims",
-                got=f"shape {self.array.shape}",
-                fix="use .mT for matrices in the last two dims, or transpose(dim0, dim1)",
-            )
-        return self.T
+    def polygamma(self, n):
+        """Return derivative `n` of digamma: `special.polygamma`, whose order comes first."""
+        return special.polygamma(n, self)
+
+    def polygamma_(self, n):
+        """In-place `polygamma`."""
+        return _in_place("polygamma", Tensor.polygamma)(self, n)
 
     def where(self, condition, other):
         """Return `self` where `condition` holds, else `other`."""
@@ -555,8 +604,12 @@ class Tensor(TensorBase):
 
 
 def _in_place(name, fn):
+    several = not hasattr(fn, "op")
+
     def method(self, *args, **kwargs):
-        return assign(self, fn(self, *args, **kwargs), name + "_")
+        # Of a function of several operations any may read what is to be overwritten.
+        x = arithmetic.clone(self) if several and self.requires_grad and grad_enabled() else self
+        return assign(self, fn(x, *args, **kwargs), name + "_")
 
     method.__name__ = method.__qualname__ = name + "_"
     method.__doc__ = f"In-place `{name}`."
@@ -590,6 +643,12 @@ for _symbol, _method in {
     "truediv": "div",
     "pow": "pow",
     "mod": "remainder",
+    "floordiv": "floor_divide",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
 }.items():
     setattr(Tensor, f"__i{_symbol}__", getattr(Tensor, _method + "_"))
 

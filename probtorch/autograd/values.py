@@ -8,6 +8,7 @@ to it is that it is printed (core/printing.py). `Tensor` has these functions as 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from probtorch.array_protocols import refuse_array
 from probtorch.autograd.methods import meant
 from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import grad_enabled, recorder
+from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.in_place import assign
 from probtorch.core.layout import layout
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
@@ -24,6 +26,7 @@ from probtorch.core.typed import DTypeLike
 from probtorch.errors import AutogradError, DeviceError, DTypeError, ExportError, ShapeError
 
 __all__ = [
+    "apply_",
     "array",
     "buffer",
     "dlpack",
@@ -31,7 +34,9 @@ __all__ = [
     "formatted",
     "index",
     "integer",
+    "is_nonzero",
     "item",
+    "map_",
     "numpy",
     "other_attribute",
     "real",
@@ -96,9 +101,52 @@ def _on_gpu(t):
     )
 
 
+def apply_(t: TensorBase, callable: Callable[[float], float]) -> TensorBase:
+    """Overwrite each element with what a Python function makes of it, one call for each.
+
+    No gradient follows, and it is slow: operations on whole tensors are the better way.
+    """
+    return _overwritten("apply_", t, map(callable, to_host(t.array).reshape(-1).tolist()))
+
+
+def map_(
+    t: TensorBase, tensor: TensorBase, callable: Callable[[float, float], float]
+) -> TensorBase:
+    """Overwrite each element with ``callable(element, element of tensor)``; see `apply_`."""
+    other = np.broadcast_to(to_host(tensor.array), t.array.shape)
+    read("map_", tensor)
+    pairs = (a.reshape(-1).tolist() for a in (to_host(t.array), other))
+    return _overwritten("map_", t, map(callable, *pairs))
+
+
+def _overwritten(op: str, t: TensorBase, made: Iterable[float]) -> TensorBase:
+    if t.requires_grad or t.is_cuda:
+        raise AutogradError(
+            op,
+            expected="a tensor in host memory without a gradient",
+            got=f"requires_grad={t.requires_grad} on {t.device}",
+            fix="write it with operations on tensors, or detach().cpu() it first",
+        )
+    read(op, t)
+    value = np.array(list(made)).reshape(t.array.shape).astype(t.array.dtype)
+    return assign(t, wrap(value), op)
+
+
 def truth(t: TensorBase) -> bool:
     """Whether the one element is not 0."""
     return _number(t, bool, "bool()")
+
+
+def is_nonzero(t: TensorBase) -> bool:
+    """Whether the one element is not 0."""
+    if t.array.size != 1:
+        raise ShapeError(
+            "is_nonzero",
+            expected="one element",
+            got=f"shape {t.array.shape}",
+            fix="use (x != 0).any() or .all()",
+        )
+    return truth(t)
 
 
 def integer(t: TensorBase) -> int:

@@ -24,16 +24,20 @@ __all__ = ["as_tensor"]
 _nesting = cast("Callable[[Sequence[object], DType | None, str], TensorBase]", None)
 
 
-def as_tensor(value: Any, op: str = "tensor") -> TensorBase:
+def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> TensorBase:
     """Return `value` as a tensor.
 
-    Tensors come back as they are, arrays without a copy, Python numbers in their default dtype.
+    Tensors come back as they are, arrays without a copy, Python numbers in their default dtype:
+    floats that are to be written to other floats in the dtype of these, `to`, which may have more
+    digits.
     """
     if isinstance(value, TensorBase):
         return value
     kind = type(value)
     if kind is float:
-        t = wrap(np.array(value, dtypes.default_dtype()))
+        t = wrap(
+            np.array(value, to if to is not None and to.kind == "f" else dtypes.default_dtype())
+        )
         entered(value, t)
         return t
     if kind is bool or kind is int:

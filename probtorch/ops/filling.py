@@ -1,4 +1,4 @@
-"""Tensors filled with random numbers in place: the methods `normal_`, `uniform_` and kin.
+"""Tensors filled in place, with random numbers (`normal_`, `uniform_` and kin) or on a diagonal.
 
 Draws are those of sampling.py, from the default generator unless another is given.
 """
@@ -17,7 +17,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.shape import integer
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.errors import ArgumentError, DomainError, DTypeError
+from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops import sampling
 from probtorch.ops.arithmetic import (
     floor,
@@ -26,7 +26,7 @@ from probtorch.ops.exponentials import (
     exp,
     log,
 )
-from probtorch.ops.movement import expand
+from probtorch.ops.movement import diagonal, expand, slice_
 from probtorch.ops.trigonometry import (
     tan,
 )
@@ -35,6 +35,7 @@ __all__ = [
     "bernoulli_",
     "cauchy_",
     "exponential_",
+    "fill_diagonal_",
     "geometric_",
     "log_normal_",
     "normal_",
@@ -174,3 +175,34 @@ def random_(
             "random_", expected="from < to", got=f"{from_} and {to}", fix="to itself is not drawn"
         )
     return _filled("random_", x, sampling.randint(from_, to, x.array.shape, generator=generator))
+
+
+def fill_diagonal_(x: TensorBase, fill_value: float, wrap: bool = False) -> TensorBase:
+    """Overwrite the elements whose indices are all equal with a number.
+
+    With `wrap`, in a matrix with more rows than columns the diagonal begins anew behind each row
+    that it leaves out.
+
+    Raises
+    ------
+    ShapeError
+        If there are fewer than 2 dims, or more than 2 that differ in size.
+    """
+    shape = x.array.shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise ShapeError(
+            "fill_diagonal_",
+            expected="a matrix, or more dims of one size",
+            got=f"shape {shape}",
+            fix="fill what diagonal() returns, a view",
+        )
+    rows, columns = shape[0], shape[1]
+    for start in range(0, rows, columns + 1) if wrap and len(shape) == 2 and columns else (0,):
+        part = x
+        if start or (wrap and rows > columns and len(shape) == 2):
+            count = min(columns, rows - start)
+            part = slice_(x, ((start, 1, count), (0, 1, columns)))
+        for _ in shape[1:]:
+            part = diagonal(part, 0, 0, -1 if part.array.ndim != x.array.ndim else 1)
+        part.fill_(fill_value)
+    return x

@@ -117,7 +117,12 @@ def addbmm(
     x: TensorLike, batch1: TensorLike, batch2: TensorLike, *, beta: float = 1, alpha: float = 1
 ) -> TensorBase:
     """Return ``beta * x + alpha * bmm(batch1, batch2).sum(0)``; `x` broadcasts to the sum."""
-    return _with("addbmm", x, sum(bmm(batch1, batch2), 0), beta, alpha)
+    return _with("addbmm", x, _added_up(bmm(batch1, batch2)), beta, alpha)
+
+
+def _added_up(products: TensorBase) -> TensorBase:
+    """Return the sum of matrices, in their dtype."""
+    return sum(products, 0, dtype=products.array.dtype)
 
 
 def _fits(op: str, dtype: DType, **factors: float) -> None:
@@ -149,6 +154,8 @@ def _with(op: str, x: TensorLike, product: TensorBase, beta: float, alpha: float
             fix=f"convert it with .to({product.array.dtype})",
         )
     _fits(op, x.array.dtype, beta=beta, alpha=alpha)
+    if x.array.dtype.kind in "iu":
+        beta, alpha = int(beta), int(alpha)
     if alpha != 1:
         product = product * alpha
     if beta == 0:

@@ -20,6 +20,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import TensorLike
 from probtorch.errors import (
+    ArgumentError,
     DTypeError,
     InferenceError,
     ProbtorchError,
@@ -29,7 +30,7 @@ from probtorch.errors import (
 from probtorch.ops.arithmetic import where
 from probtorch.ops.movement import reshape, stack
 
-__all__ = ["bad_key", "nonzero", "parse", "with_masks_of_dims"]
+__all__ = ["bad_key", "nonzero", "nonzero_static", "parse", "with_masks_of_dims"]
 
 
 def with_masks_of_dims(x, key):
@@ -239,6 +240,21 @@ def nonzero(x: TensorLike, *, as_tuple: bool = False) -> TensorBase | tuple[Tens
     if not x.array.ndim:
         return wrap(namespace(x.array).zeros((len(places[0].array), 0), np.int64))
     return stack(places, -1)
+
+
+def nonzero_static(x: TensorLike, *, size: int, fill_value: int = -1) -> TensorBase:
+    """Return the first `size` places where `x` is not 0, shape (size, ndim), as `nonzero` does.
+
+    Where there are fewer, rows of `fill_value` follow.
+    """
+    if size < 0:
+        raise ArgumentError(
+            "nonzero_static", expected="size >= 0", got=str(size), fix="say how many rows to give"
+        )
+    found = nonzero(x).array[:size]
+    out = namespace(found).full((size, found.shape[1]), fill_value, np.int64)
+    out[: len(found)] = found
+    return wrap(out)
 
 
 def _places(condition: TensorBase) -> tuple[TensorBase, ...]:

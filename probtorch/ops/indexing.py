@@ -58,7 +58,7 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
 
 def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
     """x[key] = value in place, on the tape where a gradient is wanted."""
-    value = as_tensor(value, "index assignment")
+    value = as_tensor(value, "index assignment", x.array.dtype)
     if type(value.array) is not type(x.array):
         value = _moved_there(value, x)
     if value._base is not None and is_there(value, x, key):
@@ -104,7 +104,8 @@ def index_put(
     x: TensorBase, indices: Sequence[Any], values: TensorLike, accumulate: bool = False
 ) -> TensorBase:
     """Return a copy of `x` with `values` written or added at integer tensors, first dims first."""
-    x, values = as_tensor(x, "index_put"), as_tensor(values, "index_put")
+    x = as_tensor(x, "index_put")
+    values = as_tensor(values, "index_put", x.array.dtype)
     indices = [as_tensor(i, "index_put") for i in indices]
     places = broadcast_shapes(*(i.array.shape for i in indices), op="index_put")
     values = _fit(cast(values, x.array.dtype), places + x.array.shape[len(indices) :])

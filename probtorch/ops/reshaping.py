@@ -1,15 +1,35 @@
-"""Other ways to say reshape, flip and permute; see movement.py."""
+"""Other ways to say reshape, flip, permute and split; see movement.py."""
 
 from __future__ import annotations
 
+from probtorch.core.casting import cast
+from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import SizeLike, TensorLike
+from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.movement import expand, flip, reshape, transpose
+from probtorch.ops.arithmetic import clone
+from probtorch.ops.gathering import narrow
+from probtorch.ops.movement import diag_embed, expand, flip, permute, reshape, split, transpose
+from probtorch.ops.movement import diagonal as take_diagonal
+from probtorch.ops.reduction import sum_to
 
-__all__ = ["adjoint", "broadcast_to", "fliplr", "flipud", "ravel", "rot90", "unflatten"]
+__all__ = [
+    "adjoint",
+    "broadcast_to",
+    "diag",
+    "diagflat",
+    "fliplr",
+    "flipud",
+    "narrow_copy",
+    "ravel",
+    "rot90",
+    "split_with_sizes",
+    "sum_to_size",
+    "t",
+    "unflatten",
+]
 
 
 def broadcast_to(x: TensorLike, size: SizeLike) -> TensorBase:
@@ -74,6 +94,80 @@ def adjoint(x: TensorLike) -> TensorBase:
     """Return matrices transposed (and conjugated, which changes nothing of real numbers)."""
     x = as_tensor(x, "adjoint")
     return transpose(_at_least("adjoint", x, 2), -1, -2) if x.array.ndim else reshape(x, ())
+
+
+def t(x: TensorLike) -> TensorBase:
+    """Return a matrix transposed; vectors and numbers are themselves."""
+    x = as_tensor(x, "t")
+    ndim = x.array.ndim
+    if ndim > 2:
+        raise ShapeError(
+            "t",
+            expected="at most 2 dims",
+            got=f"shape {x.array.shape}",
+            fix="use .mT for matrices in the last two dims, or transpose(dim0, dim1)",
+        )
+    return permute(x, tuple(range(ndim))[::-1])
+
+
+def diag(x: TensorLike, diagonal: int = 0) -> TensorBase:
+    """Return the matrix with vector `x` on a diagonal, or that diagonal of a matrix `x`."""
+    x = as_tensor(x, "diag")
+    if x.array.ndim == 1:
+        return diag_embed(x, diagonal)
+    if x.array.ndim == 2:
+        return take_diagonal(x, diagonal, 0, 1)
+    raise ShapeError(
+        "diag",
+        expected="a vector or a matrix",
+        got=f"shape {x.array.shape}",
+        fix="use diagonal or diag_embed for batches",
+    )
+
+
+def diagflat(x: TensorLike, offset: int = 0) -> TensorBase:
+    """Return the square matrix with the elements of `x`, in row-major order, on a diagonal."""
+    return diag_embed(ravel(x), offset)
+
+
+def split_with_sizes(x: TensorLike, split_sizes: Shape, dim: int = 0) -> tuple[TensorBase, ...]:
+    """Return pieces of `x` of given sizes along `dim`; see `split`."""
+    if isinstance(split_sizes, int):
+        raise ArgumentError(
+            "split_with_sizes",
+            expected="a size for each piece",
+            got=str(split_sizes),
+            fix="use split for pieces of one size",
+        )
+    return split(x, split_sizes, dim)
+
+
+def narrow_copy(x: TensorLike, dim: int, start: int, length: int) -> TensorBase:
+    """Return a copy of `length` slices along `dim` from `start` on; see `narrow`."""
+    return clone(narrow(x, dim, start, length))
+
+
+def sum_to_size(x: TensorLike, *size: SizeLike) -> TensorBase:
+    """Return `x` summed over the dims along which `size` would broadcast to its shape.
+
+    Raises
+    ------
+    ShapeError
+        If `size` does not broadcast to the shape of `x`.
+    """
+    x, shape = as_tensor(x, "sum_to_size"), parse_size(size)
+    have = x.array.shape
+    pad = len(have) - len(shape)
+    if pad < 0 or any(n not in (1, m) for n, m in zip(shape, have[pad:], strict=True)):
+        raise ShapeError(
+            "sum_to_size",
+            expected=f"a shape that broadcasts to {have}",
+            got=str(shape),
+            fix="sizes are those of the tensor, counted from the last, or 1",
+        )
+    if x.array.dtype.kind in "iub" and (shape != have or not shape):
+        x = cast(x, int64)  # as sums are
+    return sum_to(x, shape)
 
 
 def _at_least(op: str, x: TensorLike, ndim: int) -> TensorBase:

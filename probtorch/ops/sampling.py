@@ -52,6 +52,7 @@ __all__ = [
     "rand",
     "rand_like",
     "randint",
+    "randint_like",
     "randn",
     "randn_like",
     "randperm",
@@ -465,6 +466,24 @@ def randint(
         return _placed(cast(found, dtype), device, False)
     words = _words(shape, generator).view(np.int64)
     return _finish(_run_integers(words, **attrs), dtype, device, False)
+
+
+def randint_like(
+    x: TensorLike,
+    low: int,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+) -> TensorBase:
+    """Return integers uniform on {low, ..., high - 1} in the shape of `x`, by default in its dtype
+    and on its device; `randint_like(x, high)` starts at 0.
+    """
+    x = as_tensor(x, "randint_like")
+    low, high = (0, low) if high is None else (low, high)
+    dtype, device = dtype or x.array.dtype, device or device_of(x.array)
+    return randint(low, high, x.array.shape, generator=generator, dtype=dtype, device=device)
 
 
 def randperm(

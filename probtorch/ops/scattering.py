@@ -69,7 +69,7 @@ def scatter(
 ) -> TensorBase:
     """Return a copy of `x` with ``out[index[i][j]][j] = src[i][j]``, here for dim 0."""
     x, index = as_tensor(x, "scatter"), as_tensor(index, "scatter")
-    src = cast(as_tensor(src, "scatter"), x.array.dtype)
+    src = cast(as_tensor(src, "scatter", x.array.dtype), x.array.dtype)
     if not index.array.size and index.array.ndim == x.array.ndim:
         return clone(x)
     if src.array.ndim:
@@ -224,7 +224,7 @@ def _other_dtype(op: str, x: TensorBase, source: TensorBase) -> DTypeError:
 
 def _number(op: str, x: TensorBase, value: TensorLike) -> TensorBase:
     """Return one number in the dtype of `x`."""
-    value = as_tensor(value, op)
+    value = as_tensor(value, op, x.array.dtype)
     if value.array.ndim:
         raise ShapeError(
             op,

@@ -992,10 +992,10 @@ def _constant(text):
         return None
 
 
-def draw_call(name, seed):
-    """Return a random call of one of the functions of `RECIPES`."""
+def draw_call(name, seed, recipe=None):
+    """Return a random call of one of the functions of `RECIPES`, or by another recipe."""
     d = Draw([seed, *name.encode()])
-    tokens = d.pick(RECIPES[name].split(" | ")).split()
+    tokens = d.pick((recipe or RECIPES[name]).split(" | ")).split()
     args, options = [], {}
     for token in tokens:
         key, _, kind = token.rpartition("=")

@@ -1,7 +1,8 @@
 """What PyTorch answers, probtorch answers; what differs stands in docs/reference/differences.md.
 
-Where PyTorch is not installed, only the form of that page is looked at. `fitting_calls.py` has the
-functions and their arguments, `torch_agreement.py` compares; for more random calls than here:
+Where PyTorch is not installed, only the form of that page is looked at. `fitting_calls.py` and
+`further_calls.py` have the functions and their arguments, `torch_agreement.py` compares; for more
+random calls than here:
 
     python -m tests.contracts.torch_sweep --calls 1000
 """
@@ -10,7 +11,7 @@ import fnmatch
 
 import pytest
 
-from tests.contracts.fitting_calls import RECIPES
+from tests.contracts.further_calls import RECIPES
 from tests.contracts.listed_differences import ASPECTS, CONDITIONS, rows
 
 ROWS = rows()

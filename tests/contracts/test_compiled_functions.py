@@ -15,15 +15,19 @@ from probtorch.compiler.compile import compile
 from probtorch.errors import AutogradError, ProbtorchError
 from probtorch.func import vmap
 from tests.compiler.agreement import differences, spread
-from tests.contracts.fitting_calls import RECIPES, Data, draw_call
+from tests.contracts import fitting_calls, further_calls
+from tests.contracts.fitting_calls import Data
 
 RANDOM = set(
     "multinomial bernoulli poisson rand_like randn_like empty_like rand randn empty randint "
     "randperm normal functional.dropout functional.alpha_dropout functional.dropout1d "
     "functional.dropout2d functional.dropout3d functional.feature_alpha_dropout "
-    "functional.gumbel_softmax functional.rrelu".split()
+    "functional.gumbel_softmax functional.rrelu dropout alpha_dropout feature_alpha_dropout rrelu "
+    "rrelu_ binomial randint_like empty_strided empty_permuted".split()
 )
-NAMES = sorted(set(RECIPES) - RANDOM)
+NAMES = sorted(set(fitting_calls.RECIPES) - RANDOM)
+# Those that the slow tests sweep as well.
+MORE = sorted(set(further_calls.RECIPES) - {*NAMES, *RANDOM})
 ROOMS = {
     "": probtorch,
     "special": probtorch.special,
@@ -84,7 +88,7 @@ def outcome(fn, arrays):
 
 def disagreements(name, seed):
     """Return how a compiled call differs from the eager one, met with two sets of elements."""
-    call = draw_call(name, seed)
+    call = further_calls.draw_call(name, seed)
     fn = as_function(call)
     native = compile(fn)
     first, second = other_elements(call, np.random.default_rng(seed))
@@ -124,7 +128,7 @@ REFUSED_FOR_SOME = ("functional.embedding", "functional.one_hot", "where", "Tens
 
 def batched_disagreements(name, seed):
     """Return how a call of two slices at once differs from one call for each."""
-    call = draw_call(name, seed)
+    call = further_calls.draw_call(name, seed)
     fn = as_function(call)
     slices = other_elements(call, np.random.default_rng(seed))
     if not slices[0] or any(isinstance(outcome(fn, arrays), type) for arrays in slices):
@@ -151,7 +155,7 @@ def test_batched_functions_give_what_each_slice_gives(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_batched_functions_give_what_each_slice_gives_in_many_calls(seed):
-    names = [n for n in NAMES if not ONE_BY_ONE.match(n)]
+    names = [n for n in (*NAMES, *MORE) if not ONE_BY_ONE.match(n)]
     found = [text for name in names for text in batched_disagreements(name, seed)]
     assert not found, "\n".join(found[:10])
 
@@ -159,5 +163,5 @@ def test_batched_functions_give_what_each_slice_gives_in_many_calls(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_compiled_functions_follow_their_operands_in_many_calls(seed):
-    found = [text for name in NAMES for text in disagreements(name, seed)]
+    found = [text for name in (*NAMES, *MORE) for text in disagreements(name, seed)]
     assert not found, "\n".join(found[:10])

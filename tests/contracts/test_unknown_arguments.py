@@ -42,7 +42,7 @@ ROOMS = (
 # What is made or called for each operation or statement.
 HOT = ("probtorch.ops.", "probtorch.nn.functional.", "probtorch.autograd.modes", "numpy")
 SMALL = {
-    "Size", "Tensor", "as_dtype", "promote_types", "broadcast_shapes", "default_dtype_as",
+    "Size", "Tensor", "as_dtype", "detach", "promote_types", "broadcast_shapes", "default_dtype_as",
     "get_default_dtype", "set_default_dtype", "enable_validation", "validation_enabled",
     "get_num_threads", "set_num_threads", "warn_about",
     "Frame", "Handler", "PlateInfo", "Site", "Trace", "Reparam", "perform", "plate_info",

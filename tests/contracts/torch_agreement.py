@@ -19,7 +19,8 @@ import torch.nn.functional
 
 import probtorch
 import probtorch.nn
-from tests.contracts.fitting_calls import FLOATS, Call, Data, draw_call
+from tests.contracts.fitting_calls import FLOATS, Call, Data
+from tests.contracts.further_calls import draw_call
 
 ROOMS = {
     "": (probtorch, torch),
@@ -33,13 +34,19 @@ RANDOM = set(
     "multinomial bernoulli poisson rand_like randn_like empty_like rand randn empty randint "
     "randperm normal functional.dropout functional.alpha_dropout functional.dropout1d "
     "functional.dropout2d functional.dropout3d functional.feature_alpha_dropout "
-    "functional.gumbel_softmax".split()
+    "functional.gumbel_softmax dropout alpha_dropout feature_alpha_dropout rrelu rrelu_ binomial "
+    "randint_like empty_strided empty_permuted".split()
 )
 # Indices of equal elements, and nan, may come in any order; vectors of a decomposition up to sign.
 ORDERS = {"sort", "argsort", "topk", "kthvalue", "median", "unique"}
-UP_TO_SIGN = {"linalg.svd", "linalg.eigh", "linalg.qr", "Tensor.qr"}
-# They take functions, end in files or other processes, or set what is in force.
+UP_TO_SIGN = {"linalg.svd", "linalg.eigh", "linalg.qr", "Tensor.qr", "qr"}
+# They take functions, end in files or other processes, draw, or set what is in force; PyTorch has
+# taken `matrix_rank` away, and its `svd` is an older form.
 NOT_CALLED = set(
+    "Tensor.apply_ Tensor.as_subclass Tensor.bernoulli_ Tensor.cauchy_ Tensor.data_ptr "
+    "Tensor.exponential_ Tensor.geometric_ Tensor.log_normal_ Tensor.map_ Tensor.new_empty "
+    "Tensor.normal_ Tensor.random_ Tensor.uniform_ get_rng_state initial_seed matrix_rank seed "
+    "set_printoptions set_rng_state svd typename "
     "Tensor.backward Tensor.cuda Tensor.register_hook Tensor.retain_grad compile cond "
     "enable_grad from_dlpack from_numpy get_default_dtype get_num_threads inference_mode "
     "is_grad_enabled load manual_seed no_grad save set_default_dtype set_num_threads vmap "

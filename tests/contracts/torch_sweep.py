@@ -3,7 +3,7 @@
 import argparse
 import collections
 
-from tests.contracts.fitting_calls import RECIPES
+from tests.contracts.further_calls import RECIPES
 from tests.contracts.listed_differences import rows
 from tests.contracts.torch_agreement import unlisted
 
