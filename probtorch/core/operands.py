@@ -152,6 +152,13 @@ def written(op: Op, inputs: tuple[Any, ...], result: np.ndarray, out: TensorBase
 
     A tensor of another shape gets new memory, with a warning, if no other tensor depends on it.
     """
+    if not isinstance(out, TensorBase):
+        raise DTypeError(
+            op.name,
+            expected="out: a tensor",
+            got=f"{type(out).__name__} {out!r}"[:80],
+            fix="pass probtorch.empty(0), or take what the function returns",
+        )
     value = finish(op, inputs, result)
     alone = out._base is None and out.grad_fn is None and not out.requires_grad
     if out.array.shape != value.array.shape and alone and recorder() is None:

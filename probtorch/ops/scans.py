@@ -222,7 +222,7 @@ def cumprod(x: TensorLike, dim: int | None = None) -> TensorBase:
     The gradient is exact where elements are 0.
     """
     if dim is None:
-        x, dim = reshape(x, -1), 0
+        x, dim = reshape(as_tensor(x, "cumprod"), -1), 0
     x, dim = _dim_and_tensor("cumprod", x, dim)
     if x.array.dtype.kind in "bui":
         x = cast(x, int64)

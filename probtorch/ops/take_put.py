@@ -149,10 +149,11 @@ def _untake_samples(rng: np.random.Generator):
     return [((rng.standard_normal((3, 2)), i), {"dims": (0,), "shape": (4, 2)})]
 
 
-def _untake_reference(g, i, dims, shape):
+def _untake_reference(g, *index, dims, shape):
     out = np.zeros(shape)
-    for k, place in enumerate(i):
-        out[place] += g[k]
+    places = np.arange(out.size).reshape(shape)[_key(len(shape), dims, index)]
+    for place, part in zip(places.flat, g.flat, strict=True):
+        out.flat[place] += part
     return out
 
 
@@ -223,11 +224,9 @@ def _put_samples(
 
 def _put_reference(x, v, *index, dims, accumulate):
     out = x.copy()
-    at = _key(x.ndim, dims, index)
-    v = np.broadcast_to(v, out[at].shape)
-    for place in np.ndindex(*index[0].shape):
-        one = _key(x.ndim, dims, [i[place] for i in index])
-        out[one] = v[place] + (out[one] if accumulate else 0.0)
+    places = np.arange(x.size).reshape(x.shape)[_key(x.ndim, dims, index)]
+    for place, part in zip(places.flat, np.broadcast_to(v, places.shape).flat, strict=True):
+        out.flat[place] = part + (out.flat[place] if accumulate else 0.0)
     return out
 
 

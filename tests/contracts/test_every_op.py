@@ -27,6 +27,7 @@ from probtorch.testing.sweep import (
     registered_ops,
     untested_ops,
 )
+from tests.contracts.sample_inputs import inputs_of, integers_of
 
 for _module in pkgutil.walk_packages(probtorch.ops.__path__, "probtorch.ops."):
     importlib.import_module(_module.name)
@@ -413,3 +414,80 @@ def test_compiled_result_is_the_eager_one(op):
         assert native.reason is None
         for got, expected in zip(native(*case.tensors()), eager, strict=True):
             assert_close(got, expected, rtol=1e-11, atol=1e-12, check_dtype=True, msg=case.label)
+
+
+# --------------------------------------------------------------------------- many more inputs
+
+
+LEAST_ON_AVERAGE = 15
+
+
+def test_ops_have_fifteen_inputs_on_average_and_none_less_than_ten():
+    counts = {op.name: len(cases(op)) + len(inputs_of(op)) for op in OPS}
+    assert sum(counts.values()) >= LEAST_ON_AVERAGE * len(OPS)
+    assert [name for name, count in counts.items() if count < 10] == []
+
+
+@every_op
+def test_first_laws_hold_on_many_more_inputs(op):
+    """Value, layout, derivative along a direction, forward against reverse, float32: on each."""
+    rng = np.random.default_rng(7)
+    for case in inputs_of(op):
+        inputs = laid_out(case)
+        outputs = case.run(inputs)
+        plain = case.run([x.detach() for x in case.tensors()])
+        for got, expected in zip(outputs, plain, strict=True):
+            assert_close(got, expected, check_dtype=True, msg=f"{case.label}, layout")
+        expected = None if op.reference is None else case.expected()
+        if expected is not None:
+            for got, truth in zip(outputs, expected, strict=True):
+                assert_close(got, truth, rtol=1e-10, atol=1e-12, msg=case.label)
+        if any(x.requires_grad for x in inputs):
+            assert_derivatives(case, inputs, outputs, rng, expected)
+
+
+def laid_out(case):
+    """The inputs as they lie in memory, on the tape where the op is differentiable."""
+    inputs = [wrap(a) for a in case.arrays]
+    for x, on_tape in zip(inputs, case.tensors()):
+        x.requires_grad = on_tape.requires_grad
+    return inputs
+
+
+def assert_derivatives(case, inputs, outputs, rng, expected):
+    gs, tangents = cotangents(outputs), random_like(inputs, 5)
+    moved = [t for t in tangents if t is not None]
+    backward = vjp(outputs, inputs, gs)
+    for x, g in zip((x for x in inputs if x.requires_grad), backward, strict=True):
+        assert (g.shape, g.dtype) == (x.shape, x.dtype), case.label
+    right = inner(backward, moved)
+    parts = [np.abs(to_array(g) * to_array(t)) for g, t in zip(backward, moved)]
+    size = max(1.0, sum(float(np.sum(part)) for part in parts))
+    left = inner(gs, tangent_of(case, inputs, outputs, tangents))
+    single = any(x.dtype == np.float32 for x in inputs)
+    assert abs(left - right) <= (1e-6 if single else 1e-12) * size, case.label
+    if expected is None or single or not all(a.size for a in expected):
+        return
+    slopes, tolerance = 0.0, 1e-9
+    for i, t in enumerate(tangents):
+        for k, g in enumerate(gs):
+            if t is not None and g is not None and t.array.size:
+                slope, exact = case.slope(i, to_array(t), k)
+                slopes += float(np.sum(to_array(g) * slope))
+                tolerance = tolerance if exact else 1e-6
+    assert abs(slopes - right) <= tolerance * size, case.label
+
+
+@every_elementwise_op
+def test_integers_have_the_values_of_the_floats_that_they_are(op):
+    for case in integers_of(op):
+        (got,) = case.run([wrap(a) for a in case.arrays])
+        kept = got.dtype.kind != "f" or "input_dtype" in op.extra
+        arrays = [a if kept or a.dtype.kind == "b" else a.astype(float) for a in case.arrays]
+        with np.errstate(all="ignore"):
+            (expected,) = case.expected(arrays)
+        # What is no number is outside of what a reference is meant for.
+        there = np.isfinite(expected)
+        assert got.shape == expected.shape
+        expected = expected.astype(got.dtype)
+        assert_close(to_array(got)[there], expected[there], msg=case.label)
