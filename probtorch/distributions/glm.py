@@ -1,27 +1,43 @@
 """Generalised linear models as distributions of their outcomes: Stan's fused densities.
 
-Each returns the distribution of all rows given covariates `x` and coefficients, in the numerically
-exact parameterisation (log odds, log mean). In compiled code the linear predictor, the density and
-the slopes of both are one nest over the rows, as if the density had been written out by hand: there
-is no separate fused routine to fall out of step with it.
+Each is the distribution of all rows given covariates `x` and coefficients, in the numerically exact
+parameterisation (log odds, log mean). In compiled code the linear predictor, the density and the
+slopes of both are one nest over the rows, as if the density had been written out by hand: there is
+no separate fused routine to fall out of step with it.
 
-Names and orders of arguments are Stan's, less the outcome.
+Orders of arguments are Stan's, less the outcome. The classes keep the covariates and coefficients
+as their parameters; the functions, of Stan's names, return the plain distribution at the predictor,
+which has the KL rules and the conjugacies of its class.
 """
 
 from __future__ import annotations
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.counts import Binomial, NegativeBinomial, Poisson
-from probtorch.distributions.fields import Given, as_parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Given, Parameter, param
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.ordinal import OrderedLogistic
+from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
 from probtorch.ops.exponentials import exp, log
+from probtorch.ops.movement import reshape, unsqueeze
+from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 
 __all__ = [
+    "BernoulliLogitGLM",
+    "BinomialLogitGLM",
+    "CategoricalLogitGLM",
+    "NegBinomial2LogGLM",
+    "NormalIdGLM",
+    "OrderedLogisticGLM",
+    "PoissonLogGLM",
     "bernoulli_logit_glm",
     "binomial_logit_glm",
     "categorical_logit_glm",
@@ -32,18 +48,236 @@ __all__ = [
 ]
 
 
-def _predictor(owner: str, x: Given, alpha: Given, beta: Given) -> Tensor:
-    """Return alpha + x beta."""
-    rows, slopes = as_parameter(x, "x")[0], as_parameter(beta, "beta")[0]
-    count = slopes.array.shape[0] if slopes.array.ndim else 0
-    if rows.array.ndim != 2 or count != rows.array.shape[1]:
-        raise ShapeError(
-            owner,
-            expected="x of shape (rows, covariates) and as many coefficients beta",
-            got=f"x of shape {rows.array.shape} and beta of shape {slopes.array.shape}",
-            fix="write one covariate as x[:, None], and alpha for the constant",
-        )
-    return as_parameter(alpha, "alpha")[0] + rows @ slopes
+class Regression(Distribution):
+    """What regressions have in common: everything but the predictor is that of `outcome`."""
+
+    x: Parameter
+    beta: Parameter
+
+    def outcome(self, validate_args: bool | None = False) -> Distribution:
+        """Return the distribution of the outcomes at the linear predictor."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its outcomes are")
+
+    def _infer_event_shape(self) -> Shape:
+        x, beta = self.x.array.shape, self.beta.array.shape
+        of_beta = -1 - (self._fields["beta"].constraint is COLUMNS)
+        if x[-1] != beta[of_beta]:
+            raise ShapeError(
+                type(self).__name__,
+                expected="x of shape (rows, covariates) and as many coefficients beta",
+                got=f"x of shape {tuple(x)} and beta of shape {tuple(beta)}",
+                fix="write one covariate as x[:, None], and alpha for the constant",
+            )
+        return ()
+
+    def _product(self) -> Tensor:
+        """Return x beta, one number per row."""
+        if self.beta.array.ndim == 1:
+            return self.x @ self.beta
+        return total(self.x * self.beta, -1)
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        return self.outcome()._sample(rng, shape)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return self.outcome()._log_prob(x)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return self.outcome().cdf(x)
+
+    def _mean(self) -> Tensor:
+        return self.outcome().mean
+
+    def _variance(self) -> Tensor:
+        return self.outcome().variance
+
+
+# Coefficients of several predictors at once.
+COLUMNS = constraints.real_matrix
+
+
+class BernoulliLogitGLM(Regression):
+    """Logistic regression: outcomes of 0 and 1 with log odds ``alpha + x @ beta``.
+
+    Parameters
+    ----------
+    x : Tensor, shape (rows, covariates)
+    alpha : Tensor or number, shape () or (rows,)
+    beta : Tensor, shape (covariates,), or (..., 1, covariates) for a batch
+    """
+
+    x: Parameter = param(constraints.real_vector)
+    alpha: Parameter = param(constraints.real)
+    beta: Parameter = param(constraints.real_vector)
+    support = constraints.boolean
+    has_enumerate_support = True
+
+    def outcome(self, validate_args: bool | None = False) -> Bernoulli:
+        """Return the distribution of the outcomes at the linear predictor."""
+        return Bernoulli(logits=self.alpha + self._product(), validate_args=validate_args)
+
+    def _enumerate_support(self) -> Tensor:
+        return self.outcome()._enumerate_support()
+
+
+class BinomialLogitGLM(Regression):
+    """Binomial regression: successes in trials with log odds ``alpha + x @ beta``.
+
+    Parameters
+    ----------
+    total_count : Tensor or number, shape () or (rows,)
+    x : Tensor, shape (rows, covariates)
+    alpha : Tensor or number, shape () or (rows,)
+    beta : Tensor, shape (covariates,), or (..., 1, covariates) for a batch
+    """
+
+    total_count: Parameter = param(constraints.nonnegative_integer)
+    x: Parameter = param(constraints.real_vector)
+    alpha: Parameter = param(constraints.real)
+    beta: Parameter = param(constraints.real_vector)
+
+    @constraints.dependent_property(event_dim=0, is_discrete=True)
+    def support(self) -> Constraint:
+        """Counts up to the number of trials."""
+        return constraints.integer_interval(0, self.total_count)
+
+    def outcome(self, validate_args: bool | None = False) -> Binomial:
+        """Return the distribution of the outcomes at the linear predictor."""
+        eta = self.alpha + self._product()
+        return Binomial(total_count=self.total_count, logits=eta, validate_args=validate_args)
+
+
+class CategoricalLogitGLM(Regression):
+    """Multinomial logistic regression: categories with logits ``alpha + x @ beta``.
+
+    Parameters
+    ----------
+    x : Tensor, shape (rows, covariates)
+    alpha : Tensor, shape (categories,)
+    beta : Tensor, shape (covariates, categories), or (..., 1, covariates, categories) for a batch
+    """
+
+    x: Parameter = param(constraints.real_vector)
+    alpha: Parameter = param(constraints.real_vector)
+    beta: Parameter = param(COLUMNS)
+    has_enumerate_support = True
+    _takes_integers = True
+
+    @constraints.dependent_property(event_dim=0, is_discrete=True)
+    def support(self) -> Constraint:
+        """Category numbers."""
+        return constraints.integer_interval(0, self.beta.array.shape[-1] - 1)
+
+    def outcome(self, validate_args: bool | None = False) -> Categorical:
+        """Return the distribution of the outcomes at the linear predictor."""
+        if self.beta.array.ndim == 2:
+            eta = self.x @ self.beta
+        else:
+            product = unsqueeze(self.x, -2) @ self.beta
+            shape = product.array.shape
+            eta = reshape(product, (*shape[:-2], shape[-1]))
+        return Categorical(logits=self.alpha + eta, validate_args=validate_args)
+
+    def _enumerate_support(self) -> Tensor:
+        return self.outcome()._enumerate_support()
+
+
+class OrderedLogisticGLM(Regression):
+    """Ordered logistic regression: categories that a logistic number around x beta is in.
+
+    Parameters
+    ----------
+    x : Tensor, shape (rows, covariates)
+    beta : Tensor, shape (covariates,), or (..., 1, covariates) for a batch
+    cutpoints : Tensor, shape (categories - 1,), increasing
+    """
+
+    x: Parameter = param(constraints.real_vector)
+    beta: Parameter = param(constraints.real_vector)
+    cutpoints: Parameter = param(constraints.ordered_vector)
+    has_enumerate_support = True
+    _takes_integers = True
+
+    @constraints.dependent_property(event_dim=0, is_discrete=True)
+    def support(self) -> Constraint:
+        """Category numbers."""
+        return constraints.integer_interval(0, self.cutpoints.array.shape[-1])
+
+    def outcome(self, validate_args: bool | None = False) -> Categorical:
+        """Return the distribution of the outcomes at the linear predictor."""
+        return OrderedLogistic(self._product(), self.cutpoints, validate_args=validate_args)
+
+    def _enumerate_support(self) -> Tensor:
+        return self.outcome()._enumerate_support()
+
+
+class PoissonLogGLM(Regression):
+    """Poisson regression: counts with log mean ``alpha + x @ beta``.
+
+    Parameters
+    ----------
+    x : Tensor, shape (rows, covariates)
+    alpha : Tensor or number, shape () or (rows,)
+    beta : Tensor, shape (covariates,), or (..., 1, covariates) for a batch
+    """
+
+    x: Parameter = param(constraints.real_vector)
+    alpha: Parameter = param(constraints.real)
+    beta: Parameter = param(constraints.real_vector)
+    support = constraints.nonnegative_integer
+
+    def outcome(self, validate_args: bool | None = False) -> Poisson:
+        """Return the distribution of the outcomes at the linear predictor."""
+        return Poisson(exp(self.alpha + self._product()), validate_args=validate_args)
+
+
+class NegBinomial2LogGLM(Regression):
+    """Negative binomial regression: counts with log mean ``alpha + x @ beta``.
+
+    Parameters
+    ----------
+    x : Tensor, shape (rows, covariates)
+    alpha : Tensor or number, shape () or (rows,)
+    beta : Tensor, shape (covariates,), or (..., 1, covariates) for a batch
+    phi : Tensor or number, positive
+        Concentration: the variance is ``mean + mean**2 / phi``.
+    """
+
+    x: Parameter = param(constraints.real_vector)
+    alpha: Parameter = param(constraints.real)
+    beta: Parameter = param(constraints.real_vector)
+    phi: Parameter = param(constraints.positive)
+    support = constraints.nonnegative_integer
+
+    def outcome(self, validate_args: bool | None = False) -> NegativeBinomial:
+        """Return the distribution of the outcomes at the linear predictor."""
+        logits = self.alpha + self._product() - log(self.phi)
+        return NegativeBinomial(total_count=self.phi, logits=logits, validate_args=validate_args)
+
+
+class NormalIdGLM(Regression):
+    """Linear regression: normal outcomes with mean ``alpha + x @ beta``.
+
+    Parameters
+    ----------
+    x : Tensor, shape (rows, covariates)
+    alpha : Tensor or number, shape () or (rows,)
+    beta : Tensor, shape (covariates,), or (..., 1, covariates) for a batch
+    sigma : Tensor or number, positive
+    """
+
+    x: Parameter = param(constraints.real_vector)
+    alpha: Parameter = param(constraints.real)
+    beta: Parameter = param(constraints.real_vector)
+    sigma: Parameter = param(constraints.positive)
+    support = constraints.real
+
+    def outcome(self, validate_args: bool | None = False) -> Normal:
+        """Return the distribution of the outcomes at the linear predictor."""
+        return Normal(self.alpha + self._product(), self.sigma, validate_args=validate_args)
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return self.outcome()._rsample(rng, shape)
 
 
 def bernoulli_logit_glm(
@@ -58,8 +292,7 @@ def bernoulli_logit_glm(
     beta : Tensor, shape (covariates,)
     validate_args : bool, optional
     """
-    eta = _predictor("bernoulli_logit_glm", x, alpha, beta)
-    return Bernoulli(logits=eta, validate_args=validate_args)
+    return BernoulliLogitGLM(x, alpha, beta, validate_args=False).outcome(validate_args)
 
 
 def binomial_logit_glm(
@@ -75,8 +308,7 @@ def binomial_logit_glm(
     beta : Tensor, shape (covariates,)
     validate_args : bool, optional
     """
-    eta = _predictor("binomial_logit_glm", x, alpha, beta)
-    return Binomial(total_count=total_count, logits=eta, validate_args=validate_args)
+    return BinomialLogitGLM(total_count, x, alpha, beta, validate_args=False).outcome(validate_args)
 
 
 def categorical_logit_glm(
@@ -91,8 +323,7 @@ def categorical_logit_glm(
     beta : Tensor, shape (covariates, categories)
     validate_args : bool, optional
     """
-    eta = _predictor("categorical_logit_glm", x, alpha, beta)
-    return Categorical(logits=eta, validate_args=validate_args)
+    return CategoricalLogitGLM(x, alpha, beta, validate_args=False).outcome(validate_args)
 
 
 def ordered_logistic_glm(
@@ -107,8 +338,7 @@ def ordered_logistic_glm(
     cutpoints : Tensor, shape (categories - 1,), increasing
     validate_args : bool, optional
     """
-    eta = _predictor("ordered_logistic_glm", x, 0.0, beta)
-    return OrderedLogistic(eta, cutpoints, validate_args=validate_args)
+    return OrderedLogisticGLM(x, beta, cutpoints, validate_args=False).outcome(validate_args)
 
 
 def poisson_log_glm(
@@ -123,8 +353,7 @@ def poisson_log_glm(
     beta : Tensor, shape (covariates,)
     validate_args : bool, optional
     """
-    eta = _predictor("poisson_log_glm", x, alpha, beta)
-    return Poisson(exp(eta), validate_args=validate_args)
+    return PoissonLogGLM(x, alpha, beta, validate_args=False).outcome(validate_args)
 
 
 def neg_binomial_2_log_glm(
@@ -141,9 +370,7 @@ def neg_binomial_2_log_glm(
         Concentration: the variance is ``mean + mean**2 / phi``.
     validate_args : bool, optional
     """
-    eta = _predictor("neg_binomial_2_log_glm", x, alpha, beta)
-    size = as_parameter(phi, "phi")[0]
-    return NegativeBinomial(total_count=size, logits=eta - log(size), validate_args=validate_args)
+    return NegBinomial2LogGLM(x, alpha, beta, phi, validate_args=False).outcome(validate_args)
 
 
 def normal_id_glm(
@@ -159,7 +386,7 @@ def normal_id_glm(
     sigma : Tensor or number, positive
     validate_args : bool, optional
     """
-    return Normal(_predictor("normal_id_glm", x, alpha, beta), sigma, validate_args=validate_args)
+    return NormalIdGLM(x, alpha, beta, sigma, validate_args=False).outcome(validate_args)
 
 
 explain_calls(globals())

@@ -15,6 +15,7 @@ from tests.contracts.density_oracles import (
     normal,
     student,
 )
+from tests.contracts.rarest_oracles import RAREST
 
 __all__ = ["EXACT"]
 
@@ -189,3 +190,4 @@ EXACT = {
     "Triangular": triangular,
     "YuleSimon": lambda a, k: log(a) + log_beta(k, a + 1),
 }
+EXACT |= RAREST

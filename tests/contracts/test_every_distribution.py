@@ -29,13 +29,19 @@ from tests.distributions.cases import CASES as COMMON
 from tests.distributions.further_cases import FURTHER, common_or_slow
 
 CASES = COMMON + FURTHER
-EACH = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+
+
+def each_of(cases):
+    """Cases as parameters; those whose densities are long sums run at night."""
+    marked = [pytest.param(c, marks=pytest.mark.slow) if c.costly else c for c in cases]
+    return pytest.mark.parametrize("case", marked, ids=lambda c: c.id)
+
+
+EACH = each_of(CASES)
 # Laws that compile a program for each case run for the rarer ones at night.
 COSTLY = pytest.mark.parametrize("case", common_or_slow(), ids=lambda c: c.id)
-SCALAR = pytest.mark.parametrize("case", [c for c in CASES if c.event_dim == 0], ids=lambda c: c.id)
-REPARAMETERISED = pytest.mark.parametrize(
-    "case", [c for c in CASES if c.make()[0].has_rsample], ids=lambda c: c.id
-)
+SCALAR = each_of([c for c in CASES if c.event_dim == 0])
+REPARAMETERISED = each_of([c for c in CASES if c.make()[0].has_rsample])
 
 
 def rng(seed=0):
@@ -205,7 +211,7 @@ def test_draws_have_the_dtype_of_the_parameters(case):
         assert d.log_prob(x).dtype == dtype
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c.sizes], ids=lambda c: c.id)
+@each_of([c for c in CASES if not c.sizes])
 def test_numbers_as_parameters_give_default_dtype_draws_and_exact_densities(case):
     values = case.arguments(batch=())
     numbers = {k: v.item() if isinstance(v, Tensor) else v for k, v in vars(values).items()}
@@ -416,11 +422,7 @@ def test_broadcasting_equals_a_loop(case):
 
 
 # The mean of a category number, and the linear mean of an angle, are not what the property means.
-@pytest.mark.parametrize(
-    "case",
-    [c for c in CASES if c.event_dim == 0 and c.cls not in (dist.Categorical, dist.VonMises)],
-    ids=lambda c: c.id,
-)
+@each_of([c for c in CASES if c.event_dim == 0 and c.cls not in (dist.Categorical, dist.VonMises)])
 def test_moments_equal_the_reference(case):
     d, reference = case.make(seed=6)
     if not hasattr(d, "_mean"):
@@ -434,11 +436,7 @@ def test_moments_equal_the_reference(case):
     assert_close(d.stddev, np.sqrt(d.variance.numpy()))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [c for c in CASES if (c.event_dim or c.is_discrete) and c.cls is not dist.Categorical],
-    ids=lambda c: c.id,
-)
+@each_of([c for c in CASES if (c.event_dim or c.is_discrete) and c.cls is not dist.Categorical])
 def test_moments_of_vectors_and_counts_are_those_of_many_draws(case):
     # About 100 elements at z < 5.5: a false alarm in 4e-6 of all seeds.
     n = 20_000

@@ -50,6 +50,8 @@ class Case:
     circular : bool
         Whether values are angles, so that only functions of them with period 2 pi have the
         pathwise gradient.
+    costly : bool
+        Whether its laws run at night, as a density or draw of it is a long sum.
     """
 
     cls: type
@@ -62,6 +64,7 @@ class Case:
     circular: bool = False
     least: dict = field(default_factory=dict)
     narrow: bool = False
+    costly: bool = False
 
     @property
     def id(self):
@@ -443,6 +446,15 @@ if hasattr(dist, "MultivariateNormal"):
 # Distributions made of other distributions or of a support; or whose parameters are whole;
 # their laws are in test_wrappers.py, test_rarer.py and test_series.py.
 STRUCTURAL = {
+    "BernoulliLogitGLM",
+    "BinomialLogitGLM",
+    "CategoricalLogitGLM",
+    "HyperGeometric",
+    "NegBinomial2LogGLM",
+    "NormalIdGLM",
+    "OrderedLogisticGLM",
+    "PoissonLogGLM",
+    "Skellam",
     "CAR",
     "ExtendedBetaBinomial",
     "ExtendedBinomial",

@@ -7,6 +7,7 @@ from scipy import special, stats
 import probtorch.distributions as dist
 from probtorch import compile
 from probtorch.autograd import grad
+from probtorch.core.rng import Generator
 from probtorch.errors import ShapeError
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
@@ -51,6 +52,42 @@ def test_the_density_is_that_of_the_predictor(name):
     d = getattr(dist, name)(*given)
     assert d.batch_shape == (7,)
     assert_close(d.log_prob(tensor(y)), log_density(y), rtol=1e-11)
+
+
+CLASSES = {
+    "bernoulli_logit_glm": "BernoulliLogitGLM",
+    "binomial_logit_glm": "BinomialLogitGLM",
+    "categorical_logit_glm": "CategoricalLogitGLM",
+    "ordered_logistic_glm": "OrderedLogisticGLM",
+    "poisson_log_glm": "PoissonLogGLM",
+    "neg_binomial_2_log_glm": "NegBinomial2LogGLM",
+    "normal_id_glm": "NormalIdGLM",
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_class_keeps_its_coefficients_and_takes_a_batch_of_them(name):
+    given, y, log_density = CASES[name]
+    cls, y = getattr(dist, CLASSES[name]), tensor(y)
+    d = cls(*given)
+    assert d.batch_shape == (7,) and set(d.arg_constraints) == set(cls._fields)
+    assert_close(d.log_prob(y), log_density(y.numpy()), rtol=1e-11)
+    plain = d.outcome()
+    for fact in ("mean", "variance"):
+        assert_close(getattr(d, fact), getattr(plain, fact))
+    assert_close(d.cdf(y), plain.cdf(y))
+    assert (d.sample((3,), Generator(1)) == plain.sample((3,), Generator(1))).numpy().all()
+    assert d.has_enumerate_support in (False, plain.has_enumerate_support)
+    if d.has_enumerate_support:
+        assert_close(d.entropy(), plain.entropy())
+    at = list(cls._fields).index("beta")
+    many = [tensor(np.asarray(a, float)) for a in given]
+    wide = np.stack([np.asarray(given[at]), 2.0 * np.asarray(given[at])])
+    many[at] = tensor(np.expand_dims(wide, 1))
+    both = cls(*many)
+    assert both.batch_shape == (2, 7)
+    twice = [*given[:at], wide[1], *given[at + 1 :]]
+    assert_close(both.log_prob(y), np.stack([d.log_prob(y), cls(*twice).log_prob(y)]))
 
 
 def test_coefficients_have_the_slopes_of_the_predictor_in_compiled_code():

@@ -1,0 +1,286 @@
+"""Lengths and ratios of normal numbers around a mean other than 0: Rice, chi-squared, Student's t.
+
+The chi-squared one is a gamma whose shape is moved by a Poisson count, so that its density and cdf
+are sums over counts; Rice's is that of a root of one with 2 degrees. The noncentral t is Student's
+density times an expectation over a gamma. windows.py has the sums.
+"""
+
+from __future__ import annotations
+
+import math
+
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.gamma import Gamma
+from probtorch.distributions.heavy_tailed import StudentT
+from probtorch.distributions.source import Source
+from probtorch.distributions.windows import counts_around, skewed_nodes, weighted
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import maximum, minimum, sqrt, where
+from probtorch.ops.exponentials import exp, log
+from probtorch.ops.movement import unsqueeze
+from probtorch.ops.reduction import logsumexp
+from probtorch.ops.special import (
+    betainc,
+    factorial_rest,
+    gammainc,
+    gammaincc,
+    i0e,
+    i1e,
+    lgamma_difference,
+    log_i0e,
+    ndtr,
+    poisson_kernel,
+)
+from probtorch.tensor import Tensor
+
+__all__ = ["NoncentralChi2", "NoncentralT", "Rice", "mixed_gamma_cdf"]
+
+# Where a mean of 0 has no logarithm.
+TINY = 1e-300
+
+
+def _log_poisson(j: Tensor, mean: Tensor) -> Tensor:
+    return poisson_kernel(j, mean) - factorial_rest(j)
+
+
+def _peak(a: Tensor, m: Tensor, y: Tensor) -> Tensor:
+    """Where Poisson weights of mean m times gamma densities at y are largest: j (j + a) = m y."""
+    square = m * y
+    return 2.0 * square / (a + sqrt(a * a + 4.0 * square))
+
+
+def mixed_gamma_cdf(a: Tensor, m: Tensor, y: Tensor, *, upper: bool = False) -> Tensor:
+    """Probability that a gamma number of shape ``a + Poisson(m)`` is at most (`upper`: above) y.
+
+    Twice that number is noncentral chi-squared with 2 a degrees of freedom and noncentrality 2 m.
+    """
+
+    def share(a: Tensor, m: Tensor, y: Tensor) -> Tensor:
+        bounded = minimum(maximum(y, 0.0), 1e290)
+        peak = _peak(a, m, bounded)
+        j, weights = counts_around(maximum(peak, m) if upper else minimum(peak, m))
+        tail = gammaincc if upper else gammainc
+        shares = tail(unsqueeze(a, -1) + j, unsqueeze(bounded, -1))
+        return weighted(exp(_log_poisson(j, unsqueeze(maximum(m, TINY), -1))) * shares, weights)
+
+    return in_double(share, a, m, y + (a + m) * 0.0)
+
+
+class NoncentralChi2(Distribution):
+    """Sum of squares of `df` normal numbers with variance 1 whose squared means sum to `nc`.
+
+    Parameters
+    ----------
+    df : Tensor or number, positive
+        Degrees of freedom.
+    nc : Tensor or number, nonnegative
+        Noncentrality.
+    """
+
+    df: Parameter = param(constraints.positive)
+    nc: Parameter = param(constraints.nonnegative)
+    support = constraints.positive
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        count = rng.poisson(self.nc.detach() * 0.5, shape)
+        x = rng.positive(2.0 * exp(rng.log_gamma(self.df.detach() * 0.5 + count, shape)))
+        if not (self.df.requires_grad or self.nc.requires_grad):
+            return x
+        return implicit(self, x.detach())
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return in_double(_log_chi2, self.df * 0.5, self.nc * 0.5, x * 0.5) - math.log(2.0)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return mixed_gamma_cdf(self.df * 0.5, self.nc * 0.5, x * 0.5)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return mixed_gamma_cdf(self.df * 0.5, self.nc * 0.5, x * 0.5, upper=True)
+
+    def _mean(self) -> Tensor:
+        return self.df + self.nc
+
+    def _variance(self) -> Tensor:
+        return 2.0 * self.df + 4.0 * self.nc
+
+    def _skewness(self) -> Tensor:
+        spread = self.df + 2.0 * self.nc
+        return math.sqrt(8.0) * (self.df + 3.0 * self.nc) / (spread * sqrt(spread))
+
+    def _kurtosis(self) -> Tensor:
+        spread = self.df + 2.0 * self.nc
+        return 12.0 * (self.df + 4.0 * self.nc) / (spread * spread)
+
+
+def implicit(d: Distribution, x: Tensor) -> Tensor:
+    """A draw with the derivative of its quantile function: -dF / density."""
+    f = d.cdf(x)
+    density = exp(d.log_prob_inside(x).detach())
+    return x - (f - f.detach()) / maximum(density, TINY)
+
+
+def _log_chi2(a: Tensor, m: Tensor, y: Tensor) -> Tensor:
+    """Log density at y of a gamma number of shape a + Poisson(m)."""
+    m, y = maximum(m, TINY), y + (a + m) * 0.0
+    j, weights = counts_around(_peak(a, m, y))
+    gamma = Gamma(unsqueeze(a, -1) + j, 1.0, validate_args=False)
+    terms = _log_poisson(j, unsqueeze(m, -1)) + gamma._log_prob(unsqueeze(y, -1))
+    some = weights > 0.0
+    return logsumexp(where(some, terms + log(where(some, weights, 1.0)), -math.inf), -1)
+
+
+class Rice(Distribution):
+    """Distance from the origin of a normal point in the plane: the size of a noisy signal.
+
+    Parameters
+    ----------
+    nu : Tensor or number, nonnegative
+        Distance of the mean from the origin; 0 for a Rayleigh distribution.
+    scale : Tensor or number, positive
+        Standard deviation of each coordinate.
+    """
+
+    nu: Parameter = param(constraints.nonnegative)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.positive
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        a, b = self.nu + self.scale * rng.normal(shape), self.scale * rng.normal(shape)
+        return rng.positive(sqrt(a * a + b * b))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        z, y = (x - self.nu) / self.scale, x / self.scale
+        return log(y) - log(self.scale) - 0.5 * z * z + log_i0e(y * (self.nu / self.scale))
+
+    def _halves(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        m, y = self.nu / self.scale, maximum(x, 0.0) / self.scale
+        return m * 0.0 + 1.0, m * m * 0.5, y * y * 0.5
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return mixed_gamma_cdf(*self._halves(x))
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return mixed_gamma_cdf(*self._halves(x), upper=True)
+
+    def _mean(self) -> Tensor:
+        half = self._squared() * 0.5
+        size = (1.0 + 2.0 * half) * i0e(half) + 2.0 * half * i1e(half)
+        return self.scale * size * math.sqrt(math.pi / 2.0)
+
+    def _squared(self) -> Tensor:
+        m = self.nu / self.scale
+        return m * m * 0.5
+
+    def _variance(self) -> Tensor:
+        m = self._mean()
+        return 2.0 * self.scale * self.scale + (self.nu - m) * (self.nu + m)
+
+
+class NoncentralT(Distribution):
+    """Ratio of a normal number around `nc` and the root of a chi-squared mean, scaled and moved.
+
+    The distribution of a t statistic where the effect is not 0: what power calculations ask for.
+
+    Parameters
+    ----------
+    df : Tensor or number, positive
+        Degrees of freedom.
+    nc : Tensor or number
+        Noncentrality; positive for a longer tail above.
+    loc : Tensor or number
+    scale : Tensor or number, positive
+    """
+
+    df: Parameter = param(constraints.positive)
+    nc: Parameter = param(constraints.real)
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        half = self.df * 0.5
+        ratio = exp((log(half) - rng.log_gamma(half, shape)) * 0.5)
+        return self.loc + self.scale * rng.finite((rng.normal(shape) + self.nc) * ratio)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        t = StudentT(self.df, self.loc, self.scale, validate_args=False)
+        lift = in_double(_log_lift, self.df, self.nc, (x - self.loc) / self.scale)
+        return t._log_prob(x) + lift
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return in_double(_t_cdf, self.df, self.nc, (x - self.loc) / self.scale)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return in_double(_t_cdf, self.df, -self.nc, (self.loc - x) / self.scale)
+
+    def _ratio(self, least: float) -> tuple[Tensor, Tensor]:
+        """Return df, 3 where it is not above `least`, and E[1 / S] for the root S of the mean."""
+        df = where(self.df > least, self.df, 5.0)
+        # sqrt(df / 2) gamma((df - 1) / 2) / gamma(df / 2)
+        return df, sqrt(df * 0.5) * exp(-lgamma_difference((df - 1.0) * 0.5, 0.5))
+
+    def _mean(self) -> Tensor:
+        size = self._ratio(1.0)[1]
+        return where(self.df > 1.0, self.loc + self.scale * self.nc * size, math.nan)
+
+    def _variance(self) -> Tensor:
+        df, size = self._ratio(2.0)
+        m = self.nc * size
+        spread = (1.0 + self.nc * self.nc) * df / (df - 2.0) - m * m
+        none = where(self.df > 1.0, math.inf, math.nan)
+        return where(self.df > 2.0, self.scale * self.scale * spread, none)
+
+
+def _log_lift(df: Tensor, nc: Tensor, t: Tensor) -> Tensor:
+    """Log of the noncentral density at t over the central one.
+
+    It is exp(-nc^2 / 2) E[exp(m w)], for w chi distributed with df + 1 degrees of freedom and
+    m = t nc / sqrt(df + t^2): an integral over u = log(w), with its peak where
+    w^2 - m w = df + 1.
+    """
+    far = absolute(t) > 1e150
+    near = where(far, 1.0, t)
+    m = nc * where(far, where(t > 0.0, 1.0, -1.0), near / sqrt(df + near * near))
+    a = (df + 1.0) * 0.5 + m * 0.0
+    root = sqrt(m * m + 8.0 * a)
+    # The positive root, without a difference.
+    up = m > 0.0
+    w = where(up, (m + root) * 0.5, 4.0 * a / where(up, 1.0, root - m))
+    u, weights = skewed_nodes(log(w), minimum(1.0 / sqrt(w * w * 0.5 + a), 1.0))
+    w = exp(maximum(u, -300.0))
+    y = w * w * 0.5
+    gamma = Gamma(unsqueeze(a, -1), 1.0, validate_args=False)
+    # dy = 2 y du
+    terms = gamma._log_prob(y) + log(2.0 * y) + unsqueeze(m, -1) * w - unsqueeze(0.5 * nc * nc, -1)
+    return logsumexp(terms + log(weights), -1)
+
+
+def _t_tail(df: Tensor, nc: Tensor, t: Tensor, upper: bool) -> Tensor:
+    """P(T > t), or P(0 < T <= t), for t >= 0 [lenth1989]: a sum of incomplete betas."""
+    half, m = df * 0.5, nc * nc * 0.5
+    j, weights = counts_around(m + t * 0.0)
+    even = exp(_log_poisson(j, unsqueeze(maximum(m, TINY), -1)))
+    odd = even * exp(-lgamma_difference(j + 1.0, 0.5)) * unsqueeze(nc, -1) * math.sqrt(0.5)
+    b, ratio = unsqueeze(half, -1), unsqueeze(t * t / df, -1)
+    # The smaller of both shares of the squares, which keeps its digits.
+    less = ratio < 1.0
+    share = where(less, ratio, 1.0 / where(less, 1.0, ratio))
+    share = share / (1.0 + share)
+
+    def tail(a: Tensor) -> Tensor:
+        first, second = where(less, a, b), where(less, b, a)
+        small = betainc(first, second, share)
+        return where(less, 1.0 - small, small) if upper else where(less, small, 1.0 - small)
+
+    terms = even * tail(j + 0.5) + odd * tail(j + 1.0)
+    return 0.5 * weighted(terms, weights)
+
+
+def _t_cdf(df: Tensor, nc: Tensor, t: Tensor) -> Tensor:
+    above, size = t > 0.0, minimum(absolute(t), 1e150)
+    df = df + size * 0.0
+    below = _t_tail(df, -nc, where(above, 0.0, size), True)
+    return where(above, ndtr(-nc) + _t_tail(df, nc, where(above, size, 0.0), False), below)

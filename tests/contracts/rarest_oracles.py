@@ -1,0 +1,44 @@
+"""Twins in mpmath of the distributions in tests/distributions/rarest_cases.py."""
+
+import mpmath
+from mpmath import mpf
+
+from tests.contracts.density_oracles import log_i0, student
+
+__all__ = ["RAREST"]
+
+log, exp, lgamma, sqrt = mpmath.log, mpmath.exp, mpmath.loggamma, mpmath.sqrt
+
+
+def rice(nu, scale, x):
+    y, m = x / scale, nu / scale
+    return log(y / scale) - (y * y + m * m) / 2 + log_i0(y * m)
+
+
+def noncentral_chi2(df, nc, x):
+    order = df / 2 - 1
+    bessel = log(mpmath.besseli(order, sqrt(nc * x)))
+    return -(x + nc) / 2 + order / 2 * log(x / nc) + bessel - log(2)
+
+
+def noncentral_t(df, nc, loc, scale, x):
+    t = (x - loc) / scale
+    m, a = nc * t / sqrt(df + t * t), (df + 1) / 2
+    odd = m * sqrt(2) * exp(lgamma(a + mpf(1) / 2) - lgamma(a))
+    lift = mpmath.hyp1f1(a, mpf(1) / 2, m * m / 2)
+    lift += odd * mpmath.hyp1f1(a + mpf(1) / 2, mpf(3) / 2, m * m / 2)
+    return student(df, loc, scale, x) - nc * nc / 2 + log(lift)
+
+
+def generalized_poisson(m, c, k):
+    rate = m + k * c
+    return log(m) + (k - 1) * log(rate) - rate - lgamma(k + 1)
+
+
+RAREST = {
+    "GeneralizedPoisson": generalized_poisson,
+    "NoncentralChi2": noncentral_chi2,
+    "NoncentralT": noncentral_t,
+    "Rice": rice,
+    "Zipf": lambda s, k: -s * log(k) - log(mpmath.zeta(s)),
+}
