@@ -17,6 +17,7 @@ from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.hmc import HMC
 from probtorch.infer.mcmc.mala import MALA
 from probtorch.infer.mcmc.nuts import NUTS
+from probtorch.infer.mcmc.pilot import FormsOfSites, choose_reparam
 from probtorch.infer.mcmc.random_walk import RandomWalk
 from probtorch.infer.mcmc.slice import Slice
 from probtorch.infer.objectives import *  # noqa: F403  # and so does an objective
@@ -42,6 +43,7 @@ __all__ = [
     "AIES",
     "Checkpoint",
     "CheckpointWarning",
+    "FormsOfSites",
     "GuideWarning",
     "HMC",
     "MALA",
@@ -54,6 +56,7 @@ __all__ = [
     "SampledDraws",
     "Slice",
     "Target",
+    "choose_reparam",
     "config_enumerate",
     "infer_discrete",
     "init_to_feasible",

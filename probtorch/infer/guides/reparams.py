@@ -146,7 +146,7 @@ class NeuTraReparam(_GuideReparam):
     >>> guide = AutoMultivariateNormal(model)
     >>> result = SVI(model, guide, Adam({"lr": 0.05}), seed=0).run(5, progress_bar=False)
     >>> neutra = NeuTraReparam(guide)
-    >>> mcmc = MCMC(NUTS(neutra.reparam(model)), num_samples=50, seed=1, progress_bar=False)
+    >>> mcmc = MCMC(NUTS(neutra.reparam(model)), num_samples=500, seed=1, progress_bar=False)
     >>> sorted(mcmc.run().posterior)
     ['x', 'x_shared_latent', 'y']
     """

@@ -61,7 +61,7 @@ class AIES(Kernel[PointState]):
 
     Parameters
     ----------
-    model, potential_fn, init_strategy
+    model, potential_fn, init_strategy, reparam
         As for `NUTS`. Starting points that are given have a row for each walker of each ensemble.
     walkers : int
         Points of an ensemble, twice the dimensions at least.

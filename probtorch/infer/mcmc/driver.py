@@ -36,6 +36,7 @@ from probtorch.infer.mcmc.collect import (
 )
 from probtorch.infer.mcmc.guard import WarmupGuard
 from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
 from probtorch.infer.mcmc.run_results import RunResults, checked_fields
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
 from probtorch.infer.mcmc.settings import MEANT, count, one_of
@@ -108,6 +109,8 @@ class MCMC(RunResults):
         bit for bit.
     seconds : dict of str to float
         Time taken for "model", "compile" and "sampling".
+    forms : FormsOfSites or None
+        What ``NUTS(model, reparam="auto")`` chose; `draws.attrs` has it as "reparam".
     diagnose : bool
         Whether a run ends with `diagnose`, and warns of what it finds; worth setting to False for
         thousands of short runs that are judged together.
@@ -210,6 +213,7 @@ class MCMC(RunResults):
 
         self.post_warmup_state: Sequence[Chain] | None = None
         self.seconds: dict[str, float] = {}
+        self.forms: FormsOfSites | None = None
         self._draws = None
         self._extra_fields = ()
 
@@ -418,7 +422,8 @@ class MCMC(RunResults):
         began = time.perf_counter()
         with activity("compiling the model", shown=self.progress_bar):
             example = init_params if self.kernel.model is None else None
-            self.target = target = self.kernel.target(
+            kernel, self.forms = in_form(self.kernel, args, kwargs, shown=self.progress_bar)
+            self.target = target = kernel.target(
                 args, kwargs, first_chain(example, self.num_chains)
             )
             if isinstance(target, ModelTarget) and num_samples:
@@ -614,6 +619,8 @@ class MCMC(RunResults):
             "num_threads": self.num_threads,
             "interrupted": interrupted,
         }
+        if self.forms is not None:
+            attrs["reparam"] = dict(self.forms.forms)
         if isinstance(self.seed, int):
             attrs["seed"] = self.seed
         if len(kept) < len(runs):

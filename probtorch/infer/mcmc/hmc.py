@@ -184,7 +184,7 @@ class HMC(TrajectoryKernel):
 
     Parameters
     ----------
-    model, potential_fn, step_size, init_strategy
+    model, potential_fn, step_size, init_strategy, reparam
         As for `NUTS`.
     trajectory_length : float, optional
         Step size times number of steps, which follows the step size, up to 1024. 2 pi if neither it
@@ -228,6 +228,7 @@ class HMC(TrajectoryKernel):
         target_accept_prob: float = 0.8,
         init_strategy: Strategy = init_to_typical_set,
         *,
+        reparam: object = None,
         metric: FormOfMetric = "auto",
         jitter: float = 0.0,
         dense_mass: bool | Sequence[Sequence[str]] | None = None,

@@ -231,6 +231,11 @@ class Kernel(_Fields, ABC, Generic[S]):
         `run` needs `init_params`.
     init_strategy : callable
         Where chains start; see `init_to_typical_set` and its kin.
+    reparam : "auto", dict or callable, optional
+        The coordinates of the model's sites: a dict from names to reparameterisations, or a
+        function of a site, as for `handlers.reparam`. "auto" chooses between centred and
+        non-centred for each hierarchical site by a short run, and says what it chose; see
+        `choose_reparam`.
 
     Attributes
     ----------
@@ -247,6 +252,7 @@ class Kernel(_Fields, ABC, Generic[S]):
     )
     potential_fn: Callable[..., TensorBase] | None = setting(default=None)
     init_strategy: Strategy = setting(default=init_to_typical_set)
+    reparam: object = setting(default=None)
     # None in the hands of users: nothing is evaluated there.
     density: Density = dataclasses.field(default=cast("Density", None), init=False)
 
@@ -307,7 +313,10 @@ class Kernel(_Fields, ABC, Generic[S]):
 
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
-        return {"kernel": self.name}
+        if self.reparam is None:
+            return {"kernel": self.name}
+        told = self.reparam if isinstance(self.reparam, (str, Mapping)) else "a function"
+        return {"kernel": self.name, "reparam": str(told)}
 
     def of_divergences(
         self, target: Target, kernels: Sequence[Self], draws: SampledDraws

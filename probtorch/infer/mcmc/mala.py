@@ -36,7 +36,7 @@ class MALA(SteppingKernel[HMCState]):
 
     Parameters
     ----------
-    model, potential_fn, init_strategy
+    model, potential_fn, init_strategy, reparam
         As for `NUTS`.
     step_size : float
         Scale of the noise, in units of the metric, to begin with or to keep.

@@ -174,6 +174,11 @@ class NUTS(TrajectoryKernel):
         A trajectory has at most 2**max_tree_depth - 1 steps.
     init_strategy : callable
         Where chains start; see `init_to_typical_set` and its kin. Stan's rule is `init_to_uniform`.
+    reparam : "auto", dict or callable, optional
+        The coordinates of the model's sites: a dict from names to reparameterisations, or a
+        function of a site, as for `handlers.reparam`. "auto" chooses between centred and
+        non-centred for each hierarchical site by a short run, and says what it chose; see
+        `choose_reparam`.
     inverse_mass_matrix : array_like, shape (dim,) or (dim, dim), or dict, optional
         Variances, or covariance, of the unconstrained parameters, to begin with or to keep; or by
         site, ``{"site": variances of its shape}``, 1 for sites that are left out, and
@@ -245,6 +250,7 @@ class NUTS(TrajectoryKernel):
         max_tree_depth: int = 10,
         init_strategy: Strategy = init_to_typical_set,
         *,
+        reparam: object = None,
         metric: FormOfMetric = "auto",
         dense_mass: bool | Sequence[Sequence[str]] | None = None,
         inverse_mass_matrix: GivenMass | None = None,

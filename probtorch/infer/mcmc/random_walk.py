@@ -60,7 +60,7 @@ class RandomWalk(SteppingKernel[PointState]):
 
     Parameters
     ----------
-    model, potential_fn, init_strategy
+    model, potential_fn, init_strategy, reparam
         As for `NUTS`.
     step_size : float
         Scale of the proposals, in units of the metric, to begin with or to keep.

@@ -61,7 +61,7 @@ class Slice(MetricKernel[PointState]):
 
     Parameters
     ----------
-    model, potential_fn, init_strategy
+    model, potential_fn, init_strategy, reparam
         As for `NUTS`.
     width : float
         Of the first interval, in standard deviations as the metric has them. It decides what a draw
