@@ -13,6 +13,7 @@ from probtorch.distributions import divergences as _divergences  # noqa: F401  r
 from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical
+from probtorch.distributions.circulant import CirculantNormal
 from probtorch.distributions.conditional import (
     ConditionalDistribution,
     ConditionalTransformedDistribution,
@@ -44,6 +45,7 @@ from probtorch.distributions.glm import (
     poisson_log_glm,
 )
 from probtorch.distributions.graphs import CAR, ICAR
+from probtorch.distributions.grouped import GroupedNormalNormal
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
 from probtorch.distributions.hidden_markov import DiscreteHMM, HiddenMarkovModel
 from probtorch.distributions.inflated import (
@@ -152,6 +154,7 @@ from probtorch.distributions.spellings import (
     GeometricLogits,
     GeometricProbs,
     HalfFlat,
+    LKJCorrCholesky,
     MultinomialLogits,
     MultinomialProbs,
     NegativeBinomial2,
@@ -159,8 +162,10 @@ from probtorch.distributions.spellings import (
     NegativeBinomialProbs,
     RelaxedBernoulliLogits,
     ScaledInverseChi2,
+    StableWithLogProb,
     Wald,
 )
+from probtorch.distributions.stable import Stable
 from probtorch.distributions.state_space import EulerMaruyama, GaussianStateSpace
 from probtorch.distributions.tolerant import (
     ExtendedBetaBinomial,
@@ -172,6 +177,11 @@ from probtorch.distributions.tolerant import (
 )
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.registry import biject_to, transform_to
+from probtorch.distributions.transport import (
+    AVFMultivariateNormal,
+    GaussianScaleMixture,
+    OMTMultivariateNormal,
+)
 from probtorch.distributions.truncated import TruncatedNormal
 from probtorch.distributions.truncation import (
     Censored,
@@ -204,6 +214,7 @@ from probtorch.distributions.wishart import (
 )
 
 __all__ = [
+    "AVFMultivariateNormal",
     "AffineBeta",
     "AsymmetricLaplace",
     "AsymmetricLaplaceQuantile",
@@ -229,6 +240,7 @@ __all__ = [
     "Censored",
     "Chi",
     "Chi2",
+    "CirculantNormal",
     "ConditionalDistribution",
     "ConditionalTransformedDistribution",
     "ContinuousBernoulli",
@@ -255,6 +267,7 @@ __all__ = [
     "GaussianCopula",
     "GaussianCopulaBeta",
     "GaussianRandomWalk",
+    "GaussianScaleMixture",
     "GeneralizedExtremeValue",
     "GeneralizedNormal",
     "GeneralizedPareto",
@@ -263,6 +276,7 @@ __all__ = [
     "GeometricLogits",
     "GeometricProbs",
     "Gompertz",
+    "GroupedNormalNormal",
     "Gumbel",
     "HalfCauchy",
     "HalfFlat",
@@ -288,6 +302,7 @@ __all__ = [
     "Kumaraswamy",
     "LKJ",
     "LKJCholesky",
+    "LKJCorrCholesky",
     "Laplace",
     "LeftCensoredDistribution",
     "LeftTruncatedDistribution",
@@ -327,6 +342,7 @@ __all__ = [
     "NoncentralT",
     "Normal",
     "NormalIdGLM",
+    "OMTMultivariateNormal",
     "OneHotCategorical",
     "OneHotCategoricalStraightThrough",
     "OrderedLogistic",
@@ -353,6 +369,8 @@ __all__ = [
     "SkewNormal",
     "SoftAsymmetricLaplace",
     "SoftLaplace",
+    "Stable",
+    "StableWithLogProb",
     "StudentT",
     "TransformedDistribution",
     "Triangular",

@@ -15,9 +15,11 @@ from probtorch.distributions.categorical import Categorical, Multinomial
 from probtorch.distributions.counts import Binomial, NegativeBinomial
 from probtorch.distributions.fields import Given, as_parameter
 from probtorch.distributions.gamma import InverseGamma
+from probtorch.distributions.lkj import LKJCholesky
 from probtorch.distributions.ratios import InverseGaussian
 from probtorch.distributions.shares import RelaxedBernoulli
 from probtorch.distributions.skewed import ExGaussian
+from probtorch.distributions.stable import Stable
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.scalar import AffineTransform
 from probtorch.distributions.uniform import ImproperUniform
@@ -39,6 +41,7 @@ __all__ = [
     "GeometricLogits",
     "GeometricProbs",
     "HalfFlat",
+    "LKJCorrCholesky",
     "MultinomialLogits",
     "MultinomialProbs",
     "NegativeBinomial2",
@@ -47,6 +50,7 @@ __all__ = [
     "PERT",
     "RelaxedBernoulliLogits",
     "ScaledInverseChi2",
+    "StableWithLogProb",
     "Wald",
 ]
 
@@ -350,6 +354,41 @@ def PERT(
     a, b, c, t = (as_parameter(v, "low")[0] for v in (low, peak, high, temperature))
     share = t * ((b - a) / (c - a))
     return AffineBeta(1.0 + share, 1.0 + t - share, a, c - a, validate_args=validate_args)
+
+
+def LKJCorrCholesky(d: int, eta: Given, *, validate_args: bool | None = None) -> LKJCholesky:
+    """Return ``LKJCholesky(d, eta)``: Pyro's old name for it.
+
+    Parameters
+    ----------
+    d : int
+    eta : Tensor or number, positive
+    validate_args : bool, optional
+    """
+    return LKJCholesky(d, eta, validate_args=validate_args)
+
+
+def StableWithLogProb(
+    stability: Given,
+    skew: Given,
+    scale: Given = 1.0,
+    loc: Given = 0.0,
+    coords: str = "S0",
+    *,
+    validate_args: bool | None = None,
+) -> Stable:
+    """Return ``Stable(stability, skew, scale, loc, coords)``, which has a density: Pyro's name.
+
+    Parameters
+    ----------
+    stability : Tensor or number in (0, 2]
+    skew : Tensor or number in [-1, 1]
+    scale : Tensor or number, positive
+    loc : Tensor or number
+    coords : "S0" or "S"
+    validate_args : bool, optional
+    """
+    return Stable(stability, skew, scale, loc, coords, validate_args=validate_args)
 
 
 def Flat(*, validate_args: bool | None = None) -> ImproperUniform:

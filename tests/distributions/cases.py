@@ -477,6 +477,7 @@ STRUCTURAL = {
     "LinearHMM",
     "RandomWalk",
     "MatrixNormal",
+    "Stable",
     "OneHotCategoricalStraightThrough",
     "RelaxedBernoulliStraightThrough",
     "RelaxedOneHotCategoricalStraightThrough",

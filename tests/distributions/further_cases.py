@@ -25,6 +25,7 @@ from tests.distributions.references import (
     on_unit,
     through_sigmoid,
 )
+from tests.distributions.vector_cases import VECTORS
 
 __all__ = ["FURTHER", "common_or_slow"]
 
@@ -528,3 +529,4 @@ for _cls, _reference in (
             )
         )
 FURTHER += RAREST
+FURTHER += VECTORS
