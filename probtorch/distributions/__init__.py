@@ -25,6 +25,7 @@ from probtorch.distributions.distribution import (
     Independent,
     MaskedDistribution,
 )
+from probtorch.distributions.exponential_family import ExponentialFamily
 from probtorch.distributions.extremes import GeneralizedExtremeValue, GeneralizedPareto
 from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
 from probtorch.distributions.gaussian_hmm import GammaGaussianHMM, GaussianHMM
@@ -255,6 +256,7 @@ __all__ = [
     "ExGaussian",
     "ExpandedDistribution",
     "Exponential",
+    "ExponentialFamily",
     "ExponentiallyModifiedGaussian",
     "ExtendedBetaBinomial",
     "ExtendedBinomial",

@@ -456,6 +456,7 @@ STRUCTURAL = {
     "PoissonLogGLM",
     "Skellam",
     "CAR",
+    "ExponentialFamily",
     "ExtendedBetaBinomial",
     "ExtendedBinomial",
     "ICAR",

@@ -11,7 +11,14 @@ import probtorch
 from probtorch import compile
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, unflatten
-from probtorch.distributions import Distribution, Normal, constraints
+from probtorch.distributions import (
+    Distribution,
+    ExponentialFamily,
+    Gamma,
+    Normal,
+    constraints,
+    kl_divergence,
+)
 from probtorch.effects import param, plate, sample
 from probtorch.errors import DomainError
 from probtorch.func import vmap
@@ -154,3 +161,79 @@ def test_nuts_and_svi_run_on_it_compiled():
 
 def test_a_class_with_fields_is_as_before():
     assert Normal(0.0, 1.0)._written is False
+
+
+class NaturalGamma(ExponentialFamily):
+    """PyTorch's gamma, as far as its natural parameters."""
+
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    support = constraints.positive
+
+    def __init__(self, concentration, rate):
+        self.concentration, self.rate = concentration, rate
+        super().__init__(concentration.shape)
+
+    @property
+    def _natural_params(self):
+        return self.concentration - 1.0, -self.rate
+
+    def _log_normalizer(self, x, y):
+        return (x + 1.0).lgamma() + (x + 1.0) * (-y.reciprocal()).log()
+
+
+class NaturalNormals(ExponentialFamily):
+    """Vectors of independent normal numbers of variance 1."""
+
+    arg_constraints = {"loc": constraints.real_vector}
+    support = constraints.real_vector
+
+    def __init__(self, loc):
+        self.loc = loc
+        super().__init__(loc.shape[:-1], loc.shape[-1:])
+
+    @property
+    def _natural_params(self):
+        return (self.loc,)
+
+    def _log_normalizer(self, x):
+        return 0.5 * (x * x).sum(-1)
+
+    @property
+    def _mean_carrier_measure(self):
+        # Of the log carrier -x^2 / 2 - log(2 pi) / 2 in each dim.
+        square = (self.loc * self.loc + 1.0).sum(-1)
+        return -0.5 * square - 0.5 * self.loc.shape[-1] * math.log(2 * math.pi)
+
+
+def test_an_exponential_family_has_its_entropy_and_its_divergences():
+    a, b = tensor([0.7, 2.0, 5.0]), tensor([1.0, 0.3, 4.0])
+    c, d = tensor([1.7, 1.0, 2.0]), tensor([2.0, 0.4, 3.0])
+    p, q = NaturalGamma(a, b), NaturalGamma(c, d)
+    assert_close(kl_divergence(p, q), kl_divergence(Gamma(a, b), Gamma(c, d)), rtol=1e-5)
+    assert_close(p.entropy(), Gamma(a, b).entropy(), rtol=1e-5)
+    assert not kl_divergence(p, q).requires_grad
+    u, v = (
+        NaturalNormals(tensor([[0.0, 1.0, 2.0], [1.0, 1.0, 1.0]])),
+        NaturalNormals(tensor([0.0] * 3)),
+    )
+    assert_close(kl_divergence(u, v), [2.5, 1.5])
+    assert_close(u.entropy(), [1.5 * math.log(2 * math.pi * math.e)] * 2, rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="one exponential family"):
+        kl_divergence(p, v)
+
+
+def test_a_bregman_divergence_has_gradients_and_compiles():
+    a, b = tensor([0.7, 2.0]).double(), tensor([1.0, 0.3]).double()
+
+    def slopes(cls):
+        def run(a, b):
+            a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+            value = kl_divergence(cls(a, b), cls(b, a)) + cls(a, b).entropy()
+            return value.detach(), *probtorch.autograd.grad(value.sum(), [a, b])
+
+        return run
+
+    expected = slopes(Gamma)(a, b)
+    for fn in (slopes(NaturalGamma), compile(slopes(NaturalGamma))):
+        for got, right in zip(fn(a, b), expected, strict=True):
+            assert_close(got, right, rtol=1e-10)

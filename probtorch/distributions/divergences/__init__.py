@@ -1,13 +1,15 @@
 """Closed forms of KL(p || q), registered when this package is imported.
 
 - same.py: both of one family on the line
-- between.py: of different families on the line, from `expectations.py`, what is known of p
+- between.py: of different families on the line, from `expectations.py` and
+  `rarer_expectations.py`, what is known of p
 - discrete.py: counts and categories
-- vectors.py: vectors, matrices, and distributions made of others
+- vectors.py: vectors, and distributions made of others
+- matrices.py: matrices, and normal vectors with a structure of their own
 
 A class with a family of its own may bring its rules along: `register_kl` imports no distribution.
 """
 
-from probtorch.distributions.divergences import between, discrete, same, vectors
+from probtorch.distributions.divergences import between, discrete, matrices, same, vectors
 
-__all__ = ["between", "discrete", "same", "vectors"]
+__all__ = ["between", "discrete", "matrices", "same", "vectors"]

@@ -26,17 +26,27 @@ from probtorch.distributions.divergences.expectations import (
     mean_reciprocal,
     variance_log,
 )
+from probtorch.distributions.divergences.rarer_expectations import squares
 from probtorch.distributions.gamma import GammaFamily, InverseGamma
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
 from probtorch.distributions.kl import _RULES, register_kl
+from probtorch.distributions.lifetimes import Frechet, LogLogistic, Maxwell, Rayleigh
 from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic
 from probtorch.distributions.normal import HALF_LOG_2PI, HalfNormal, LogNormal, Normal
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
-from probtorch.distributions.shares import ContinuousBernoulli
+from probtorch.distributions.ratios import Chi, InverseGaussian
+from probtorch.distributions.shares import (
+    ContinuousBernoulli,
+    Kumaraswamy,
+    LogUniform,
+    Triangular,
+)
+from probtorch.distributions.skewed import GeneralizedNormal, Moyal, TwoSided
+from probtorch.distributions.truncated import TruncatedNormal
 from probtorch.distributions.uniform import Uniform
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import exp, log
-from probtorch.ops.special import betaln, lgamma
+from probtorch.ops.special import betaln, lgamma, log_ratio
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -62,6 +72,18 @@ _FAMILIES: tuple[type[Distribution], ...] = (
     LogNormal,
     Weibull,
     Pareto,
+    TwoSided,
+    Moyal,
+    GeneralizedNormal,
+    TruncatedNormal,
+    Triangular,
+    LogUniform,
+    Kumaraswamy,
+    Rayleigh,
+    Maxwell,
+    Chi,
+    LogLogistic,
+    Frechet,
 )
 
 
@@ -144,6 +166,41 @@ def _to_continuous_bernoulli(p: Distribution, q: ContinuousBernoulli) -> Tensor:
     return -q._tilt().log_density(_moment(p, "mean"))
 
 
+def _to_two_sided(p: Distribution, q: TwoSided) -> Tensor:
+    left, right = q.sides()
+    apart, shift = distance(p, q.loc), _moment(p, "mean") - q.loc
+    # E (x - loc) above and below it.
+    return log(left + right) + 0.5 * ((apart + shift) / right + (apart - shift) / left)
+
+
+def _to_moyal(p: Distribution, q: Moyal) -> Tensor:
+    z = (_moment(p, "mean") - q.loc) / q.scale
+    return log(q.scale) + HALF_LOG_2PI + 0.5 * (z + exp(log_laplace(p, q.scale) + q.loc / q.scale))
+
+
+def _to_truncated_normal(p: Distribution, q: TruncatedNormal) -> Tensor:
+    at_loc = q.log_prob_inside(q.loc)
+    return _square(p, q.loc) / (2.0 * q.scale * q.scale) - at_loc
+
+
+def _to_length(p: Distribution, q: Chi | Maxwell | Rayleigh) -> Tensor:
+    n, s = squares(q)
+    half = q.entropy() * 0.0 + n * 0.5
+    log_s = log(s) if isinstance(s, Tensor) else 0.0
+    constant = lgamma(half) + (half - 1.0) * math.log(2.0) + n * log_s
+    return constant - (n - 1.0) * mean_log(p) + _square(p, 0.0) / (2.0 * s * s)
+
+
+def _to_inverse_gaussian(p: Distribution, q: InverseGaussian) -> Tensor:
+    m, b = q.loc, q.concentration
+    drift = _moment(p, "mean") / (m * m) - 2.0 / m + mean_reciprocal(p)
+    return HALF_LOG_2PI - 0.5 * log(b) + 1.5 * mean_log(p) + 0.5 * b * drift
+
+
+def _to_log_uniform(p: Distribution, q: LogUniform) -> Tensor:
+    return mean_log(p) + log(log_ratio(q.high, q.low))
+
+
 def _to_uniform(p: Distribution, q: Uniform) -> Tensor:
     return log(q.high - q.low)
 
@@ -164,7 +221,17 @@ _CROSS: dict[type[Distribution], tuple[_Cross, _Needed]] = {
     Beta: (_to_beta, (mean_log, mean_log_complement)),
     ContinuousBernoulli: (_to_continuous_bernoulli, ("_mean",)),
     Uniform: (_to_uniform, ()),
+    TwoSided: (_to_two_sided, ("_mean", distance)),
+    Moyal: (_to_moyal, ("_mean", log_laplace)),
+    TruncatedNormal: (_to_truncated_normal, ("_mean", "_variance")),
+    Rayleigh: (_to_length, ("_mean", "_variance", mean_log)),
+    Maxwell: (_to_length, ("_mean", "_variance", mean_log)),
+    Chi: (_to_length, ("_mean", "_variance", mean_log)),
+    InverseGaussian: (_to_inverse_gaussian, ("_mean", mean_log, mean_reciprocal)),
+    LogUniform: (_to_log_uniform, (mean_log,)),
 }
+# Between two bounds that are parameters.
+_BOUNDED = (Uniform, LogUniform, Triangular, TruncatedNormal)
 
 
 def _bounds(support: object) -> tuple[float | Tensor, float | Tensor]:
@@ -182,7 +249,7 @@ def _ends(cls: type[Distribution]) -> tuple[float | Tensor, float | Tensor]:
 def _never_inside(cls_p: type[Distribution], cls_q: type[Distribution]) -> bool:
     """Whether every p is wider than every q."""
     (a, b), (c, d) = _ends(cls_p), _ends(cls_q)
-    if cls_p is Uniform or (cls_q is Uniform and b == 1.0):
+    if cls_p in _BOUNDED or cls_q is TruncatedNormal or (cls_q in _BOUNDED and b == 1.0):
         return False
     return bool(a < c or b > d)
 

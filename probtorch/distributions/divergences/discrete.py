@@ -12,10 +12,15 @@ import numpy as np
 from probtorch.distributions.bernoulli import Bernoulli, Geometric, Trial, count_times
 from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical
 from probtorch.distributions.counts import Binomial, NegativeBinomial, Poisson
-from probtorch.distributions.kl import no_closed_form, register_kl, sum_over
+from probtorch.distributions.inflated import (
+    Gated,
+    HurdleDistribution,
+    ZeroInflatedDistribution,
+)
+from probtorch.distributions.kl import kl_divergence, no_closed_form, register_kl, sum_over
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
-from probtorch.ops.exponentials import exp, log, log1p
+from probtorch.ops.exponentials import exp, expm1, log, log1p
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import entr, xlogy
 from probtorch.tensor import Tensor
@@ -97,3 +102,26 @@ def _(p: Poisson, q: Bernoulli | Binomial) -> Tensor:
     # A Poisson exceeds any count, unless its rate is 0.
     none = -q.log_prob_inside(q.probs * 0.0)
     return where(eq(p.rate, 0.0), none, math.inf)
+
+
+@register_kl(ZeroInflatedDistribution, ZeroInflatedDistribution)
+@register_kl(HurdleDistribution, HurdleDistribution)
+@register_kl(ZeroInflatedDistribution, HurdleDistribution)
+@register_kl(HurdleDistribution, ZeroInflatedDistribution)
+def _(p: Gated, q: Gated) -> Tensor:
+    a, b = p.base_dist, q.base_dist
+    if a.is_discrete != b.is_discrete:
+        raise no_closed_form(p, q, "counts, or no counts, on both sides")
+    # First whether it is 0, then how large it is if not. What a count adds at 0 is taken out of
+    # the divergence of the bases, and both are rescaled to what is left.
+    at = p._gate() * 0.0 + q._gate() * 0.0
+    log_p, log_q = p.log_prob_inside(at), q.log_prob_inside(at)
+    zero = _weighted_log_ratio(exp(log_p), exp(log_q))
+    some, other = -expm1(log_p), -expm1(log_q)
+    rest = _weighted_log_ratio(some, other)
+    gap = kl_divergence(a, b)
+    if a.is_discrete:
+        first, second = a.log_prob_inside(at), b.log_prob_inside(at)
+        left, right = -expm1(first), -expm1(second)
+        gap = (gap - _weighted_log_ratio(exp(first), exp(second))) / left + log(right / left)
+    return zero + rest + count_times(some, gap)

@@ -6,22 +6,34 @@ taken apart would not give.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from probtorch.distributions.beta import Beta
+from probtorch.distributions.divergences.expectations import distance
+from probtorch.distributions.divergences.rarer_expectations import squares
 from probtorch.distributions.gamma import Gamma, GammaFamily, InverseGamma
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy
-from probtorch.distributions.kl import kl_divergence, register_kl
+from probtorch.distributions.kl import kl_divergence, no_closed_form, register_kl
+from probtorch.distributions.lifetimes import Frechet, Maxwell, Rayleigh
 from probtorch.distributions.location_scale import EULER_GAMMA, Gumbel, Laplace
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
-from probtorch.distributions.shares import ContinuousBernoulli
+from probtorch.distributions.ratios import Chi, InverseGaussian
+from probtorch.distributions.shares import (
+    ContinuousBernoulli,
+    LogitNormal,
+    LogUniform,
+    LowerTruncatedPowerLaw,
+)
+from probtorch.distributions.skewed import GeneralizedNormal, Moyal, TwoSided
 from probtorch.distributions.uniform import Uniform
 from probtorch.distributions.von_mises import VonMises
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, log
-from probtorch.ops.special import betaln, digamma, lgamma, log_i0e, mean_cosine_loss
+from probtorch.ops.special import betaln, digamma, lgamma, log_i0e, log_ratio, mean_cosine_loss
 from probtorch.ops.trigonometry import sin
 from probtorch.tensor import Tensor
 
@@ -129,6 +141,90 @@ def _(p: Weibull, q: Weibull) -> Tensor:
     shift = q.concentration * log(p.scale / q.scale)
     growth = exp(lgamma(1.0 + ratio) + shift)
     return EULER_GAMMA * (ratio - 1.0) - log(ratio) - shift + growth - 1.0
+
+
+@register_kl(Frechet, Frechet)
+def _(p: Frechet, q: Frechet) -> Tensor:
+    # Of 1 / x.
+    return kl_divergence(
+        Weibull(1.0 / p.scale, p.concentration, validate_args=False),
+        Weibull(1.0 / q.scale, q.concentration, validate_args=False),
+    )
+
+
+_Length = HalfNormal | Rayleigh | Maxwell | Chi
+
+
+def _square(d: _Length) -> Gamma:
+    """Return the distribution of x ** 2 / 2."""
+    n, s = (1.0, d.scale) if isinstance(d, HalfNormal) else squares(d)
+    return Gamma(0.5 * n, 1.0 / (s * s), validate_args=False)
+
+
+def _of_squares(p: _Length, q: _Length) -> Tensor:
+    return kl_divergence(_square(p), _square(q))
+
+
+for _p, _q in itertools.product((HalfNormal, Rayleigh, Maxwell, Chi), repeat=2):
+    if (_p, _q) != (HalfNormal, HalfNormal):
+        register_kl(_p, _q)(_of_squares)
+
+
+@register_kl(InverseGaussian, InverseGaussian)
+def _(p: InverseGaussian, q: InverseGaussian) -> Tensor:
+    ratio, gap = q.concentration / p.concentration, (p.loc - q.loc) / q.loc
+    return 0.5 * (ratio - 1.0 - log(ratio) + q.concentration / p.loc * gap * gap)
+
+
+@register_kl(LogUniform, LogUniform)
+def _(p: LogUniform, q: LogUniform) -> Tensor:
+    inside = (q.low <= p.low) & (p.high <= q.high)
+    widths = log_ratio(q.high, q.low), log_ratio(p.high, p.low)
+    return where(inside, log(widths[0] / widths[1]), math.inf)
+
+
+@register_kl(LowerTruncatedPowerLaw, LowerTruncatedPowerLaw)
+@register_kl(LowerTruncatedPowerLaw, Pareto)
+@register_kl(Pareto, LowerTruncatedPowerLaw)
+def _(p: Pareto | LowerTruncatedPowerLaw, q: Pareto | LowerTruncatedPowerLaw) -> Tensor:
+    return kl_divergence(_pareto(p), _pareto(q))
+
+
+def _pareto(d: Pareto | LowerTruncatedPowerLaw) -> Pareto:
+    return d if isinstance(d, Pareto) else Pareto(d.low, -1.0 - d.alpha, validate_args=False)
+
+
+@register_kl(LogitNormal, LogitNormal)
+def _(p: LogitNormal, q: LogitNormal) -> Tensor:
+    return kl_divergence(
+        Normal(p.loc, p.scale, validate_args=False), Normal(q.loc, q.scale, validate_args=False)
+    )
+
+
+@register_kl(Moyal, Moyal)
+def _(p: Moyal, q: Moyal) -> Tensor:
+    ratio, shift = p.scale / q.scale, (p.loc - q.loc) / q.scale
+    growth = exp(lgamma(0.5 + ratio) + (ratio * math.log(2.0) - shift)) / math.sqrt(math.pi)
+    mean = EULER_GAMMA + math.log(2.0)
+    return 0.5 * (mean * (ratio - 1.0) + shift + growth - 1.0) - log(ratio)
+
+
+@register_kl(TwoSided, TwoSided)
+def _(p: TwoSided, q: TwoSided) -> Tensor:
+    (a, b), (left, right) = p.sides(), q.sides()
+    apart, shift = distance(p, q.loc), p._mean() - q.loc
+    spread = 0.5 * ((apart + shift) / right + (apart - shift) / left)
+    return log((left + right) / (a + b)) + spread - 1.0
+
+
+@register_kl(GeneralizedNormal, GeneralizedNormal)
+def _(p: GeneralizedNormal, q: GeneralizedNormal) -> Tensor:
+    if not bool(eq(p.loc, q.loc).all()):
+        raise no_closed_form(p, q, "one loc on both sides")
+    r, k = 1.0 / p.power, q.power
+    log_ratio_ = log(q.scale / p.scale)
+    constant = log_ratio_ + lgamma(1.0 + 1.0 / k) - lgamma(1.0 + r)
+    return constant + exp(lgamma((k + 1.0) * r) - lgamma(r) - k * log_ratio_) - r
 
 
 @register_kl(VonMises, VonMises)

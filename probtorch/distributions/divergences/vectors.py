@@ -1,4 +1,4 @@
-"""Divergences between distributions of vectors and matrices, and of those made of others."""
+"""Divergences between distributions of vectors, and of those made of others."""
 
 from __future__ import annotations
 
