@@ -17,11 +17,12 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor as wrap_value
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import parse_size, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike, SizeLike, TensorLike
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nesting import followed
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.movement import expand, reshape
@@ -65,6 +66,7 @@ def _dtype_of(value: object) -> DType:
 # ------------------------------------------------------------------------------------------- filled
 
 
+@takes_out
 def full(
     size: SizeLike,
     fill_value: float | Tensor,
@@ -72,6 +74,7 @@ def full(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> Tensor:
     """Return a tensor filled with one value.
 
@@ -113,38 +116,48 @@ def scalar_tensor(
     requires_grad: bool = False,
 ) -> Tensor:
     """Return a number as a tensor without dims, of the default float dtype."""
-    return full((), s, dtype=_floating(dtype), device=device, requires_grad=requires_grad)
+    if wrap_value(s, "scalar_tensor").array.size != 1:
+        raise ShapeError(
+            "scalar_tensor", expected="one number", got=f"{s!r:.60}", fix="use tensor or as_tensor"
+        )
+    return full((), _number(s), dtype=_floating(dtype), device=device, requires_grad=requires_grad)
 
 
 def _floating(dtype: DTypeLike | None) -> DType:
     return dtypes.default_dtype() if dtype is None else dtypes.as_dtype(dtype)
 
 
+@takes_out
 def zeros(
     *size: SizeLike,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> Tensor:
     """Return zeros of the default float dtype; arguments as in `full`."""
     return _made(np.zeros(sizes("zeros", size), _floating(dtype)), device, requires_grad)
 
 
+@takes_out
 def ones(
     *size: SizeLike,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> Tensor:
     """Return ones of the default float dtype; arguments as in `full`."""
     return _made(np.ones(sizes("ones", size), _floating(dtype)), device, requires_grad)
 
 
+@takes_out
 def empty(
     *size: SizeLike,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> Tensor:
     """Return a tensor whose values are whatever its memory held; arguments as in `full`."""
     return _made(np.empty(sizes("empty", size), _floating(dtype)), device, requires_grad)
@@ -209,6 +222,7 @@ def _number(x: float | Tensor) -> float:
     return x.item() if isinstance(x, Tensor) else x
 
 
+@takes_out
 def arange(
     start: float | Tensor,
     end: float | Tensor | None = None,
@@ -217,6 +231,7 @@ def arange(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> Tensor:
     """Return ``start, start + step, ...`` up to but without `end`; `arange(end)` starts at 0.
 
@@ -261,6 +276,7 @@ def arange(
     return _made(array, device, requires_grad)
 
 
+@takes_out
 def range_(
     start: float | Tensor,
     end: float | Tensor,
@@ -269,6 +285,7 @@ def range_(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> Tensor:
     """Return ``start, start + step, ...`` up to `end`, which belongs to it, as floats.
 
@@ -286,6 +303,7 @@ def range_(
     return _made(array.astype(_floating(dtype)), device, requires_grad)
 
 
+@takes_out
 def linspace(
     start: float | Tensor,
     end: float | Tensor,
@@ -294,6 +312,7 @@ def linspace(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> Tensor:
     """Return `steps` numbers at equal distances from `start` to `end`, both included."""
     if steps < 0:
@@ -304,6 +323,7 @@ def linspace(
     return _made(array, device, requires_grad)
 
 
+@takes_out
 def logspace(
     start: float | Tensor,
     end: float | Tensor,
@@ -313,6 +333,7 @@ def logspace(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> Tensor:
     """Return ``base ** x`` for `steps` equally spaced x from `start` to `end`, both included."""
     if steps < 0:
@@ -326,6 +347,7 @@ def logspace(
 # ------------------------------------------------------------------------------- matrices and grids
 
 
+@takes_out
 def eye(
     n: int,
     m: int | None = None,
@@ -333,6 +355,7 @@ def eye(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> Tensor:
     """Return the identity matrix of shape (n, n), or ones on the diagonal of shape (n, m)."""
     shape = sizes("eye", (n, n if m is None else m))

@@ -12,6 +12,7 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import wrap
+from probtorch.core.outputs import takes_out
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
@@ -75,6 +76,7 @@ def hann_window(
     )
 
 
+@takes_out
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -84,6 +86,7 @@ def hamming_window(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return Hamming's window, ``alpha - beta cos(2 pi n / N)``."""
     return _window(

@@ -7,24 +7,24 @@ written into ``out``.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from probtorch.backends.registry import array_module, device_of
+from probtorch.backends.registry import device_of
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import finish, mark_changed, recorder, wrap
+from probtorch.core.dispatch import finish, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.op import Op, Operand
+from probtorch.core.outputs import resized
 from probtorch.core.refusals import complex_refused, mixed_devices, not_taken
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType
-from probtorch.errors import DomainError, DTypeError, users_stacklevel
+from probtorch.errors import DomainError, DTypeError
 
 __all__ = ["general", "prepared", "written"]
 
@@ -160,15 +160,5 @@ def written(op: Op, inputs: tuple[Any, ...], result: np.ndarray, out: TensorBase
             fix="pass probtorch.empty(0), or take what the function returns",
         )
     value = finish(op, inputs, result)
-    alone = out._base is None and out.grad_fn is None and not out.requires_grad
-    if out.array.shape != value.array.shape and alone and recorder() is None:
-        if out.array.size:
-            warnings.warn(
-                f"{op.name}(out=...): a tensor of shape {out.array.shape} is resized to "
-                f"{value.array.shape}\n  fix: pass one of this shape, or an empty one",
-                UserWarning,
-                stacklevel=users_stacklevel(),
-            )
-        out.array = array_module(out.array).empty(value.array.shape, out.array.dtype)
-        mark_changed(out)
+    resized(op.name, value, out)
     return assign(out, value, op.name)

@@ -459,7 +459,10 @@ def clamp(
         )
     x = as_tensor(x, "clamp")
     if x.array.dtype.kind != "f":
+        if min is not None and max is not None:
+            return minimum(maximum(x, min), max, out=out)
         if min is not None:
-            x = maximum(x, min)
-        return x if max is None else minimum(x, max, out=out)
+            return maximum(x, min, out=out)
+        if max is not None:
+            return minimum(x, max, out=out)
     return _clamp(x, -math.inf if min is None else min, math.inf if max is None else max, out=out)

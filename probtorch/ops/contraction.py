@@ -16,6 +16,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -82,7 +83,8 @@ _MATMUL = structured(
 )
 
 
-def matmul(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def matmul(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Matrix product: vectors are rows or columns as needed, leading dims broadcast.
 
     Raises
@@ -143,22 +145,26 @@ def _exact(name, ndims, x, y):
     return matmul(x, y)
 
 
-def mm(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def mm(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Product of two matrices."""
     return _exact("mm", (2, 2), x, y)
 
 
-def bmm(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def bmm(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Product of two batches of matrices with one batch dim."""
     return _exact("bmm", (3, 3), x, y)
 
 
-def mv(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def mv(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Product of a matrix and a vector."""
     return _exact("mv", (2, 1), x, y)
 
 
-def dot(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def dot(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Sum of the products of two vectors."""
     return _exact("dot", (1, 1), x, y)
 
@@ -166,7 +172,8 @@ def dot(x: TensorLike, y: TensorLike) -> TensorBase:
 vdot = dot
 
 
-def inner(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def inner(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Sum of products over the last dims; the plain product where one is 0-d."""
     x, y = as_tensor(x, "inner"), as_tensor(y, "inner")
     if not x.array.ndim or not y.array.ndim:
@@ -181,7 +188,8 @@ def inner(x: TensorLike, y: TensorLike) -> TensorBase:
     return tensordot(x, y, ((-1,), (-1,)))
 
 
-def outer(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def outer(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """All products of two vectors, shape (n, m)."""
     x, y = as_tensor(x, "outer"), as_tensor(y, "outer")
     return reshape(x, (-1, 1)) * reshape(y, (1, -1))
@@ -204,12 +212,14 @@ def _paired(dims, n, m):
     return tuple([normalize_dim(d, k, "tensordot") for d in p] for p, k in zip(pair, (n, m)))
 
 
+@takes_out
 def tensordot(
     x: TensorLike,
     y: TensorLike,
     dims: int | Sequence[int | Sequence[int]] = 2,
     *,
     axes: int | Sequence[int | Sequence[int]] | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Sum of products over the last `dims` of x and the first of y, or over two lists of dims.
 

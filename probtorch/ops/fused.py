@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, TensorLike
@@ -37,8 +38,14 @@ __all__ = [
 ]
 
 
+@takes_out
 def addcmul(
-    x: TensorLike, tensor1: TensorLike, tensor2: TensorLike, *, value: float = 1
+    x: TensorLike,
+    tensor1: TensorLike,
+    tensor2: TensorLike,
+    *,
+    value: float = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return ``x + value * tensor1 * tensor2``."""
     x, product = as_tensor(x, "addcmul"), as_tensor(tensor1, "addcmul") * tensor2
@@ -46,8 +53,14 @@ def addcmul(
     return x + (product if value == 1 else product * value)
 
 
+@takes_out
 def addcdiv(
-    x: TensorLike, tensor1: TensorLike, tensor2: TensorLike, *, value: float = 1
+    x: TensorLike,
+    tensor1: TensorLike,
+    tensor2: TensorLike,
+    *,
+    value: float = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return ``x + value * tensor1 / tensor2``.
 
@@ -67,7 +80,10 @@ def addcdiv(
     return as_tensor(x, "addcdiv") + (a if value == 1 else a * value) / b
 
 
-def lerp(x: TensorLike, end: TensorLike, weight: TensorLike) -> TensorBase:
+@takes_out
+def lerp(
+    x: TensorLike, end: TensorLike, weight: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return ``x + weight * (end - x)``: `x` at weight 0, exactly `end` at weight 1."""
     x, end = as_tensor(x, "lerp"), as_tensor(end, "lerp")
     if x.array.dtype != end.array.dtype or x.array.dtype.kind != "f":
@@ -85,36 +101,71 @@ def lerp(x: TensorLike, end: TensorLike, weight: TensorLike) -> TensorBase:
     return where(small, x, end) + where(small, weight, weight - 1) * (end - x)
 
 
+@takes_out
 def addmm(
-    x: TensorLike, mat1: TensorLike, mat2: TensorLike, *, beta: float = 1, alpha: float = 1
+    x: TensorLike,
+    mat1: TensorLike,
+    mat2: TensorLike,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return ``beta * x + alpha * mat1 @ mat2``; `x` broadcasts to the product."""
     return _with("addmm", x, mm(mat1, mat2), beta, alpha)
 
 
+@takes_out
 def addmv(
-    x: TensorLike, mat: TensorLike, vec: TensorLike, *, beta: float = 1, alpha: float = 1
+    x: TensorLike,
+    mat: TensorLike,
+    vec: TensorLike,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return ``beta * x + alpha * mat @ vec``; `x` broadcasts to the product."""
     return _with("addmv", x, mv(mat, vec), beta, alpha)
 
 
+@takes_out
 def addr(
-    x: TensorLike, vec1: TensorLike, vec2: TensorLike, *, beta: float = 1, alpha: float = 1
+    x: TensorLike,
+    vec1: TensorLike,
+    vec2: TensorLike,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return ``beta * x + alpha * outer(vec1, vec2)``; `x` broadcasts to the product."""
     return _with("addr", x, outer(vec1, vec2), beta, alpha)
 
 
+@takes_out
 def baddbmm(
-    x: TensorLike, batch1: TensorLike, batch2: TensorLike, *, beta: float = 1, alpha: float = 1
+    x: TensorLike,
+    batch1: TensorLike,
+    batch2: TensorLike,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return ``beta * x + alpha * bmm(batch1, batch2)``; `x` broadcasts to the product."""
     return _with("baddbmm", x, bmm(batch1, batch2), beta, alpha)
 
 
+@takes_out
 def addbmm(
-    x: TensorLike, batch1: TensorLike, batch2: TensorLike, *, beta: float = 1, alpha: float = 1
+    x: TensorLike,
+    batch1: TensorLike,
+    batch2: TensorLike,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return ``beta * x + alpha * bmm(batch1, batch2).sum(0)``; `x` broadcasts to the sum."""
     return _with("addbmm", x, _added_up(bmm(batch1, batch2)), beta, alpha)

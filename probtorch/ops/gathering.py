@@ -11,6 +11,7 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, integer, normalize_dim, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
@@ -43,7 +44,10 @@ __all__ = [
 ]
 
 
-def index_select(x: TensorLike, dim: int, index: TensorLike) -> TensorBase:
+@takes_out
+def index_select(
+    x: TensorLike, dim: int, index: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return the slices of `x` at the 1-d integer tensor `index` along `dim`."""
     x = as_tensor(x, "index_select")
     dim = normalize_dim(dim, x.array.ndim, "index_select")
@@ -60,7 +64,10 @@ def index_select(x: TensorLike, dim: int, index: TensorLike) -> TensorBase:
     return take_at(x, (dim,), [counted_from_0(index, dim, x, "index_select")])
 
 
-def gather(x: TensorLike, dim: int, index: TensorLike) -> TensorBase:
+@takes_out
+def gather(
+    x: TensorLike, dim: int, index: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return ``out[i][j][k] = x[index[i][j][k]][j][k]`` for dim 0, and likewise for other dims."""
     x, index = as_tensor(x, "gather"), as_tensor(index, "gather")
     dim = along(index, dim, x, "gather")
@@ -110,7 +117,8 @@ def counted_from_0(index: TensorBase, dim: int, x: TensorBase, op: str) -> Tenso
     return index
 
 
-def masked_select(x: TensorLike, mask: TensorLike) -> TensorBase:
+@takes_out
+def masked_select(x: TensorLike, mask: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the elements of `x` where `mask` is True, as a 1-d tensor; the two broadcast."""
     x, mask = as_tensor(x, "masked_select"), as_tensor(mask, "masked_select")
     if mask.array.dtype.kind != "b":
@@ -121,7 +129,10 @@ def masked_select(x: TensorLike, mask: TensorLike) -> TensorBase:
     return getitem(reshape(x, -1), reshape(mask, -1))
 
 
-def take_along_dim(x: TensorLike, indices: TensorLike, dim: int | None = None) -> TensorBase:
+@takes_out
+def take_along_dim(
+    x: TensorLike, indices: TensorLike, dim: int | None = None, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return the elements of `x` at `indices` along `dim`, the other dims broadcast.
 
     As `gather`, which does not broadcast, nor count negative indices from the end. With
@@ -139,7 +150,8 @@ def take_along_dim(x: TensorLike, indices: TensorLike, dim: int | None = None) -
     return gather(x, dim, indices)
 
 
-def take(x: TensorLike, index: TensorLike) -> TensorBase:
+@takes_out
+def take(x: TensorLike, index: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the elements of `x` at places of its flattened form, in the shape of `index`.
 
     Negative places count from the end.

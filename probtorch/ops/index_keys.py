@@ -16,6 +16,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import TensorLike
@@ -215,10 +216,17 @@ def bad_key(k: object) -> TensorIndexError:
 
 
 @overload
-def nonzero(x: TensorLike, *, as_tuple: Literal[False] = False) -> TensorBase: ...
+def nonzero(
+    x: TensorLike, *, as_tuple: Literal[False] = False, out: TensorBase | None = None
+) -> TensorBase: ...
 @overload
-def nonzero(x: TensorLike, *, as_tuple: Literal[True]) -> tuple[TensorBase, ...]: ...
-def nonzero(x: TensorLike, *, as_tuple: bool = False) -> TensorBase | tuple[TensorBase, ...]:
+def nonzero(
+    x: TensorLike, *, as_tuple: Literal[True], out: tuple[TensorBase, ...] | None = None
+) -> tuple[TensorBase, ...]: ...
+@takes_out
+def nonzero(
+    x: TensorLike, *, as_tuple: bool = False, out: TensorBase | tuple[TensorBase, ...] | None = None
+) -> TensorBase | tuple[TensorBase, ...]:
     """Return the places where `x` is not 0 (or is True), in the order of its elements.
 
     Parameters
@@ -242,7 +250,10 @@ def nonzero(x: TensorLike, *, as_tuple: bool = False) -> TensorBase | tuple[Tens
     return stack(places, -1)
 
 
-def nonzero_static(x: TensorLike, *, size: int, fill_value: int = -1) -> TensorBase:
+@takes_out
+def nonzero_static(
+    x: TensorLike, *, size: int, fill_value: int = -1, out: TensorBase | None = None
+) -> TensorBase:
     """Return the first `size` places where `x` is not 0, shape (size, ndim), as `nonzero` does.
 
     Where there are fewer, rows of `fill_value` follow.
@@ -252,9 +263,9 @@ def nonzero_static(x: TensorLike, *, size: int, fill_value: int = -1) -> TensorB
             "nonzero_static", expected="size >= 0", got=str(size), fix="say how many rows to give"
         )
     found = nonzero(x).array[:size]
-    out = namespace(found).full((size, found.shape[1]), fill_value, np.int64)
-    out[: len(found)] = found
-    return wrap(out)
+    rows = namespace(found).full((size, found.shape[1]), fill_value, np.int64)
+    rows[: len(found)] = found
+    return wrap(rows)
 
 
 def _places(condition: TensorBase) -> tuple[TensorBase, ...]:

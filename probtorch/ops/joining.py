@@ -14,6 +14,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import integer, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
@@ -95,22 +96,26 @@ def _stacked(op: str, ndim: int, dim: int, tensors: Iterable[TensorLike]) -> Ten
     return cat(found, 0 if found[0].array.ndim == 1 else dim)
 
 
-def hstack(tensors: Iterable[TensorLike]) -> TensorBase:
+@takes_out
+def hstack(tensors: Iterable[TensorLike], *, out: TensorBase | None = None) -> TensorBase:
     """Join side by side: along dim 1, vectors and numbers along dim 0."""
     return _stacked("hstack", 1, 1, tensors)
 
 
-def vstack(tensors: Iterable[TensorLike]) -> TensorBase:
+@takes_out
+def vstack(tensors: Iterable[TensorLike], *, out: TensorBase | None = None) -> TensorBase:
     """Join on top of each other: along dim 0, each vector as a row."""
     return _stacked("vstack", 2, 0, tensors)
 
 
-def dstack(tensors: Iterable[TensorLike]) -> TensorBase:
+@takes_out
+def dstack(tensors: Iterable[TensorLike], *, out: TensorBase | None = None) -> TensorBase:
     """Join along dim 2, matrices and vectors as slices of depth 1."""
     return _stacked("dstack", 3, 2, tensors)
 
 
-def column_stack(tensors: Iterable[TensorLike]) -> TensorBase:
+@takes_out
+def column_stack(tensors: Iterable[TensorLike], *, out: TensorBase | None = None) -> TensorBase:
     """Join side by side, each vector as a column."""
     found = [as_tensor(t, "column_stack") for t in tensors]
     return hstack([reshape(t, (-1, 1)) if t.array.ndim < 2 else t for t in found])

@@ -23,6 +23,7 @@ from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.native import Routine
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -233,7 +234,8 @@ _CHOLESKY = structured(
 )
 
 
-def cholesky(a: TensorLike, *, upper: bool = False) -> TensorBase:
+@takes_out
+def cholesky(a: TensorLike, *, upper: bool = False, out: TensorBase | None = None) -> TensorBase:
     """Return the lower (or upper) triangular factor L of ``a = L @ L.mT`` (or ``U.mT @ U``).
 
     Parameters
@@ -254,22 +256,28 @@ def cholesky(a: TensorLike, *, upper: bool = False) -> TensorBase:
         index.
     """
     a = symmetric_part(as_matrix("cholesky", a))
-    out = apply(_CHOLESKY, (a,), {"check": True})
-    return mt(out) if upper else out
+    factor = apply(_CHOLESKY, (a,), {"check": True})
+    return mt(factor) if upper else factor
 
 
-def cholesky_ex(a: TensorLike, *, upper: bool = False) -> tuple[TensorBase, TensorBase]:
+@takes_out
+def cholesky_ex(
+    a: TensorLike, *, upper: bool = False, out: tuple[TensorBase, ...] | None = None
+) -> tuple[TensorBase, TensorBase]:
     """Return ``(factor, failed)``: `cholesky` that fills factors with nan instead of raising.
 
     `failed` is a boolean tensor of the batch shape.
     """
     a = symmetric_part(as_matrix("cholesky_ex", a))
-    out = apply(_CHOLESKY, (a,), {"check": False})
-    failed = any_of(isnan(out), (-2, -1))
-    return (mt(out) if upper else out), failed
+    factor = apply(_CHOLESKY, (a,), {"check": False})
+    failed = any_of(isnan(factor), (-2, -1))
+    return (mt(factor) if upper else factor), failed
 
 
-def cholesky_solve(b: TensorLike, factor: TensorLike, upper: bool = False) -> TensorBase:
+@takes_out
+def cholesky_solve(
+    b: TensorLike, factor: TensorLike, upper: bool = False, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return x with ``a @ x = b``, given the Cholesky factor of `a` (PyTorch's order of arguments).
 
     Parameters
@@ -283,7 +291,10 @@ def cholesky_solve(b: TensorLike, factor: TensorLike, upper: bool = False) -> Te
     return solve_triangular(mt(lower), solve_triangular(lower, b, upper=False), upper=True)
 
 
-def cholesky_inverse(factor: TensorLike, upper: bool = False) -> TensorBase:
+@takes_out
+def cholesky_inverse(
+    factor: TensorLike, upper: bool = False, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return the inverse of the matrix with this Cholesky factor."""
     factor = as_matrix("cholesky_inverse", factor)
     eye = expand(identity(factor.array.shape[-1], factor), factor.array.shape)
@@ -421,6 +432,7 @@ def _check_sides(name: str, a: TensorBase, b: TensorBase, left: bool = True) -> 
     broadcast_shapes(a.array.shape[:-2], b.array.shape[:-2], op=f"{name} (batch dims)")
 
 
+@takes_out
 def solve_triangular(
     a: TensorLike,
     b: TensorLike,
@@ -428,6 +440,7 @@ def solve_triangular(
     upper: bool = False,
     left: bool = True,
     unitriangular: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return x with ``a @ x = b`` (or ``x @ a = b``) for triangular matrices.
 
@@ -544,7 +557,10 @@ _SOLVE = structured(
 )
 
 
-def solve(a: TensorLike, b: TensorLike, *, left: bool = True) -> TensorBase:
+@takes_out
+def solve(
+    a: TensorLike, b: TensorLike, *, left: bool = True, out: TensorBase | None = None
+) -> TensorBase:
     """Return x with ``a @ x = b`` (or ``x @ a = b``).
 
     Parameters
@@ -622,7 +638,8 @@ INV = structured(
 )
 
 
-def inv(a: TensorLike) -> TensorBase:
+@takes_out
+def inv(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the inverse of each matrix.
 
     Raises
@@ -641,7 +658,8 @@ def trace(a: TensorLike) -> TensorBase:
     return sum(diagonal(as_matrix("trace", a, square=False, floats=False), 0, -2, -1), -1)
 
 
-def matrix_power(a: TensorLike, n: int) -> TensorBase:
+@takes_out
+def matrix_power(a: TensorLike, n: int, *, out: TensorBase | None = None) -> TensorBase:
     """Return the n-th power of each square matrix; negative powers are those of the inverse."""
     a = as_matrix("matrix_power", a, floats=n < 0)
     if n < 0:

@@ -11,6 +11,7 @@ from probtorch.backends.registry import array_module, device_of, to_device, to_h
 from probtorch.core.casting import to_float
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
@@ -21,12 +22,14 @@ from probtorch.ops.movement import reshape
 __all__ = ["Histogram", "histogram", "isin", "unique_consecutive"]
 
 
+@takes_out
 def isin(
     elements: TensorLike,
     test_elements: TensorLike,
     *,
     assume_unique: bool = False,
     invert: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return which elements are among `test_elements`, or, with `invert`, which are not.
 
@@ -82,6 +85,7 @@ class Histogram(NamedTuple):
     bin_edges: TensorBase
 
 
+@takes_out
 def histogram(
     x: TensorLike,
     bins: SizeLike | TensorBase,
@@ -89,6 +93,7 @@ def histogram(
     range: tuple[float, float] | None = None,
     weight: TensorLike | None = None,
     density: bool = False,
+    out: tuple[TensorBase, ...] | None = None,
 ) -> Histogram:
     """Return how many elements, or how much of their `weight`, fall between edges.
 

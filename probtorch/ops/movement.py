@@ -19,6 +19,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, grad_enabled
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import layout_read
@@ -431,7 +432,10 @@ _CAT = structured(
 )
 
 
-def cat(tensors: Iterable[TensorBase], dim: int = 0) -> TensorBase:
+@takes_out
+def cat(
+    tensors: Iterable[TensorBase], dim: int = 0, *, out: TensorBase | None = None
+) -> TensorBase:
     """Join tensors along dim `dim`; the other sizes must agree.
 
     Raises
@@ -467,7 +471,10 @@ def cat(tensors: Iterable[TensorBase], dim: int = 0) -> TensorBase:
     return apply(_CAT, tuple(cast(t, dtype) for t in tensors), {"dim": dim})
 
 
-def stack(tensors: Iterable[TensorBase], dim: int = 0) -> TensorBase:
+@takes_out
+def stack(
+    tensors: Iterable[TensorBase], dim: int = 0, *, out: TensorBase | None = None
+) -> TensorBase:
     """Join tensors of one shape along a new dim `dim`."""
     tensors = [as_tensor(t, "stack") for t in tensors]
     for i, t in enumerate(tensors[1:], 1):
@@ -693,12 +700,14 @@ def _triangle(x, diagonal, keep):
     return x.where(mask, False if x.array.dtype.kind == "b" else 0)
 
 
-def tril(x: TensorLike, diagonal: int = 0) -> TensorBase:
+@takes_out
+def tril(x: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
     """Return `x` with the elements above diagonal `diagonal` of its last two dims set to 0."""
     return _triangle(x, diagonal, lambda d, k: d <= k)
 
 
-def triu(x: TensorLike, diagonal: int = 0) -> TensorBase:
+@takes_out
+def triu(x: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
     """Return `x` with the elements below diagonal `diagonal` of its last two dims set to 0."""
     return _triangle(x, diagonal, lambda d, k: d >= k)
 

@@ -9,6 +9,7 @@ import math
 
 from probtorch.core.casting import cast, to_float
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dims
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, TensorLike
@@ -24,6 +25,7 @@ from probtorch.ops.spectral import svdvals
 __all__ = ["matrix_norm", "norm"]
 
 
+@takes_out
 @in_single
 def norm(
     x: TensorLike,
@@ -33,6 +35,7 @@ def norm(
     *,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Vector p-norm over `dim`; its gradient at 0 is 0. `p` may be inf, -inf, 0 or any number.
 
@@ -96,8 +99,11 @@ _NORMS = {
 }
 
 
+@takes_out
 @in_single
-def matrix_norm(a: TensorLike, ord: int | float | str = "fro") -> TensorBase:
+def matrix_norm(
+    a: TensorLike, ord: int | float | str = "fro", *, out: TensorBase | None = None
+) -> TensorBase:
     """Return a norm of each matrix.
 
     `ord` is "fro", "nuc", 2 or -2 (singular values), 1 or -1 (columns), inf or -inf (rows).

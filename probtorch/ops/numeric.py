@@ -17,6 +17,7 @@ from probtorch.core.casting import (
 )
 from probtorch.core.dtype import promote, promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DTypeError
@@ -247,7 +248,10 @@ def clamp_max(x: TensorLike, max: TensorLike, *, out: TensorBase | None = None) 
     return clamp(x, max=max, out=out)
 
 
-def float_power(x: TensorLike, exponent: TensorLike) -> TensorBase:
+@takes_out
+def float_power(
+    x: TensorLike, exponent: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return ``x ** exponent`` in double precision, integers too."""
     x, exponent = (as_tensor(t, "float_power") for t in (x, exponent))
     return pow(cast(x, dtypes.float64), cast(exponent, dtypes.float64))
@@ -277,11 +281,14 @@ def rsub(x: TensorLike, other: TensorLike, *, alpha: float = 1) -> TensorBase:
     return minus(other, x if alpha == 1 else mul(x, alpha))
 
 
+@takes_out
 def nan_to_num(
     x: TensorLike,
     nan: float | None = None,
     posinf: float | None = None,
     neginf: float | None = None,
+    *,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return `x` with nan replaced by 0, infinities by the largest numbers, or by those given."""
     x = as_tensor(x, "nan_to_num")
@@ -293,12 +300,14 @@ def nan_to_num(
     return where(isneginf(x), float(limits.min) if neginf is None else neginf, found)
 
 
-def isposinf(x: TensorLike) -> TensorBase:
+@takes_out
+def isposinf(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return where `x` is inf."""
     return logical_and(isinf(x), gt(x, 0))
 
 
-def isneginf(x: TensorLike) -> TensorBase:
+@takes_out
+def isneginf(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return where `x` is -inf."""
     return logical_and(isinf(x), lt(x, 0))
 
@@ -327,7 +336,8 @@ def _integers(op: str, x: TensorLike, y: TensorLike) -> Iterator[TensorBase]:
     return (cast(t, dtype) for t in broadcast_tensors(x, y))
 
 
-def gcd(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def gcd(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the greatest common divisor of integers; gcd(0, 0) is 0."""
     a, b = _integers("gcd", x, y)
 
@@ -339,18 +349,25 @@ def gcd(x: TensorLike, y: TensorLike) -> TensorBase:
     return while_loop(lambda pair: any_of(ne(pair[1], 0)), step, (abs(a), abs(b)))[0]
 
 
-def lcm(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def lcm(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the least common multiple of integers; 0 if one of them is."""
     a, b = _integers("lcm", x, y)
     common = gcd(a, b)
     return abs(mul(floor_divide(a, where(eq(common, 0), 1, common)), b))
 
 
-def bitwise_left_shift(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def bitwise_left_shift(
+    x: TensorLike, y: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return integers shifted left by `y` bits."""
     return shift_left(x, y)
 
 
-def bitwise_right_shift(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def bitwise_right_shift(
+    x: TensorLike, y: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return integers shifted right by `y` bits, keeping their sign."""
     return shift_right(x, y)

@@ -14,6 +14,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, TensorLike
@@ -72,13 +73,19 @@ __all__ = [
 # ----------------------------------------------------------------------------------- vectors
 
 
-def vecdot(x: TensorLike, y: TensorLike, *, dim: int = -1) -> TensorBase:
+@takes_out
+def vecdot(
+    x: TensorLike, y: TensorLike, *, dim: int = -1, out: TensorBase | None = None
+) -> TensorBase:
     """Return the inner products along `dim`; the other dims broadcast."""
     x, y = as_tensor(x, "vecdot"), as_tensor(y, "vecdot")
     return sum(x * y, dim)
 
 
-def linalg_cross(x: TensorLike, y: TensorLike, *, dim: int = -1) -> TensorBase:
+@takes_out
+def linalg_cross(
+    x: TensorLike, y: TensorLike, *, dim: int = -1, out: TensorBase | None = None
+) -> TensorBase:
     """Return the vector products along `dim`, which has 3 elements; the other dims broadcast."""
     x, y = as_tensor(x, "cross"), as_tensor(y, "cross")
     for t in (x, y):
@@ -94,7 +101,10 @@ def linalg_cross(x: TensorLike, y: TensorLike, *, dim: int = -1) -> TensorBase:
     return roll(x, -1, dim) * roll(y, -2, dim) - roll(x, -2, dim) * roll(y, -1, dim)
 
 
-def cross(x: TensorLike, y: TensorLike, dim: int | None = None) -> TensorBase:
+@takes_out
+def cross(
+    x: TensorLike, y: TensorLike, dim: int | None = None, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return the vector products along `dim`, by default the first that has 3 elements."""
     x, y = as_tensor(x, "cross"), as_tensor(y, "cross")
     if dim is None:
@@ -107,8 +117,14 @@ def cross(x: TensorLike, y: TensorLike, dim: int | None = None) -> TensorBase:
     return linalg_cross(x, y, dim=dim)
 
 
+@takes_out
 def vector_norm(
-    x: TensorLike, ord: float = 2, dim: Dims = None, keepdim: bool = False
+    x: TensorLike,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the norm of the vectors in `dim`, or of all elements: any number, inf or -inf."""
     x = as_tensor(x, "vector_norm")
@@ -129,8 +145,14 @@ def vector_norm(
     return norm(x, float(ord), dim, keepdim)
 
 
+@takes_out
 def linalg_norm(
-    x: TensorLike, ord: float | str | None = None, dim: Dims = None, keepdim: bool = False
+    x: TensorLike,
+    ord: float | str | None = None,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a norm of vectors (one dim) or matrices (two dims); without `dim` of all of `x`.
 
@@ -190,7 +212,8 @@ def pdist(x: TensorLike, p: float = 2.0) -> TensorBase:
 # ----------------------------------------------------------------------------------- matrices
 
 
-def kron(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def kron(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the Kronecker product; missing leading dims have size 1."""
     x, y = as_tensor(x, "kron"), as_tensor(y, "kron")
     ndim = max(x.array.ndim, y.array.ndim)
@@ -200,7 +223,10 @@ def kron(x: TensorLike, y: TensorLike) -> TensorBase:
     return reshape(product, [m * n for m, n in zip(a, b, strict=True)])
 
 
-def multi_dot(tensors: list[TensorBase] | tuple[TensorBase, ...]) -> TensorBase:
+@takes_out
+def multi_dot(
+    tensors: list[TensorBase] | tuple[TensorBase, ...], *, out: TensorBase | None = None
+) -> TensorBase:
     """Return the product of matrices, in the order of least work; first and last may be vectors."""
     found = [as_tensor(t, "multi_dot") for t in tensors]
     if len(found) < 2:
@@ -250,7 +276,8 @@ def _in_best_order(found: list[TensorBase]) -> TensorBase:
     return product(0, n - 1)
 
 
-def chain_matmul(*matrices: TensorLike) -> TensorBase:
+@takes_out
+def chain_matmul(*matrices: TensorLike, out: TensorBase | None = None) -> TensorBase:
     """Return the product of matrices, in the order of least work."""
     if len(matrices) == 1:
         return as_tensor(matrices[0], "chain_matmul")
@@ -328,7 +355,10 @@ def matrix_exp(a: TensorLike) -> TensorBase:
     return while_loop(lambda state: gt(state[0], 0.0), square, start)[1]
 
 
-def cond(a: TensorLike, p: float | str | None = None) -> TensorBase:
+@takes_out
+def cond(
+    a: TensorLike, p: float | str | None = None, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return the condition number of each matrix: the norm, times that of the inverse.
 
     `p` is a norm as for `matrix_norm`; by default the ratio of the largest to the least singular
@@ -404,7 +434,14 @@ def lstsq(
     return Lstsq(solution[..., 0] if vector else solution, residuals, rank, values)
 
 
-def tensorsolve(a: TensorLike, b: TensorLike, dims: tuple[int, ...] | None = None) -> TensorBase:
+@takes_out
+def tensorsolve(
+    a: TensorLike,
+    b: TensorLike,
+    dims: tuple[int, ...] | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
     """Return `x` with ``tensordot(a, x, x.ndim) == b``.
 
     Parameters
@@ -424,7 +461,8 @@ def tensorsolve(a: TensorLike, b: TensorLike, dims: tuple[int, ...] | None = Non
     return reshape(solve(reshape(a, (b.array.size, -1)), reshape(b, -1)), rest)
 
 
-def tensorinv(a: TensorLike, ind: int = 2) -> TensorBase:
+@takes_out
+def tensorinv(a: TensorLike, ind: int = 2, *, out: TensorBase | None = None) -> TensorBase:
     """Return the inverse of `a` for tensordot over its last dims; the first `ind` come last."""
     a = as_tensor(a, "tensorinv")
     first, rest = a.array.shape[:ind], a.array.shape[ind:]

@@ -23,6 +23,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
@@ -132,6 +133,7 @@ _SUM = linear(
 )
 
 
+@takes_out
 def sum(
     x: TensorLike,
     dim: Dims = None,
@@ -140,6 +142,7 @@ def sum(
     dtype: DTypeLike | None = None,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Sum over `dim` (all dims if None); integers and booleans give int64.
 
@@ -173,6 +176,7 @@ def _count(x: TensorBase, dims: tuple[int, ...]) -> int:
     return math.prod(x.array.shape[d] for d in dims)
 
 
+@takes_out
 @in_single
 def mean(
     x: TensorLike,
@@ -182,6 +186,7 @@ def mean(
     dtype: DTypeLike | None = None,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Arithmetic mean over `dim` (all dims if None).
 
@@ -280,6 +285,7 @@ _VARIANCE = structured(
 )
 
 
+@takes_out
 @in_single
 def var(
     x: TensorLike,
@@ -290,6 +296,7 @@ def var(
     unbiased: bool | None = None,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Variance over `dim`: squares summed and divided by n - correction.
 
@@ -317,6 +324,7 @@ def safe_sqrt(x: TensorBase) -> TensorBase:
     return where(flat, 0.0, sqrt(where(flat, 1.0, x)))
 
 
+@takes_out
 @in_single
 def std(
     x: TensorLike,
@@ -327,6 +335,7 @@ def std(
     unbiased: bool | None = None,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Standard deviation over `dim`; see `var`. The gradient at constant data is 0."""
     return safe_sqrt(
@@ -400,6 +409,7 @@ def _extremum(op, x, dim, keepdim, axis, keepdims):
     return apply(op, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
+@takes_out
 def amax(
     x: TensorLike,
     dim: Dims = None,
@@ -407,11 +417,13 @@ def amax(
     *,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Largest element over `dim`; nan wins, ties share the gradient."""
     return _extremum(_AMAX, x, dim, keepdim, axis, keepdims)
 
 
+@takes_out
 def amin(
     x: TensorLike,
     dim: Dims = None,
@@ -419,6 +431,7 @@ def amin(
     *,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Smallest element over `dim`; nan wins, ties share the gradient."""
     return _extremum(_AMIN, x, dim, keepdim, axis, keepdims)
@@ -459,6 +472,7 @@ _ARGMAX = _arg("argmax", np.argmax, "Index of the first largest element.")
 _ARGMIN = _arg("argmin", np.argmin, "Index of the first smallest element.")
 
 
+@takes_out
 def argmax(
     x: TensorLike,
     dim: Dims = None,
@@ -466,11 +480,13 @@ def argmax(
     *,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Index of the first largest element along `dim`, or in the flattened tensor."""
     return _extremum(_ARGMAX, x, dim, keepdim, axis, keepdims)
 
 
+@takes_out
 def argmin(
     x: TensorLike,
     dim: Dims = None,
@@ -478,19 +494,29 @@ def argmin(
     *,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Index of the first smallest element along `dim`, or in the flattened tensor."""
     return _extremum(_ARGMIN, x, dim, keepdim, axis, keepdims)
 
 
 @overload
-def max(x: TensorLike) -> TensorBase: ...
+def max(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
 @overload
-def max(x: TensorLike, dim: int, keepdim: bool = False) -> ValuesIndices: ...
-@overload
-def max(x: TensorLike, dim: TensorBase | np.ndarray) -> TensorBase: ...
 def max(
-    x: TensorLike, dim: int | TensorBase | np.ndarray | None = None, keepdim: bool = False
+    x: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
+) -> ValuesIndices: ...
+@overload
+def max(
+    x: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
+) -> TensorBase: ...
+@takes_out
+def max(
+    x: TensorLike,
+    dim: int | TensorBase | np.ndarray | None = None,
+    keepdim: bool = False,
+    *,
+    out: TensorBase | tuple[TensorBase, ...] | None = None,
 ) -> TensorBase | ValuesIndices:
     """Largest element; with `dim` a pair (values, indices).
 
@@ -500,13 +526,22 @@ def max(
 
 
 @overload
-def min(x: TensorLike) -> TensorBase: ...
+def min(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
 @overload
-def min(x: TensorLike, dim: int, keepdim: bool = False) -> ValuesIndices: ...
-@overload
-def min(x: TensorLike, dim: TensorBase | np.ndarray) -> TensorBase: ...
 def min(
-    x: TensorLike, dim: int | TensorBase | np.ndarray | None = None, keepdim: bool = False
+    x: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
+) -> ValuesIndices: ...
+@overload
+def min(
+    x: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
+) -> TensorBase: ...
+@takes_out
+def min(
+    x: TensorLike,
+    dim: int | TensorBase | np.ndarray | None = None,
+    keepdim: bool = False,
+    *,
+    out: TensorBase | tuple[TensorBase, ...] | None = None,
 ) -> TensorBase | ValuesIndices:
     """Smallest element; with `dim` a pair (values, indices).
 
@@ -523,6 +558,7 @@ def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
     return ValuesIndices(extreme(x, dim, keepdim), arg(x, dim, keepdim))
 
 
+@takes_out
 def any(
     x: TensorLike,
     dim: Dims = None,
@@ -530,12 +566,14 @@ def any(
     *,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Whether any element along `dim` is true (nonzero); False for no elements."""
     x, dims = _arguments(x, dim, axis, "any")
     return sum(cast(x, dtypes.bool_), dims, keepdim or keepdims) > 0
 
 
+@takes_out
 def all(
     x: TensorLike,
     dim: Dims = None,
@@ -543,6 +581,7 @@ def all(
     *,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Whether all elements along `dim` are true (nonzero); True for no elements."""
     return logical_not(
@@ -657,6 +696,7 @@ _PROD = structured(
 )
 
 
+@takes_out
 def prod(
     x: TensorLike,
     dim: Dims = None,
@@ -664,6 +704,7 @@ def prod(
     *,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Product over `dim`; its gradient is exact where elements are 0 (n log n steps)."""
     x, dims = _arguments(x, dim, axis, "prod")
@@ -688,7 +729,10 @@ _CUMSUM = linear(
 )
 
 
-def cumsum(x: TensorLike, dim: int | None = None, *, axis: int | None = None) -> TensorBase:
+@takes_out
+def cumsum(
+    x: TensorLike, dim: int | None = None, *, axis: int | None = None, out: TensorBase | None = None
+) -> TensorBase:
     """Running sum along `dim`; without it, of the flattened tensor."""
     x = as_tensor(x, "cumsum")
     if x.array.dtype.kind in "bui":
@@ -768,6 +812,7 @@ _LOGSUMEXP = structured(
 )
 
 
+@takes_out
 @in_single
 def logsumexp(
     x: TensorLike,
@@ -776,6 +821,7 @@ def logsumexp(
     *,
     axis: Dims = None,
     keepdims: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """log(sum(exp(x))) over `dim` without overflow; of -inf alone it is -inf with gradient 0."""
     x, dims = _arguments(x, dim, axis, "logsumexp")
@@ -884,15 +930,17 @@ _LOG_SOFTMAX = structured(
 )
 
 
+@takes_out
 @in_single
-def log_softmax(x: TensorLike, dim: Dims = -1) -> TensorBase:
+def log_softmax(x: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
     """Logarithm of `softmax` along `dim`: x - logsumexp(x), exact for large x too."""
     x, dims = _arguments(x, dim, None, "log_softmax")
     return apply(_LOG_SOFTMAX, (to_float(x),), {"dims": dims})
 
 
+@takes_out
 @in_single
-def softmax(x: TensorLike, dim: Dims = -1) -> TensorBase:
+def softmax(x: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
     """exp(x) divided by its sum along `dim`: positive, summing to 1.
 
     nan where all inputs are -inf, and where one is +inf, as in PyTorch.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from probtorch.core.casting import cast
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, SizeLike, TensorLike
@@ -110,7 +111,8 @@ def t(x: TensorLike) -> TensorBase:
     return permute(x, tuple(range(ndim))[::-1])
 
 
-def diag(x: TensorLike, diagonal: int = 0) -> TensorBase:
+@takes_out
+def diag(x: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
     """Return the matrix with vector `x` on a diagonal, or that diagonal of a matrix `x`."""
     x = as_tensor(x, "diag")
     if x.array.ndim == 1:
@@ -139,10 +141,13 @@ def split_with_sizes(x: TensorLike, split_sizes: Shape, dim: int = 0) -> tuple[T
             got=str(split_sizes),
             fix="use split for pieces of one size",
         )
-    return split(x, split_sizes, dim)
+    return split(x, parse_size((split_sizes,)), dim)
 
 
-def narrow_copy(x: TensorLike, dim: int, start: int, length: int) -> TensorBase:
+@takes_out
+def narrow_copy(
+    x: TensorLike, dim: int, start: int, length: int, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return a copy of `length` slices along `dim` from `start` on; see `narrow`."""
     return clone(narrow(x, dim, start, length))
 

@@ -24,6 +24,7 @@ from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.native import NativeFunction
+from probtorch.core.outputs import takes_out
 from probtorch.core.rng import Generator, consecutive_bits, default_generator, philox_bits
 from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.core.shape import broadcast_shapes, parse_size, sizes
@@ -198,12 +199,14 @@ def _placed(t: TensorBase, device: str | None, requires_grad: bool) -> TensorBas
     return t.requires_grad_() if requires_grad else t
 
 
+@takes_out
 def rand(
     *size: SizeLike,
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return draws from the uniform distribution on the open interval (0, 1).
 
@@ -228,12 +231,14 @@ def rand(
     return _placed(_open(u, dtype), device, requires_grad)
 
 
+@takes_out
 def randn(
     *size: SizeLike,
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return draws from the standard normal distribution; arguments as in `rand`.
 
@@ -327,6 +332,7 @@ def uniform(
     return _open(u, dtype) * (b - a) + a
 
 
+@takes_out
 def normal(
     mean: TensorLike = 0.0,
     std: TensorLike = 1.0,
@@ -334,6 +340,7 @@ def normal(
     *,
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return ``mean + std * z`` with z standard normal; differentiable in both parameters.
 
@@ -409,6 +416,7 @@ _INTEGERS = structured(
 )
 
 
+@takes_out
 def randint(
     low: int,
     high: int | None = None,
@@ -417,6 +425,7 @@ def randint(
     generator: Generator | None = None,
     dtype: DTypeLike | None = dtypes.int64,
     device: str | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return integers uniform on {low, ..., high - 1}; `randint(high, size)` starts at 0.
 
@@ -486,12 +495,14 @@ def randint_like(
     return randint(low, high, x.array.shape, generator=generator, dtype=dtype, device=device)
 
 
+@takes_out
 def randperm(
     n: int,
     *,
     generator: Generator | None = None,
     dtype: DTypeLike | None = dtypes.int64,
     device: str | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a random permutation of 0, ..., n - 1: the order of n random words."""
     if n < 0:
@@ -529,7 +540,10 @@ def probabilities(name: str, p: TensorLike) -> TensorBase:
     return p
 
 
-def bernoulli(p: TensorLike, *, generator: Generator | None = None) -> TensorBase:
+@takes_out
+def bernoulli(
+    p: TensorLike, *, generator: Generator | None = None, out: TensorBase | None = None
+) -> TensorBase:
     """Return 1 with probability `p`, else 0, in the dtype of `p`; exactly 0 or 1 where `p` is.
 
     Raises
@@ -646,12 +660,14 @@ def categorical(
     return _finish(draws, dtypes.int64, _device(weights), False)
 
 
+@takes_out
 def multinomial(
     weights: TensorLike,
     num_samples: int,
     replacement: bool = False,
     *,
     generator: Generator | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return `num_samples` category numbers per row of `weights`.
 

@@ -19,6 +19,7 @@ from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import int64, promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -216,7 +217,8 @@ _CUMPROD = structured(
 )
 
 
-def cumprod(x: TensorLike, dim: int | None = None) -> TensorBase:
+@takes_out
+def cumprod(x: TensorLike, dim: int | None = None, *, out: TensorBase | None = None) -> TensorBase:
     """Return the running product along `dim`; without it, of the flattened tensor.
 
     The gradient is exact where elements are 0.
@@ -286,7 +288,8 @@ _LOGCUMSUMEXP = structured(
 )
 
 
-def logcumsumexp(x: TensorLike, dim: int) -> TensorBase:
+@takes_out
+def logcumsumexp(x: TensorLike, dim: int, *, out: TensorBase | None = None) -> TensorBase:
     """Return ``log(cumsum(exp(x)))`` along `dim` without overflow.
 
     A prefix of -inf gives -inf with gradient 0.
@@ -352,7 +355,8 @@ def _running(name, op, x, dim):
     return ValuesIndices(gather(x, dim, index), index)
 
 
-def cummax(x: TensorLike, dim: int) -> ValuesIndices:
+@takes_out
+def cummax(x: TensorLike, dim: int, *, out: tuple[TensorBase, ...] | None = None) -> ValuesIndices:
     """Return ``(values, indices)`` of the largest element so far along `dim`.
 
     nan wins; of equal elements the last is the index, and receives the gradient.
@@ -360,7 +364,8 @@ def cummax(x: TensorLike, dim: int) -> ValuesIndices:
     return _running("cummax", _CUMMAX, x, dim)
 
 
-def cummin(x: TensorLike, dim: int) -> ValuesIndices:
+@takes_out
+def cummin(x: TensorLike, dim: int, *, out: tuple[TensorBase, ...] | None = None) -> ValuesIndices:
     """Return ``(values, indices)`` of the smallest element so far along `dim`; as `cummax`."""
     return _running("cummin", _CUMMIN, x, dim)
 
@@ -368,12 +373,15 @@ def cummin(x: TensorLike, dim: int) -> ValuesIndices:
 # -------------------------------------------------------------------------------------- differences
 
 
+@takes_out
 def diff(
     x: TensorBase,
     n: int = 1,
     dim: int = -1,
     prepend: TensorLike | None = None,
     append: TensorLike | None = None,
+    *,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the n-th differences of neighbours along `dim`; booleans give whether they differ.
 

@@ -12,6 +12,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import integer, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
@@ -64,8 +65,15 @@ __all__ = [
 ]
 
 
+@takes_out
 def scatter(
-    x: TensorLike, dim: int, index: TensorLike, src: TensorLike, *, accumulate: bool = False
+    x: TensorLike,
+    dim: int,
+    index: TensorLike,
+    src: TensorLike,
+    *,
+    accumulate: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a copy of `x` with ``out[index[i][j]][j] = src[i][j]``, here for dim 0."""
     x, index = as_tensor(x, "scatter"), as_tensor(index, "scatter")
@@ -126,7 +134,10 @@ def one_hot(x: TensorLike, num_classes: int = -1) -> TensorBase:
 # ------------------------------------------------------------------------------------ by one index
 
 
-def scatter_add(x: TensorLike, dim: int, index: TensorLike, src: TensorLike) -> TensorBase:
+@takes_out
+def scatter_add(
+    x: TensorLike, dim: int, index: TensorLike, src: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return a copy of `x` with ``out[index[i][j]][j] += src[i][j]``, here for dim 0."""
     x, src = as_tensor(x, "scatter_add"), as_tensor(src, "scatter_add")
     if src.array.dtype != x.array.dtype:
@@ -134,8 +145,15 @@ def scatter_add(x: TensorLike, dim: int, index: TensorLike, src: TensorLike) -> 
     return scatter(x, dim, index, src, accumulate=True)
 
 
+@takes_out
 def index_add(
-    x: TensorLike, dim: int, index: TensorLike, source: TensorLike, *, alpha: float = 1
+    x: TensorLike,
+    dim: int,
+    index: TensorLike,
+    source: TensorLike,
+    *,
+    alpha: float = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a copy of `x` with the slices of `source`, times `alpha`, added at `index`.
 
@@ -155,7 +173,10 @@ def index_add(
     return reshape(put(whole, values, (dim,), [at], True), x.array.shape)
 
 
-def index_copy(x: TensorLike, dim: int, index: TensorLike, source: TensorLike) -> TensorBase:
+@takes_out
+def index_copy(
+    x: TensorLike, dim: int, index: TensorLike, source: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return a copy of `x` with the slices of `source` written at `index` along `dim`."""
     x = as_tensor(x, "index_copy")
     whole, dim, at, values = _slices("index_copy", x, dim, index, source)
@@ -377,6 +398,7 @@ def _written(x: TensorBase, src: TensorBase, spec: list[tuple[int, int, int]]) -
 # ---------------------------------------------------------------------------------- combining
 
 
+@takes_out
 def scatter_reduce(
     x: TensorLike,
     dim: int,
@@ -385,6 +407,7 @@ def scatter_reduce(
     reduce: str,
     *,
     include_self: bool = True,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a copy of `x` with what falls on one place combined.
 
@@ -436,6 +459,7 @@ def scatter_reduce(
     return reshape(found, x.array.shape)
 
 
+@takes_out
 def index_reduce(
     x: TensorLike,
     dim: int,
@@ -444,6 +468,7 @@ def index_reduce(
     reduce: str,
     *,
     include_self: bool = True,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a copy of `x` with the slices of `source` that fall on one index combined.
 

@@ -20,6 +20,7 @@ from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import float64, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.native import Routine
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
@@ -104,8 +105,14 @@ def _with_dim(name, x, dim) -> tuple[TensorBase, int, bool]:
     return (x, dim, False) if x.array.ndim else (reshape(x, (1,)), 0, True)
 
 
+@takes_out
 def argsort(
-    x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = True
+    x: TensorLike,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = True,
+    *,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the indices that sort `x` along `dim`; ties keep their order, nan comes last.
 
@@ -117,8 +124,14 @@ def argsort(
     return reshape(index, ()) if added else index
 
 
+@takes_out
 def sort(
-    x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = True
+    x: TensorLike,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = True,
+    *,
+    out: tuple[TensorBase, ...] | None = None,
 ) -> ValuesIndices:
     """Return ``(values, indices)`` sorted along `dim`, as `argsort`; differentiable."""
     x, dim, added = _with_dim("sort", x, dim)
@@ -129,8 +142,15 @@ def sort(
     return ValuesIndices(values, index)
 
 
+@takes_out
 def topk(
-    x: TensorLike, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    x: TensorLike,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: tuple[TensorBase, ...] | None = None,
 ) -> ValuesIndices:
     """Return ``(values, indices)`` of the `k` largest (or smallest) elements along `dim`, in order.
 
@@ -211,7 +231,15 @@ _ORDER_STATISTIC = structured(
 )
 
 
-def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+@takes_out
+def kthvalue(
+    x: TensorLike,
+    k: int,
+    dim: int = -1,
+    keepdim: bool = False,
+    *,
+    out: tuple[TensorBase, ...] | None = None,
+) -> ValuesIndices:
     """Return ``(values, indices)`` of the `k`-th smallest element along `dim`, counted from 1."""
     x, dim, added = _with_dim("kthvalue", x, dim)
     n = x.array.shape[dim]
@@ -230,11 +258,20 @@ def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> Val
 
 
 @overload
-def median(x: TensorLike, dim: None = None, keepdim: bool = False) -> TensorBase: ...
-@overload
-def median(x: TensorLike, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 def median(
-    x: TensorLike, dim: int | None = None, keepdim: bool = False
+    x: TensorLike, dim: None = None, keepdim: bool = False, *, out: TensorBase | None = None
+) -> TensorBase: ...
+@overload
+def median(
+    x: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
+) -> ValuesIndices: ...
+@takes_out
+def median(
+    x: TensorLike,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    out: TensorBase | tuple[TensorBase, ...] | None = None,
 ) -> TensorBase | ValuesIndices:
     """Return the median: of an even number of elements the lower of the middle two, as in PyTorch.
 
@@ -272,6 +309,7 @@ def median(
 _BETWEEN = ("linear", "lower", "higher", "nearest", "midpoint")
 
 
+@takes_out
 def quantile(
     x: TensorLike,
     q: TensorLike,
@@ -279,6 +317,7 @@ def quantile(
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return quantiles along `dim` (of all elements if None).
 
@@ -444,7 +483,10 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 
     return index_put(zeros, (cast(x, int64),), values, accumulate=True)
 
 
-def histc(x: TensorLike, bins: int = 100, min: float = 0, max: float = 0) -> TensorBase:
+@takes_out
+def histc(
+    x: TensorLike, bins: int = 100, min: float = 0, max: float = 0, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return the counts of a histogram with equal bins from `min` to `max`.
 
     Equal ends stand for the range of the data. Elements outside are left out; the last bin includes
@@ -539,8 +581,13 @@ _SEARCHSORTED = structured(
 )
 
 
+@takes_out
 def searchsorted(
-    sorted_sequence: TensorLike, values: TensorLike, *, right: bool = False
+    sorted_sequence: TensorLike,
+    values: TensorLike,
+    *,
+    right: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return where `values` would be inserted into an ascending sequence, as int64.
 
@@ -568,6 +615,13 @@ def searchsorted(
     return apply(_SEARCHSORTED, operands, {"right": bool(right)})
 
 
-def bucketize(values: TensorLike, boundaries: TensorLike, *, right: bool = False) -> TensorBase:
+@takes_out
+def bucketize(
+    values: TensorLike,
+    boundaries: TensorLike,
+    *,
+    right: bool = False,
+    out: TensorBase | None = None,
+) -> TensorBase:
     """Return the bucket of each value: `searchsorted` with its arguments swapped."""
     return searchsorted(boundaries, values, right=right)

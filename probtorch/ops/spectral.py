@@ -22,6 +22,7 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.native import Routine
+from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, NotDifferentiableError
@@ -276,7 +277,8 @@ _DET = structured(
 )
 
 
-def det(a: TensorLike) -> TensorBase:
+@takes_out
+def det(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the determinant of each matrix; its gradient is exact for singular ones too."""
     return apply(_DET, (as_matrix("det", a),))
 
@@ -319,7 +321,8 @@ _SLOGDET = structured(
 )
 
 
-def slogdet(a: TensorLike) -> Slogdet:
+@takes_out
+def slogdet(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Slogdet:
     """Return ``(sign, logabsdet)`` of the determinant; natural logarithm.
 
     A singular matrix has sign 0 and logabsdet -inf, with gradient nan: `det` is the function to
@@ -430,7 +433,8 @@ _EIGH = structured(
 )
 
 
-def eigh(a: TensorLike) -> Eigh:
+@takes_out
+def eigh(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eigh:
     """Return ``(eigenvalues, eigenvectors)`` of symmetric matrices: ascending, vectors in columns.
 
     Parameters
@@ -447,7 +451,8 @@ def eigh(a: TensorLike) -> Eigh:
     return Eigh(*apply(_EIGH, (_finite_replay(symmetric_part(as_matrix("eigh", a))),)))
 
 
-def eigvalsh(a: TensorLike) -> TensorBase:
+@takes_out
+def eigvalsh(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the eigenvalues of symmetric matrices, ascending."""
     return eigh(a)[0]
 
@@ -524,7 +529,8 @@ _QR = structured(
 )
 
 
-def qr(a: TensorLike) -> Qr:
+@takes_out
+def qr(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Qr:
     """Return ``(Q, R)`` with ``a = Q @ R``: Q with orthonormal columns, R upper triangular.
 
     Parameters
@@ -645,7 +651,10 @@ _SVD = structured(
 )
 
 
-def svd(a: TensorLike, full_matrices: bool = False) -> Svd:
+@takes_out
+def svd(
+    a: TensorLike, full_matrices: bool = False, *, out: tuple[TensorBase, ...] | None = None
+) -> Svd:
     """Return ``(U, S, Vh)`` with ``a = U @ diag(S) @ Vh``; singular values descend.
 
     Parameters
@@ -674,7 +683,8 @@ def svd(a: TensorLike, full_matrices: bool = False) -> Svd:
     return Svd(*apply(_SVD, (_finite_replay(as_matrix("svd", a, square=False)),)))
 
 
-def svdvals(a: TensorLike) -> TensorBase:
+@takes_out
+def svdvals(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the singular values of each matrix, descending."""
     return svd(a)[1]
 
@@ -743,7 +753,8 @@ _PINV = structured(
 )
 
 
-def pinv(a: TensorLike, *, rtol: float | None = None) -> TensorBase:
+@takes_out
+def pinv(a: TensorLike, *, rtol: float | None = None, out: TensorBase | None = None) -> TensorBase:
     """Return the Moore-Penrose inverse; singular values up to `rtol` times the largest count as 0.
 
     The default `rtol` is the larger size times the machine epsilon. The derivative holds where the
@@ -756,7 +767,10 @@ def pinv(a: TensorLike, *, rtol: float | None = None) -> TensorBase:
 
 
 # ---------------------------------------------------------------------------------- ------ ranks
-def matrix_rank(a: TensorLike, *, rtol: float | None = None) -> TensorBase:
+@takes_out
+def matrix_rank(
+    a: TensorLike, *, rtol: float | None = None, out: TensorBase | None = None
+) -> TensorBase:
     """Return the number of singular values above `rtol` times the largest; no gradient."""
     a = as_matrix("matrix_rank", a, square=False)
     s = svdvals(a.detach())

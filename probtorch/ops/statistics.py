@@ -18,6 +18,7 @@ from probtorch.core.casting import (
 )
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
@@ -86,12 +87,20 @@ class MinMax(NamedTuple):
 # ----------------------------------------------------------------------------------- together
 
 
-def aminmax(x: TensorLike, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+@takes_out
+def aminmax(
+    x: TensorLike,
+    *,
+    dim: int | None = None,
+    keepdim: bool = False,
+    out: tuple[TensorBase, ...] | None = None,
+) -> MinMax:
     """Return ``(min, max)`` along `dim`, or of all elements."""
     x = as_tensor(x, "aminmax")
     return MinMax(amin(x, dim, keepdim), amax(x, dim, keepdim))
 
 
+@takes_out
 def var_mean(
     x: TensorLike,
     dim: Dims = None,
@@ -99,12 +108,14 @@ def var_mean(
     keepdim: bool = False,
     *,
     unbiased: bool | None = None,
+    out: tuple[TensorBase, ...] | None = None,
 ) -> tuple[TensorBase, TensorBase]:
     """Return the variance, as `var` gives it, and the mean."""
     x = to_float(as_tensor(x, "var_mean"))
     return var(x, dim, correction, keepdim, unbiased=unbiased), mean(x, dim, keepdim)
 
 
+@takes_out
 def std_mean(
     x: TensorLike,
     dim: Dims = None,
@@ -112,6 +123,7 @@ def std_mean(
     keepdim: bool = False,
     *,
     unbiased: bool | None = None,
+    out: tuple[TensorBase, ...] | None = None,
 ) -> tuple[TensorBase, TensorBase]:
     """Return the standard deviation, as `std` gives it, and the mean."""
     x = to_float(as_tensor(x, "std_mean"))
@@ -127,16 +139,28 @@ def count_nonzero(x: TensorLike, dim: Dims = None) -> TensorBase:
 # ----------------------------------------------------------------------------------- without nan
 
 
+@takes_out
 def nansum(
-    x: TensorLike, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the sum over `dim` of what is not nan."""
     x = as_tensor(x, "nansum")
     return sum(_nan_as(x, 0.0), dim, keepdim, dtype=dtype)
 
 
+@takes_out
 def nanmean(
-    x: TensorLike, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the mean over `dim` of what is not nan; nan where all is."""
     x = as_tensor(x, "nanmean")
@@ -156,8 +180,13 @@ def _nan_as(x: TensorBase, value: float) -> TensorBase:
     return where(isnan(x), value, x) if x.array.dtype.kind == "f" else x
 
 
+@takes_out
 def nanmedian(
-    x: TensorLike, dim: int | None = None, keepdim: bool = False
+    x: TensorLike,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    out: TensorBase | tuple[TensorBase, ...] | None = None,
 ) -> TensorBase | ValuesIndices:
     """Return the median of what is not nan, of an even number of elements the lower one.
 
@@ -181,6 +210,7 @@ def nanmedian(
     return values if whole else ValuesIndices(values, index)
 
 
+@takes_out
 def nanquantile(
     x: TensorLike,
     q: TensorLike,
@@ -188,6 +218,7 @@ def nanquantile(
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return quantiles along `dim` of what is not nan; parameters and errors as of `quantile`."""
     x = to_float(as_tensor(x, "nanquantile"))
@@ -243,7 +274,14 @@ def _not_empty(op: str, x: TensorBase, dim: int) -> None:
 # ----------------------------------------------------------------------------------- the mode
 
 
-def mode(x: TensorLike, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+@takes_out
+def mode(
+    x: TensorLike,
+    dim: int = -1,
+    keepdim: bool = False,
+    *,
+    out: tuple[TensorBase, ...] | None = None,
+) -> ValuesIndices:
     """Return the most frequent value along `dim`, the least of several, and where it is last."""
     x = as_tensor(x, "mode")
     ndim = x.array.ndim
@@ -269,7 +307,8 @@ def mode(x: TensorLike, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     return ValuesIndices(reshape(values, rest), reshape(index, rest))
 
 
-def msort(x: TensorLike) -> TensorBase:
+@takes_out
+def msort(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return `x` sorted along its first dim."""
     x = as_tensor(x, "msort")
     return sort(x, 0)[0] if x.array.ndim else x
@@ -358,7 +397,10 @@ def dist(x: TensorLike, y: TensorLike, p: float = 2) -> TensorBase:
     return norm(as_tensor(x, "dist") - as_tensor(y, "dist"), p)
 
 
-def renorm(x: TensorLike, p: float, dim: int, maxnorm: float) -> TensorBase:
+@takes_out
+def renorm(
+    x: TensorLike, p: float, dim: int, maxnorm: float, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return `x` with each slice along `dim` scaled down to a p-norm of at most `maxnorm`."""
     x = as_tensor(x, "renorm")
     if x.array.ndim < 2:

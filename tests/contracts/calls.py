@@ -34,11 +34,14 @@ _ROOMS = ("probtorch.ops.", "probtorch.nn.functional.", "probtorch.factories", "
 _OTHERS = {
     "cond",
     "while_loop",
+    "safe_where",
     "scan",
     "from_dlpack",
     "register_hook",
     "backward",
     "share_memory_",
+    "apply_",
+    "map_",
 }
 
 

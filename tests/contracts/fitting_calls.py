@@ -885,6 +885,7 @@ def log_probabilities(d):
 KINDS.update(
     {
         "item": item,
+        "factor": factor,
         "one": lambda d: d.data(()),
         "indexing": choice("ij", "xy"),
         "places": lambda d: d.data(

@@ -9,7 +9,6 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.factories import (
     arange,
     as_tensor,
-    diag,
     empty,
     empty_like,
     eye,
@@ -25,6 +24,7 @@ from probtorch.factories import (
     zeros,
     zeros_like,
 )
+from probtorch.ops.reshaping import diag
 from probtorch.tensor import tensor
 
 

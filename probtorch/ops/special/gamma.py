@@ -12,6 +12,7 @@ import numpy as np
 from probtorch.backends.registry import array_module, device_of, to_device
 from probtorch.core.casting import to_float
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
@@ -104,7 +105,8 @@ zeta: Binary = elementwise(
 )
 
 
-def polygamma(n: int, x: TensorLike) -> TensorBase:
+@takes_out
+def polygamma(n: int, x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Derivative of order `n` of digamma.
 
     Parameters
@@ -132,7 +134,8 @@ def polygamma(n: int, x: TensorLike) -> TensorBase:
     return zeta(float(n + 1), x) * (-1.0) ** (n + 1) * float(math.factorial(n))
 
 
-def multigammaln(a: TensorLike, p: int) -> TensorBase:
+@takes_out
+def multigammaln(a: TensorLike, p: int, *, out: TensorBase | None = None) -> TensorBase:
     """Logarithm of the multivariate gamma function of dimension `p`.
 
     Parameters

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.ops.arithmetic import abs as absolute
@@ -181,7 +182,8 @@ _logit: Unary = elementwise(
 )
 
 
-def logit(p: TensorLike, eps: float | None = None) -> TensorBase:
+@takes_out
+def logit(p: TensorLike, eps: float | None = None, *, out: TensorBase | None = None) -> TensorBase:
     """Log odds, log(p / (1 - p)); with `eps`, p is first limited to [eps, 1 - eps]."""
     return _logit(p if eps is None else clamp(p, eps, 1.0 - eps))
 
