@@ -111,9 +111,9 @@ class Watch(Listener):
             int, tuple[TensorBase, tuple[TensorBase, ...]]
         ] = {}  # tainted, off the tape: its inputs
         self._held: list[tuple[Any, ...]] = []  # (kind, shape, dtype, array, input arrays)
-        self._floats: dict[int, tuple[Any, Escape]] = {}
-        self._arrays: dict[int, tuple[Any, Escape]] = {}
-        self._back: dict[int, tuple[Any, Escape]] = {}
+        self._floats: dict[int, tuple[float, Escape]] = {}
+        self._arrays: dict[int, tuple[object, Escape]] = {}
+        self._back: dict[int, tuple[TensorBase, Escape]] = {}
         self._live: dict[int, np.ndarray] = {}  # of what is held: the array of this run
         self._drawn: dict[int, TensorBase] = {}  # draws that no gradient is meant to pass
         self._made: set[int] = set()
@@ -228,7 +228,7 @@ class Watch(Listener):
         super().entered(value, t)
         if self._inside or not (self._floats or self._arrays):
             return
-        found = None
+        found: tuple[object, Escape] | None = None
         if type(value) is float:
             found = self._floats.get(id(value))
         elif isinstance(value, np.ndarray):
@@ -343,6 +343,7 @@ class Watch(Listener):
 
     def _refuse_return(self, inputs) -> None:
         for x in inputs:
+            found: tuple[object, Escape] | None
             if isinstance(x, TensorBase):
                 found = self._back.get(id(x))
             else:

@@ -10,7 +10,7 @@ its cotangent, and its own transpose is the push-forward.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probtorch.autograd import tape
 from probtorch.autograd.listener import Listener
@@ -60,7 +60,7 @@ class TangentSweep(Listener):
         # The entry keeps the tensor alive, so that no other one gets its id.
         self._tangents[id(t)] = (t, tangent)
 
-    def _tangent(self, t: TensorBase) -> Any:
+    def _tangent(self, t: TensorBase) -> TensorBase | None:
         """Return the tangent of `t`, or None."""
         entry = self._tangents.get(id(t))
         return None if entry is None else entry[1]
@@ -192,7 +192,7 @@ def _forward(fn, items, directions, structure, has_aux):
         out, aux = split_aux(fn(*unflatten(structure, own)), has_aux, "jvp")
         outs, out_structure = flatten(out)
         outs = [as_tensor(o, "jvp") for o in outs]
-    pushed = [_zeros(o) if sweep._tangent(o) is None else sweep._tangent(o) for o in outs]
+    pushed = [_zeros(o) if (t := sweep._tangent(o)) is None else t for o in outs]
     # Gradients taken inside were taped so that tangents flow through them; that is over now.
     pushed = [t if foreign([t], ()) else untracked(t) for t in pushed]
     return unflatten(out_structure, outs), unflatten(out_structure, pushed), aux

@@ -13,8 +13,8 @@ the loop is then unrolled on the tape.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Context, Function
@@ -33,6 +33,8 @@ from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import expand, stack
 
 __all__ = ["scan"]
+
+_Rows: TypeAlias = list[TensorBase]
 
 
 def scan(
@@ -194,7 +196,7 @@ class _Loop:
         count = len(self.carry)
         return self.result(outs[:count], outs[count:])
 
-    def forward(self, carry: list[TensorBase], xs: Tree, keep: bool) -> Any:
+    def forward(self, carry: list[TensorBase], xs: Tree, keep: bool) -> tuple[_Rows, _Rows, _Rows]:
         """Run all steps; returns the last state, the outputs and, if asked for, all states."""
         ys = [_room(self.n, shape, dtype, carry, xs) for shape, dtype in self.y_form]
         states = [_room(self.n, x.array.shape, x.array.dtype, carry, xs) for x in carry]
@@ -248,13 +250,13 @@ class _Loop:
                 # What depends on nothing has no gradient to give.
                 pairs = [(e, g) for e, g in zip(ends, given, strict=True) if e.requires_grad]
                 sources = [now[i] for i in floating] + [slices[i] for i in sliced] + closed_over
-                found: Any = [None] * len(sources)
+                pulled: Sequence[TensorBase | None] = [None] * len(sources)
                 if pairs:
                     ends, given = [e for e, _ in pairs], [g for _, g in pairs]
-                    found = grad(ends, sources, given, allow_unused=True)
+                    pulled = grad(ends, sources, given, allow_unused=True)
             found = [
                 s.new_zeros(s.shape) if g is None else g
-                for s, g in zip(sources, found, strict=True)
+                for s, g in zip(sources, pulled, strict=True)
             ]
             a, b = len(floating), len(floating) + len(sliced)
             g_xs = [index_put(g, (t,), x) for g, x in zip(g_xs, found[a:b], strict=True)]

@@ -306,7 +306,7 @@ def _sweep(seeds, targets, keep, create_graph):
     the leaves (those among the targets, if given), by id. `pending` maps a node to its cotangent (a
     list for nodes with several outputs).
     """
-    pending: dict[Any, Any] = {}
+    pending: dict[TapeNode, Any] = {}
     heap, leaves, found = [], {}, {}
     needed: Any = None if targets is None else _needed(seeds, targets)
     active = recorder()

@@ -117,11 +117,11 @@ def foreign(outputs: Sequence[TensorBase], own: Sequence[TensorBase]) -> bool:
 
 
 def select(
-    args: tuple[object, ...], argnums: Any, op: str
+    args: tuple[object, ...], argnums: int | Sequence[int], op: str
 ) -> tuple[Tree, Callable[[Tree], list[Any]]]:
     """Return the arguments at `argnums`, and a function that puts others in their place."""
     several = not isinstance(argnums, int)
-    numbers = tuple(argnums) if several else (argnums,)
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for n in numbers:
         if not -len(args) <= n < len(args):
             raise ArgumentError(

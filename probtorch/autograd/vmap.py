@@ -86,7 +86,7 @@ class Batch(Listener):
         # The entry keeps the tensor alive, so that no other one gets its id.
         self._wholes[id(t)] = (t, whole)
 
-    def _whole(self, t: TensorBase) -> Any:
+    def _whole(self, t: TensorBase) -> TensorBase | None:
         """Return the batch that `t` is the first slice of, None if it is the same for all."""
         if id(t) in self._stale:
             raise _refusal(
@@ -141,11 +141,13 @@ class Batch(Listener):
 
     def demanded(self, t: TensorBase, constraint: object) -> bool:
         """Whether the batch of `t` was tested before."""
-        return super().demanded(t if self._whole(t) is None else self._whole(t), constraint)
+        whole = self._whole(t)
+        return super().demanded(t if whole is None else whole, constraint)
 
     def without_nan(self, t: TensorBase) -> bool:
         """Whether it is seen to elsewhere that the batch of `t` has no nan."""
-        return super().without_nan(t if self._whole(t) is None else self._whole(t))
+        whole = self._whole(t)
+        return super().without_nan(t if whole is None else whole)
 
     # ------------------------------------------------------------------- called by the dispatcher
 

@@ -99,7 +99,7 @@ class Op:
     run: Callable[..., np.ndarray | tuple[np.ndarray, ...]]
     vjp: Callable[..., Sequence[TensorBase | None]] | None = None
     jvp: Callable[..., Output] | None = None
-    formula: Callable[..., Any] | None = None
+    formula: Callable[..., object] | None = None
     partials: tuple[Callable[..., TensorBase] | None, ...] = ()
     result: str = "same"
     rules: tuple[tuple[int, Callable[..., TensorBase], tuple[int, ...], bool], ...] = ()
@@ -111,7 +111,9 @@ class Op:
     num_outputs: int = 1
     domain: tuple[str, ...] = ()
     reference: Callable[..., object] | None = None
-    samples: Callable[[np.random.Generator], Iterable[tuple[tuple[Any, ...], Attrs]]] | None = None
+    samples: Callable[[np.random.Generator], Iterable[tuple[tuple[object, ...], Attrs]]] | None = (
+        None
+    )
     doc: str = ""
     public: Callable[..., Output] | None = None
     extra: dict[str, Any] = field(default_factory=dict)

@@ -8,7 +8,6 @@ written into ``out``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -129,7 +128,7 @@ def _number(x: float, dtype: DType, op: Op) -> float:
     return x
 
 
-def _on_one_device(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _on_one_device(op: Op, inputs: tuple[Operand, ...]) -> tuple[Operand, ...]:
     """Return inputs of several devices on one: single numbers on the host go where others are.
 
     Raises
@@ -147,7 +146,7 @@ def _on_one_device(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def written(op: Op, inputs: tuple[Any, ...], result: np.ndarray, out: TensorBase) -> TensorBase:
+def written(op: Op, inputs: tuple[Operand, ...], result: np.ndarray, out: TensorBase) -> TensorBase:
     """Write an elementwise result into the tensor `out`; returns that.
 
     A tensor of another shape gets new memory, with a warning, if no other tensor depends on it.

@@ -58,7 +58,7 @@ ROUNDS = 10
 _LOW = 0xFFFFFFFF
 _WORD = 0xFFFFFFFFFFFFFFFF
 
-# Key under which a stream's children are hashed: ASCII "spawning". Any constant does; it only has
+# Key under which a stream's children are hashed: ASCII "spawning". Every constant does; it only has
 # to stay the same.
 _SPAWN_KEY = 0x737061776E696E67
 
@@ -243,7 +243,7 @@ class Generator:
     Parameters
     ----------
     seed : int, optional
-        Any integer; taken modulo 2**64. Left out, it is the same number for all generators, as in
+        An integer; taken modulo 2**64. Left out, it is the same number for all generators, as in
         PyTorch; `seed()` draws one from the operating system.
     stream : int, default 0
         Streams of one seed never overlap.

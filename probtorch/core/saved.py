@@ -10,6 +10,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import numpy as np
+
 from probtorch.core.dispatch import TapeNode, recent_changes, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError
@@ -40,7 +42,9 @@ def saved_output(node: TapeNode) -> Any:
     return restore(node, out, saved, 0)
 
 
-def restore(node: TapeNode, ref: weakref.ref[TensorBase], data: Any, index: int) -> TensorBase:
+def restore(
+    node: TapeNode, ref: weakref.ref[TensorBase], data: np.ndarray, index: int
+) -> TensorBase:
     """Return output `index` of `node`: what `ref` refers to, else a new tensor on `data`."""
     out = ref()
     if out is not None:

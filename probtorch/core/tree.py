@@ -125,7 +125,7 @@ def leaves(tree: Tree) -> list[Any]:
     return flatten(tree)[0]
 
 
-def map_tree(fn: Callable[..., Any], tree: Tree, *rest: Tree) -> Any:
+def map_tree(fn: Callable[..., object], tree: Tree, *rest: Tree) -> Any:
     """Apply `fn` leaf by leaf to one or several trees of one structure."""
     items, structure = flatten(tree)
     others = [flatten(t)[0] for t in rest]

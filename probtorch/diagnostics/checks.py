@@ -399,7 +399,7 @@ def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
         yield _short_run(draws, quality, min_draws)
         return
     labels, r_hat, ess = quality
-    judged = max(np.count_nonzero(~np.isnan(r_hat)), 1)
+    judged = max(int(np.count_nonzero(~np.isnan(r_hat))), 1)
     limits = _rhat_limits(entries, r_hat, judged, rhat_max)
     order = np.argsort(-np.nan_to_num(r_hat, nan=0.0), kind="stable")
     bad = [i for i in order if r_hat[i] > limits[i]]
@@ -445,7 +445,7 @@ def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
         )
 
 
-def _rhat_limits(entries: Entries, r_hat: np.ndarray, judged: Any, rhat_max: float) -> np.ndarray:
+def _rhat_limits(entries: Entries, r_hat: np.ndarray, judged: int, rhat_max: float) -> np.ndarray:
     """What R-hat of each parameter may be, with all chains in one distribution.
 
     With k + 1 half chains of e effective draws each, R-hat^2 - 1 is about 1/e times a chi-squared
@@ -475,7 +475,7 @@ def _rhat_limits(entries: Entries, r_hat: np.ndarray, judged: Any, rhat_max: flo
     return limits
 
 
-def _size_limit(needed: float, judged: Any) -> float:
+def _size_limit(needed: float, judged: int) -> float:
     """The estimated effective size below which the true one is surely below `needed`."""
     sure = -ndtri(FALSE_ALARMS / judged)
     return needed / (1.0 + sure * SIZE_ERROR / np.sqrt(needed))

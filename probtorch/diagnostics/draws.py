@@ -35,7 +35,8 @@ from probtorch.errors import ArgumentError, DTypeError, FileError, ProbtorchErro
 from probtorch.serialization.files import reading, replacing
 
 if TYPE_CHECKING:
-    pass
+    import arviz
+    import xarray
 
 __all__ = ["Draws"]
 
@@ -256,11 +257,11 @@ class Draws:
         """Summarise each scalar parameter in one row; see `probtorch.diagnostics.summary`."""
         return summary(self, names=names, hdi_prob=hdi_prob, round_to=round_to)
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self) -> arviz.InferenceData | xarray.DataTree:
         """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23)."""
         return to_arviz(self)
 
-    def to_datatree(self) -> Any:
+    def to_datatree(self) -> xarray.DataTree:
         """Return an `xarray.DataTree` with one node per group."""
         return to_datatree(self)
 

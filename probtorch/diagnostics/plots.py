@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import PosixPath
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
 from probtorch.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 __all__ = ["trace_plot"]
 
@@ -58,7 +62,7 @@ def trace_plot(draws: Draws, path: PosixPath, names: str | None = None) -> str:
     return os.fspath(path)
 
 
-def _figure(draws: Draws, names: str | None) -> Any:
+def _figure(draws: Draws, names: str | None) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

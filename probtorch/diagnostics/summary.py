@@ -20,6 +20,8 @@ from probtorch.diagnostics.layout import chosen, entry_labels, real_parts
 from probtorch.errors import ArgumentError
 
 if TYPE_CHECKING:
+    import pandas
+
     from probtorch.diagnostics.draws import Draws
 
 __all__ = ["Summary", "summary"]
@@ -224,7 +226,7 @@ class Summary(dict):
         """Return a dict from row labels to dicts from columns to floats."""
         return {label: self._row(index) for index, label in enumerate(self.rows)}
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas DataFrame with the row labels as index. Imports pandas."""
         import pandas
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
@@ -34,14 +34,33 @@ if TYPE_CHECKING:
 
 __all__ = ["infer_discrete"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+@overload
 def infer_discrete(
-    fn: Callable[..., object] | None = None,
+    fn: None = None,
     first_available_dim: int | None = None,
     temperature: int = 1,
     *,
     strict_enumeration_warning: bool = True,
-) -> Any:
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+@overload
+def infer_discrete(
+    fn: Callable[P, R],
+    first_available_dim: int | None = None,
+    temperature: int = 1,
+    *,
+    strict_enumeration_warning: bool = True,
+) -> Callable[P, R]: ...
+def infer_discrete(
+    fn: Callable[P, R] | None = None,
+    first_available_dim: int | None = None,
+    temperature: int = 1,
+    *,
+    strict_enumeration_warning: bool = True,
+) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a model that draws its finite discrete latent sites from their posterior.
 
     Parameters
@@ -90,12 +109,16 @@ def infer_discrete(
             fix="leave it out for a draw",
         )
     if fn is None:
-        return lambda fn: infer_discrete(fn, temperature=temperature)
+
+        def decorate(fn: Callable[P, R]) -> Callable[P, R]:
+            return infer_discrete(fn, temperature=temperature)
+
+        return decorate
     model = fn
     first_dim = -1
 
     @functools.wraps(model)
-    def run(*args: object, **kwargs: object) -> Any:
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
         nonlocal first_dim
         found, enumeration = _enumerated(model, args, kwargs, first_dim)
         first_dim = enumeration.first_dim

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -522,7 +522,7 @@ class _Job:
             raise _disagrees(next(iter(alone.keys() ^ found.keys())))
         for name, site in alone.items():
             if site.has_density and hasattr(site.fn, "log_prob"):
-                pair: tuple[Any, Any] = (
+                pair: tuple[float | np.ndarray, float | np.ndarray] = (
                     _summed(found[name], i, size),
                     float(_array(site.compute_log_prob()).sum()),
                 )

@@ -25,6 +25,9 @@ from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.predictive import Predictive
 
 if TYPE_CHECKING:
+    import arviz
+    import xarray
+
     from probtorch.diagnostics.summary import Summary
 
 
@@ -309,7 +312,7 @@ class SampledDraws(Draws):
         constant_data: Mapping[str, ArrayLike] | None = None,
         coords: Mapping[str, Sequence[object]] | None = None,
         dims: Mapping[str, Sequence[str | None]] | None = None,
-    ) -> Any:
+    ) -> arviz.InferenceData | xarray.DataTree:
         """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23).
 
         Parameters

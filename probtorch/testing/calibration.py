@@ -24,7 +24,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,9 @@ from probtorch.testing.simulated import (
     simulate,
 )
 from probtorch.testing.uniformity import holm, uniformity_pvalue
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Calibration", "sbc"]
 
@@ -125,7 +128,7 @@ class Calibration:
 
     def plot(
         self, path: str | os.PathLike[str] | None = None, names: Iterable[str] | None = None
-    ) -> Any:
+    ) -> Figure | str:
         """Draw, for each quantity, how far the ECDF of its ranks is from uniform, with its band.
 
         Parameters

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from probtorch.diagnostics.layout import chosen
 from probtorch.testing.uniformity import cumulative_counts, ecdf_band
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from probtorch.testing.calibration import Calibration
 
 __all__ = ["ecdf_difference_figure"]
@@ -26,7 +28,7 @@ COLUMNS = 4
 
 def ecdf_difference_figure(
     calibration: Calibration, path: str | os.PathLike[str] | None, names: Iterable[str] | None
-) -> Any:
+) -> Figure | str:
     """Draw a `Calibration`; see its `plot`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

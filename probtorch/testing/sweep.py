@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -77,7 +76,8 @@ class Case:
 
     def expected(self, arrays: Sequence[np.ndarray] | None = None) -> tuple[np.ndarray, ...]:
         """Return what the reference gives, as a tuple of arrays."""
-        reference: Any = self.op.reference
+        reference = self.op.reference
+        assert reference is not None
         out = reference(*(self.arrays if arrays is None else arrays), **self.attrs)
         out = out if isinstance(out, (tuple, list)) else (out,)
         return tuple(np.asarray(a) for a in out)

@@ -152,8 +152,13 @@ class Environment:
         self._places = Places()
         self._parts = WatchedParts()
         self._arrays = WatchedArrays()
-        self._of_dicts: tuple[Any, ...] = self._keys, self._values, self._dicts
-        self._others: tuple[Any, ...] = self._items, self._places, self._parts, self._arrays
+        self._of_dicts: tuple[Contents | Places, ...] = self._keys, self._values, self._dicts
+        self._others: tuple[Contents | Places | WatchedParts | WatchedArrays, ...] = (
+            self._items,
+            self._places,
+            self._parts,
+            self._arrays,
+        )
         # Of all dicts above, where there is such a thing; made when it is first asked for.
         self._versions = None
         # (function that tells the state of a random generator, state, what to call it)

@@ -24,10 +24,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from probtorch.compiler.native import elf
 from probtorch.errors import ProbtorchError
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
 
 __all__ = [
     "LEVELS",
@@ -264,7 +267,7 @@ def _compiled(ir: str, processor: Processor, level: int, slp: bool) -> bytes:
     return machine.emit_object(module)
 
 
-def _free(pipeline: Any) -> None:
+def _free(pipeline: llvm.ModulePassManager) -> None:
     """Free a pass pipeline: 50 to 80 kB each.
 
     llvmlite (0.44 to 0.50) would keep it for ever: its class has two bases with a `_dispose`, and
@@ -328,7 +331,7 @@ def process_symbol(name: str) -> int | None:
         return _llvm().address_of_symbol(name)
 
 
-def _machine(level: int, processor: Processor) -> Any:
+def _machine(level: int, processor: Processor) -> llvm.TargetMachine:
     """Create a target machine; selection above "less" took longer and gave the same code."""
     return (
         _llvm()
@@ -340,7 +343,7 @@ def _machine(level: int, processor: Processor) -> Any:
 
 
 @functools.cache
-def _jit() -> Any:
+def _jit() -> llvm.LLJIT:
     """The process-wide linker for object code; each object becomes a library of its own in it."""
     return _llvm().create_lljit_compiler(_machine(1, _here()))
 

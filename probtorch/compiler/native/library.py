@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from typing import Any
+from types import ModuleType
 
 from probtorch.compiler.native import host
 from probtorch.errors import CompileError
@@ -149,7 +149,7 @@ def _find(name: str) -> _Routine | None:
     return None
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     """Import a module of SciPy's; those of `scipy.linalg` without the package around them, which
     takes 100 ms and more and which they do not need.
     """

@@ -18,7 +18,6 @@ Nothing is assumed about the user's code: what does not fit exactly stays unroll
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -87,7 +86,7 @@ def rolled(graph):
 def _signature(node):
     if node.name in PLACED:
         # Where a slice begins may differ from turn to turn.
-        options: Any = form(node)
+        options: object = form(node)
     else:
         options = repr(node.attrs) if node.attrs else None
     inputs = tuple(
@@ -157,8 +156,8 @@ class _Operand:
     kind: str
     value: object
     lag: int = 0
-    first: tuple[Any, ...] = ()
-    attrs: Any = None
+    first: tuple[GraphValue, ...] = ()
+    attrs: object = None
 
 
 @dataclass

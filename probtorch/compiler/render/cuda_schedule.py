@@ -1,7 +1,6 @@
 """What the executor of a GPU runs: starts of kernels, library calls, loops of the host."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from probtorch.compiler.lang.cuda import THREADS
 from probtorch.compiler.render.llvm import NestPlan
@@ -121,7 +120,7 @@ def _flat(steps):
 
 
 def _parts(steps, captured):
-    parts: list[Any] = []
+    parts: list[object] = []
     for s in steps:
         if isinstance(s, HostLoop):
             parts.append((_parts(s.test, captured), s.flag, _parts(s.body, captured)))

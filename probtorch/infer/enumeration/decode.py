@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ def decode(
     axes: Axes,
     temperature: int = 1,
     generator: Generator | None = None,
-) -> dict[str, Any]:
+) -> dict[str, TensorBase]:
     """Return a value for every latent site of an enumerated trace.
 
     Parameters
@@ -121,7 +120,7 @@ def _choices(tables, variables, axes, temperature, generator):
     return chosen
 
 
-def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, np.ndarray]:
+def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, TensorBase]:
     """Return the values of the latent sites of a trace for chosen values of its variables.
 
     Parameters

@@ -21,7 +21,7 @@ import abc
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree, record, static
-from probtorch.core.typed import DTypeLike
+from probtorch.core.typed import DTypeLike, StateDict
 from probtorch.distributions.distribution import sum_rightmost
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import Transform, identity_transform
@@ -58,6 +58,7 @@ from probtorch.infer.starts.initialization import (
     uniform_point,
 )
 from probtorch.nn.module import Module
+from probtorch.nn.state import IncompatibleKeys
 
 if TYPE_CHECKING:
     from probtorch.distributions.constraints import Constraint
@@ -301,7 +302,9 @@ class AutoGuide(Module, abc.ABC):
             self._owned = {n: (store.unconstrained(n), store._constraints[n]) for n in names}
         return {name: leaf for name, (leaf, _) in self._owned.items()}
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(
+        self, state_dict: StateDict, strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
         """Copy values by name into the parameters; see `Module.load_state_dict`.
 
         Raises

@@ -21,6 +21,9 @@ from probtorch.infer.results import SampledDraws
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
+    import arviz
+    import xarray
+
     from probtorch.infer.mcmc.chunk import Chain
     from probtorch.infer.potential import Target
 
@@ -152,7 +155,7 @@ class RunResults:
             names = [name for name in names if name in self.target.slots] or names
         print(self.draws.summary(names=names, hdi_prob=prob))
 
-    def diagnostics(self) -> dict[str, dict[str, Any]]:
+    def diagnostics(self) -> dict[str, dict[str, object]]:
         """Return convergence statistics by variable, and divergences and acceptance by chain.
 
         Returns
@@ -162,7 +165,7 @@ class RunResults:
             size, rank-normalised split R-hat); "divergences" with the numbers of the divergent
             draws, and "acceptance rate", per chain, where the kernel tells of them.
         """
-        found: dict[str, dict[str, Any]] = {
+        found: dict[str, dict[str, object]] = {
             name: {"n_eff": ess_bulk(x), "r_hat": rhat(x)}
             for name, x in self.draws.posterior.items()
         }
@@ -178,7 +181,7 @@ class RunResults:
             }
         return found
 
-    def to_arviz(self, **groups: Any) -> Any:
+    def to_arviz(self, **groups: Any) -> arviz.InferenceData | xarray.DataTree:
         """Return the draws for ArviZ; keywords are those of `SampledDraws.to_arviz`."""
         return self.draws.to_arviz(**groups)
 

@@ -77,7 +77,7 @@ class TraceGraph_ELBO(Trace_ELBO):
         if not options:
             return cost, None
         _check(site, options)
-        base: Any = 0.0
+        base: TensorBase | float = 0.0
         cost, extra = as_tensor(cost), None
         if options.get("use_decaying_avg_baseline"):
             base = base + self._average(run, site, cost, options.get("baseline_beta", 0.9))
@@ -86,7 +86,7 @@ class TraceGraph_ELBO(Trace_ELBO):
             base = base + network(options["nn_baseline_input"])
         if "baseline_value" in options:
             base = base + options["baseline_value"]
-        if getattr(base, "requires_grad", False):
+        if isinstance(base, TensorBase) and base.requires_grad:
             # Least squares for the baseline, a term whose gradient touches nothing else.
             error = cost - base
             extra, base = -total(error * error), base.detach()

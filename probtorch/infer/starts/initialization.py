@@ -435,7 +435,7 @@ def check_value_names(strategy: Strategy, known: Iterable[str], subject: str) ->
     Parameters
     ----------
     strategy : callable
-        Any strategy; others have nothing to be checked.
+        A strategy; others have nothing to be checked.
     known : iterable of str
         Names of the latent sites.
     subject : str

@@ -18,7 +18,7 @@ import contextlib
 import operator
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -77,9 +77,9 @@ class CompiledStep:
         self.fit = fit
         self.reason: str | None = None
         self._strangers = 0  # recordings that met a loader which the step before had not
-        self._function: Any = None
+        self._function: CompiledFunction | None = None
         self._before: FitState | None = None  # what a run in Python began with
-        self._loss: Any = None  # what says how the loss is computed
+        self._loss: tuple[object, ...] | None = None  # what says how the loss is computed
         self._settled: tuple[object, ...] | None = (
             None  # the last triple that was given the time to settle
         )

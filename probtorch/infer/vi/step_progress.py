@@ -11,8 +11,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probtorch.config import settings
 from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH
@@ -93,7 +94,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.asked = False
-        self._before: Any = None
+        self._before: Callable[[int, FrameType | None], object] | int | None = None
 
     def __enter__(self) -> Interrupt:
         # Only the main thread may; and who set a handler of his own wants to keep it.

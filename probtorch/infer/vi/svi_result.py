@@ -39,6 +39,9 @@ from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.vi.guide_quality import Quality, judge, quality_of, verdict
 
 if TYPE_CHECKING:
+    import arviz
+    import xarray
+
     from probtorch.infer.objectives.protocol import Guide, Model
     from probtorch.infer.vi.svi import SVI
 
@@ -80,7 +83,7 @@ class SVIResult:
     kwargs: dict[str, object] = field(default_factory=dict)
     interrupted: bool = False
     seconds: float = 0.0
-    _made: dict[object, Any] = field(default_factory=dict)
+    _made: dict[object, SampledDraws] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_made": {}}  # drawn again when asked for
@@ -191,7 +194,7 @@ class SVIResult:
             found = predictive(*args, **kwargs)
         return {name: to_host(value.array)[None] for name, value in found.items()}
 
-    def to_arviz(self, **groups: Any) -> Any:
+    def to_arviz(self, **groups: Any) -> arviz.InferenceData | xarray.DataTree:
         """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
         return self.draws().to_arviz(**groups)
 

@@ -384,7 +384,7 @@ def _members(groups):
     return [p for group in groups for p in group["params"]]
 
 
-def _steps_together(optim: Optim) -> tuple[type[LBFGS], dict[str, Any]] | None:
+def _steps_together(optim: Optim) -> tuple[type[LBFGS], dict[str, object]] | None:
     """Class and options of ``LBFGS({...})``, whose parameters cannot have an optimizer each."""
     if not isinstance(optim, PyroOptim):
         return None

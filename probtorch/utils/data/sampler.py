@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class Sampler:
     def __repr__(self) -> str:
         return call_of(self)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         raise NotImplementedError(f"{type(self).__name__} does not define __iter__()")
 
 
