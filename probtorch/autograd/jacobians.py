@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def jacrev(
 
 def _rows(
     row: Callable[[TensorBase], list[TensorBase]], units: Sequence[TensorBase], chunk: int
-) -> Any:
+) -> list[TensorBase] | None:
     """Return the leaves of ``row(unit)`` for all unit vectors, stacked; None if there are none."""
     if not units:
         return None
@@ -113,7 +113,7 @@ def _rows(
     return [stack(list(leaf)) for leaf in zip(*map(row, units), strict=True)]
 
 
-def _stacked(rows: list[TensorBase], o: TensorBase, chosen: TensorBase) -> TensorBase:
+def _stacked(rows: list[TensorBase] | None, o: TensorBase, chosen: TensorBase) -> TensorBase:
     """Give stacked rows the shape of output and argument."""
     items, structure = flatten(chosen)
     out = []

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -50,13 +50,16 @@ RANDOMNESS = ("error", "different", "same")
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# A draw that is the same for all slices: what was asked of which generator, and what came.
+_CommonDraw: TypeAlias = tuple[tuple["Generator", int], tuple[TensorBase, TensorBase, TensorBase]]
+
 
 class Batch(Listener):
     """A listener that carries out every operation on all slices; see the module docstring."""
 
     reruns = True
 
-    def __init__(self, size: int, randomness: str, common: Sequence[Any] = ()) -> None:
+    def __init__(self, size: int, randomness: str, common: Sequence[_CommonDraw] = ()) -> None:
         super().__init__()
         self.size, self.randomness = size, randomness
         # The draws that all slices share: those that earlier chunks made come first.
@@ -318,9 +321,8 @@ class Batch(Listener):
             self.repeated += 1
             if key == (generator, count):
                 return words
-        words = super().drawn(what, generator, count)
-        if words is None:
-            words = _reserved(generator, count)
+        heard = super().drawn(what, generator, count)
+        words = _reserved(generator, count) if heard is None else heard
         self.common.append(((generator, count), words))
         self.repeated = len(self.common)
         return words

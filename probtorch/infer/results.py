@@ -12,7 +12,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from probtorch.diagnostics.summary import Summary
 
 
-__all__ = ["SampledDraws", "joined", "make_draws"]
+__all__ = ["ArvizGroups", "SampledDraws", "joined", "make_draws"]
 
 # Log likelihoods larger than this are computed only when asked for.
 LIKELIHOOD_BYTES = 2**28
@@ -108,6 +108,18 @@ def joined(first: SampledDraws, second: SampledDraws) -> SampledDraws:
         sample_stats=both(first.sample_stats, second.sample_stats),
         positions=np.concatenate([first.positions, second.positions], axis=1),
     )
+
+
+class ArvizGroups(TypedDict, total=False):
+    """The keywords of `SampledDraws.to_arviz`."""
+
+    log_likelihood: bool | None
+    posterior_predictive: bool | Mapping[str, ArrayLike]
+    prior: bool | int | Mapping[str, ArrayLike]
+    seed: int | Generator | None
+    constant_data: Mapping[str, ArrayLike] | None
+    coords: Mapping[str, Sequence[object]] | None
+    dims: Mapping[str, Sequence[str | None]] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

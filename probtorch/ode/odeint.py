@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from probtorch.autograd.closures import captured, stand_in
 from probtorch.core import dtype as dtypes
@@ -130,10 +130,16 @@ def odeint_adjoint(
     func: Callable[[Tensor, State], State],
     y0: State,
     t: Tensor,
-    **options: Any,
+    *,
+    rtol: float = 1e-7,
+    atol: float = 1e-9,
+    method: str = "dopri5",
+    options: Mapping[str, float | None] | None = None,
 ) -> State:
     """Solve as `odeint` does, with the continuous adjoint: torchdiffeq's name for it."""
-    return odeint(func, y0, t, adjoint="continuous", **options)
+    return odeint(
+        func, y0, t, rtol=rtol, atol=atol, method=method, options=options, adjoint="continuous"
+    )
 
 
 @dataclass

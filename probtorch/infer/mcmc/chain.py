@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
     from probtorch.infer.potential import Target
 
-__all__ = ["ChainRun", "DrawRecord"]
+__all__ = ["ChainRun", "ChainSnapshot", "DrawRecord"]
 
 # A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
 # progress display, long enough that what happens between calls costs nothing.
@@ -117,6 +117,26 @@ class DrawRecord:
                 x[row] = saved["begun"][name][0]
 
 
+class ChainSnapshot(TypedDict):
+    """A chain between two stretches, as it is saved: what `ChainRun` has under these names."""
+
+    leaves: list[np.ndarray]
+    segment: int
+    done: int
+    iteration: int
+    divergences: int
+    evaluations: int
+    warmup_evaluations: int
+    warming_up: bool
+    extensions: list[int]
+    moved: bool
+    course: np.ndarray
+    accepted: np.ndarray
+    learner: Tree
+    draws: Tree
+    warmup: Tree
+
+
 class ChainRun:
     """One chain of a run.
 
@@ -164,7 +184,7 @@ class ChainRun:
     draws, warmup_draws : Recording
     adapted : Chain or None
         The chain as warm-up left it.
-    snapshot : dict or None
+    snapshot : ChainSnapshot or None
         All that the rest of the run depends on, as it was not long ago; see `restore`.
     """
 
@@ -216,7 +236,7 @@ class ChainRun:
         # Where the run stands: segments that are behind it, and transitions of the present one.
         self._segment = self._done = 0
         self._snapshot_every, self._next_snapshot = snapshot_every, 0.0
-        self.snapshot: dict[str, Any] | None = None
+        self.snapshot: ChainSnapshot | None = None
         self._take_snapshot()
 
     @property
@@ -298,7 +318,7 @@ class ChainRun:
 
     # ----------------------------------------------------------------------------------- snapshots
 
-    def restore(self, saved: Tree) -> None:
+    def restore(self, saved: ChainSnapshot) -> None:
         """Go on from a `snapshot` of another process; the chain itself is that of the runner."""
         for length in saved["extensions"]:
             self.extensions.append(length)

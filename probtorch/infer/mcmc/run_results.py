@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.mcmc.adapted import AdaptedChain, adapted_chains
 from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.settings import count
-from probtorch.infer.results import SampledDraws
+from probtorch.infer.results import ArvizGroups, SampledDraws
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class RunResults:
             }
         return found
 
-    def to_arviz(self, **groups: Any) -> arviz.InferenceData | xarray.DataTree:
+    def to_arviz(self, **groups: Unpack[ArvizGroups]) -> arviz.InferenceData | xarray.DataTree:
         """Return the draws for ArviZ; keywords are those of `SampledDraws.to_arviz`."""
         return self.draws.to_arviz(**groups)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.randomness import Key
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.chain import ChainRun
+    from probtorch.infer.mcmc.chain import ChainRun, ChainSnapshot
     from probtorch.infer.mcmc.starts import Start
 
 
@@ -116,7 +116,7 @@ class SavedRun:
             )
         self.seconds = 0.0
         self.every: float | None = None
-        self._chains: list[dict[str, Any]] = []
+        self._chains: list[ChainSnapshot] = []
         self._checkpoint: Checkpoint | None = None
         if checkpoint is None:
             return

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.effects.enumeration import (
@@ -383,7 +384,7 @@ class TraceEnum_ELBO(ELBO):
             found[variable.name] = _marginal(variable.fn, share)
         return found
 
-    def sample_posterior(self, model: Model, guide: Guide, *args: object, **kwargs: object) -> Any:
+    def sample_posterior(self, model: Model, guide: Guide, *args: object, **kwargs: object) -> Tree:
         """Return what the model returns at a draw from the joint posterior of its summed sites.
 
         Parameters

@@ -17,7 +17,7 @@ import contextlib
 import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -331,10 +331,16 @@ class Vectorised:
 
     def _run(self, size, depth, single, model, guide, args, kwargs, handlers=()):
         """Run `size` particles at once; given a single run, check the first and the last."""
-        options: dict[str, Any] = {"size": size, "dim": -1 - depth, "handlers": handlers}
         try:
             found = run_pair(
-                model, guide, args, kwargs, allow_missing=self.allow_missing, **options
+                model,
+                guide,
+                args,
+                kwargs,
+                allow_missing=self.allow_missing,
+                size=size,
+                dim=-1 - depth,
+                handlers=handlers,
             )
             if single is not None:
                 # Before the comparison reads them: an error here is the model's.

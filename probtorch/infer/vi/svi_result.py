@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from probtorch.factories import zeros
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.predictive import Predictive
-from probtorch.infer.results import SampledDraws, make_draws
+from probtorch.infer.results import ArvizGroups, SampledDraws, make_draws
 from probtorch.infer.vi.guide_quality import Quality, judge, quality_of, verdict
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class SVIResult:
             found = predictive(*args, **kwargs)
         return {name: to_host(value.array)[None] for name, value in found.items()}
 
-    def to_arviz(self, **groups: Any) -> arviz.InferenceData | xarray.DataTree:
+    def to_arviz(self, **groups: Unpack[ArvizGroups]) -> arviz.InferenceData | xarray.DataTree:
         """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
         return self.draws().to_arviz(**groups)
 
