@@ -30,12 +30,16 @@ class Settings:
         once, at its first point.
     verify : bool
         Now and then make a compiled call eagerly too, and raise if the results differ.
+    cuda_fallback : bool
+        Take the CPU, with one warning, where a program asks for a GPU that cannot be used; off,
+        asking for it is an error.
     """
 
     jit: bool = True
     progress: bool = True
     check_gradients: bool = True
     verify: bool = True
+    cuda_fallback: bool = False
 
 
 def _from_environment():

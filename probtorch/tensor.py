@@ -352,6 +352,7 @@ class Tensor(TensorBase):
     __float__ = values.real
     __index__ = values.index
     __repr__ = values.text
+    _repr_html_ = values.html
     __format__ = values.formatted
 
     # ------------------------------------------------------------------------------------ protocols

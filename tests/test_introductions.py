@@ -8,6 +8,7 @@ import gc
 import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from probtorch import nn, optim
 from probtorch.autograd import Variable
 from probtorch.errors import DeviceError
 from probtorch.utils.data import DataLoader, Dataset
+from probtorch.viz import make_dot
 
 
 class LeNet(nn.Module):
@@ -119,6 +121,42 @@ def test_questions_about_gpus_are_answered_without_one():
         pass
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_line_of_training_on_a_gpu_runs_without_one_where_that_is_set():
+    images, labels = torch.randn(4, 1, 32, 32), torch.tensor([0, 3, 9, 1])
+    model = LeNet()
+    with pytest.raises(DeviceError, match="cuda_fallback"):
+        images.cuda()
+    with torch.configure(cuda_fallback=True), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.cuda()
+        torch.nn.cross_entropy(model(images.cuda()), labels.cuda()).backward()
+        assert torch.ones(2, device="cuda").device == "cpu"
+    assert caught and all("the CPU is" in str(w.message) for w in caught)
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_networks_are_spread_where_there_are_several_gpus():
+    model = nn.Linear(5, 2)
+    if torch.cuda.device_count() > 1:
+        model = nn.DataParallel(model)
+    assert nn.DataParallel(model)(torch.ones(30, 5)).shape == (30, 2)
+    x = torch.ones(2, 2, requires_grad=True)
+    assert x.requires_grad and x.is_leaf
+
+
+def test_notebooks_show_tables():
+    shown = torch.arange(6.0).reshape(2, 3)._repr_html_()
+    assert shown.count("<tr>") == 2 and shown.count("<td") == 6 and "5." in shown
+    assert "shape=(2, 3), dtype=float32" in shown
+    x = torch.zeros(3, requires_grad=True)
+    assert "grad_fn=&lt;MulBackward0&gt;" in (x * 2)._repr_html_()
+    large = torch.zeros(100, 100)._repr_html_()
+    assert large.count("<tr>") == 7 and "..." in large
+    assert torch.zeros(2, 2, 2)._repr_html_().startswith("<pre>tensor([[[")
+    assert torch.tensor(1.0)._repr_html_() == "<pre>tensor(1.)</pre>"
+
+
 # ----------------------------------------------------------------------------------------- autograd
 
 
@@ -173,6 +211,24 @@ def test_graph_is_walked_from_the_loss():
     assert all(name.endswith("Backward0") for name in names) and len(names) > 5
     assert step.name() == "AccumulateGrad"
     assert any(step.variable is p for p in net.parameters())
+
+
+def test_graph_is_drawn_with_the_names_of_parameters():
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    y = model(Variable(torch.randn(1, 8)))
+    graph = make_dot(y, params=dict(model.named_parameters()))
+    for name, _ in model.named_parameters():
+        assert name in graph.source
+
+
+def test_vector_has_no_gradient_without_being_told_of_what():
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outp"):
+        (x * 2).backward()
+    (x * 2).backward(torch.ones(2))
+    assert x.grad.tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match=r"detach\(\)"):
+        x.numpy()
 
 
 def test_graph_that_is_gone_says_so():
@@ -290,6 +346,82 @@ def test_first_step_of_adam_has_the_length_of_its_rate():
     assert torch.allclose(moved, torch.full((5, 5), 2e-4), rtol=1e-2)
 
 
+def test_first_model_of_two_convolutions():
+    class Model(nn.Module):
+        def __init__(self):
+            super(Model, self).__init__()  # noqa: UP008  # as it was written then
+            self.conv1 = nn.Conv2d(1, 20, 5)
+            self.conv2 = nn.Conv2d(20, 20, 5)
+
+        def forward(self, x):
+            return F.relu(self.conv2(F.relu(self.conv1(x))))
+
+    assert Model()(torch.randn(1, 1, 32, 32)).shape == (1, 20, 24, 24)
+
+
+def test_style_is_learned_from_correlations_of_channels():
+    torch.manual_seed(0)
+    features = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    net = nn.Sequential(
+        *(nn.ReflectionPad2d(1), nn.Conv2d(3, 8, 3, stride=2), nn.InstanceNorm2d(8, affine=True)),
+        *(nn.ReLU(), nn.Upsample(scale_factor=2), nn.Conv2d(8, 3, 3, padding=1)),
+    )
+
+    def gram(x):
+        n, channels, h, w = x.shape
+        flat = x.view(n, channels, h * w)
+        return flat.bmm(flat.transpose(1, 2)) / (channels * h * w)
+
+    content, style = torch.rand(2, 3, 16, 16), torch.rand(1, 3, 16, 16) ** 3
+    wanted = gram(features(style)).detach()
+    optimizer = optim.Adam(net.parameters(), lr=0.01)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        made = features(net(content))
+        loss = F.mse_loss(made, features(content).detach())
+        loss = loss + 100.0 * F.mse_loss(gram(made), wanted.expand(2, -1, -1))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_pairs_of_sentences_are_read_with_given_vectors():
+    class Pairs(nn.Module):
+        def __init__(self, vectors):
+            super().__init__()
+            self.words = nn.Embedding.from_pretrained(vectors, padding_idx=0)
+            self.read = nn.LSTM(vectors.shape[1], 8, batch_first=True)
+            self.judge = nn.Linear(16, 3)
+
+        def sentence(self, words):
+            lengths = (words != 0).sum(1)
+            packed = nn.utils.rnn.pack_padded_sequence(
+                self.words(words), lengths, batch_first=True, enforce_sorted=False
+            )
+            return self.read(packed)[1][0][0]
+
+        def forward(self, premise, claim):
+            return self.judge(torch.cat([self.sentence(premise), self.sentence(claim)], 1))
+
+    torch.manual_seed(0)
+    model = Pairs(torch.randn(7, 5))
+    premise = torch.tensor([[1, 2, 3, 4], [2, 5, 0, 0], [6, 1, 2, 0]])
+    claim = torch.tensor([[1, 2, 0], [3, 0, 0], [6, 5, 4]])
+    label = torch.tensor([0, 1, 2])
+    assert not model.words.weight.requires_grad
+    optimizer = optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
+    for _ in range(30):
+        optimizer.zero_grad()
+        F.cross_entropy(model(premise, claim), label).backward()
+        optimizer.step()
+    assert model(premise, claim).argmax(1).tolist() == label.tolist()
+    # What stands behind the end of a sentence has no say.
+    longer = torch.cat([premise, torch.zeros(3, 2, dtype=torch.int64)], 1)
+    assert torch.allclose(model(longer, claim), model(premise, claim))
+
+
 # --------------------------------------------------------------------------------------------- data
 
 
@@ -318,8 +450,13 @@ def test_dataset_of_a_wrong_length_is_named():
         def __len__(self):
             return (self.end - self.start) / self.step
 
-    with pytest.raises(TypeError, match="Fractional"):
-        list(DataLoader(Fractional(0, 10), batch_size=4))
+    class Asked(RangeDataset):
+        def __len__(self, length):
+            return length
+
+    for dataset in (Fractional(0, 10), Asked(0, 10)):
+        with pytest.raises(TypeError, match=type(dataset).__name__):
+            list(DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2, drop_last=True))
 
 
 def test_dictionaries_are_collated():

@@ -7,7 +7,7 @@ that made a nan. `transforms`, `forward` and `jacobians` turn functions into der
 have of it as methods.
 """
 
-from probtorch.autograd import functional
+from probtorch.autograd import functional, profiler
 from probtorch.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from probtorch.autograd.checking import gradcheck, gradgradcheck
 from probtorch.autograd.function import Function, once_differentiable
@@ -35,6 +35,7 @@ __all__ = [
     "is_grad_enabled",
     "no_grad",
     "once_differentiable",
+    "profiler",
     "set_detect_anomaly",
     "set_grad_enabled",
 ]

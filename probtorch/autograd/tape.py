@@ -213,7 +213,7 @@ def _seeds(outputs, gradients):
         if g is None:
             if out.array.size != 1:
                 raise AutogradError(
-                    "backward: the output is not a scalar",
+                    "backward: grad can be implicitly created only for scalar outputs",
                     expected="an output with one element, or a gradient for each element",
                     got=f"shape {shape}",
                     fix="use .sum() or .mean() first, or backward(gradient=...)",

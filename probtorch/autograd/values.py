@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.in_place import assign
-from probtorch.core.layout import layout
+from probtorch.core.layout import layout, table
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import DTypeLike
@@ -32,6 +33,7 @@ __all__ = [
     "dlpack",
     "dlpack_device",
     "formatted",
+    "html",
     "index",
     "integer",
     "is_nonzero",
@@ -84,7 +86,7 @@ def numpy(t: TensorBase, *, force: bool = False) -> np.ndarray:
             expected="a tensor without a gradient, or operations that keep it",
             got="requires_grad=True",
             fix="go on with the tensor, np.exp(t) and its kin keep the gradient; to look at "
-            "the numbers alone, t.numpy(force=True)",
+            "the numbers alone, t.detach().numpy() or t.numpy(force=True)",
         )
     if t.is_cuda and not force:
         raise _on_gpu(t)
@@ -306,18 +308,29 @@ def text(t: TensorBase) -> str:
     shown = _read(t, to_host(t.array))
     if shown is None:
         return f"tensor(..., shape={t.array.shape}, dtype={t.array.dtype})"
-    notes = []
     plain = dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_
-    if t.array.dtype not in (plain if t.array.size else plain[:1]):
-        notes.append(f"dtype={t.array.dtype}")
-    if t.is_cuda:
-        notes.append(f"device='{t.device}'")
+    usual = t.array.dtype in (plain if t.array.size else plain[:1])
+    return layout(shown, ([] if usual else [f"dtype={t.array.dtype}"]) + _notes(t))
+
+
+def _notes(t: TensorBase) -> list[str]:
+    """Where a tensor is, and how it stands on the tape."""
+    notes = [f"device='{t.device}'"] if t.is_cuda else []
     node = meant(t).grad_fn
     if node is not None:
         notes.append(f"grad_fn=<{node.name()}>")
     elif t.requires_grad:
         notes.append("requires_grad=True")
-    return layout(shown, notes)
+    return notes
+
+
+def html(t: TensorBase) -> str:
+    """Return what a notebook shows: vectors and matrices as tables, others as text."""
+    shown = _read(t, to_host(t.array)) if t.array.ndim in (1, 2) and t.array.size else None
+    if shown is None:
+        return f"<pre>{escape(text(t))}</pre>"
+    notes = [f"shape={tuple(t.array.shape)}", f"dtype={t.array.dtype}", *_notes(t)]
+    return f"<div>{table(shown)}<code>{escape(', '.join(notes))}</code></div>"
 
 
 def formatted(t: TensorBase, spec: str) -> str:

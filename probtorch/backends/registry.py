@@ -8,13 +8,15 @@ between devices, so a copy is visible where it happens.
 Read next: `numpy_.py` (the plain case), then `cupy_.py`.
 """
 
+import warnings
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from probtorch.backends import cupy_, numpy_
-from probtorch.errors import DeviceError, DTypeError
+from probtorch.config import settings
+from probtorch.errors import DeviceError, DTypeError, users_stacklevel
 
 __all__ = [
     "address",
@@ -28,6 +30,7 @@ __all__ = [
     "to_device",
     "to_host",
     "unavailable_reason",
+    "usable",
 ]
 
 _BACKENDS: dict[str, ModuleType] = {"cpu": numpy_, "cuda": cupy_}
@@ -108,6 +111,26 @@ def parse_device(device: str) -> tuple[str, int | None]:
     return kind, int(index) if colon else None
 
 
+def usable(device: str) -> str:
+    """Return `device`, or "cpu" for a GPU that cannot be used, where the settings say so.
+
+    Warns, once for each line that asks.
+    """
+    if not settings.cuda_fallback:
+        return device
+    kind, index = parse_device(device)
+    reason = _BACKENDS[kind].unavailable_reason(index)
+    if reason is None:
+        return device
+    warnings.warn(
+        f"{device} cannot be used: {reason}; the CPU is, as cuda_fallback says\n"
+        "  fix: write device='cpu' to be without this warning",
+        UserWarning,
+        stacklevel=users_stacklevel(),
+    )
+    return "cpu"
+
+
 def to_host(array: np.ndarray | float) -> np.ndarray:
     """Return `array` as a NumPy array: itself on the CPU, else a copy (which waits for the GPU)."""
     return _owner(array).to_host(array)
@@ -128,14 +151,15 @@ def to_device(array: np.ndarray, device: str) -> np.ndarray:
     DeviceError
         If the device does not exist or cannot be used here.
     """
-    kind, index = parse_device(device)
+    kind, index = parse_device(device := usable(device))
     reason = _BACKENDS[kind].unavailable_reason(index)
     if reason is not None:
         raise DeviceError(
             "to_device",
             expected=f"{device} to be usable",
             got=reason,
-            fix='stay on "cpu", or install the extra cuda12 or cuda13 on a machine with a GPU',
+            fix='stay on "cpu", or install the extra cuda12 or cuda13 on a machine with a GPU; '
+            "configure(cuda_fallback=True) takes the CPU instead",
         )
     if kind == "cpu":
         return to_host(array)

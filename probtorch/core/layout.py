@@ -17,7 +17,7 @@ import numpy as np
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError
 
-__all__ = ["layout", "set_printoptions"]
+__all__ = ["layout", "set_printoptions", "table"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,25 @@ def layout(array: np.ndarray, notes: list[str]) -> str:
             text += ", " + note
             width += len(note) + 2
     return text + ")"
+
+
+def table(array: np.ndarray) -> str:
+    """Return a matrix, or a vector as its one row, as a table of HTML without a long middle."""
+    array = array if array.ndim == 2 else array[None]
+    few, k = array.size > _options.threshold, _options.edgeitems
+    shown = _edges(array) if few else array
+    form, _ = _format(shown)
+    far, wide = (few and n > 2 * k for n in array.shape)
+
+    def line(row: np.ndarray) -> str:
+        cells = [f'<td style="text-align: right">{form(v).strip()}</td>' for v in row.tolist()]
+        return (
+            "<tr>" + "".join([*cells[:k], "<td>...</td>", *cells[k:]] if wide else cells) + "</tr>"
+        )
+
+    lines = [line(row) for row in shown]
+    lines = [*lines[:k], "<tr><td>...</td></tr>", *lines[k:]] if far else lines
+    return f"<table>{''.join(lines)}</table>"
 
 
 def _rows(array: np.ndarray, how: _Format, indent: int, few: bool) -> str:

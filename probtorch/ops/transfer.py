@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.backends.registry import device_of, parse_device, to_device
+from probtorch.backends.registry import device_of, parse_device, to_device, usable
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
@@ -69,6 +69,6 @@ def to(
 
 def elsewhere(array: np.ndarray, device: str) -> bool:
     """Whether `array` is not on `device`; "cuda" means the GPU in use."""
-    kind, index = parse_device(device)
+    kind, index = parse_device(usable(device))
     here_kind, here_index = parse_device(device_of(array))
     return kind != here_kind or index not in (None, here_index)

@@ -6,6 +6,7 @@ a compiled program does inside is another question: `compiled.explain(profile=Tr
 """
 
 from probtorch.profiler.averages import AverageEvent, AverageEvents
+from probtorch.profiler.nvtx import emit_nvtx
 from probtorch.profiler.session import (
     ProfilerAction,
     ProfilerActivity,
@@ -20,6 +21,7 @@ __all__ = [
     "ProfilerAction",
     "ProfilerActivity",
     "ProfilerEvent",
+    "emit_nvtx",
     "profile",
     "record_function",
     "schedule",

@@ -27,7 +27,7 @@ _Told: TypeAlias = Literal["call", "return", "c_call", "c_return", "c_exception"
 # What a frame is to us, by the identity of its code.
 _THEIRS, _USERS, _OURS, _OP = range(4)
 # Frames of ours in which no work of the user's is done.
-_HERE = frozenset((__file__, __file__.replace("watching", "session")))
+_HERE = frozenset(__file__.replace("watching", name) for name in ("watching", "session", "nvtx"))
 _DOORS = {dispatch.apply.__code__} | {
     c
     for door in (dispatch.unary_door, dispatch.binary_door)
@@ -114,7 +114,15 @@ class Watcher:
         line = self._open[-1].line if self._open else None
         event = ProfilerEvent(name, kind, time.perf_counter_ns(), 0, line, frame=frame)
         self._open.append(event)
+        if kind != "op":
+            self.marked(event)
         return event
+
+    def marked(self, event: ProfilerEvent) -> None:
+        """Hear of an event as it begins, with all that is known of it by then."""
+
+    def ended(self, event: ProfilerEvent) -> None:
+        """Hear of an event as it ends."""
 
     def end(self, event: ProfilerEvent) -> None:
         """Close an event, and those within it that somebody forgot."""
@@ -125,6 +133,7 @@ class Watcher:
     def _end(self, now: int) -> None:
         event = self._open.pop()
         event.end, event.frame = now, None
+        self.ended(event)
         if self._open:
             self._open[-1].inner += event.duration
         self.events.append(event)
@@ -167,6 +176,7 @@ class Watcher:
         if self._shapes:
             inputs = given["inputs"] if "inputs" in given else (given.get("x"), given.get("y"))
             event.shapes = tuple(tuple(x.array.shape) for x in inputs if isinstance(x, TensorBase))
+        self.marked(event)
 
     def _call(self, frame: FrameType) -> None:
         code = frame.f_code

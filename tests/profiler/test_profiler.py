@@ -6,13 +6,15 @@ import inspect
 import json
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
 
 import probtorch
 from probtorch import nn, optim, profiler
-from probtorch.errors import ArgumentError
+from probtorch.backends import cupy_
+from probtorch.errors import ArgumentError, DeviceError
 from probtorch.profiler import ProfilerAction, profile, record_function, schedule
 
 
@@ -212,3 +214,29 @@ def test_one_profiler_at_a_time():
     finally:
         other.disable()
     assert profiler.profile is profile
+
+
+def test_operations_are_marked_for_the_profiler_of_a_gpu(monkeypatch):
+    marks = []
+    nvtx = types.SimpleNamespace(RangePush=marks.append, RangePop=lambda: marks.append("end"))
+    library = types.SimpleNamespace(cuda=types.SimpleNamespace(nvtx=nvtx))
+    monkeypatch.setattr(cupy_, "library", lambda: library)
+    monkeypatch.setattr(cupy_, "unavailable_reason", lambda index: None)
+    x = probtorch.ones(2, 3)
+    with probtorch.autograd.profiler.emit_nvtx(record_shapes=True), record_function("training"):
+        _ = x @ x.T
+    assert marks.count("end") == len(marks) // 2
+    told = [mark for mark in marks if mark != "end"]
+    assert "training" in told and "matmul, sizes = [[2, 3], [3, 2]]" in told
+    marks.clear()
+    _ = x @ x.T
+    assert marks == []
+
+
+def test_without_a_gpu_nothing_is_marked():
+    x = probtorch.ones(2)
+    with profiler.emit_nvtx(enabled=False):
+        _ = x * 2
+    if not probtorch.cuda.is_available():
+        with pytest.raises(DeviceError, match="emit_nvtx"), profiler.emit_nvtx():
+            pass
