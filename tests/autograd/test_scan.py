@@ -286,3 +286,40 @@ def test_second_derivatives_of_a_loop_that_closes_over_its_own_slices_and_state(
     fn = probtorch.compile(curvature) if compiled else curvature
     for _ in range(2):
         np.testing.assert_allclose(fn(tensor(x)).numpy(), expected, rtol=1e-4)
+
+
+def test_long_loops_take_few_turns_of_python_when_recorded():
+    xs = tensor(np.random.default_rng(5).standard_normal(1000))
+    turns = []
+
+    def f(q, w):
+        def step(h, x):
+            turns.append(x.shape)
+            h = (q[0] * h + w * x).tanh()
+            return h, h * q[1]
+
+        last, ys = scan(step, q[0] - q[1], xs)
+        return last + ys.sum()
+
+    w = tensor(0.7, dtype=np.float64)
+    expected = value_and_grad(lambda q: f(q, w))(Q)
+    turns.clear()
+    compiled = compile(value_and_grad(lambda q: f(q, w)))
+    found = compiled(Q)
+    assert compiled.reason is None and len(turns) < 400
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12)
+    w.fill_(-0.2)
+    for a, b in zip(compiled(Q), value_and_grad(lambda q: f(q, w))(Q), strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12)
+
+
+def test_a_loop_that_native_code_gives_up_ends_as_python_does():
+    table = tensor(np.arange(500.0))
+
+    def f(start):
+        # Beyond the table from turn 100 on: an error, with the line.
+        return while_loop(lambda s: s[0] < 600, lambda s: (s[0] + 5, s[1] + table[s[0]]), start)
+
+    with pytest.raises(IndexError, match="500"):
+        compile(f)((tensor(0), tensor(0.0, dtype=np.float64)))

@@ -29,6 +29,7 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import GraphValue, Node
 from probtorch.compiler.record.gradients import LeftGradient
+from probtorch.compiler.record.long_loops import final_state
 from probtorch.compiler.record.recording import Recording
 from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
 from probtorch.core.history import hooked
@@ -39,7 +40,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import DomainError, user_frame
 from probtorch.ops.comparisons import isnan, logical_and, logical_not
-from probtorch.ops.control import check_same_state, while_loop
+from probtorch.ops.control import check_same_state
 from probtorch.ops.reduction import any as some
 from probtorch.ops.view_places import place_in, written
 
@@ -421,7 +422,12 @@ class Recorder(Recording):
         if self.abstract:
             out = [wrap(x.array) for x in after]
         else:
-            out = self._eagerly_loop(cond_fn, body_fn, items, structure)
+            before = set_recorder(None)
+            try:
+                found = final_state(cond_fn, body_fn, items, structure, (test, body), record)
+            finally:
+                set_recorder(before)
+            out = [wrap(x.array.copy(order="K")) for x in found]
         self._attach(
             "while",
             [self.value_of(x) for x in items],
@@ -430,14 +436,6 @@ class Recorder(Recording):
             {"cond": test, "body": body},
         )
         return unflatten(structure, out)
-
-    def _eagerly_loop(self, cond_fn, body_fn, items, structure):
-        before = set_recorder(None)
-        try:
-            found = while_loop(cond_fn, body_fn, unflatten(structure, items))
-        finally:
-            set_recorder(before)
-        return [wrap(x.array.copy(order="K")) for x in flatten(found)[0]]
 
     def cond(self, pred, true_fn, false_fn, items, structure):
         """Record `cond` as one node; see ops/control.py."""

@@ -145,6 +145,15 @@ class Recording(Interpreter):
         """The tensors that were inputs."""
         return self._inputs
 
+    def met(self):
+        """Return the tensors that were not computed here and may be others at each replay."""
+        outer = {id(v) for pair in self.captures for v in pair}
+        return [
+            t
+            for t in self._alive
+            if (v := self._values.get(id(t))) is not None and (v.kind == "ref" or id(v) in outer)
+        ]
+
     def forward(self, result):
         """Return a graph of what was recorded so far, with `result` as its output."""
         graph = Graph()
