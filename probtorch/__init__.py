@@ -42,6 +42,10 @@ from probtorch.autograd.vmap import (
 )
 from probtorch.core.dtype import (
     as_dtype as as_dtype,
+    complex64 as complex64,
+    complex64 as cfloat,
+    complex128 as complex128,
+    complex128 as cdouble,
     default_dtype_as as default_dtype_as,
     finfo as finfo,
     float16 as float16,
@@ -111,6 +115,23 @@ from probtorch.factories import (
     zeros_like as zeros_like,
 )
 from probtorch.ops import einops_ as _einops  # which einops then knows
+from probtorch.ops.complex_numbers import (
+    angle as angle,
+    complex as complex,
+    conj as conj,
+    conj_physical as conj_physical,
+    imag as imag,
+    is_conj as is_conj,
+    is_neg as is_neg,
+    isreal as isreal,
+    polar as polar,
+    real as real,
+    resolve_conj as resolve_conj,
+    resolve_neg as resolve_neg,
+    sgn as sgn,
+    view_as_complex as view_as_complex,
+    view_as_real as view_as_real,
+)
 from probtorch.ops.numeric import (
     add as add,
     clamp_max as clamp_max,
@@ -128,7 +149,6 @@ from probtorch.ops.numeric import (
     heaviside as heaviside,
     isneginf as isneginf,
     isposinf as isposinf,
-    isreal as isreal,
     lcm as lcm,
     ldexp as ldexp,
     logaddexp2 as logaddexp2,
@@ -138,7 +158,6 @@ from probtorch.ops.numeric import (
     rad2deg as rad2deg,
     rsub as rsub,
     safe_where as safe_where,
-    sgn as sgn,
 )
 from probtorch.ops.arithmetic import (
     abs as abs,

@@ -60,6 +60,8 @@ def _dtype_of(value: object) -> DType:
     """Dtype PyTorch gives to a fill value: bool, int64 or the default float dtype."""
     if isinstance(value, (TensorBase, np.generic, np.ndarray)):
         return (value.array if isinstance(value, TensorBase) else value).dtype
+    if type(value) is complex:
+        return dtypes.default_complex()
     return {bool: dtypes.bool_, int: dtypes.int64}.get(type(value), dtypes.default_dtype())
 
 
@@ -69,7 +71,7 @@ def _dtype_of(value: object) -> DType:
 @takes_out
 def full(
     size: SizeLike,
-    fill_value: float | Tensor,
+    fill_value: complex | Tensor,
     *,
     dtype: DTypeLike | None = None,
     device: str | None = None,
@@ -83,7 +85,7 @@ def full(
     size : int or tuple of int
     fill_value : number
         Its kind decides the dtype unless `dtype` is given: booleans bool, integers int64, floats
-        the default. A 0-d tensor keeps its gradient.
+        the default, complex numbers the complex one beside it. A 0-d tensor keeps its gradient.
     dtype : dtype, optional
     device : str, optional
         "cpu" if None.

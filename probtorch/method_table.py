@@ -11,6 +11,7 @@ from types import ModuleType
 from probtorch.ops import (
     arithmetic,
     comparisons,
+    complex_numbers,
     contraction,
     exponentials,
     filling,
@@ -48,6 +49,9 @@ METHODS: dict[ModuleType, str] = {
         "bitwise_and_ bitwise_not_ bitwise_or_ bitwise_xor_ eq_ ge_ gt_ isfinite isinf isnan le_ "
         "logical_and_ logical_not_ logical_or_ logical_xor_ lt_ ne_ signbit"
     ),
+    complex_numbers: (
+        "angle conj conj_physical_ is_conj is_neg isreal resolve_conj resolve_neg sgn_"
+    ),
     exponentials: (
         "exp2_ exp_ expm1_ log10_ log1p_ log2_ log_ log_sigmoid logaddexp pow_ sigmoid_ softplus"
     ),
@@ -56,8 +60,8 @@ METHODS: dict[ModuleType, str] = {
     ),
     numeric: (
         "add_ bitwise_left_shift_ bitwise_right_shift_ clamp_max_ clamp_min_ deg2rad_ "
-        "float_power fmax fmin frac_ gcd_ heaviside_ isneginf isposinf isreal lcm_ ldexp_ "
-        "logaddexp2 nan_to_num_ nextafter_ positive rad2deg_ sgn_ sub_"
+        "float_power fmax fmin frac_ gcd_ heaviside_ isneginf isposinf lcm_ ldexp_ "
+        "logaddexp2 nan_to_num_ nextafter_ positive rad2deg_ sub_"
     ),
     special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ sinc_ xlogy_",
     fused: "addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ baddbmm_ lerp_",

@@ -67,6 +67,8 @@ def _common(leaves):
     """The dtype of what has one, promoted; None where Python's numbers and arrays decide alone."""
     found = [_dtype_of(x) for x in leaves]
     floats = {d for d in found if isinstance(d, np.dtype) and d.kind in "fc"}
+    if floats and any(type(x) is complex for x in leaves):
+        floats.add(dtypes.complex64)
     return np.result_type(*floats) if floats else None
 
 
@@ -86,8 +88,8 @@ def _array(data, dtype, op):
         raise _ragged(op, str(e)) from None
     if array.dtype.kind not in "biufc":
         raise no_numbers(op, array, data)
-    if dtype is None and array.dtype.kind == "f":
-        dtype = dtypes.default_dtype()
+    if dtype is None and array.dtype.kind in "fc":
+        dtype = dtypes.as_dtype(float if array.dtype.kind == "f" else complex)
     return array if dtype is None else array.astype(dtype, copy=False)
 
 
@@ -118,8 +120,8 @@ def _row(x, dtype, op):
     """One tensor, array or number; a number in the dtype to come, so that no digits are lost."""
     if isinstance(x, TensorBase) or hasattr(x, "__cuda_array_interface__"):
         return as_tensor(x, op)
-    if dtype is None and type(x) is float:
-        dtype = dtypes.default_dtype()
+    if dtype is None and type(x) in (float, complex):
+        dtype = dtypes.as_dtype(type(x))
     t = wrap(np.asarray(_array([x], dtype, op)[0]))
     entered(x, t)
     return t

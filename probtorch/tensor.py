@@ -37,10 +37,12 @@ from probtorch.nesting import from_nested
 from probtorch.ops import (
     arithmetic,
     comparisons,
+    complex_numbers,
     contraction,
     exponentials,
     indexing,
     movement,
+    reshaping,
     special,
     transfer,
 )
@@ -252,6 +254,41 @@ class Tensor(TensorBase):
         """The tensor with its last two dims swapped."""
         return movement.transpose(self, -2, -1)
 
+    @property
+    def H(self):
+        """A matrix transposed and conjugated."""
+        if self.array.ndim not in (0, 2):
+            raise ShapeError(
+                "H",
+                expected="a matrix, or a tensor without dims",
+                got=f"shape {self.array.shape}",
+                fix="use .mH for matrices in the last two dims",
+            )
+        return complex_numbers.conj(self).T
+
+    @property
+    def mH(self):
+        """The tensor with its last two dims swapped, and conjugated."""
+        return reshaping.adjoint(self)
+
+    @property
+    def real(self):
+        """The real part, a view; of real numbers the tensor itself."""
+        return complex_numbers.real(self)
+
+    @real.setter
+    def real(self, value):
+        complex_numbers.real(self).copy_(value)
+
+    @property
+    def imag(self):
+        """The imaginary part of complex numbers, a view."""
+        return complex_numbers.imag(self)
+
+    @imag.setter
+    def imag(self, value):
+        complex_numbers.imag(self).copy_(value)
+
     def dim(self):
         """Return the number of dims."""
         return self.array.ndim
@@ -350,6 +387,7 @@ class Tensor(TensorBase):
     __bool__ = values.truth
     __int__ = values.integer
     __float__ = values.real
+    __complex__ = values.complex_number
     __index__ = values.index
     __repr__ = values.text
     _repr_html_ = values.html
@@ -460,6 +498,14 @@ class Tensor(TensorBase):
     def double(self):
         """Return the tensor as float64."""
         return cast(self, dtypes.float64)
+
+    def cfloat(self):
+        """Return the tensor as complex64."""
+        return cast(self, dtypes.complex64)
+
+    def cdouble(self):
+        """Return the tensor as complex128."""
+        return cast(self, dtypes.complex128)
 
     def half(self):
         """Return the tensor as float16."""

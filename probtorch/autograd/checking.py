@@ -21,8 +21,10 @@ from numpy.exceptions import ComplexWarning
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import mark_changed, wrap
+from probtorch.core.dtype import complex128, float64
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType
 from probtorch.errors import AutogradError, DTypeError
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["GradcheckError", "complex_step", "difference", "gradcheck", "gradgradcheck"]
 
 STEP = 1e-3
+_DOUBLE = (float64, complex128)
 _COMPLEX_STEP = 1e-30
 
 
@@ -95,7 +98,8 @@ def gradcheck(
     func : callable
         From tensors to a tensor or a tuple of tensors, smooth around `inputs`.
     inputs : Tensor or sequence of Tensor
-        Those with ``requires_grad=True`` are checked; they must be float64. While `func` is
+        Those with ``requires_grad=True`` are checked; they must be float64 or complex128, which
+        are moved in real and imaginary direction. While `func` is
         called for a difference they hold other numbers, so what else reads them sees these too.
     eps : float
         Step, relative to the largest element of an input if that exceeds 1.
@@ -119,12 +123,13 @@ def gradcheck(
     """
     inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
     for i, x in enumerate(inputs):
-        if isinstance(x, TensorBase) and x.requires_grad and x.array.dtype != np.float64:
+        if isinstance(x, TensorBase) and x.requires_grad and x.array.dtype not in _DOUBLE:
             raise DTypeError(
                 "gradcheck",
-                expected="float64 inputs, as differences in float32 have three digits",
+                expected="float64 or complex128 inputs, as differences in float32 have three "
+                "digits",
                 got=f"{x.array.dtype} for input {i}",
-                fix="convert it with .double() before requires_grad_()",
+                fix="convert it with .double() or .cdouble() before requires_grad_()",
             )
     rng = np.random.default_rng(0)
     try:
@@ -156,12 +161,14 @@ def _check_input(
 ) -> None:
     x = inputs[i]
     outputs = _outputs(func, inputs)
-    tested = [k for k, out in enumerate(outputs) if out.dtype.kind == "f"]
+    tested = [k for k, out in enumerate(outputs) if out.dtype.kind in "fc"]
     # Before the inputs move: backward passes read them.
     jacobians = {k: _jacobian(outputs[k], x) for k in tested}
     directions = np.eye(x.numel()).reshape(x.numel(), *x.shape)
+    if x.dtype.kind == "c":
+        directions = np.concatenate([directions, 1j * directions])
     if rng is not None:
-        directions = rng.standard_normal((1, *x.shape))
+        directions = _random(rng, (1, *x.shape), x.dtype)
     at_rest = np.array(to_host(x.array))
 
     def value(array: np.ndarray) -> list[np.ndarray]:
@@ -173,11 +180,13 @@ def _check_input(
     numeric = [_differences(value, at_rest, d, eps) for d in directions]
     for k in tested:
         for d, columns in zip(directions, numeric):
-            got = np.tensordot(jacobians[k], d, x.ndim)
+            got = _along(jacobians[k], d)
             wrong = ~np.isclose(got, columns[k], rtol=rtol, atol=atol)
             if wrong.any():
                 at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-                element = "a random direction" if rng else np.unravel_index(d.argmax(), d.shape)
+                element = (
+                    "a random direction" if rng else np.unravel_index(np.abs(d).argmax(), d.shape)
+                )
                 raise GradcheckError(
                     f"gradcheck: gradient of output {k} with respect to input {i}",
                     expected=f"{columns[k][at]!r} by differences, for element "
@@ -219,18 +228,35 @@ def _differences(
     return [(8.0 * (a - b) - (c - d)) / (12.0 * h) for a, b, c, d in zip(*steps)]
 
 
-def _jacobian(out: Tensor, x: Tensor) -> np.ndarray:
-    """Jacobian of shape (*out.shape, *x.shape), one backward pass per element of `out`."""
-    rows = np.zeros((out.numel(), x.numel()))
+def _jacobian(out: Tensor, x: Tensor) -> list[np.ndarray]:
+    """Gradients of the elements of `out`, (*out.shape, *x.shape); of complex ones those of the real
+    and of the imaginary parts. One backward pass for each.
+    """
+    return [_rows(out, x, part) for part in ((1.0, 1j) if out.dtype.kind == "c" else (1.0,))]
+
+
+def _rows(out: Tensor, x: Tensor, part: complex) -> np.ndarray:
+    rows = np.zeros((out.numel(), x.numel()), x.dtype)
     if out.requires_grad:
         for k in range(out.numel()):
-            g = np.zeros(out.numel())
-            g[k] = 1.0
-            seed = wrap(g.reshape(out.shape).astype(out.dtype))
+            g = np.zeros(out.numel(), out.dtype)
+            g[k] = part
+            seed = wrap(g.reshape(out.shape))
             (gx,) = grad(out, x, seed, retain_graph=True, allow_unused=True)
             if gx is not None:
                 rows[k] = gx.detach().numpy().ravel()
     return rows.reshape((*out.shape, *x.shape))
+
+
+def _along(jacobian: list[np.ndarray], direction: np.ndarray) -> np.ndarray:
+    """Derivative along a direction: a gradient is the real and imaginary part of its slopes."""
+    parts = [np.tensordot(rows.conj(), direction, direction.ndim).real for rows in jacobian]
+    return parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    out = rng.standard_normal(shape)
+    return out + 1j * rng.standard_normal(shape) if dtype.kind == "c" else out
 
 
 def gradgradcheck(
@@ -260,7 +286,7 @@ def gradgradcheck(
     outputs = [out for out in _outputs(func, inputs) if out.requires_grad]
     if grad_outputs is None:
         rng = np.random.default_rng(1)
-        grad_outputs = [wrap(rng.standard_normal(out.shape)) for out in outputs]
+        grad_outputs = [wrap(_random(rng, out.shape, out.dtype)) for out in outputs]
         for g in grad_outputs:
             g.requires_grad_()
     elif isinstance(grad_outputs, TensorBase):

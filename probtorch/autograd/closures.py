@@ -108,7 +108,7 @@ def cut_off(tensors):
 
 def is_float(x: TensorBase) -> bool:
     """Whether a tensor may have a gradient."""
-    return x.array.dtype.kind == "f"
+    return x.array.dtype.kind in "fc"
 
 
 class _Unrolled(Exception):

@@ -321,7 +321,7 @@ class Watch(Listener):
         base = wrap(array)
         given = [wrap(b) if isinstance(x, TensorBase) else x for b, x in zip(before, inputs)]
         moved = [
-            wrap(x.array - b) if isinstance(x, TensorBase) and b.dtype.kind == "f" else None
+            wrap(x.array - b) if isinstance(x, TensorBase) and b.dtype.kind in "fc" else None
             for b, x in zip(before, inputs, strict=True)
         ]
         self._inside += 1

@@ -25,6 +25,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, AutogradError, NotDifferentiableError, ShapeError
+from probtorch.ops.complex_numbers import conj
 from probtorch.ops.families import unbroadcast
 
 __all__ = ["Context", "Function", "once_differentiable"]
@@ -291,7 +292,8 @@ def _rule(cls):
                 wrap(xp.zeros(shape, dtype)) if g is None else g
                 for g, (shape, dtype, xp) in zip(gs, ctx._specs)
             ]
-        found = cls.backward(ctx, *gs)
+        # A backward is written for gradients, whose conjugates the sweep carries.
+        found = cls.backward(ctx, *[g if g is None else conj(g) for g in gs])
         found = found if isinstance(found, (tuple, list)) else (found,)
         if len(found) != attrs["args"]:
             raise ArgumentError(
@@ -311,7 +313,7 @@ def _rule(cls):
 def _fitting(cls, g: TensorBase, x: TensorBase, i: int) -> TensorBase:
     if g is None:
         return None
-    g = as_tensor(g, cls.__name__)
+    g = conj(as_tensor(g, cls.__name__))
     if g.array.shape == x.array.shape:
         return g
     shape = x.array.shape

@@ -43,10 +43,10 @@ def backward(
 
 def requires_grad_(t: TensorBase, requires_grad: bool = True) -> TensorBase:
     """Ask for (or stop) the recording of operations on this leaf; returns it."""
-    if requires_grad and t.array.dtype.kind != "f":
+    if requires_grad and t.array.dtype.kind not in "fc":
         raise DTypeError(
             "requires_grad_",
-            expected="a floating tensor",
+            expected="a floating or complex tensor",
             got=str(t.array.dtype),
             fix="convert with .float() or .double()",
         )

@@ -234,7 +234,7 @@ class _Loop:
         """
         floating = [i for i, x in enumerate(states) if is_float(x)]
         sliced = [i for i, x in enumerate(xs) if is_float(x)]
-        put_out = [i for i, (_, dtype) in enumerate(self.y_form) if dtype.kind == "f"]
+        put_out = [i for i, (_, dtype) in enumerate(self.y_form) if dtype.kind in "fc"]
         start = 0 if self.reverse else self.n - 1
 
         def body(

@@ -5,6 +5,12 @@ iterative (a chain of 100 000 nodes is nothing special), in a fixed order, and f
 inputs as it goes unless the graph is kept. Rules (`Op.vjp`) are written in Tensor ops: with
 `create_graph` they are taped too, and under a recorder they are recorded. Nodes that no wanted
 input hangs on are left out.
+
+Of complex numbers a gradient is the direction in which the output grows, as in PyTorch: of w = f(z)
+it is conj(f'(z)) times that of w. Inside the sweep cotangents are the conjugates of gradients,
+which are multiplied by f'(z) itself: so the rules of holomorphic ops are those of real ones, in
+reverse and in forward mode, and real graphs pay nothing. Conjugated is where numbers go in and come
+out: outputs, leaves and targets, hooks, custom functions.
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, ShapeError
 from probtorch.ops.arithmetic import add, clone
+from probtorch.ops.complex_numbers import conj, real
 from probtorch.ops.families import partial_in_single, unbroadcast
 
 __all__ = ["backward", "grad"]
@@ -218,6 +225,13 @@ def _seeds(outputs, gradients):
                     got=f"shape {shape}",
                     fix="use .sum() or .mean() first, or backward(gradient=...)",
                 )
+            if out.array.dtype.kind == "c":
+                raise AutogradError(
+                    "backward: the output is complex",
+                    expected="a real output, or a gradient for it",
+                    got=str(out.array.dtype),
+                    fix="use .abs(), .real or .imag first, or backward(gradient=...)",
+                )
             g = wrap(array_module(out.array).ones(shape, out.array.dtype))
         else:
             g = as_tensor(g, "backward")
@@ -336,7 +350,7 @@ def _sweep(seeds, targets, keep, create_graph):
     try:
         for out, g in seeds:
             if needed is None or wanted_by_target(out, out.grad_fn, out._index):
-                send(out, out.grad_fn, out._index, g)
+                send(out, out.grad_fn, out._index, conj(g))
         while heap:
             node = heappop(heap)[1]
             g = pending.pop(node)
@@ -346,7 +360,7 @@ def _sweep(seeds, targets, keep, create_graph):
             if needed is not None:
                 for i, part in enumerate(g if op.num_outputs > 1 else (g,)):
                     if (id(node), i) in targets:
-                        found[id(node), i] = part
+                        found[id(node), i] = part if part is None else conj(part)
                 if node not in needed:
                     continue
             if inputs is None:
@@ -405,6 +419,9 @@ def _sweep(seeds, targets, keep, create_graph):
             for leaf, _ in leaves.values():
                 active.differentiated(leaf)
         for key, (leaf, g) in leaves.items():
+            if g.array.dtype.kind == "c":
+                g = conj(g) if leaf.array.dtype.kind == "c" else real(g)
+                leaves[key] = (leaf, g)
             if leaf._extra is not None and "hooks" in leaf._extra:
                 for hook in list(leaf._extra["hooks"].values()):
                     replaced = hook(g)
@@ -432,10 +449,12 @@ def _run_hooks(node, g):
         if type(hook) is ref:
             t = hook()
             if t is not None:
+                part = conj(part)
                 t._grad = part.detach() if t._grad is None else t._grad + part
             continue
-        replaced = hook(part)
+        replaced = hook(conj(part))
         if replaced is not None:
+            replaced = conj(replaced)
             if several:
                 g[index] = replaced
             else:

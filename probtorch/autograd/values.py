@@ -30,6 +30,7 @@ __all__ = [
     "apply_",
     "array",
     "buffer",
+    "complex_number",
     "dlpack",
     "dlpack_device",
     "formatted",
@@ -161,6 +162,11 @@ def real(t: TensorBase) -> float:
     return _number(t, float, "float()")
 
 
+def complex_number(t: TensorBase) -> complex:
+    """Return the one element as a complex number."""
+    return _number(t, complex, "complex()")
+
+
 def index(t: TensorBase) -> int:
     """Return the one element of an integer tensor, as an index of Python's sequences."""
     if t.array.dtype.kind not in "iub":
@@ -185,6 +191,13 @@ def _number(t, convert, what):
     seen = t.array.item()
     try:
         value = convert(seen)
+    except TypeError:
+        raise DTypeError(
+            what,
+            expected="a real number",
+            got=f"{seen!r} of dtype {t.array.dtype}",
+            fix="take complex(x), or x.real, x.imag or x.abs() first",
+        ) from None
     except (ValueError, OverflowError):
         # int() of nan or of an infinity: the function may catch that.
         read(what, t, seen)
@@ -308,7 +321,8 @@ def text(t: TensorBase) -> str:
     shown = _read(t, to_host(t.array))
     if shown is None:
         return f"tensor(..., shape={t.array.shape}, dtype={t.array.dtype})"
-    plain = dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_
+    floats = dtypes.get_default_dtype(), dtypes.default_complex()
+    plain = *floats, dtypes.int64, dtypes.bool_
     usual = t.array.dtype in (plain if t.array.size else plain[:1])
     return layout(shown, ([] if usual else [f"dtype={t.array.dtype}"]) + _notes(t))
 

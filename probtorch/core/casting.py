@@ -1,4 +1,4 @@
-"""`cast`: the one op that promotion needs, from one dtype to another; and `to_float`."""
+"""`cast`, the one op that promotion needs, from one dtype to another; `to_float`, `to_inexact`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from probtorch.backends.registry import array_module
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import apply
-from probtorch.core.op import Attrs, Op, register
+from probtorch.core.op import REGISTRY, Attrs, Op, register
 from probtorch.core.refusals import complex_refused
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike
 
-__all__ = ["CAST", "cast", "to_float"]
+__all__ = ["CAST", "cast", "to_float", "to_inexact"]
 
 
 def _run_cast(x: np.ndarray, dtype: DTypeLike | None) -> np.ndarray:
@@ -50,7 +50,11 @@ def _cast_vjp(
     attrs: Attrs,
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
-    return (cast(g, inputs[0].array.dtype),)
+    dtype = inputs[0].array.dtype
+    if g.array.dtype.kind == "c" and dtype.kind != "c":
+        # Of a real number only the real part can change. By its name, as the op is made later.
+        g = apply(REGISTRY["real"], (g,))
+    return (cast(g, dtype),)
 
 
 def _cast_jvp(
@@ -83,14 +87,23 @@ CAST = register(
 
 
 def cast(x: TensorBase, dtype: DType) -> TensorBase:
-    """Return `x` in `dtype`: the same tensor if it already is."""
+    """Return `x` in `dtype`: the same tensor if it already is.
+
+    Complex numbers are converted to complex ones and to truth values; that they lose their
+    imaginary part in silence would be a mistake that nobody sees.
+    """
     if x.array.dtype == dtype:
         return x
-    if x.array.dtype.kind == "c" or np.dtype(dtype).kind == "c":
+    if x.array.dtype.kind == "c" and np.dtype(dtype).kind not in "cb":
         raise complex_refused(CAST)
     return apply(CAST, (x,), {"dtype": dtype})
 
 
 def to_float(x: TensorBase) -> TensorBase:
-    """Return `x` in the default float dtype if it is of integers or booleans, else unchanged."""
+    """Return `x` in the default float dtype if it is of integers or booleans; refuse complex."""
     return x if x.array.dtype.kind == "f" else cast(x, dtypes.default_dtype())
+
+
+def to_inexact(x: TensorBase) -> TensorBase:
+    """Return `x` in the default float dtype if it is of integers or booleans; complex as it is."""
+    return x if x.array.dtype.kind in "fc" else cast(x, dtypes.default_dtype())

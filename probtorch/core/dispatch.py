@@ -93,7 +93,9 @@ _asarray = np.asarray
 _NUMBERS = frozenset((int, float))
 EMPTY: Attrs = {}
 # Families of the ops that compute; others only move elements, complex ones too.
-_COMPUTING = frozenset(("reduction", "scan", "contraction", "linalg", "sorting", "special"))
+_COMPUTING = frozenset(
+    ("reduction", "scan", "contraction", "linalg", "sorting", "special", "sampling", "structured")
+)
 
 # Infinities and nan mean what IEEE says they mean, as in PyTorch: log(0) is -inf, quietly. The
 # filter covers NumPy's calls from this package only; np.errstate around each call costs as much
@@ -301,8 +303,10 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
     -------
     Tensor or tuple of Tensor
     """
-    if op.family in _COMPUTING and inputs[0].array.dtype.kind == "c":
-        raise complex_refused(op)
+    if op.family in _COMPUTING and not op.complex:
+        for x in inputs:
+            if isinstance(x, TensorBase) and x.array.dtype.kind == "c":
+                raise complex_refused(op)
     result: Any
     try:
         result = op.run(*[x.array if isinstance(x, TensorBase) else x for x in inputs], **attrs)
@@ -455,6 +459,8 @@ def unary_door(
             x = prepared(op, x)
             a = x.array
         if a.dtype.kind != "f":
+            if a.dtype.kind == "c" and callable(op.complex):
+                return op.complex(x) if out is None else written(op, (x,), None, out)
             x = prepared(op, x)
             a = x.array
         try:

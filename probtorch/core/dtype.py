@@ -22,6 +22,9 @@ __all__ = [
     "category",
     "check_fits",
     "class_name",
+    "complex64",
+    "complex128",
+    "default_complex",
     "default_dtype",
     "default_dtype_as",
     "finfo",
@@ -49,11 +52,12 @@ int64 = np.dtype(np.int64)
 float16 = np.dtype(np.float16)
 float32 = np.dtype(np.float32)
 float64 = np.dtype(np.float64)
+complex64 = np.dtype(np.complex64)
+complex128 = np.dtype(np.complex128)
 finfo = np.finfo
 iinfo = np.iinfo
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
-_PYTHON = {bool: bool_, int: int64, float: None, complex: np.dtype(np.complex64)}
 _default = float32
 
 
@@ -141,6 +145,14 @@ def default_dtype() -> DType:
     return _RULES.default or _default
 
 
+def default_complex() -> DType:
+    """Return the complex dtype whose parts have the default dtype: Python's complex numbers'."""
+    return complex128 if default_dtype() == float64 else complex64
+
+
+# What Python's numbers are as tensors.
+_PYTHON = {bool: lambda: bool_, int: lambda: int64, float: default_dtype, complex: default_complex}
+
 # Classes that PyTorch once had for each dtype, whose names are still written.
 _CLASSES = {
     "FloatTensor": "float32",
@@ -152,6 +164,8 @@ _CLASSES = {
     "CharTensor": "int8",
     "ByteTensor": "uint8",
     "BoolTensor": "bool",
+    "ComplexFloatTensor": "complex64",
+    "ComplexDoubleTensor": "complex128",
 }
 
 
@@ -162,8 +176,8 @@ def class_name(dtype: DType) -> str:
 
 def as_dtype(dtype: DTypeLike | None) -> DType:
     """Return the NumPy dtype meant by `dtype`: a dtype, a scalar type, a Python type or a name."""
-    if dtype is float:
-        return default_dtype()
+    if dtype is float or dtype is complex:
+        return _PYTHON[dtype]()
     if isinstance(dtype, str):
         dtype = dtype.removeprefix("torch.").removeprefix("probtorch.")
         dtype = {
@@ -172,6 +186,8 @@ def as_dtype(dtype: DTypeLike | None) -> DType:
             "long": "int64",
             "int": "int32",
             "half": "float16",
+            "cfloat": "complex64",
+            "cdouble": "complex128",
             **_CLASSES,
         }.get(dtype, dtype)
     try:
@@ -209,7 +225,7 @@ def promote(operands: Iterable[Any]) -> Any:
     for x in operands:
         dtype = getattr(x, "dtype", None)
         if dtype is None:
-            rank, dtype = 2, _PYTHON[type(x)] or default_dtype()
+            rank, dtype = 2, _PYTHON[type(x)]()
         else:
             rank = 0 if x.ndim else _RULES.scalar_rank
         before = ranks[rank]

@@ -156,7 +156,7 @@ def _format(values: np.ndarray) -> _Format:
         (real, long), (imaginary, longer) = _format(values.real), _format(values.imag)
 
         def pair(v: complex) -> str:
-            text = imaginary(v.imag)
+            text = imaginary(v.imag).lstrip()
             return f"{real(v.real)}{'' if text.startswith('-') else '+'}{text}j"
 
         return pair, long + longer + 1

@@ -34,10 +34,9 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
     if isinstance(value, TensorBase):
         return value
     kind = type(value)
-    if kind is float:
-        t = wrap(
-            np.array(value, to if to is not None and to.kind == "f" else dtypes.default_dtype())
-        )
+    if kind is float or kind is complex:
+        dtype = dtypes.as_dtype(kind)
+        t = wrap(np.array(value, to if to is not None and to.kind == dtype.kind else dtype))
         entered(value, t)
         return t
     if kind is bool or kind is int:

@@ -26,7 +26,7 @@ __all__ = ["REGISTRY", "Op", "core_dims", "register"]
 REGISTRY: dict[str, Op] = {}
 
 # What an op is given: elementwise ones take Python's numbers too. And what it gives.
-Operand: TypeAlias = "TensorBase | float"
+Operand: TypeAlias = "TensorBase | complex"
 Output: TypeAlias = "TensorBase | tuple[TensorBase, ...]"
 # Keyword arguments of `run`: each op has its own.
 Attrs: TypeAlias = Mapping[str, Any]
@@ -85,13 +85,17 @@ class Op:
         For the tests: an independent implementation on NumPy arrays.
     samples : callable or None
         For the tests: ``samples(rng)`` yields ``(args, kwargs)`` for ops that are not elementwise.
+    complex : bool or callable
+        Whether the op and its derivatives hold for complex numbers as they stand; else what is
+        computed of complex operands instead, ``complex(*operands)``. Without it they are refused.
     public : callable or None
         The function users call.
     extra : dict
         What few ops need. For the compiler: "decompose". For dispatch: "view" (the result may share
         memory with the first input), "mask_inputs" (positions of boolean inputs), "integers_only".
         For the tests: "random" (values have no reference), "not_differentiable" (positions),
-        "float64_only", "input_dtype" and "result_dtype" (where they are fixed).
+        "float64_only", "input_dtype" and "result_dtype" (where they are fixed), "of_complex" (tried
+        on complex numbers alone).
     """
 
     name: str
@@ -109,6 +113,7 @@ class Op:
     core: str | None = None
     native: Routine | NativeFunction | str | None = None
     num_outputs: int = 1
+    complex: bool | Callable[..., TensorBase] = False
     domain: tuple[str, ...] = ()
     reference: Callable[..., object] | None = None
     samples: Callable[[np.random.Generator], Iterable[tuple[tuple[object, ...], Attrs]]] | None = (

@@ -47,10 +47,11 @@ def general(
     meant = [x for i, x in enumerate(operands) if i not in skip]
     common = dtypes.promote([x.array if isinstance(x, TensorBase) else x for x in meant])
     if common.kind == "c":
-        raise complex_refused(op)
-    if op.result == "float" and common.kind != "f":
+        if not op.complex:
+            raise complex_refused(op)
+    elif op.result == "float" and common.kind != "f":
         common = dtypes.default_dtype()
-    if op.extra.get("integers_only") and common.kind == "f":
+    if op.extra.get("integers_only") and common.kind in "fc":
         raise DTypeError(
             op.name,
             expected="integers or booleans",
@@ -97,9 +98,9 @@ def prepared(op: Op, x: TensorBase) -> TensorBase:
         if dtype.kind == "f":
             return x
     if dtype.kind == "c":
-        if op.name == "clone":
-            return x
-        raise complex_refused(op)
+        if not op.complex:
+            raise complex_refused(op)
+        return x
     if op.result == "float":
         return cast(x, dtypes.default_dtype())
     if dtype.kind == "b" and "booleans_as_integers" in op.extra:
@@ -107,8 +108,11 @@ def prepared(op: Op, x: TensorBase) -> TensorBase:
     return x
 
 
-def _number(x: float, dtype: DType, op: Op) -> float:
+def _number(x: complex, dtype: DType, op: Op) -> complex:
     """Return the Python number `x` as the kind of number `dtype` holds; integers wrap around."""
+    if dtype.kind == "c":
+        return complex(x)
+    assert not isinstance(x, complex)
     if dtype.kind == "f":
         return float(x)
     if dtype.kind in "iu":
@@ -146,8 +150,12 @@ def _on_one_device(op: Op, inputs: tuple[Operand, ...]) -> tuple[Operand, ...]:
     )
 
 
-def written(op: Op, inputs: tuple[Operand, ...], result: np.ndarray, out: TensorBase) -> TensorBase:
+def written(
+    op: Op, inputs: tuple[Operand, ...], result: np.ndarray | None, out: TensorBase
+) -> TensorBase:
     """Write an elementwise result into the tensor `out`; returns that.
+
+    Where there is no result yet, it is what the op computes of complex operands.
 
     A tensor of another shape gets new memory, with a warning, if no other tensor depends on it.
     """
@@ -158,6 +166,10 @@ def written(op: Op, inputs: tuple[Operand, ...], result: np.ndarray, out: Tensor
             got=f"{type(out).__name__} {out!r}"[:80],
             fix="pass probtorch.empty(0), or take what the function returns",
         )
-    value = finish(op, inputs, result)
+    if result is not None:
+        value = finish(op, inputs, result)
+    else:
+        assert callable(op.complex)
+        value = op.complex(*inputs)
     resized(op.name, value, out)
     return assign(out, value, op.name)

@@ -23,6 +23,7 @@ __all__ = [
     "mixed_devices",
     "no_numbers",
     "not_taken",
+    "real_only",
     "refuse_masked",
 ]
 
@@ -56,13 +57,38 @@ def no_numbers(op: str, array: np.ndarray, data: object) -> DTypeError:
     return DTypeError(op, expected="numbers", got=got, fix=fix)
 
 
+def real_only(op: str, *values: object) -> None:
+    """Refuse complex tensors where what they are computed with would take them, and be wrong.
+
+    Raises
+    ------
+    DTypeError
+        If one of `values` is a tensor of complex numbers.
+    """
+    for x in values:
+        if isinstance(x, TensorBase) and x.array.dtype.kind == "c":
+            raise DTypeError(
+                op,
+                expected="real numbers",
+                got=f"{x.array.dtype}, for which it is not defined",
+                fix="take x.real, x.imag or x.abs(), or probtorch.view_as_real(x)",
+            )
+
+
 def complex_refused(op: Op) -> DTypeError:
-    """Error for complex numbers: neither values nor gradients of ours are meant for them."""
+    """Error for complex numbers where an op has no value or no derivative for them."""
+    if op.name == "cast":
+        return DTypeError(
+            "a conversion of complex numbers",
+            expected="a complex dtype, or bool",
+            got="a real one, which has no place for the imaginary part of complex numbers",
+            fix="take x.real, x.imag, x.abs() or x.angle()",
+        )
     return DTypeError(
         op.name,
-        expected="real numbers",
-        got="complex ones, which tensors can hold but not compute with",
-        fix="keep real and imaginary parts as two tensors, or compute with x.numpy()",
+        expected="real numbers: float32 or float64, integers or booleans",
+        got="complex ones, for which it is not defined",
+        fix="take x.real, x.imag or x.abs(), or probtorch.view_as_real(x)",
     )
 
 

@@ -30,8 +30,8 @@ __all__ = [
 DType: TypeAlias = np.dtype[Any]
 DTypeLike: TypeAlias = np.dtype[Any] | str | type
 
-# What becomes a tensor: also arrays, numbers (float admits int and bool), nested lists of those.
-TensorLike: TypeAlias = TensorBase | np.ndarray | np.generic | float | list[Any] | tuple[Any, ...]
+# What becomes a tensor: also arrays, numbers (complex admits floats too), nested lists.
+TensorLike: TypeAlias = TensorBase | np.ndarray | np.generic | complex | list[Any] | tuple[Any, ...]
 
 # Sizes of all dims; what sizes are given as; a dim, several, or all of them.
 Shape: TypeAlias = tuple[int, ...]

@@ -29,6 +29,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.refusals import real_only
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.shape import Size, broadcast_shapes
 from probtorch.core.signatures import explain_calls
@@ -325,6 +326,8 @@ class Distribution(WithFields):
             exact = type(value) in (float, int, bool)
             value = wrap(np.array(value)) if exact else as_tensor(value, "log_prob")
         kind, dtype = value.array.dtype.kind, self._dtype
+        if kind == "c":
+            real_only(type(self).__name__, value)
         if kind in "bui" and not self._takes_integers:
             value = cast(value, dtype or dtypes.default_dtype())
         elif kind == "f" and dtype is not None and value.array.dtype.itemsize < dtype.itemsize:

@@ -9,7 +9,6 @@ Running sums and products are computed in the next wider dtype throughout.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,15 @@ __all__ = ["add_up", "floats", "wider"]
 # Terms that are added one after the other.
 _STRETCH = 256
 
+_WIDER = {"float16": dtypes.float32, "float32": dtypes.float64, "complex64": dtypes.complex128}
+
 # Below, types are ignored where NumPy's, from 2.5 on, take `keepdims` as a literal only.
 
 
 def add_up(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """Return the sum of the array `x` over `dims`, in its dtype."""
+    if x.dtype == dtypes.complex64:
+        return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.complex128).astype(x.dtype)  # type: ignore[call-overload,unused-ignore]
     if x.dtype.kind != "f":
         # NumPy would add up small integers in wide ones, and give these.
         return x.sum(axis=dims, keepdims=keepdim, dtype=x.dtype)  # type: ignore[call-overload,unused-ignore]
@@ -60,5 +63,5 @@ def floats(x: np.ndarray) -> np.ndarray:
 
 def wider(x: np.ndarray) -> np.ndarray:
     """Return the array `x` in the dtype that running sums and products of it are computed in."""
-    wide: Any = {"float16": dtypes.float32, "float32": dtypes.float64}.get(x.dtype.name)
+    wide = _WIDER.get(x.dtype.name)
     return x if wide is None else x.astype(wide)

@@ -38,6 +38,7 @@ add: Binary = elementwise(
     domain=("real", "real"),
     eager=np.add,
     reference=np.add,
+    complex=True,
     doc="Sum, x + y.",
 )
 
@@ -48,6 +49,7 @@ sub: Binary = elementwise(
     domain=("real", "real"),
     eager=np.subtract,
     reference=np.subtract,
+    complex=True,
     doc="Difference, x - y.",
 )
 
@@ -59,6 +61,7 @@ mul: Binary = elementwise(
     domain=("real", "real"),
     eager=np.multiply,
     reference=np.multiply,
+    complex=True,
     doc="Product, x * y.",
 )
 
@@ -71,6 +74,7 @@ div: Binary = elementwise(
     eager=np.true_divide,
     reference=np.true_divide,
     result="float",
+    complex=True,
     doc="Quotient, x / y; integers give the default float dtype.",
 )
 
@@ -118,6 +122,7 @@ clone: Unary = elementwise(
     domain=("real",),
     eager=lambda x: x.copy(),
     reference=lambda x: x,
+    complex=True,
     doc="A copy, connected on the tape.",
 )
 
@@ -128,6 +133,7 @@ neg: Unary = elementwise(
     domain=("real",),
     eager=np.negative,
     reference=np.negative,
+    complex=True,
     doc="Negative, -x.",
 )
 
@@ -140,6 +146,7 @@ reciprocal: Unary = elementwise(
     eager=lambda x: 1.0 / x,
     reference=lambda x: 1.0 / x,
     result="float",
+    complex=True,
     doc="1 / x.",
 )
 
@@ -152,6 +159,7 @@ square: Unary = elementwise(
     eager=np.square,
     reference=np.square,
     extra={"booleans_as_integers": True},
+    complex=True,
     doc="x * x.",
 )
 
@@ -164,6 +172,7 @@ sqrt: Unary = elementwise(
     eager=np.sqrt,
     reference=np.sqrt,
     result="float",
+    complex=True,
     doc="Square root; nan below 0, derivative infinite at 0.",
 )
 
@@ -175,6 +184,7 @@ rsqrt: Unary = elementwise(
     domain=("positive",),
     reference=lambda x: x**-0.5,
     result="float",
+    complex=True,
     doc="1 / sqrt(x).",
 )
 
@@ -375,6 +385,7 @@ where: Ternary = elementwise(
     eager=np.where,
     reference=np.where,
     extra={"mask_inputs": (0,)},
+    complex=True,
     doc="x where the condition holds, else y. Both are computed: a gradient needs both finite.",
 )
 

@@ -11,7 +11,7 @@ from probtorch.core.typed import TensorLike
 from probtorch.ops.families import Binary, Unary, elementwise
 
 
-def _comparison(name, ufunc, formula, doc):
+def _comparison(name, ufunc, formula, doc, complex=False):
     return elementwise(
         name,
         formula=formula,
@@ -20,13 +20,14 @@ def _comparison(name, ufunc, formula, doc):
         eager=ufunc,
         reference=ufunc,
         result="bool",
+        complex=complex,
         doc=doc,
     )
 
 
-eq: Binary = _comparison("eq", np.equal, lambda s, x, y: x == y, "x == y, elementwise.")
+eq: Binary = _comparison("eq", np.equal, lambda s, x, y: x == y, "x == y, elementwise.", True)
 
-ne: Binary = _comparison("ne", np.not_equal, lambda s, x, y: x != y, "x != y, elementwise.")
+ne: Binary = _comparison("ne", np.not_equal, lambda s, x, y: x != y, "x != y, elementwise.", True)
 
 lt: Binary = _comparison("lt", np.less, lambda s, x, y: x < y, "x < y, elementwise.")
 
@@ -46,6 +47,8 @@ def _predicate(name, ufunc, formula, doc, arity=1, domain="real"):
         eager=ufunc,
         reference=ufunc,
         result="bool",
+        # Sign bits aside, what is asked of one real number has an answer for two.
+        complex=name != "signbit",
         doc=doc,
     )
 

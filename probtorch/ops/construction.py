@@ -51,8 +51,8 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray:
     else:
         # In two steps, since not everybody's `__array__` takes NumPy's wish for a copy.
         array = np.array(np.asarray(data))
-        if dtype is None and array.dtype.kind == "f" and not hasattr(data, "__array__"):
-            array = array.astype(dtypes.get_default_dtype())
+        if dtype is None and array.dtype.kind in "fc" and not hasattr(data, "__array__"):
+            array = array.astype(dtypes.as_dtype(float if array.dtype.kind == "f" else complex))
     if array.dtype.kind not in "biufc":
         raise no_numbers("tensor", array, data)
     return array if dtype is None else array.astype(dtype)

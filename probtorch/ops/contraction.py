@@ -21,6 +21,7 @@ from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ShapeError
+from probtorch.ops.complex_numbers import conj
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import diagonal, expand, permute, reshape
 from probtorch.ops.reduction import sum
@@ -79,6 +80,7 @@ _MATMUL = structured(
     core="(m,n),(n,p)->(m,p)",
     samples=_samples,
     reference=lambda x, y: np.einsum("...ij,...jk->...ik", x, y),
+    complex=True,
     doc="Product of matrices, batched over leading dims.",
 )
 
@@ -169,7 +171,9 @@ def dot(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> Tenso
     return _exact("dot", (1, 1), x, y)
 
 
-vdot = dot
+def vdot(x: TensorLike, y: TensorLike) -> TensorBase:
+    """Sum of the products of two vectors, the first one conjugated."""
+    return _exact("vdot", (1, 1), conj(x), y)
 
 
 @takes_out

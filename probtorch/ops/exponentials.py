@@ -5,6 +5,7 @@ Read arithmetic.py first.
 
 from __future__ import annotations
 
+import cmath
 import math
 
 import numpy as np
@@ -18,13 +19,19 @@ LN10 = math.log(10.0)
 
 
 def _pow_base(g, x, y):
-    if isinstance(y, (int, float)):
-        return g * (y * pow(x, y - 1)) if y else g * 0.0
+    if isinstance(y, (int, float, complex)):
+        return g * (pow(x, y - 1) * y) if y else g * 0.0
     zero = eq(y, 0.0)
     return where(zero, 0.0, g * (y * pow(x, where(zero, 1.0, y - 1.0))))
 
 
 def _pow_exponent(g, z, x, y):
+    if z.array.dtype.kind == "c":
+        # At 0 the power is 0 whatever the exponent, or has no derivative at all.
+        if isinstance(x, (int, float, complex)):
+            return g * (z * cmath.log(x)) if x else g * 0.0
+        flat = eq(x, 0.0)
+        return where(flat, 0.0, g * (z * log(where(flat, 1.0, x))))
     if isinstance(x, (int, float)):
         return (
             g * (z * (math.log(x) if x > 0 else math.nan))
@@ -45,6 +52,7 @@ pow: Binary = elementwise(
     eager=np.power,
     reference=np.power,
     extra={"takes": "exponents >= 0 for integer bases"},
+    complex=True,
     doc="x ** y. Derivatives at x = 0 are the limits where finite; that in y is nan for x < 0.",
 )
 
@@ -57,6 +65,7 @@ exp: Unary = elementwise(
     eager=np.exp,
     reference=np.exp,
     result="float",
+    complex=True,
     doc="Exponential.",
 )
 
@@ -69,6 +78,7 @@ exp2: Unary = elementwise(
     eager=np.exp2,
     reference=np.exp2,
     result="float",
+    complex=True,
     doc="2 ** x.",
 )
 
@@ -93,6 +103,7 @@ log: Unary = elementwise(
     eager=np.log,
     reference=np.log,
     result="float",
+    complex=True,
     doc="Natural logarithm.",
 )
 
@@ -105,6 +116,7 @@ log2: Unary = elementwise(
     eager=np.log2,
     reference=np.log2,
     result="float",
+    complex=True,
     doc="Logarithm to base 2.",
 )
 
@@ -117,6 +129,7 @@ log10: Unary = elementwise(
     eager=np.log10,
     reference=np.log10,
     result="float",
+    complex=True,
     doc="Logarithm to base 10.",
 )
 

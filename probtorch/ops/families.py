@@ -158,6 +158,7 @@ def elementwise(
     saves: tuple[str, ...] | None = None,
     eager: Callable[..., np.ndarray] | str | None = None,
     result: str = "same",
+    complex: bool | Callable[..., TensorBase] = False,
     doc: str = "",
     extra: Mapping[str, object] | None = None,
 ) -> Any:
@@ -185,6 +186,8 @@ def elementwise(
         arrays.
     result : {"same", "float", "bool"}
         Dtype rule; "float" turns integers into the default float dtype first.
+    complex : bool or callable
+        Whether formula and partials hold for complex numbers, or what is computed of those instead.
     """
     differentiable = any(p is not None for p in partials)
     inputs = _names(formula, 1)
@@ -212,6 +215,7 @@ def elementwise(
             core=",".join(["()"] * len(partials)) + "->()",
             domain=domain,
             reference=reference,
+            complex=complex,
             doc=doc,
             extra=dict(extra or {}),
         )
@@ -342,11 +346,14 @@ def linear(
     native: Routine | NativeFunction | str | None = None,
     reference: Callable[..., object] | None = None,
     view: bool = False,
+    complex: bool = True,
     doc: str = "",
 ) -> Op:
     """Declare an op linear in its one input; ``transpose(g, x, **attrs)`` is its adjoint.
 
-    `x` is there for its shape: the derivative of a linear op reads nothing.
+    `x` is there for its shape: the derivative of a linear op reads nothing. The adjoint is that of
+    the product without conjugation, so one that only moves and adds elements holds for complex
+    numbers as it stands.
     """
 
     def vjp(
@@ -377,6 +384,7 @@ def linear(
         saves="",
         core=core,
         native=native,
+        complex=complex,
         doc=doc,
         extra={"view": True} if view else None,
     )
@@ -396,6 +404,7 @@ def structured(
     core: str | None = None,
     native: Routine | NativeFunction | str | None = None,
     num_outputs: int = 1,
+    complex: bool = False,
     doc: str = "",
     extra: Mapping[str, object] | None = None,
 ) -> Op:
@@ -418,6 +427,7 @@ def structured(
             samples=samples,
             reference=reference,
             num_outputs=num_outputs,
+            complex=complex,
             doc=doc,
             extra=dict(extra or {}),
         )

@@ -70,7 +70,7 @@ def addcdiv(
         If both are integers: their quotient is none.
     """
     a, b = as_tensor(tensor1, "addcdiv"), as_tensor(tensor2, "addcdiv")
-    if "f" not in (a.array.dtype.kind, b.array.dtype.kind):
+    if not {"f", "c"} & {a.array.dtype.kind, b.array.dtype.kind}:
         raise DTypeError(
             "addcdiv",
             expected="floating-point tensors to divide",
@@ -86,7 +86,7 @@ def lerp(
 ) -> TensorBase:
     """Return ``x + weight * (end - x)``: `x` at weight 0, exactly `end` at weight 1."""
     x, end = as_tensor(x, "lerp"), as_tensor(end, "lerp")
-    if x.array.dtype != end.array.dtype or x.array.dtype.kind != "f":
+    if x.array.dtype != end.array.dtype or x.array.dtype.kind not in "fc":
         raise DTypeError(
             "lerp",
             expected="two tensors of one floating-point dtype",
@@ -178,7 +178,7 @@ def _added_up(products: TensorBase) -> TensorBase:
 
 def _fits(op: str, dtype: DType, **factors: float) -> None:
     """Refuse fractions as factors of integers."""
-    if dtype.kind != "f" and any(n != int(n) for n in factors.values()):
+    if dtype.kind not in "fc" and any(n != int(n) for n in factors.values()):
         raise DTypeError(
             op,
             expected=f"whole numbers for {' and '.join(factors)}, as the tensors are integers",

@@ -366,7 +366,7 @@ def _run_unslice(
 
 
 def _unslice_reference(g, spec, shape):
-    out = np.zeros(shape)
+    out = np.zeros(shape, g.dtype)
     out[np.ix_(*[np.arange(n) * st + a for a, st, n in spec])] = g
     return out
 
@@ -428,6 +428,7 @@ _CAT = structured(
     core="dim",
     samples=lambda rng: [((_array(rng, 2, 3), _array(rng, 2, 0), _array(rng, 2, 1)), {"dim": 1})],
     reference=lambda *xs, dim: np.concatenate(xs, dim),
+    complex=True,
     doc="Tensors joined along one dim.",
 )
 

@@ -15,8 +15,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import where
+from probtorch.ops.arithmetic import add, where
 from probtorch.ops.comparisons import eq, ne
+from probtorch.ops.complex_numbers import imag, real
 from probtorch.ops.linalg import as_matrix
 from probtorch.ops.movement import movedim, reshape
 from probtorch.ops.reduction import amax, amin, in_single, kept_shape, safe_sqrt, sum
@@ -43,9 +44,11 @@ def norm(
     """
     x = as_tensor(x, "norm")
     dims = normalize_dims(axis if dim is None else dim, x.array.ndim, "norm")
-    x, keep = to_float(x), keepdim or keepdims
+    keep = keepdim or keepdims
+    # Of complex numbers the norm is that of their sizes, and its square that of their parts.
+    parts = [real(x), imag(x)] if x.array.dtype.kind == "c" else [to_float(x)]
     if p == "nuc":
-        return _nuclear(x, dims, keep)
+        return _nuclear(x if len(parts) > 1 else parts[0], dims, keep)
     if isinstance(p, str):
         if p != "fro":
             raise ArgumentError(
@@ -53,7 +56,9 @@ def norm(
             )
         p = 2
     if p == 2:
-        return safe_sqrt(sum(x * x, dims, keep))
+        squares = [part * part for part in parts]
+        return safe_sqrt(sum(squares[0] if len(parts) == 1 else add(*squares), dims, keep))
+    x = parts[0] if len(parts) == 1 else absolute(x)
     if p == math.inf:
         return amax(absolute(x), dims, keep)
     if p == -math.inf:

@@ -28,7 +28,6 @@ from probtorch.ops.arithmetic import (
     floor_divide,
     mul,
     remainder,
-    sign,
     trunc,
     where,
 )
@@ -71,7 +70,6 @@ __all__ = [
     "heaviside",
     "isneginf",
     "isposinf",
-    "isreal",
     "lcm",
     "ldexp",
     "logaddexp2",
@@ -81,7 +79,6 @@ __all__ = [
     "rad2deg",
     "rsub",
     "safe_where",
-    "sgn",
     "sub",
 ]
 
@@ -228,7 +225,7 @@ def _is_one(alpha: float | TensorBase) -> bool:
 
 
 def _scaled(op: str, y: TensorLike, alpha: float | TensorBase) -> TensorBase:
-    if isinstance(alpha, float) and as_tensor(y, op).array.dtype.kind != "f":
+    if isinstance(alpha, float) and as_tensor(y, op).array.dtype.kind not in "fc":
         raise DTypeError(
             op,
             expected="a whole number as alpha, as the operand is of whole numbers",
@@ -254,12 +251,8 @@ def float_power(
 ) -> TensorBase:
     """Return ``x ** exponent`` in double precision, integers too."""
     x, exponent = (as_tensor(t, "float_power") for t in (x, exponent))
-    return pow(cast(x, dtypes.float64), cast(exponent, dtypes.float64))
-
-
-def sgn(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return -1, 0 or 1, by the sign."""
-    return sign(x, out=out)
+    wide = (promote_types(t.array.dtype, dtypes.float64) for t in (x, exponent))
+    return pow(*(cast(t, dtype) for t, dtype in zip((x, exponent), wide, strict=True)))
 
 
 def positive(x: TensorLike) -> TensorBase:
@@ -310,12 +303,6 @@ def isposinf(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
 def isneginf(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return where `x` is -inf."""
     return logical_and(isinf(x), lt(x, 0))
-
-
-def isreal(x: TensorLike) -> TensorBase:
-    """Return where `x` has no imaginary part: everywhere."""
-    x = as_tensor(x, "isreal")
-    return logical_or(eq(x, x), ne(x, x))
 
 
 def _is_float(x: TensorBase) -> bool:

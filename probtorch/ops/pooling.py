@@ -13,6 +13,7 @@ import numpy as np
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
+from probtorch.core.refusals import real_only
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import abs, relu, sign
@@ -102,6 +103,7 @@ def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode, re
     The border counts as -inf. Indices are flat, into the spatial dims of the input, as int64.
     """
     x = _input(op, n, input)
+    real_only(op, x)
     if x.array.dtype.kind == "b":
         raise DTypeError(op, expected="numbers", got="bool", fix="convert them with .float()")
     sizes, stride, padding, dilation, overhang = _windowed(

@@ -28,6 +28,7 @@ from probtorch.ops.arithmetic import (
 from probtorch.ops.comparisons import (
     gt,
 )
+from probtorch.ops.complex_numbers import conj
 from probtorch.ops.contraction import matmul
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import (
@@ -77,9 +78,9 @@ __all__ = [
 def vecdot(
     x: TensorLike, y: TensorLike, *, dim: int = -1, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return the inner products along `dim`; the other dims broadcast."""
+    """Return the inner products along `dim`, of the conjugate of `x`; the other dims broadcast."""
     x, y = as_tensor(x, "vecdot"), as_tensor(y, "vecdot")
-    return sum(x * y, dim)
+    return sum(conj(x) * y, dim)
 
 
 @takes_out
@@ -128,7 +129,7 @@ def vector_norm(
 ) -> TensorBase:
     """Return the norm of the vectors in `dim`, or of all elements: any number, inf or -inf."""
     x = as_tensor(x, "vector_norm")
-    if x.array.dtype.kind != "f":
+    if x.array.dtype.kind not in "fc":
         raise DTypeError(
             "vector_norm",
             expected="a floating-point tensor",

@@ -29,8 +29,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import DTypeError, ShapeError, users_stacklevel
 from probtorch.ops.accumulate import add_up, floats, wider
-from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.arithmetic import add, sqrt, where
 from probtorch.ops.comparisons import eq, isfinite, isnan, logical_and, logical_not, logical_or
+from probtorch.ops.complex_numbers import imag, real
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import linear, structured, unbroadcast
 from probtorch.ops.movement import cat, expand, flip, reshape, slice_
@@ -201,10 +202,10 @@ def mean(
     x, dims = _arguments(x, dim, axis, "mean")
     if dtype is not None:
         x = cast(x, dtypes.as_dtype(dtype))
-        if x.array.dtype.kind != "f":
+        if x.array.dtype.kind not in "fc":
             raise DTypeError(
                 "mean",
-                expected="dtype as a floating dtype",
+                expected="dtype as a floating dtype, or a complex one",
                 got=str(x.array.dtype),
                 fix="leave dtype out",
             )
@@ -306,6 +307,9 @@ def var(
     x, dims = _arguments(x, dim, axis, "var")
     if unbiased is not None:
         correction = 1 if unbiased else 0
+    if x.array.dtype.kind == "c":
+        parts = (var(part, dims, correction, keepdim or keepdims) for part in (real(x), imag(x)))
+        return add(*parts)
     x, keep = to_float(x), keepdim or keepdims
     n = _count(x, dims)
     if n - correction > 0:
@@ -692,6 +696,7 @@ _PROD = structured(
     native="reduce",
     samples=_samples,
     reference=lambda x, dims, keepdim: np.prod(x, axis=dims, keepdims=keepdim),
+    complex=True,
     doc="Product over dims.",
 )
 

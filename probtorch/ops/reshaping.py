@@ -11,6 +11,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
+from probtorch.ops.complex_numbers import conj
 from probtorch.ops.gathering import narrow
 from probtorch.ops.movement import diag_embed, expand, flip, permute, reshape, split, transpose
 from probtorch.ops.movement import diagonal as take_diagonal
@@ -92,8 +93,9 @@ def rot90(x: TensorLike, k: int = 1, dims: tuple[int, int] | list[int] = (0, 1))
 
 
 def adjoint(x: TensorLike) -> TensorBase:
-    """Return matrices transposed (and conjugated, which changes nothing of real numbers)."""
+    """Return matrices transposed and conjugated, which changes nothing of real numbers."""
     x = as_tensor(x, "adjoint")
+    x = conj(x)
     return transpose(_at_least("adjoint", x, 2), -1, -2) if x.array.ndim else reshape(x, ())
 
 

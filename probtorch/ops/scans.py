@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.casting import cast, to_float
+from probtorch.core.casting import cast, to_float, to_inexact
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import int64, promote_types
 from probtorch.core.making import as_tensor
@@ -140,6 +140,7 @@ _RECURRENCE = structured(
         ((rng.standard_normal((1,)), rng.standard_normal((1,))), {"dim": 0}),
     ],
     reference=_recurrence_reference,
+    complex=True,
     doc="y[j] = a[j] * y[j - 1] + b[j] along one dim, with y[-1] = 0.",
 )
 
@@ -213,6 +214,7 @@ _CUMPROD = structured(
         ((rng.standard_normal((0, 2)),), {"dim": 0}),
     ],
     reference=lambda x, dim: np.multiply.accumulate(x, dim),
+    complex=True,
     doc="Running product along one dim.",
 )
 
@@ -424,12 +426,12 @@ def _panels(y, x, dx, dim):
         raise ShapeError(
             "trapezoid", expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
         )
-    y = to_float(y)
+    y = to_inexact(y)
     size = y.array.shape[dim]
     heights = _part(y, dim, 1, size) + _part(y, dim, 0, size - 1)
     if x is None:
         return heights * (0.5 * dx), dim
-    x = to_float(as_tensor(x, "trapezoid"))
+    x = to_inexact(as_tensor(x, "trapezoid"))
     if x.array.ndim == 1:
         x = reshape(x, [-1 if i == dim else 1 for i in range(y.array.ndim)])
     return heights * diff(x, dim=dim - y.array.ndim) * 0.5, dim

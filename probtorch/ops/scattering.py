@@ -502,7 +502,7 @@ def _combined(
         )
         if reduce == "mean":
             number = counts + int(include_self)
-            divide = div if x.array.dtype.kind == "f" else floor_divide
+            divide = div if x.array.dtype.kind in "fc" else floor_divide
             found = cast(divide(found, where(eq(counts, 0), 1, number)), x.array.dtype)
     return where(eq(counts, 0), x, found)
 

@@ -15,6 +15,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import (
     cast,
     to_float,
+    to_inexact,
 )
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
@@ -38,6 +39,7 @@ from probtorch.ops.comparisons import (
     logical_not,
     ne,
 )
+from probtorch.ops.complex_numbers import complex, real
 from probtorch.ops.contraction import matmul
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import cat, expand, movedim, reshape, unsqueeze
@@ -54,6 +56,7 @@ from probtorch.ops.reduction import (
     sum,
     var,
 )
+from probtorch.ops.reshaping import adjoint
 from probtorch.ops.scattering import scatter_add
 from probtorch.ops.sorting import argsort, levels, sort
 
@@ -111,7 +114,7 @@ def var_mean(
     out: tuple[TensorBase, ...] | None = None,
 ) -> tuple[TensorBase, TensorBase]:
     """Return the variance, as `var` gives it, and the mean."""
-    x = to_float(as_tensor(x, "var_mean"))
+    x = to_inexact(as_tensor(x, "var_mean"))
     return var(x, dim, correction, keepdim, unbiased=unbiased), mean(x, dim, keepdim)
 
 
@@ -126,7 +129,7 @@ def std_mean(
     out: tuple[TensorBase, ...] | None = None,
 ) -> tuple[TensorBase, TensorBase]:
     """Return the standard deviation, as `std` gives it, and the mean."""
-    x = to_float(as_tensor(x, "std_mean"))
+    x = to_inexact(as_tensor(x, "std_mean"))
     return std(x, dim, correction, keepdim, unbiased=unbiased), mean(x, dim, keepdim)
 
 
@@ -177,7 +180,7 @@ def nanmean(
 
 
 def _nan_as(x: TensorBase, value: float) -> TensorBase:
-    return where(isnan(x), value, x) if x.array.dtype.kind == "f" else x
+    return where(isnan(x), value, x) if x.array.dtype.kind in "fc" else x
 
 
 @takes_out
@@ -344,7 +347,7 @@ def cov(
             got=f"{x.array.dtype} of shape {x.array.shape}",
             fix="reshape it to (variables, observations)",
         )
-    rows = to_float(reshape(x, (1, -1)) if x.array.ndim < 2 else x)
+    rows = to_inexact(reshape(x, (1, -1)) if x.array.ndim < 2 else x)
     n = rows.array.shape[1]
     weight, total = None, cast(wrap(np.array(float(n))), rows.array.dtype)
     for given, name in ((fweights, "fweights"), (aweights, "aweights")):
@@ -372,7 +375,7 @@ def cov(
             left = total - correction * (spread if aweights is not None else 1.0)
     apart = rows - centre
     scaled = apart if weight is None else apart * weight
-    out = matmul(apart, movedim(scaled, 0, 1)) / clamp(left, min=0.0)
+    out = matmul(apart, adjoint(scaled)) / clamp(real(left), min=0.0)
     return reshape(out, ()) if out.array.size == 1 else out
 
 
@@ -385,8 +388,11 @@ def corrcoef(x: TensorLike) -> TensorBase:
     c = cov(x)
     if not c.array.ndim:
         return c / c
-    spread = sqrt(c.diagonal())
-    return clamp(c / unsqueeze(spread, 1) / unsqueeze(spread, 0), min=-1.0, max=1.0)
+    spread = sqrt(real(c.diagonal()))
+    found = c / unsqueeze(spread, 1) / unsqueeze(spread, 0)
+    if found.array.dtype.kind == "c":
+        return complex(*(clamp(part, min=-1.0, max=1.0) for part in (found.real, found.imag)))
+    return clamp(found, min=-1.0, max=1.0)
 
 
 # ----------------------------------------------------------------------------------- distances

@@ -150,7 +150,7 @@ def _untake_samples(rng: np.random.Generator):
 
 
 def _untake_reference(g, *index, dims, shape):
-    out = np.zeros(shape)
+    out = np.zeros(shape, g.dtype)
     places = np.arange(out.size).reshape(shape)[_key(len(shape), dims, index)]
     for place, part in zip(places.flat, g.flat, strict=True):
         out.flat[place] += part
@@ -166,6 +166,7 @@ _TAKE = structured(
     samples=_take_samples,
     saves="index",
     reference=lambda x, *index, dims: x[_key(x.ndim, dims, index)],
+    complex=True,
     doc="Elements at integer indices along some dims.",
 )
 _UNTAKE = structured(
@@ -177,6 +178,7 @@ _UNTAKE = structured(
     samples=_untake_samples,
     saves="index",
     reference=_untake_reference,
+    complex=True,
     doc="Zeros with values added at integer indices: the transpose of `take`.",
 )
 
@@ -239,6 +241,7 @@ _PUT = structured(
     samples=_put_samples,
     reference=_put_reference,
     saves="index",
+    complex=True,
     doc="A copy with values written (or added) at integer indices along some dims.",
 )
 
@@ -279,5 +282,6 @@ _SLICE_PUT = structured(
     samples=_slice_put_samples,
     saves="",
     reference=_run_slice_put,
+    complex=True,
     doc="A copy with values written at slices.",
 )

@@ -53,7 +53,7 @@ def to(
             continue
         elif (
             isinstance(a, np.dtype)
-            or any(a is kind for kind in (float, int, bool))
+            or any(a is kind for kind in (float, int, bool, complex))
             or (isinstance(a, type) and issubclass(a, np.generic))
         ):
             dtype = a

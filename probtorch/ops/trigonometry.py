@@ -20,6 +20,7 @@ sin: Unary = elementwise(
     eager=np.sin,
     reference=np.sin,
     result="float",
+    complex=True,
     doc="Sine of radians.",
 )
 
@@ -32,6 +33,7 @@ cos: Unary = elementwise(
     eager=np.cos,
     reference=np.cos,
     result="float",
+    complex=True,
     doc="Cosine of radians.",
 )
 
@@ -44,6 +46,7 @@ tan: Unary = elementwise(
     eager=np.tan,
     reference=np.tan,
     result="float",
+    complex=True,
     doc="Tangent of radians.",
 )
 
@@ -56,6 +59,7 @@ asin: Unary = elementwise(
     eager=np.arcsin,
     reference=np.arcsin,
     result="float",
+    complex=True,
     doc="Arc sine, in radians.",
 )
 
@@ -68,6 +72,7 @@ acos: Unary = elementwise(
     eager=np.arccos,
     reference=np.arccos,
     result="float",
+    complex=True,
     doc="Arc cosine, in radians.",
 )
 
@@ -80,6 +85,7 @@ atan: Unary = elementwise(
     eager=np.arctan,
     reference=np.arctan,
     result="float",
+    complex=True,
     doc="Arc tangent, in radians.",
 )
 
@@ -92,6 +98,7 @@ sinh: Unary = elementwise(
     eager=np.sinh,
     reference=np.sinh,
     result="float",
+    complex=True,
     doc="Hyperbolic sine.",
 )
 
@@ -104,6 +111,7 @@ cosh: Unary = elementwise(
     eager=np.cosh,
     reference=np.cosh,
     result="float",
+    complex=True,
     doc="Hyperbolic cosine.",
 )
 
@@ -116,6 +124,7 @@ tanh: Unary = elementwise(
     eager=np.tanh,
     reference=np.tanh,
     result="float",
+    complex=True,
     doc="Hyperbolic tangent.",
 )
 
@@ -128,18 +137,28 @@ asinh: Unary = elementwise(
     eager=np.arcsinh,
     reference=np.arcsinh,
     result="float",
+    complex=True,
     doc="Inverse hyperbolic sine.",
 )
+
+
+def _acosh_slope(x):
+    # Of complex numbers the root of the product is not the product of the roots.
+    if x.array.dtype.kind == "c":
+        return rsqrt(x - 1.0) * rsqrt(x + 1.0)
+    return rsqrt(x * x - 1.0)
+
 
 acosh: Unary = elementwise(
     "acosh",
     formula=lambda s, x: s.acosh(x),
-    partials=(lambda g, x: g * rsqrt(x * x - 1.0),),
+    partials=(lambda g, x: g * _acosh_slope(x),),
     saves=("x",),
     domain=("above_one",),
     eager=np.arccosh,
     reference=np.arccosh,
     result="float",
+    complex=True,
     doc="Inverse hyperbolic cosine.",
 )
 
@@ -152,6 +171,7 @@ atanh: Unary = elementwise(
     eager=np.arctanh,
     reference=np.arctanh,
     result="float",
+    complex=True,
     doc="Inverse hyperbolic tangent.",
 )
 

@@ -18,7 +18,16 @@ from probtorch.core.typed import DType, Shape
 from probtorch.tensor import Tensor
 from probtorch.testing.domains import draw
 
-__all__ = ["Case", "cases", "differentiable_inputs", "layouts", "registered_ops", "untested_ops"]
+__all__ = [
+    "Case",
+    "cases",
+    "complex_cases",
+    "complex_ops",
+    "differentiable_inputs",
+    "layouts",
+    "registered_ops",
+    "untested_ops",
+]
 
 SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
     "0-d": ((), (), ()),
@@ -105,7 +114,39 @@ class Case:
 def registered_ops() -> list[Op]:
     """Return all registered ops that the sweep can test, by name."""
     missing = untested_ops()
-    return [op for _, op in sorted(REGISTRY.items()) if op.name not in missing]
+    return [
+        op
+        for _, op in sorted(REGISTRY.items())
+        if op.name not in missing and "of_complex" not in op.extra
+    ]
+
+
+def complex_ops() -> list[Op]:
+    """Return all registered ops that take complex numbers or give them, by name."""
+    return [op for _, op in sorted(REGISTRY.items()) if op.complex and not callable(op.complex)]
+
+
+def complex_cases(op: Op) -> list[Case]:
+    """Return the test cases of `op` with complex numbers for real ones, off all branch cuts."""
+    rng = np.random.default_rng(sum(map(ord, op.name)) + 1)
+    masks = op.extra.get("mask_inputs", ())
+    if op.samples is None:
+        found = [
+            Case(op, label, tuple(draw(d, rng, s) for d, s in zip(op.domain, shapes)), {})
+            for label, shapes in (("vector", SHAPES["vector"]), ("broadcast", SHAPES["broadcast"]))
+        ]
+    else:
+        found = cases(op)
+    if "of_complex" in op.extra:
+        return found
+    out = []
+    for case in found:
+        arrays = tuple(
+            a + 1j * rng.uniform(0.2, 0.9, a.shape) if a.dtype.kind == "f" and i not in masks else a
+            for i, a in enumerate(case.arrays)
+        )
+        out.append(Case(op, case.label, arrays, case.attrs))
+    return out
 
 
 def untested_ops() -> list[str]:
@@ -128,7 +169,7 @@ def differentiable_inputs(op: Op, arrays: Sequence[np.ndarray]) -> tuple[int, ..
     if op.rules:
         return tuple(i for i, *_ in op.rules)
     fixed = op.extra.get("not_differentiable", ())
-    return tuple(i for i, a in enumerate(arrays) if a.dtype.kind == "f" and i not in fixed)
+    return tuple(i for i, a in enumerate(arrays) if a.dtype.kind in "fc" and i not in fixed)
 
 
 def cases(op: Op) -> list[Case]:

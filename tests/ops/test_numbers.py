@@ -12,7 +12,7 @@ import pytest
 import probtorch
 from probtorch import tensor
 from probtorch.autograd import grad
-from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError, TensorIndexError
+from probtorch.errors import ArgumentError, DomainError, ShapeError, TensorIndexError
 from probtorch.func import vmap
 from probtorch.nn import BatchNorm1d
 from probtorch.nn import functional as F
@@ -299,18 +299,6 @@ def test_results_have_names_and_stay_tuples(name):
 
 
 # ------------------------------------------------------------------------------- what is refused
-
-
-def test_complex_numbers_are_data_and_not_computed_with():
-    z = probtorch.from_numpy(np.array([1j, 2.0]))
-    assert z.reshape(2, 1)[1].numpy() == [2.0 + 0j] and z.clone().shape == (2,)
-    for fn in (lambda: z + z, z.norm, z.var, z.sum, z.abs, lambda: probtorch.vdot(z, z)):
-        with pytest.raises(DTypeError, match=r"(?s)expected: real numbers.*fix: +keep real"):
-            fn()
-    with pytest.raises(DTypeError, match="real numbers"):
-        1j * probtorch.ones(2, requires_grad=True)
-    with pytest.raises(DTypeError, match="real numbers"):
-        probtorch.ones(2, requires_grad=True).to(np.complex64)
 
 
 @both

@@ -212,6 +212,15 @@ class Lowering:
         """Lower every node of `graph` into `block`."""
         for node in graph.nodes:
             op = node.op
+            values = [v for v in (*node.outs, *node.inputs) if type(v) is GraphValue]
+            if any(v.dtype.kind == "c" for v in values):
+                raise CompileError(
+                    f"op {node.name}",
+                    expected="real numbers",
+                    got="complex numbers, which are computed eagerly",
+                    fix="the function runs eagerly instead",
+                    at=node.place,
+                )
             if op is not None and (op.family == "elementwise" or op.name == "cast"):
                 self.elementwise(node, block)
                 continue

@@ -12,6 +12,7 @@ import warnings
 
 from probtorch.core.casting import cast, to_float
 from probtorch.core.making import as_tensor
+from probtorch.core.refusals import real_only
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError, users_stacklevel
 from probtorch.nn.arguments import reduction_of
@@ -107,6 +108,7 @@ def mse_loss(
     """
     reduction = reduction_of("mse_loss", reduction, size_average, reduce)
     x, t = _pair("mse_loss", input, target)
+    real_only("mse_loss", x, t)
     d = x - t
     return _weighted(d * d, weight, reduction)
 
@@ -137,6 +139,7 @@ def smooth_l1_loss(
     reduction = reduction_of("smooth_l1_loss", reduction, size_average, reduce)
     _positive("smooth_l1_loss", "beta", beta, or_zero=True)
     x, t = _pair("smooth_l1_loss", input, target)
+    real_only("smooth_l1_loss", x, t)
     d = abs(x - t)
     if beta == 0.0:
         return reduced(d, reduction)
@@ -158,6 +161,7 @@ def huber_loss(
     reduction = reduction_of("huber_loss", reduction)
     _positive("huber_loss", "delta", delta)
     x, t = _pair("huber_loss", input, target)
+    real_only("huber_loss", x, t)
     d = abs(x - t)
     near = lt(d, delta)
     small = where(near, x - t, 0.0)
@@ -366,6 +370,7 @@ def nll_loss(
     """
     reduction = reduction_of("nll_loss", reduction, size_average, reduce)
     x, t = as_tensor(input, "nll_loss"), as_tensor(target, "nll_loss")
+    real_only("nll_loss", x, t)
     dim = _class_dim("nll_loss", x)
     return _nll("nll_loss", x, t, weight, ignore_index, reduction, 0.0, dim)
 
@@ -541,6 +546,7 @@ def kl_div(
     """
     reduction = reduction_of("kl_div", reduction, size_average, reduce)
     x, t = as_tensor(input, "kl_div"), as_tensor(target, "kl_div")
+    real_only("kl_div", x, t)
     loss = exp(t) * (t - x) if log_target else xlogy(t, t) - t * x
     if reduction == "batchmean":
         return ops.sum(loss) / float(x.array.shape[0] if x.array.ndim else 1)

@@ -11,6 +11,7 @@ import math
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dtype import finfo, float32, promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.refusals import real_only
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
@@ -114,6 +115,7 @@ def group_norm(
     weight, bias : Tensor, shape (C,), optional
     """
     x = as_tensor(input, "group_norm")
+    real_only("group_norm", x)
     shape = x.array.shape
     if len(shape) < 2 or num_groups < 1 or shape[1] % num_groups:
         raise ShapeError(
@@ -169,6 +171,7 @@ def batch_norm(
         If there is one value per channel only, which has no variance.
     """
     x = as_tensor(input, "batch_norm")
+    real_only("batch_norm", x, running_mean, running_var, weight, bias)
     shape = x.array.shape
     if len(shape) < 2:
         raise ShapeError(
@@ -219,6 +222,7 @@ def instance_norm(
     the batch.
     """
     x = as_tensor(input, "instance_norm")
+    real_only("instance_norm", x)
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
     shape = x.array.shape
@@ -258,6 +262,7 @@ def local_response_norm(
         If the input has fewer than 3 dims.
     """
     x = as_tensor(input, "local_response_norm")
+    real_only("local_response_norm", x)
     (size,) = number_per_dim("local_response_norm", "size", size, 1)
     if x.array.ndim < 3:
         raise ShapeError(
