@@ -13,7 +13,7 @@ import numpy as np
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.constraints import circulant_spectrum
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.normal import HALF_LOG_2PI
@@ -23,7 +23,6 @@ from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.exponentials import log
 from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import expand
-from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 
@@ -47,29 +46,6 @@ def _orders(n: int) -> np.ndarray:
     return (np.arange(n) + 1) // 2
 
 
-@functools.cache
-def _cosines(n: int) -> np.ndarray:
-    """From a row of the covariance to its eigenvalues, one for each order."""
-    turns = np.outer(np.arange(n), np.arange(n // 2 + 1)) % n
-    return np.cos(2.0 * math.pi * turns / n)
-
-
-class CirculantRow(Constraint):
-    """First rows of circulant matrices that are positive definite."""
-
-    event_dim = 1
-
-    def check(self, value: Tensor) -> Tensor:
-        n = value.array.shape[-1]
-        same = np.roll(np.arange(n)[::-1], 1)
-        back = index_select(value, -1, value.new_tensor(same).long())
-        even = every(abs(value - back) <= 1e-6 * abs(value), -1)
-        return even & every(value @ value.new_tensor(_cosines(n)) > 0.0, -1)
-
-    def interior(self, value: Tensor) -> float | Tensor:
-        return value.new_tensor(np.eye(1, value.array.shape[-1])[0])
-
-
 class CirculantNormal(Distribution):
     """Normal vectors whose covariance is the same between all pairs of one distance on a circle.
 
@@ -89,7 +65,7 @@ class CirculantNormal(Distribution):
     """
 
     loc: Parameter = param(constraints.real_vector)
-    covariance_row: Parameter = param(CirculantRow(), default=None)
+    covariance_row: Parameter = param(constraints.positive_definite_circulant_vector, default=None)
     covariance_rfft: Parameter = param(
         constraints.independent(constraints.positive, 1), default=None
     )
@@ -117,7 +93,7 @@ class CirculantNormal(Distribution):
 
     def _covariance_rfft(self) -> Tensor:
         row = self.covariance_row
-        return row @ row.new_tensor(_cosines(row.array.shape[-1]))
+        return row @ row.new_tensor(circulant_spectrum(row.array.shape[-1]))
 
     @property
     def covariance_matrix(self) -> Tensor:

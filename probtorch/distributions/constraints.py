@@ -43,6 +43,7 @@ __all__ = [
     "boolean",
     "cat",
     "circular",
+    "column_stochastic_matrix",
     "corr_cholesky",
     "corr_matrix",
     "dependent",
@@ -56,6 +57,7 @@ __all__ = [
     "integer_interval",
     "interval",
     "is_dependent",
+    "l1_ball",
     "less_than",
     "left_open_interval",
     "less_than_eq",
@@ -64,17 +66,21 @@ __all__ = [
     "multinomial",
     "nonnegative",
     "nonnegative_integer",
+    "offset_multiplier",
     "one_hot",
     "open_interval",
     "ordered_vector",
     "positive",
     "positive_definite",
+    "positive_definite_circulant_vector",
     "positive_integer",
     "positive_ordered_vector",
     "positive_semidefinite",
     "real",
     "real_matrix",
     "real_vector",
+    "row_stochastic_matrix",
+    "scaled_unit_lower_cholesky",
     "simplex",
     "softplus_lower_cholesky",
     "softplus_positive",
@@ -261,6 +267,19 @@ class Circular(Real):
     """Angles in radians. Every real stands for an angle, so the density has to be periodic."""
 
 
+class OffsetMultiplier(Real):
+    """Real numbers that are sampled as ``(x - offset) / multiplier``: Stan's form of scaling.
+
+    Parameters
+    ----------
+    offset, multiplier : float or Tensor
+        Where values are about, and their size there, above 0.
+    """
+
+    def __init__(self, offset: float | Tensor = 0.0, multiplier: float | Tensor = 1.0) -> None:
+        self.offset, self.multiplier = offset, multiplier
+
+
 class GreaterThan(Constraint):
     """x > lower_bound."""
 
@@ -353,6 +372,7 @@ left_open_interval = LeftOpenInterval
 open_interval = OpenInterval
 real = _named("real", Real())
 circular = _named("circular", Circular())
+offset_multiplier = OffsetMultiplier
 positive = _named("positive", GreaterThan(0.0))
 nonnegative = _named("nonnegative", GreaterThanEq(0.0))
 softplus_positive = _named("softplus_positive", SoftplusPositive())
@@ -428,7 +448,7 @@ class OneHot(Constraint):
         return logical_and(every(boolean.check(value), -1), eq(total(value, -1), 1))
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return _corner(value)
+        return corner(value)
 
 
 class MultinomialConstraint(Constraint):
@@ -448,10 +468,10 @@ class MultinomialConstraint(Constraint):
         count = self.total_count
         if isinstance(count, TensorBase) and count.array.ndim:
             count = unsqueeze(count, -1)
-        return _corner(value) * count
+        return corner(value) * count
 
 
-def _corner(value: Tensor) -> Tensor:
+def corner(value: Tensor) -> Tensor:
     """The first unit vector of the size of the last dim of `value`."""
     return wrap(np.eye(1, value.array.shape[-1], dtype=value.array.dtype)[0])
 
@@ -511,7 +531,52 @@ class Sphere(Constraint):
         return le(absolute(length - 1.0), _slack(value))
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return _corner(value)
+        return corner(value)
+
+
+class L1Ball(Constraint):
+    """Vectors whose absolute values add up to at most 1."""
+
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return le(total(absolute(value), -1), 1.0 + _slack(value))
+
+    def interior(self, value: Tensor) -> float | Tensor:
+        return 0.0
+
+
+class PositiveDefiniteCirculantVector(Constraint):
+    """First rows of circulant matrices that are positive definite.
+
+    Parameters
+    ----------
+    size : int, optional
+        Length of the row. Unconstrained space has ``size // 2 + 1`` numbers, which leave it open
+        whether a row is even or odd: without a size it is odd.
+    """
+
+    event_dim = 1
+
+    def __init__(self, size: int | None = None) -> None:
+        self.size = size
+
+    def check(self, value: Tensor) -> Tensor:
+        n = value.array.shape[-1]
+        back = value[..., as_tensor(-np.arange(n) % n)]
+        even = every(le(absolute(value - back), 1e-6 * absolute(value)), -1)
+        positive = every(gt(value @ value.new_tensor(circulant_spectrum(n)), 0.0), -1)
+        return logical_and(even, positive)
+
+    def interior(self, value: Tensor) -> float | Tensor:
+        return corner(value)
+
+
+@functools.cache
+def circulant_spectrum(n: int) -> np.ndarray:
+    """From the first row of a circulant matrix to its eigenvalues, one for each order."""
+    turns = np.outer(np.arange(n), np.arange(n // 2 + 1)) % n
+    return np.cos(2.0 * np.pi * turns / n)
 
 
 class ZeroSum(Constraint):
@@ -561,6 +626,10 @@ simplex = _named("simplex", Simplex())
 ordered_vector = _named("ordered_vector", OrderedVector())
 positive_ordered_vector = _named("positive_ordered_vector", PositiveOrderedVector())
 sphere = _named("sphere", Sphere())
+l1_ball = _named("l1_ball", L1Ball())
+positive_definite_circulant_vector = _named(
+    "positive_definite_circulant_vector", PositiveDefiniteCirculantVector()
+)
 zero_sum = ZeroSum
 
 
@@ -660,6 +729,10 @@ class SoftplusLowerCholesky(LowerCholesky):
     """Lower-triangular matrices whose positive diagonal is reached by softplus instead of exp."""
 
 
+class ScaledUnitLowerCholesky(LowerCholesky):
+    """Lower Cholesky factors that are reached as unit triangles with scaled rows."""
+
+
 class UnitLowerCholesky(LowerTriangular):
     """Lower-triangular matrices with ones on the diagonal."""
 
@@ -695,6 +768,7 @@ positive_definite = _named("positive_definite", PositiveDefinite())
 lower_triangular = _named("lower_triangular", LowerTriangular())
 lower_cholesky = _named("lower_cholesky", LowerCholesky())
 softplus_lower_cholesky = _named("softplus_lower_cholesky", SoftplusLowerCholesky())
+scaled_unit_lower_cholesky = _named("scaled_unit_lower_cholesky", ScaledUnitLowerCholesky())
 unit_lower_cholesky = _named("unit_lower_cholesky", UnitLowerCholesky())
 corr_cholesky = _named("corr_cholesky", CorrCholesky())
 corr_matrix = _named("corr_matrix", CorrMatrix())
@@ -736,6 +810,18 @@ class IndependentConstraint(Constraint):
         if "_name" in self.__dict__:
             return self._name
         return f"independent({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
+
+
+class ColumnStochasticMatrix(Constraint):
+    """Matrices whose columns are points of the simplex."""
+
+    event_dim = 2
+
+    def check(self, value: Tensor) -> Tensor:
+        return every(simplex.check(value.mT), -1)
+
+    def interior(self, value: Tensor) -> float | Tensor:
+        return 1.0 / value.array.shape[-2]
 
 
 class Cat(Constraint):
@@ -801,6 +887,8 @@ cat = Cat
 stack = Stack
 real_vector = _named("real_vector", IndependentConstraint(real, 1))
 real_matrix = _named("real_matrix", IndependentConstraint(real, 2))
+row_stochastic_matrix = _named("row_stochastic_matrix", IndependentConstraint(simplex, 1))
+column_stochastic_matrix = _named("column_stochastic_matrix", ColumnStochasticMatrix())
 
 
 explain_calls(globals())

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.special
+import scipy.stats
 
 import probtorch.distributions.transforms as tr
 from probtorch.autograd import grad
@@ -67,6 +69,15 @@ def lower(below):
 
 def helmert_coordinates(y):
     return (y @ tensor(scipy.linalg.helmert(y.shape[-1]).T.copy())).unbind()
+
+
+def helmert_matrix(y):
+    rows, columns = (tensor(scipy.linalg.helmert(n).copy()) for n in y.shape)
+    return (rows @ y @ columns.mT).reshape(-1).unbind()
+
+
+def first_rows(y):
+    return y[:-1].mT.reshape(-1).unbind()
 
 
 def chained():
@@ -174,6 +185,17 @@ CASES = [
     Case(tr.PositivePowerTransform(1.7)),
     Case(tr.CumulativeDistributionTransform(Normal(tensor(0.25), tensor(2.0)))),
     Case(tr.ComposeTransform([tr.StickBreakingTransform(), THRESHOLDS]), (3,)),
+    Case(tr.ScaledUnitLowerCholeskyTransform(), (6,), lower(0)),
+    Case(tr.L1BallTransform(), (3,)),
+    Case(tr.L1BallTransform(), (1,)),
+    Case(tr.PositiveDefiniteCirculantTransform(), (3,), lambda y: y[:3].unbind()),
+    Case(tr.PositiveDefiniteCirculantTransform(6), (4,), lambda y: y[:4].unbind()),
+    Case(tr.TransposeTransform(), (2, 3)),
+    Case(tr.RecursiveLinearTransform(factor()), (4, 2)),
+    Case(tr.RecursiveLinearTransform(factor(), tensor([0.5, -1.0]).double()), (3, 2)),
+    Case(tr.ZeroSumTransform(2), (3, 2), helmert_matrix),
+    Case(biject_to(constraints.offset_multiplier(0.5, 2.0))),
+    Case(biject_to(constraints.column_stochastic_matrix), (2, 3), first_rows),
     Case(tr.ExpTransform().inv, positive=True),
     Case(tr.ComposeTransform([tr.TanhTransform()]).inv.inv),
 ]
@@ -186,6 +208,9 @@ ELSEWHERE = {
     "CholeskyTransform",
     "CorrMatrixCholeskyTransform",
     "Transform",
+    # Augmented, not bijective: below.
+    "AngleTransform",
+    "UnitVectorTransform",
     # A transform for every context: tests/distributions/test_flows.py.
     "ConditionalTransform",
 }
@@ -308,6 +333,15 @@ SETS = [
     (constraints.left_open_interval(0.0, 1.0), ()),
     (constraints.open_interval(-2.0, 4.0), ()),
     (constraints.circular, ()),
+    (constraints.offset_multiplier(1.0, tensor(3.0).double()), ()),
+    (constraints.sphere, (3,)),
+    (constraints.l1_ball, (3,)),
+    (constraints.row_stochastic_matrix, (2, 3)),
+    (constraints.column_stochastic_matrix, (3, 2)),
+    (constraints.positive_definite_circulant_vector, (5,)),
+    (constraints.PositiveDefiniteCirculantVector(4), (4,)),
+    (constraints.scaled_unit_lower_cholesky, (3, 3)),
+    (constraints.zero_sum(2), (3, 4)),
     (constraints.real_vector, (3,)),
     (constraints.real_matrix, (3, 2)),
     (constraints.simplex, (4,)),
@@ -337,7 +371,7 @@ def test_registered_transforms_reach_the_set_from_everywhere(registry, constrain
     y = transform(x)
     assert tuple(y.shape) == (200, *event)
     assert constraint.check(y).numpy().all()
-    assert registry is transform_to or transform.bijective
+    assert registry is transform_to or transform.bijective or transform.augmented
     assert_close(transform(transform.inv(y)), y, rtol=1e-7, atol=1e-9)
 
 
@@ -364,7 +398,95 @@ def test_a_new_constraint_can_be_registered_and_is_then_found():
     assert isinstance(biject_to(Even()), tr.ExpTransform)
 
 
+# ------------------------------------------------------------------------------ augmented
+
+
+def plane(step=0.05, reach=9.0):
+    x = np.arange(-reach, reach, step) + 0.5 * step
+    return np.stack(np.meshgrid(x, x, indexing="ij"), -1).reshape(-1, 2), step**2
+
+
+def test_the_length_of_a_vector_integrates_out_of_an_angle():
+    x, area = plane()
+    y, log_det = tr.AngleTransform().call_and_ladj(tensor(x))
+    assert constraints.circular.check(y).numpy().all() and np.abs(y.numpy()).max() <= math.pi
+    weight = np.exp(log_det.numpy()) * area
+    # The integral over angles of 1, and of a von Mises density times its cosine.
+    assert_close(weight.sum(), 2 * math.pi, rtol=1e-6)
+    density = scipy.stats.vonmises(2.0, loc=0.5).pdf(y.numpy())
+    expected = scipy.special.iv(1, 2.0) / scipy.special.iv(0, 2.0)
+    assert_close((weight * density * np.cos(y.numpy() - 0.5)).sum(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 9])
+def test_the_length_of_a_vector_integrates_out_of_a_direction(n):
+    # By importance sampling from a normal: the surface of the sphere, and the mean of u_1^2.
+    x = 1.6 * np.random.default_rng(n).standard_normal((200_000, n))
+    u, log_det = tr.UnitVectorTransform().call_and_ladj(tensor(x))
+    normal = scipy.stats.norm(0.0, 1.6).logpdf(x).sum(-1)
+    weight = np.exp(log_det.numpy() - normal)
+    surface = 2 * math.pi ** (n / 2) / math.gamma(n / 2)
+    error = weight.std() / math.sqrt(len(x))
+    assert abs(weight.mean() - surface) < 5 * error and error < 0.01 * surface
+    assert_close((weight * u.numpy()[:, 0] ** 2).mean() / weight.mean(), 1 / n, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    "transform", [tr.UnitVectorTransform(), tr.AngleTransform()], ids=["direction", "angle"]
+)
+def test_augmented_transforms_have_a_right_inverse_and_are_recorded(transform):
+    x = tensor(np.random.default_rng(0).standard_normal((5, 2)))
+    y = transform(x)
+    assert_close(transform(transform.inv(y)), y, rtol=1e-12)
+    assert transform.forward_shape((5, 2)) == tuple(y.shape)
+    assert transform.inverse_shape(tuple(y.shape)) == (5, 2)
+    assert transform.augmented and not transform.bijective
+    rec, (again, ladj) = record(transform.call_and_ladj, [x])
+    assert rec.graph.guards == [] and rec.unsupported == []
+    assert_close(again, y)
+    assert_close(ladj, transform.log_abs_det_jacobian(x, y))
+
+
+def test_the_direction_of_nothing_is_the_first():
+    zero = tensor(np.zeros(3)).requires_grad_()
+    for transform in (tr.UnitVectorTransform(), tr.Normalize(), tr.Normalize(1.0)):
+        y = transform(zero)
+        assert_close(y, np.array([1.0, 0.0, 0.0]))
+        (slope,) = grad(y.sum(), [zero])
+        assert np.isfinite(slope.numpy()).all()
+    x = tensor([3.0, -1.0])
+    assert_close(tr.Normalize(1.0)(x), np.array([0.75, -0.25]), rtol=1e-6)
+
+
+def test_what_directions_cannot_take_is_refused():
+    with pytest.raises(ArgumentError, match="p above 0"):
+        tr.Normalize(0.0)
+    with pytest.raises(ShapeError, match="vectors of 2"):
+        tr.AngleTransform().forward_shape((3,))
+
+
+def test_circulant_rows_are_odd_unless_a_size_says_otherwise():
+    transform = biject_to(constraints.positive_definite_circulant_vector)
+    row = transform(tensor([0.3, -1.0, 0.2]).double())
+    matrix = scipy.linalg.circulant(row.numpy())
+    assert_close(
+        np.sort(np.linalg.eigvalsh(matrix)), np.sort(np.exp([0.3, -1.0, -1.0, 0.2, 0.2])), rtol=1e-6
+    )
+    with pytest.raises(ShapeError, match=r"odd[\s\S]*PositiveDefiniteCirculantVector\(4\)"):
+        transform.inverse_shape((4,))
+    with pytest.raises(ShapeError, match="3 numbers for a row of 4"):
+        tr.PositiveDefiniteCirculantTransform(4)(tensor([1.0, 2.0]))
+
+
 # ------------------------------------------------------------------------------ extremes
+
+
+def test_the_l1_ball_is_reached_without_loss_at_extremes():
+    x = tensor(np.array([-40.0, 25.0, 0.3]))
+    y, log_det = tr.L1BallTransform().call_and_ladj(x)
+    assert constraints.l1_ball.check(y).item() and np.isfinite(log_det.item())
+    # 1 - tanh(s) is 2 exp(-2 s) to rounding.
+    assert_close(y[2], np.tanh(0.3) * 4 * np.exp(-2 * 65.0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 3, 10])

@@ -24,6 +24,8 @@ MADE = {
     "integers": constraints.integer_interval(2, 7),
     "counts": constraints.multinomial(5),
     "sums": constraints.zero_sum(2),
+    "scaled": constraints.offset_multiplier(1.0, 3.0),
+    "circulant": constraints.PositiveDefiniteCirculantVector(4),
     "independent": constraints.independent(constraints.positive, 2),
     "nested": constraints.independent(constraints.interval(0.0, 3.0), 1),
     "pieces": constraints.cat([constraints.positive, constraints.simplex], -1, [2, 3]),

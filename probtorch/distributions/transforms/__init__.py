@@ -8,6 +8,11 @@ from probtorch.distributions.transforms.cholesky import (
     CorrMatrixCholeskyTransform,
     PositiveDefiniteTransform,
 )
+from probtorch.distributions.transforms.directions import (
+    AngleTransform,
+    Normalize,
+    UnitVectorTransform,
+)
 from probtorch.distributions.transforms.flows import (
     AffineAutoregressive,
     AffineCoupling,
@@ -62,6 +67,7 @@ from probtorch.distributions.transforms.flows import (
 from probtorch.distributions.transforms.matrix import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,
+    ScaledUnitLowerCholeskyTransform,
     SoftplusLowerCholeskyTransform,
     UnitLowerCholeskyTransform,
 )
@@ -89,6 +95,12 @@ from probtorch.distributions.transforms.shaping import (
     SimplexToOrderedTransform,
     SinhArcsinhTransform,
 )
+from probtorch.distributions.transforms.structured import (
+    L1BallTransform,
+    PositiveDefiniteCirculantTransform,
+    RecursiveLinearTransform,
+    TransposeTransform,
+)
 from probtorch.distributions.transforms.transform import (
     CatTransform,
     ComposeTransform,
@@ -109,6 +121,14 @@ from probtorch.distributions.transforms.vector import (
 )
 
 __all__ = [
+    "AngleTransform",
+    "L1BallTransform",
+    "Normalize",
+    "PositiveDefiniteCirculantTransform",
+    "RecursiveLinearTransform",
+    "ScaledUnitLowerCholeskyTransform",
+    "TransposeTransform",
+    "UnitVectorTransform",
     "ConditionalGeneralizedChannelPermute",
     "ConditionalMatrixExponential",
     "GeneralizedChannelPermute",

@@ -22,7 +22,7 @@ from probtorch.distributions.transforms.vector import last_part
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import neg, sqrt
 from probtorch.ops.exponentials import exp, expm1, log, softplus
-from probtorch.ops.movement import cat, diag_embed, diagonal, flip
+from probtorch.ops.movement import cat, diag_embed, diagonal, flip, unsqueeze
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import asinh, tanh
@@ -31,6 +31,7 @@ from probtorch.tensor import Tensor
 __all__ = [
     "CorrCholeskyTransform",
     "LowerCholeskyTransform",
+    "ScaledUnitLowerCholeskyTransform",
     "SoftplusLowerCholeskyTransform",
     "UnitLowerCholeskyTransform",
 ]
@@ -131,6 +132,32 @@ class SoftplusLowerCholeskyTransform(LowerCholeskyTransform):
 
     def _slope(self, d: Tensor) -> Tensor:
         return neg(softplus(neg(d)))
+
+
+class ScaledUnitLowerCholeskyTransform(LowerCholeskyTransform):
+    """Vectors onto lower Cholesky factors: unit triangles whose rows are scaled by softplus.
+
+    The scales are standard deviations, and the rest does not change with them.
+    """
+
+    codomain = constraints.scaled_unit_lower_cholesky
+
+    def _call(self, x: Tensor) -> Tensor:
+        m = triangle(x, matrix_size(x.array.shape[-1], 0), 0)
+        d = diagonal(m, 0, -2, -1)
+        return (m + diag_embed(1.0 - d)) * unsqueeze(softplus(d), -1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        d = diagonal(y, 0, -2, -1)
+        free = d + log(neg(expm1(neg(d))))
+        return from_triangle(y / unsqueeze(d, -1) + diag_embed(free - 1.0), 0)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        n = y.array.shape[-1]
+        at = np.cumsum(np.arange(1, n + 1)) - 1
+        # Row i has i numbers below the diagonal, each multiplied by its scale.
+        rows = total(x.new_tensor(np.arange(n)) * log(diagonal(y, 0, -2, -1)), -1)
+        return rows - total(softplus(neg(x[..., as_tensor(at)])), -1)
 
 
 class UnitLowerCholeskyTransform(_Triangular):

@@ -17,9 +17,15 @@ from probtorch.distributions.transforms.cholesky import (
     CorrMatrixCholeskyTransform,
     PositiveDefiniteTransform,
 )
+from probtorch.distributions.transforms.directions import (
+    AngleTransform,
+    Normalize,
+    UnitVectorTransform,
+)
 from probtorch.distributions.transforms.matrix import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,
+    ScaledUnitLowerCholeskyTransform,
     SoftplusLowerCholeskyTransform,
     UnitLowerCholeskyTransform,
 )
@@ -29,6 +35,11 @@ from probtorch.distributions.transforms.scalar import (
     IntervalTransform,
     SigmoidTransform,
     SoftplusTransform,
+)
+from probtorch.distributions.transforms.structured import (
+    L1BallTransform,
+    PositiveDefiniteCirculantTransform,
+    TransposeTransform,
 )
 from probtorch.distributions.transforms.transform import (
     CatTransform,
@@ -132,9 +143,31 @@ def _zero(bound: object) -> bool:
 
 
 @_both(constraints.Real)
-@_both(constraints.Circular)
+@transform_to.register(constraints.Circular)
 def _identity(constraint: Constraint) -> Transform:
     return identity_transform
+
+
+@biject_to.register(constraints.Circular)
+def _angle(constraint: Constraint) -> Transform:
+    return AngleTransform()
+
+
+@biject_to.register(constraints.Sphere)
+def _unit_vector(constraint: Constraint) -> Transform:
+    return UnitVectorTransform()
+
+
+@transform_to.register(constraints.Sphere)
+def _normalized(constraint: Constraint) -> Transform:
+    return Normalize()
+
+
+@_both(constraints.OffsetMultiplier)
+def _scaled(constraint: constraints.OffsetMultiplier) -> Transform:
+    return AffineTransform(
+        constraint.offset, constraint.multiplier, domain=constraints.real, codomain=constraint
+    )
 
 
 @_both(constraints.GreaterThan)
@@ -208,14 +241,17 @@ def _positive_ordered(constraint: Constraint) -> Transform:
 
 @_both(constraints.ZeroSum)
 def _zero_sum(constraint: constraints.ZeroSum) -> Transform:
-    if constraint.event_dim != 1:
-        raise ArgumentError(
-            f"biject_to({constraint!r})",
-            expected="zero_sum(1), vectors",
-            got=f"event_dim {constraint.event_dim}",
-            fix="centre the other dims in the model",
-        )
-    return ZeroSumTransform()
+    return ZeroSumTransform(constraint.event_dim)
+
+
+@_both(constraints.L1Ball)
+def _l1_ball(constraint: Constraint) -> Transform:
+    return L1BallTransform()
+
+
+@_both(constraints.PositiveDefiniteCirculantVector)
+def _circulant(constraint: constraints.PositiveDefiniteCirculantVector) -> Transform:
+    return PositiveDefiniteCirculantTransform(constraint.size)
 
 
 @_both(constraints.LowerCholesky)
@@ -226,6 +262,11 @@ def _lower_cholesky(constraint: Constraint) -> Transform:
 @_both(constraints.SoftplusLowerCholesky)
 def _softplus_lower_cholesky(constraint: Constraint) -> Transform:
     return SoftplusLowerCholeskyTransform()
+
+
+@_both(constraints.ScaledUnitLowerCholesky)
+def _scaled_unit_lower_cholesky(constraint: Constraint) -> Transform:
+    return ScaledUnitLowerCholeskyTransform()
 
 
 @_both(constraints.UnitLowerCholesky)
@@ -257,6 +298,12 @@ def _by_parts(registry: ConstraintRegistry) -> None:
         base = registry(constraint.base_constraint)
         n = constraint.reinterpreted_batch_ndims
         return base if base is identity_transform and n == 0 else IndependentTransform(base, n)
+
+    @registry.register(constraints.ColumnStochasticMatrix)
+    def _columns(constraint: Constraint) -> Transform:
+        rows = registry(constraints.row_stochastic_matrix)
+        turned = TransposeTransform().with_domain(constraints.row_stochastic_matrix, constraint)
+        return ComposeTransform([rows, turned])
 
     @registry.register(constraints.Cat)
     def _cat(constraint: constraints.Cat) -> Transform:

@@ -51,12 +51,16 @@ class Transform:
         Whether every element of `codomain` is reached once. If not, `inv` is a right inverse.
     costly_inverse : bool
         Whether the inverse is much more work than the map.
+    augmented : bool
+        Whether arguments have coordinates that results have not, of which the log-determinant has
+        the density: densities over results are right when those are integrated out.
     """
 
     domain: constraints.Constraint = constraints.real
     codomain: constraints.Constraint = constraints.real
     bijective = True
     costly_inverse = False
+    augmented: bool = False
     _settings: tuple[str, ...] = ()
 
     def __call__(self, x: TensorLike) -> Tensor:
@@ -332,6 +336,7 @@ class IndependentTransform(Transform):
         self.reinterpreted_batch_ndims = n
         self.costly_inverse = base_transform.costly_inverse
         self.bijective = base_transform.bijective
+        self.augmented = base_transform.augmented
         self.domain = constraints.independent(base_transform.domain, n)
         self.codomain = constraints.independent(base_transform.codomain, n)
 

@@ -16,7 +16,16 @@ from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import neg, where
 from probtorch.ops.exponentials import exp, log, softplus
 from probtorch.ops.linalg import solve_triangular
-from probtorch.ops.movement import cat, diagonal, expand, flip, slice_, squeeze, unsqueeze
+from probtorch.ops.movement import (
+    cat,
+    diagonal,
+    expand,
+    flip,
+    movedim,
+    slice_,
+    squeeze,
+    unsqueeze,
+)
 from probtorch.ops.reduction import cumsum, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
@@ -226,7 +235,12 @@ class LowerCholeskyAffine(Transform):
 
 
 class ZeroSumTransform(Transform):
-    """Vectors of K - 1 reals onto the vectors of K reals that add up to 0, isometrically.
+    """Arrays of K - 1 reals along each dim onto those of K whose sums are 0, isometrically.
+
+    Parameters
+    ----------
+    transform_ndims : int
+        How many of the last dims add up to 0, each along itself.
 
     Notes
     -----
@@ -234,23 +248,44 @@ class ZeroSumTransform(Transform):
     and the log-determinant is 0.
     """
 
-    domain = constraints.real_vector
-    codomain = constraints.zero_sum(1)
+    _settings = ("transform_ndims",)
+
+    def __init__(self, transform_ndims: int = 1) -> None:
+        self.transform_ndims = transform_ndims
+        self.domain = constraints.independent(constraints.real, transform_ndims)
+        self.codomain = constraints.zero_sum(transform_ndims)
 
     def _call(self, x: Tensor) -> Tensor:
-        return x @ x.new_tensor(_helmert(x.array.shape[-1]).T)
+        for dim in range(-self.transform_ndims, 0):
+            basis = x.new_tensor(_helmert(x.array.shape[dim]).T)
+            x = movedim(movedim(x, dim, -1) @ basis, -1, dim)
+        return x
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y @ y.new_tensor(_helmert(y.array.shape[-1] - 1))
+        for dim in range(-self.transform_ndims, 0):
+            basis = y.new_tensor(_helmert(y.array.shape[dim] - 1))
+            y = movedim(movedim(y, dim, -1) @ basis, -1, dim)
+        return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.new_zeros(x.array.shape[:-1])
+        return x.new_zeros(x.array.shape[: x.array.ndim - self.transform_ndims])
 
     def forward_shape(self, shape: Shape) -> Shape:
-        return _resized(shape, 1)
+        return self._with(shape, 1)
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        return _resized(shape, -1)
+        return self._with(shape, -1)
+
+    def _with(self, shape: Shape, change: int) -> Shape:
+        cut = len(shape) - self.transform_ndims
+        if cut < 0 or min(n + change for n in shape[cut:]) < 1:
+            raise ShapeError(
+                "ZeroSumTransform",
+                expected=f"{self.transform_ndims} dims of at least {2 if change < 0 else 1}",
+                got=f"shape {tuple(shape)}",
+                fix="check the event shape",
+            )
+        return (*shape[:cut], *(n + change for n in shape[cut:]))
 
 
 def _helmert(n: int) -> np.ndarray:
