@@ -14,7 +14,6 @@ import inspect
 import threading
 import types
 
-from probtorch.backends.registry import device_of
 from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
@@ -26,12 +25,12 @@ from probtorch.compiler.replay import path_of
 from probtorch.compiler.room import Room, warn_crowded
 from probtorch.compiler.verified_call import called_twice
 from probtorch.compiler.verify import ReplayError, due
+from probtorch.compiler.versions import FIXED, same_ones, stand_ins, version_of, what_is_alike
 from probtorch.config import settings
 from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.naming import importable_name
-from probtorch.core.sameness import token
 from probtorch.core.signatures import explain_calls
 from probtorch.core.surroundings import surroundings
 from probtorch.core.tensor_base import TensorBase
@@ -104,46 +103,6 @@ def compile(fn=None, *, verify=True):
 
 
 _PYTHON = object()  # in place of a path
-_FIXED = (bool, int, float, complex, str, bytes, type(None))
-
-
-def _version(x):
-    """Return what an argument means for the choice of a version."""
-    if isinstance(x, TensorBase):
-        on_tape = (1 if x.grad_fn is None else 2) if x.requires_grad else 0
-        return x.array.shape, x.array.dtype, device_of(x.array), type(x), on_tape
-    return token(x)
-
-
-def _twice(tensors):
-    """Return which tensors are the same one, None where none are."""
-    if len(set(map(id, tensors))) == len(tensors):
-        return None
-    first = {id(t): i for i, t in reversed(list(enumerate(tensors)))}
-    return tuple(first[id(t)] for t in tensors)
-
-
-def _stand_ins(tensors, known):
-    """Return tensors in whose place others may come: all that Python can ask of them is the same,
-    except who they are. Those that are `known` by their ids stay themselves.
-    """
-    made = {id(t): t for t in tensors if id(t) in known}
-    for t in tensors:
-        if id(t) not in made:
-            made[id(t)] = s = object.__new__(type(t))
-            s.array, s.requires_grad, s.grad_fn, s._grad = t.array, t.requires_grad, None, None
-            s._base, s._version, s._index, s._extra = None, 0, 0, {"stands_for": t}
-            if hasattr(t, "persistent"):
-                s.persistent = t.persistent
-    return [made[id(t)] for t in tensors]
-
-
-def _alike(key):
-    """What a version's key has in common with those that differ in numbers or objects only, or in
-    who they are.
-    """
-    kinds = tuple(v if isinstance(v[0], tuple) else v[0] for v in key[1])
-    return (key[0], kinds, *key[2:-1])
 
 
 def _home(fn):
@@ -306,7 +265,7 @@ class CompiledFunction(Compiled):
             return self._record(leaves, structure, tensors, key, detached)
         except Exception:
             # Refused arguments are no version of their own.
-            alike = _alike(key)
+            alike = what_is_alike(key)
             if not paths and alike in self._counts:
                 self._counts[alike] -= 1
             raise
@@ -325,8 +284,8 @@ class CompiledFunction(Compiled):
         if self._convert is not None:
             leaves = list(map(self._convert, leaves))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
-        modes = grad_enabled(), promotion_rules(), validation_in_force(), _twice(tensors)
-        key = (structure, tuple(map(_version, leaves)), *modes, self._who(tensors))
+        modes = grad_enabled(), promotion_rules(), validation_in_force(), same_ones(tensors)
+        key = (structure, tuple(map(version_of, leaves)), *modes, self._who(tensors))
         return leaves, structure, tensors, key
 
     def _who(self, tensors):
@@ -402,11 +361,11 @@ class CompiledFunction(Compiled):
         """Whether a new version may be recorded: not if numbers keep changing."""
         if not self._has_room(key):
             return False
-        alike = _alike(key)
+        alike = what_is_alike(key)
         count = self._counts[alike] = self._counts.get(alike, 0) + 1
         if count == MAX_VERSIONS + 1:
             what = "values of numbers"
-            if any(isinstance(k, type) and k not in _FIXED for k in alike[1]):
+            if any(isinstance(k, type) and k not in FIXED for k in alike[1]):
                 what = "other objects"
             if key[-1] is not None:
                 what = "tensors, which it finds outside too,"
@@ -422,7 +381,7 @@ class CompiledFunction(Compiled):
         if oldest is not None:
             self.paths.forget(oldest)
             self._taped.pop(oldest, None)
-            self._counts.pop(_alike(oldest), None)
+            self._counts.pop(what_is_alike(oldest), None)
         if self._room.full and not told:
             warn_crowded(self.paths, self._room, key[1])
         return admitted
@@ -455,7 +414,7 @@ class CompiledFunction(Compiled):
             return self.fn(*args, **kwargs), _PYTHON
         performed = surroundings().performed()
         with Calls(before.suspicious) as calls:
-            rec, result = record(flat, _stand_ins(tensors, key[-1] or ()), frozen=False)
+            rec, result = record(flat, stand_ins(tensors, key[-1] or ()), frozen=False)
         out, out_structure = found
         if calls.found is not None and not self._surrounded():
             name, place = calls.found
@@ -479,7 +438,7 @@ class CompiledFunction(Compiled):
                 self.paths.give_up(f"every call changes {changed}, a Python value outside it")
             return unflatten(out_structure, out), None
         self._changes = 0
-        if any(not isinstance(x, TensorBase) and type(x) not in _FIXED for x in out):
+        if any(not isinstance(x, TensorBase) and type(x) not in FIXED for x in out):
             rec.refuse("a result that is neither a tensor nor a number")
         flows = any(x.requires_grad and not is_spent(x) for x in result)
         if flows and grad_enabled() and not detached:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.compiler.guards.environment import Entries
+from probtorch.compiler.guards.walk import Entries
 from probtorch.core import doors
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast

@@ -41,7 +41,14 @@ from probtorch.core.typed import DType, Tree
 from probtorch.errors import DTypeError, FileError
 from probtorch.ops.named import Eigh, Qr, Slogdet, Svd, ValuesIndices
 from probtorch.serialization.blobs import Arrays, View, is_dtype, is_storable, view_of
-from probtorch.serialization.header import Header, Pieces
+from probtorch.serialization.header import Header
+from probtorch.serialization.limits import (
+    COSTS,
+    MAX_KEY,
+    ReadingBudget,
+    entries_of,
+    refuse_collisions,
+)
 from probtorch.serialization.objects import (
     NotAllowedError,
     address_of,
@@ -72,14 +79,6 @@ _CONTAINERS = {**_SEQUENCES, **_MAPPINGS}
 _REPEATED = (str, int, bool, type(None))
 _KEYS = (*_REPEATED, float, complex, bytes, tuple, Size, np.generic)
 _LARGEST = 2**63
-# Entries of a key that is a tuple, those of tuples in it included. Python hashes them by recursion,
-# without a limit to its depth or to how often it comes by.
-MAX_KEY = 1000
-# Keys of one dict that may have the same hash. -1 and -2 have, and few others that anybody means.
-MAX_COLLISIONS = 100
-# What a file may take in memory: so many times its length, and something beside that. A list of
-# empty lists takes 6 times its text, of empty dicts as much, of ordered ones 10.
-GROWTH, ALLOWANCE = 12, 2**24
 
 
 # ------------------------------------------------------------------------------------ to a header
@@ -256,12 +255,7 @@ class _Writer:
             raise self._refusal(
                 f"a key of type {type(key).__name__}", "use texts, numbers or tuples as keys"
             )
-        parts, size = [key], 0
-        while parts and size <= MAX_KEY:
-            part = parts.pop()
-            size += 1
-            parts += part if isinstance(part, tuple) else ()
-        if size > MAX_KEY:
+        if entries_of(key) > MAX_KEY:
             raise self._refusal(
                 f"a key of more than {MAX_KEY} entries", "use texts or numbers as keys"
             )
@@ -325,7 +319,7 @@ def decode(
         If they describe nothing.
     """
     try:
-        reader = _Reader(blobs, header["views"], _budget(header, blobs), not weights_only)
+        reader = _Reader(blobs, header["views"], ReadingBudget(header, blobs), not weights_only)
         for node in header["nodes"]:
             reader.add(node)
         tree = reader.values[-1]
@@ -358,7 +352,7 @@ class _Reader:
     """Values of nodes, in order."""
 
     def __init__(
-        self, blobs: list[np.ndarray], views: Sequence[View], budget: int, trusted: bool
+        self, blobs: list[np.ndarray], views: Sequence[View], budget: ReadingBudget, trusted: bool
     ) -> None:
         self.trusted = trusted
         self._names: dict[tuple[object, object], Callable[..., object]] = {}
@@ -366,7 +360,7 @@ class _Reader:
         # How much a node holds if it is written out, 1 unless it is a tuple; not counted further
         # than it matters.
         self._sizes = array("H")
-        self._budget = budget
+        self._spend = budget.spend
         # Tensors, still on the host, with the numbers of their views and the devices they were on.
         self.tensors: list[tuple[Tensor, int, str]] = []
         self._blobs, self._views = blobs, views
@@ -381,21 +375,16 @@ class _Reader:
         else:
             kind, *rest = node
             if kind == "tensor" or kind in LEAF_TYPES:
-                self._spend(700)
+                self._spend(COSTS["tensor"])
                 value, size = self._tensor(kind, *rest), 1
             else:
-                self._spend(_COSTS[kind])
-                value, size = _READERS[kind](self, *rest), 1
+                read_node = _READERS[kind]
+                self._spend(COSTS[kind])
+                value, size = read_node(self, *rest), 1
             if isinstance(value, tuple):
                 size += sum(self._sizes[n] for n in rest[0])
         self.values.append(value)
         self._sizes.append(min(size, MAX_KEY + 1))
-
-    def _spend(self, size: int) -> None:
-        """Count bytes of memory before they are taken."""
-        self._budget -= size
-        if self._budget < 0:
-            raise ValueError(f"more than {GROWTH} times its length in memory")
 
     def _children(self, numbers: Sequence[int]) -> list[Tree]:
         known = len(self.values)
@@ -410,12 +399,8 @@ class _Reader:
         children = self._children(numbers)
         if any(self._sizes[n] > MAX_KEY for n in numbers[::2]):
             raise ValueError("a key of tuples within tuples within tuples")
-        # Python knows keys by their hashes, and looks through all that have the same one. Those of
-        # numbers and tuples can be made to be.
         self._spend(100 * len(children))
-        hashes = np.sort(np.fromiter(map(hash, children[::2]), np.int64))
-        if (hashes[MAX_COLLISIONS:] == hashes[:-MAX_COLLISIONS]).any():
-            raise ValueError("keys that were made to collide")
+        refuse_collisions(children[::2])
         found = make(zip(children[::2], children[1::2], strict=True))
         if len(found) != len(children) // 2:
             raise ValueError("a dict with a key twice")
@@ -481,13 +466,6 @@ def _dtype(name: str) -> DType:
     return np.dtype(name)
 
 
-def _budget(header: Header, blobs: Sequence[np.ndarray]) -> int:
-    """Bytes that reading a file may take."""
-    nodes = header["nodes"]
-    text = len(nodes.text) if isinstance(nodes, Pieces) else 0
-    return ALLOWANCE + GROWTH * (text + sum(b.size for b in blobs))
-
-
 _READERS: dict[str, Callable[..., object]] = {
     "list": lambda r, numbers: r._children(numbers),
     "tuple": lambda r, numbers: tuple(r._children(numbers)),
@@ -505,14 +483,4 @@ _READERS: dict[str, Callable[..., object]] = {
     "set": lambda r, numbers: r._set(numbers),
     "named": lambda r, path, name: r._named(path, name),
     "object": lambda r, path, name, names, numbers: r._object(path, name, names, numbers),
-}
-
-# Bytes that a node of each kind takes, without what it holds; tensors take 700.
-_COSTS: dict[str, int] = {
-    **dict.fromkeys(_READERS, 72),
-    "ordered_dict": 250,
-    "array": 250,
-    "scalar": 250,
-    "set": 250,
-    "object": 400,
 }

@@ -7,7 +7,8 @@ import pytest
 
 from probtorch.compiler.guards import dict_versions
 from probtorch.compiler.guards.dict_versions import DictVersions
-from probtorch.compiler.guards.environment import Entries, Environment
+from probtorch.compiler.guards.environment import Environment
+from probtorch.compiler.guards.walk import Entries
 
 
 class Watched:

@@ -390,7 +390,7 @@ def read_or_refused(data, told):
     ids=lambda node: str(node[0] if isinstance(node, list) else node),
 )
 def test_a_header_takes_memory_in_proportion_to_its_length(node, monkeypatch):
-    monkeypatch.setattr("probtorch.serialization.tree.ALLOWANCE", 0)
+    monkeypatch.setattr("probtorch.serialization.limits.ALLOWANCE", 0)
     views = [VIEW, [0, 0, "<f4", [], None]]
     data = made({"nodes": [node] * 3000, "views": views}, [BLOB])
     with contextlib.suppress(FileError):

@@ -23,7 +23,7 @@ from probtorch.errors import CompileError
 from probtorch.ops.control import while_loop
 
 if TYPE_CHECKING:
-    from probtorch.compiler.record.record import Recorder
+    from probtorch.compiler.record.recording import Recording
 
 __all__ = ["TURNS", "final_state"]
 
@@ -36,8 +36,8 @@ def final_state(
     body_fn: Callable[[Tree], Tree],
     items: list[TensorBase],
     structure: Structure,
-    bodies: Iterable[Recorder],
-    record: Callable[..., tuple[Recorder, Tree]],
+    bodies: Iterable[Recording],
+    record: Callable[..., tuple[Recording, Tree]],
 ) -> list[TensorBase]:
     """Return what the state of a loop, whose parts were recorded as `bodies`, is at its end.
 
@@ -58,7 +58,7 @@ def final_state(
     return flatten(while_loop(cond_fn, body_fn, state))[0]
 
 
-def _closed_over(bodies: Iterable[Recorder]) -> Iterator[TensorBase]:
+def _closed_over(bodies: Iterable[Recording]) -> Iterator[TensorBase]:
     """Yield the tensors that a loop reads besides its state, each once."""
     seen = set()
     for body in bodies:
@@ -75,7 +75,7 @@ def _natively(
     items: list[TensorBase],
     structure: Structure,
     closed_over: list[TensorBase],
-    record: Callable[..., tuple[Recorder, Tree]],
+    record: Callable[..., tuple[Recording, Tree]],
 ) -> list[TensorBase] | None:
     """Run the loop to its end in native code; None where it cannot be, or gives up."""
     if any(device_of(t.array) != "cpu" for t in (*items, *closed_over)):

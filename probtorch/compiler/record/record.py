@@ -12,9 +12,8 @@ change of a view is one of the tensor that owns the memory, and its other views 
 anew when they are read again. Tensors made outside may be changed where a replay can write to them
 (`updates`); random draws there take their counters anew at each replay (`draws`).
 
-Loops and branches are recorded as subgraphs by child recorders. In `abstract` recordings
-(samplers: programs whose shapes do not depend on values) the bodies run once only for their
-shapes, and guards are refused.
+Loops and branches are taken whole, see subgraphs.py. In `abstract` recordings (samplers: programs
+whose shapes do not depend on values) guards are refused.
 
 What is known of tensors while it goes on, and what the owner asks afterwards, is in recording.py.
 """
@@ -29,18 +28,16 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import GraphValue, Node
 from probtorch.compiler.record.gradients import LeftGradient
-from probtorch.compiler.record.long_loops import final_state
-from probtorch.compiler.record.recording import Recording
+from probtorch.compiler.record.subgraphs import Subgraphs
 from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
 from probtorch.core.history import hooked
 from probtorch.core.interpreter import NUMBERS
 from probtorch.core.making import as_tensor
 from probtorch.core.printing import shown_at
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, unflatten
+from probtorch.core.tree import flatten
 from probtorch.errors import DomainError, user_frame
 from probtorch.ops.comparisons import isnan, logical_and, logical_not
-from probtorch.ops.control import check_same_state
 from probtorch.ops.reduction import any as some
 from probtorch.ops.view_places import place_in, written
 
@@ -75,10 +72,10 @@ def unheard():
         set_recorder(before)
 
 
-class Recorder(Recording):
+class Recorder(Subgraphs):
     """Hears of one function call, and notes it in the `Recording` that it is."""
 
-    reruns = records_loops = True
+    reruns = True
 
     def fresh(self, t):
         """Hear of a new tensor with memory of its own: a factory's, or an unrecorded result."""
@@ -359,119 +356,13 @@ class Recorder(Recording):
         if threading.get_ident() == self.thread and not self._made_here(t):
             self.refuse(f"{what} of an argument or of a tensor made outside")
 
-    # --------------------------------------------------------------------------- loops and branches
-
-    def _child(self, fn, items, structure, op, taken=False):
-        """Record `fn` on copies of `items`; returns (recorder, output tensors, their structure).
-
-        `taken` is whether eager execution would run it on the very same.
-        """
-        child = Recorder(frozen=self.frozen, abstract=self.abstract, parent=self)
-        child.checks = taken and self.checks
-        # Copies, since a body may change its state in place, and is run here for its ops alone.
-        stand_ins = [wrap(x.array.copy(order="K")) for x in items]
-        for t in stand_ins:
-            child.add_input(t, owned=True)
-        before = set_recorder(child)
-        try:
-            out, out_structure = flatten(fn(unflatten(structure, stand_ins)))
-            out = [as_tensor(x, op) for x in out]
-            child.settle()
-            child.caught()
-            child.graph.outputs = [child.value_of(x) for x in out]
-        finally:
-            set_recorder(before)
-            self.unsupported += child.unsupported
-            self.prints += child.prints
-        return child, out, out_structure
-
-    def _untaken(self, what, error):
-        self.refuse(f"{what} that would raise {type(error).__name__}")
-
-    def _attach(self, name, own_inputs, children, out, attrs):
-        captured = [outer for child in children for outer, _ in child.captures]
-        values = tuple(GraphValue(o.array.shape, o.array.dtype, "node") for o in out)
-        graphs = {}
-        for key, child in attrs.items():
-            child.graph.inputs += [inner for _, inner in child.captures]
-            graphs[key] = child.graph
-        graphs["counts"] = tuple(len(child.captures) for child in children)
-        self.graph.nodes.append(
-            Node(None, name, tuple(own_inputs) + tuple(captured), graphs, values, user_frame(3))
-        )
-        for t, v in zip(out, values, strict=True):
-            self._bind(t, v)
-
-    def while_loop(self, cond_fn, body_fn, items, structure):
-        """Record `while_loop` as one node; see ops/control.py."""
-        test, flag, _ = self._child(cond_fn, items, structure, "while_loop")
-        entered = self.abstract or bool(flag[0].array)
-        try:
-            body, after, after_structure = self._child(body_fn, items, structure, "while_loop")
-        except Exception as error:
-            if entered:
-                raise
-            self._untaken("a loop that is not entered, with a body", error)
-            return unflatten(structure, [wrap(x.array.copy(order="K")) for x in items])
-        check_same_state(
-            "while_loop",
-            [x.array for x in items],
-            [x.array for x in after],
-            structure == after_structure,
-        )
-        if self.abstract:
-            out = [wrap(x.array) for x in after]
-        else:
-            before = set_recorder(None)
-            try:
-                found = final_state(cond_fn, body_fn, items, structure, (test, body), record)
-            finally:
-                set_recorder(before)
-            out = [wrap(x.array.copy(order="K")) for x in found]
-        self._attach(
-            "while",
-            [self.value_of(x) for x in items],
-            (test, body),
-            out,
-            {"cond": test, "body": body},
-        )
-        return unflatten(structure, out)
-
-    def cond(self, pred, true_fn, false_fn, items, structure):
-        """Record `cond` as one node; see ops/control.py."""
-        branches = {"then": true_fn, "else": false_fn}
-        order = list(branches) if bool(pred.array) else list(branches)[::-1]
-        done = {}
-        for key in order:
-            try:
-                body = _spread(branches[key])
-                done[key] = self._child(body, items, structure, "cond", taken=key == order[0])
-            except Exception as error:
-                if self.abstract or not done:
-                    raise
-                self._untaken("a branch not taken", error)
-                _, out, out_structure = done[order[0]]
-                return unflatten(out_structure, [wrap(x.array.copy(order="K")) for x in out])
-        (yes, yes_out, yes_structure), (no, no_out, no_structure) = done["then"], done["else"]
-        check_same_state(
-            "cond",
-            [x.array for x in yes_out],
-            [x.array for x in no_out],
-            yes_structure == no_structure,
-        )
-        out = [wrap(x.array.copy(order="K")) for x in done[order[0]][1]]
-        inputs = [self.value_of(pred), *(self.value_of(x) for x in items)]
-        self._attach("cond", inputs, (yes, no), out, {"then": yes, "else": no})
-        return unflatten(yes_structure, out)
+    def record_apart(self, fn, inputs, **options):
+        """Record another function, see `record`."""
+        return record(fn, inputs, **options)
 
 
 def _unsigned(t):
     return int(t.array.view(np.uint64))
-
-
-def _spread(fn):
-    """Return `fn` as a function of the tuple of its arguments."""
-    return lambda arguments: fn(*arguments)
 
 
 def record(fn, inputs, *, frozen=True, abstract=False, recorder=None):

@@ -26,7 +26,7 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import CompiledFunction
 from probtorch.compiler.explain.explain import explain_reason
-from probtorch.compiler.guards.environment import Entries, Known
+from probtorch.compiler.guards.walk import Entries, Known
 from probtorch.compiler.native.host import InternalCompilerError
 from probtorch.compiler.record.record import OUTSIDE
 from probtorch.config import settings

@@ -1,0 +1,433 @@
+"""How `Environment` gets from an object to all that it consists of, one kind of object at a time.
+
+Of each object `Walk` notes what would tell that it has changed, and finds what it refers to. A kind
+of object that is to be entered, watched or refused is told here, with its parts in entering.py.
+"""
+
+import abc
+import array
+import builtins
+import collections
+import contextvars
+import decimal
+import functools
+import gc
+import operator
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probtorch.compiler.guards.code import asks_who, computes_names, imports, looks_anywhere, names
+from probtorch.compiler.guards.entering import parts_of
+from probtorch.compiler.guards.kinds import (
+    IMPURE_NAMES,
+    all_in_the_open,
+    impure,
+    in_library,
+    is_constant,
+    is_harmless,
+    is_library_file,
+    module_of,
+    names_of_slots,
+)
+from probtorch.compiler.guards.reading import (
+    GENERATORS,
+    OF_MODULES,
+    Way,
+    abc_token,
+    attribute,
+    contents,
+    decimal_context,
+    has_dict,
+    item_name,
+    key_name,
+    numpy_errors,
+    own_names,
+    slot,
+    teller,
+    to_enter,
+    variable,
+)
+from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts
+from probtorch.core.rng import Generator
+from probtorch.core.sameness import PLAIN
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = ["Entries", "Known", "Walk"]
+
+# What lies deeper within objects of other libraries is for their functions alone.
+MAX_DEPTH = 4
+
+# Modules whose types only hold what others put there.
+_HOLDERS = {"builtins", "types", "functools", "operator", "collections", "argparse", "itertools"}
+
+
+class Entries(NamedTuple):
+    """A root: what is found under some keys of a dict, by identity; the walk does not enter it.
+
+    Attributes
+    ----------
+    items : dict
+    keys : tuple
+    busy : bool
+        Whether other entries of the dict change all the time.
+    """
+
+    items: dict[str, object]
+    keys: Iterable[str]
+    busy: bool = False
+
+
+class Known(NamedTuple):
+    """A root: objects that the walk does not enter, since other roots say what of them counts."""
+
+    objects: tuple[object, ...]
+
+
+class Walk:
+    """What was met so far, and what is watched of it.
+
+    Attributes
+    ----------
+    opaque : str or None
+        The first object met that can be neither entered nor watched, by the way to it.
+    suspicious : bool
+        Whether a function was met that may answer otherwise each time.
+    asks_who : bool
+        Whether code was met that may ask which object another one is.
+    """
+
+    def __init__(self):
+        self.opaque, self.suspicious, self.asks_who = None, False, False
+        # Containers first, so that no item is looked for where there is none.
+        self._items = Contents(iter, item_name)
+        self._keys = Contents(iter, item_name, texts=True)
+        self._values = Contents(dict.values, key_name)
+        self._dicts = Places()
+        self._places = Places()
+        self._parts = WatchedParts()
+        self._arrays = WatchedArrays()
+        self._of_dicts: tuple[Contents | Places, ...] = self._keys, self._values, self._dicts
+        self._others: tuple[Contents | Places | WatchedParts | WatchedArrays, ...] = (
+            self._items,
+            self._places,
+            self._parts,
+            self._arrays,
+        )
+        # (function that tells the state of a random generator, state, what to call it)
+        self._generators = [(f, f(), name) for name, f in OF_MODULES.items()]
+        self._seen = {}
+        # Which attributes of modules count follows from the names in all code that was met.
+        self._modules, self._named = {}, {}
+        self._anywhere = self._computed = False
+        # Of dicts of ours, by id, what a replay reads anew: values by keys, and the names in code
+        # that make them count all the same.
+        self._followed, self._owners = {}, set()
+
+    def _visit(self, x, path, todo):
+        if isinstance(x, (TensorBase, Generator)) or is_harmless(x):
+            return
+        if isinstance(x, types.FunctionType):
+            self._function(x, path, todo)
+        elif isinstance(x, types.MethodType):
+            todo += ((x.__self__, path), (x.__func__, path))
+        elif isinstance(x, types.BuiltinFunctionType):
+            self._builtin(x, path, todo)
+        elif isinstance(x, np.ndarray):
+            self._array(x, path, todo)
+        elif isinstance(x, Entries):
+            for key in x.keys:
+                watch = self._places if x.busy else self._dicts
+                watch.add(dict.get, x.items, key, x.items[key])
+        elif isinstance(x, Known):
+            pass
+        elif isinstance(x, GENERATORS):
+            self._generator(x, path)
+        elif isinstance(x, type):
+            self._class(x, path, todo)
+        elif isinstance(x, types.ModuleType):
+            self._modules[id(x)] = x, path
+            self._suspect(x.__name__)
+        elif is_constant(x):
+            if type(x) is decimal.Decimal:
+                todo.append((decimal.Decimal, path))
+            self._suspect(getattr(x, "__module__", None))
+        elif isinstance(x, contextvars.ContextVar):
+            value = x.get(None)
+            self._places.add(variable, x, "a context variable", value)
+            todo.append((value, path))
+        else:
+            self._other(x, path, todo)
+
+    def _other(self, x, path, todo):
+        kind: Any = type(x)
+        if hasattr(kind, "__followed__"):
+            self._owners.add(id(x))
+            for table, names in x.__followed__():
+                values = {key: table[key] for key in names}
+                self._followed.setdefault(id(table), (table, values, names))
+            for name in getattr(kind, "__repeats__", ()):
+                found = (c.__dict__.get(name) for c in kind.__mro__)
+                self._seen.update((id(fn), fn) for fn in found if fn is not None)
+        parts = parts_of(x)
+        if parts is not None:
+            found = self._parts.add(x, parts)
+            todo += ((y, path) for y in found)
+            todo += ((c, path) for c in kind.__mro__ if not in_library(module_of(c)))
+            return
+        self._container(x, path, todo)
+        library = in_library(module_of(kind))
+        if library:
+            self._suspect(module_of(kind))
+        if isinstance(x, BaseException):
+            self._object(x, path, todo)
+        elif module_of(kind) in _HOLDERS or isinstance(x, types.GenericAlias):
+            self._holder(x, path, todo)
+        elif not library or all_in_the_open(kind):
+            self._object(x, path, todo)
+            if not all_in_the_open(kind):
+                self._refuse(x, path)
+        elif kind not in _WATCHED_CONTAINERS:
+            self._refuse(x, path)
+
+    def _refuse(self, x, path):
+        if path.inside:
+            self.suspicious = True  # it is for that library's functions, whose calls can be heard
+        elif self.opaque is None:
+            kind = type(x)
+            name = kind.__qualname__
+            if module_of(kind) not in ("builtins", "__main__"):
+                name = f"{module_of(kind)}.{name}"
+            self.opaque = f"{path}, a {name}, whose state cannot be watched"
+
+    def _suspect(self, name):
+        if name is not None and in_library(name) and impure(name):
+            self.suspicious = True
+
+    def _builtin(self, x, path, todo):
+        owner = x.__self__
+        if owner is None or isinstance(owner, types.ModuleType):
+            self._suspect(f"{x.__module__ or getattr(owner, '__name__', '')}.{x.__name__}")
+        else:
+            self._suspect(f"{type(owner).__module__}.{x.__name__}")
+            todo.append((owner, path))
+
+    def _array(self, x, path, todo):
+        if x.dtype == object and x.flags.c_contiguous:
+            found = self._items.add(x.reshape(-1))
+            todo += to_enter(found, path)
+        elif x.dtype.hasobject:
+            self._refuse(x, path)
+        else:
+            self._arrays.add(x)
+        if type(x) is not np.ndarray and has_dict(x):
+            self._object(x, path, todo)
+
+    def _generator(self, x, path):
+        try:
+            state = teller(x)
+            self._generators.append((state, state(), str(path)))
+        except NotImplementedError:  # the system's, which has none: its draws are calls
+            self.suspicious = True
+
+    def _container(self, x, path, todo):
+        if isinstance(x, dict):
+            self._whole(x, path, todo)
+        elif isinstance(x, (tuple, frozenset)):
+            todo += to_enter(x, path)
+        elif isinstance(x, (list, set, collections.deque, bytearray, array.array)):
+            found = self._items.add(x)
+            if not isinstance(x, (bytearray, array.array)):
+                todo += to_enter(found, path)
+
+    def _whole(self, d, path, todo):
+        """Note all keys and values of a dict, or of the read-only view that stands for one."""
+        if not isinstance(d, dict):
+            self._items.add(d)
+            self._entries(d, list(d), path, todo)
+            return
+        if id(d) in self._followed:
+            todo += ((y, Way(path, f"[{key!r:.40}]")) for key, y in self._others_of(d))
+            return
+        # An OrderedDict keeps its order beside the dict.
+        (self._keys if type(d).__iter__ is dict.__iter__ else self._items).add(d)
+        self._values.add(d)
+        module = "__spec__" in d and "__name__" in d
+        for key, value in list(dict.items(d)):
+            if module and type(key) is str and key.startswith("__"):
+                continue  # how it was imported
+            if type(key) not in PLAIN:
+                todo.append((key, Way(path, ".keys()")))
+                self.asks_who = self.asks_who or isinstance(key, TensorBase)
+            if type(value) not in PLAIN:
+                todo.append((value, Way(path, f"[{key!r:.40}]")))
+
+    def _holder(self, x, path, todo):
+        if isinstance(x, Iterator):
+            self._refuse(x, path)
+        elif isinstance(x, types.GenericAlias):
+            # Its attributes, `__dict__` among them, are those of the class before the brackets.
+            todo += ((x.__origin__, path), (x.__args__, path))
+        elif isinstance(x, (operator.attrgetter, operator.methodcaller)):
+            for text in x.__reduce__()[1]:
+                if isinstance(text, str):
+                    self._named.update(dict.fromkeys(text.split(".")))
+        elif has_dict(x) and not isinstance(x, _REFERRING):
+            todo += ((value, Way(path, f".{name}")) for name, value in self._dict_of(x))
+        elif not isinstance(x, _WATCHED):
+            todo += ((y, path) for y in gc.get_referents(x))
+
+    def _dict_of(self, x):
+        """Note all attributes in the dict of an object; returns those to visit, with names."""
+        own = attribute(x, "__dict__")
+        if id(own) in self._followed:
+            return self._others_of(own)
+        if isinstance(own, dict):
+            self._keys.add(own)
+            self._values.add(own)
+        else:
+            self._items.add(own)
+        return list(own.items())
+
+    def _others_of(self, d):
+        """Note the keys of a dict of which replays read something anew, and what they do not."""
+        self._items.add(d)
+        others = [(key, x) for key, x in d.items() if key not in self._followed[id(d)][2]]
+        for key, x in others:
+            self._places.add(dict.get, d, key, x)
+        return others
+
+    def _attributes(self, todo):
+        """Note attributes of the modules that were met, by the names that code was seen to use;
+        returns what there is to visit.
+        """
+        for x, path in list(self._modules.values()):
+            own = x.__dict__
+            library = in_library(x.__name__)
+            whole = (self._anywhere or self._computed) and not library
+            if whole and (id(x), None) not in self._seen:
+                self._seen[id(x), None] = None
+                self._items.add(own)
+                named = [n for n in own if not (n.startswith("__") and n.endswith("__"))]
+            else:
+                named = list(self._named)
+            if not library and "__getattr__" in own:  # for what else is asked of the module
+                named.append("__getattr__")
+            found = [n for n in named if n in own and (id(x), n) not in self._seen]
+            for name in found:
+                self._seen[id(x), name] = None
+            if library:
+                for name in found:
+                    self._dicts.add(dict.get, own, name, own[name])
+                    todo.append((own[name], Way(path, f".{name}")))
+            else:
+                self._entries(own, found, path, todo)
+        return todo
+
+    def _class(self, x, path, todo):
+        if x is decimal.Decimal:
+            self._places.add(
+                decimal_context, decimal, "the context of decimal", decimal_context(decimal, "")
+            )
+        elif x is FloatingPointError:
+            self._places.add(numpy_errors, np, "numpy.geterr()", numpy_errors(np, ""))
+        if in_library(x.__module__):
+            self._suspect(f"{x.__module__}.{x.__name__}")
+            return
+        if type(x) is abc.ABCMeta:
+            # Who counts as an instance is kept where only this tells of a change.
+            self._places.add(abc_token, abc, "classes registered with abc", abc_token(abc, ""))
+        self._items.add(x.__dict__)
+        self._places.add(getattr, x, "__bases__", x.__bases__)
+        self._entries(x.__dict__, own_names(x), path, todo)
+        todo += ((c, path) for c in (type(x), *x.__mro__[1:]))
+
+    def _entries(self, d, keys, path, todo):
+        # Not among the dicts: in a script, a loop writes another global at each turn.
+        get = dict.get if isinstance(d, dict) else types.MappingProxyType.get
+        for key in keys:
+            self._places.add(get, d, key, d[key])
+            todo.append((d[key], Way(path, f".{key}")))
+
+    def _object(self, x, path, todo):
+        module = module_of(type(x))
+        if in_library(module):
+            foreign = module.partition(".")[0] != "probtorch"
+            path = Way(path.before, path.label, max(1, path.inside + foreign))
+            if path.inside > MAX_DEPTH:
+                self.suspicious = True
+                return
+        # Past what a class of the user's may do where an attribute is not there.
+        self._places.add(attribute, x, "__class__", type(x))
+        if has_dict(x):
+            self._places.add(attribute, x, "__dict__", attribute(x, "__dict__"))
+            todo += ((value, Way(path, f".{name}")) for name, value in self._dict_of(x))
+        if isinstance(x, BaseException):
+            self._places.add(getattr, x, "args", x.args)
+            todo.append((x.args, Way(path, ".args")))
+        kind: Any = type(x)
+        for name in names_of_slots(kind):
+            value = slot(x, name)
+            self._places.add(slot if value is None else attribute, x, name, value)
+            todo.append((value, Way(path, f".{name}")))
+        todo += ((cls, path) for cls in type(x).__mro__ if not in_library(cls.__module__))
+
+    def _function(self, fn, path, todo):
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+            value = contents(cell)
+            get = contents if value is None else getattr
+            self._places.add(get, cell, "cell_contents", value)
+            todo.append((value, Way(None, f"closure.{name}")))
+        wrapped = getattr(fn, "__wrapped__", None)
+        if wrapped is not None:
+            todo.append((wrapped, path))
+        if in_library(fn.__module__):
+            self._suspect(f"{fn.__module__}.{fn.__name__}")
+            reads = fn.__dict__.get("__reads__")
+            todo += ((x, path) for x in (reads() if callable(reads) else ()))
+            return
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            self._places.add(getattr, fn, name, getattr(fn, name))
+        for name in ("__defaults__", "__kwdefaults__", "__dict__"):
+            todo.append((getattr(fn, name), Way(path, f".{name}")))
+        self.asks_who = self.asks_who or asks_who(fn.__code__)
+        found = names(fn.__code__)
+        ours = is_library_file(fn.__code__.co_filename)
+        if "grad_fn" in found and self.opaque is None and not ours:
+            way = str(path)
+            # Not for code that is only there: all modules are met where names are computed.
+            if not way.startswith(("sys.modules[", "globals()")):
+                self.opaque = f"{way}, which reads grad_fn, the place of a tensor on the tape"
+        self._named.update(dict.fromkeys(found))
+        self._anywhere = self._anywhere or looks_anywhere(fn.__code__)
+        self._computed = self._computed or computes_names(fn.__code__)
+        if not IMPURE_NAMES.isdisjoint(found):
+            self.suspicious = True
+        known = fn.__globals__
+        if self._anywhere:
+            module = sys.modules.get(known.get("__name__"))
+            if module is not None and module.__dict__ is known:
+                self._modules.setdefault(id(module), (module, Way(None, "globals()")))
+                self._seen.setdefault(id(module), module)
+        for name in found:
+            if name in known or name in vars(builtins):
+                # A global may come to hide what is built in.
+                self._places.add(dict.get, known, name, known.get(name))
+                todo.append((known.get(name), Way(None, name)))
+            if name not in known and name in vars(builtins):
+                value = vars(builtins)[name]
+                self._dicts.add(dict.get, vars(builtins), name, value)
+                todo.append((value, Way(None, name)))
+        for name in imports(fn.__code__, known.get("__package__")):
+            module = sys.modules.get(name)
+            self._places.add(dict.get, sys.modules, name, module)
+            todo.append((module, Way(None, name)))
+
+
+_WATCHED_CONTAINERS = {array.array, bytearray}
+_WATCHED = (list, dict, tuple, set, frozenset, collections.deque)
+# Their attributes are not in a dict, although they may have one.
+_REFERRING = (functools.partial, property, staticmethod, classmethod)

@@ -1,0 +1,49 @@
+"""What makes two calls versions of one another: all that Python could ask of their arguments."""
+
+from probtorch.backends.registry import device_of
+from probtorch.core.sameness import token
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = ["FIXED", "same_ones", "stand_ins", "version_of", "what_is_alike"]
+
+# Types of arguments that are numbers or texts, and no objects.
+FIXED = (bool, int, float, complex, str, bytes, type(None))
+
+
+def version_of(x):
+    """Return what an argument means for the choice of a version."""
+    if isinstance(x, TensorBase):
+        on_tape = (1 if x.grad_fn is None else 2) if x.requires_grad else 0
+        return x.array.shape, x.array.dtype, device_of(x.array), type(x), on_tape
+    return token(x)
+
+
+def same_ones(tensors):
+    """Return which tensors are the same one, None where none are."""
+    if len(set(map(id, tensors))) == len(tensors):
+        return None
+    first = {id(t): i for i, t in reversed(list(enumerate(tensors)))}
+    return tuple(first[id(t)] for t in tensors)
+
+
+def stand_ins(tensors, known):
+    """Return tensors in whose place others may come: all that Python can ask of them is the same,
+    except who they are. Those that are `known` by their ids stay themselves.
+    """
+    made = {id(t): t for t in tensors if id(t) in known}
+    for t in tensors:
+        if id(t) not in made:
+            made[id(t)] = s = object.__new__(type(t))
+            s.array, s.requires_grad, s.grad_fn, s._grad = t.array, t.requires_grad, None, None
+            s._base, s._version, s._index, s._extra = None, 0, 0, {"stands_for": t}
+            if hasattr(t, "persistent"):
+                s.persistent = t.persistent
+    return [made[id(t)] for t in tensors]
+
+
+def what_is_alike(key):
+    """What a version's key has in common with those that differ in numbers or objects only, or in
+    who they are.
+    """
+    kinds = tuple(v if isinstance(v[0], tuple) else v[0] for v in key[1])
+    return (key[0], kinds, *key[2:-1])
