@@ -34,7 +34,7 @@ from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import atan, cos, sin, tan
 from probtorch.tensor import Tensor
 
-__all__ = ["Stable"]
+__all__ = ["Stable", "standard_draw"]
 
 HALF_PI = 0.5 * math.pi
 # Nearer to a stability of 1 than this the formula of this distance is used: the error is that
@@ -223,8 +223,11 @@ def _log_above(alpha: Tensor, skew: Tensor, x: Tensor) -> Tensor:
     return where(some, log(minimum(where(some, above, 1.0), 1.0)), -math.inf)
 
 
-def _drawn(alpha: Tensor, skew: Tensor, level: Tensor, w: Tensor) -> Tensor:
-    """Return a draw of the standard distribution, from a uniform number and an exponential one."""
+def standard_draw(alpha: Tensor, skew: Tensor, level: Tensor, w: Tensor) -> Tensor:
+    """Return a draw of the standard distribution, from a uniform number and an exponential one.
+
+    `level` in (0, 1) is uniform, `w` exponential; coordinates are those of "S0".
+    """
     right = _Side(alpha, skew, 1.0)
     q = math.pi * level
     above = q < HALF_PI + atan(right.b) / right.alpha
@@ -295,7 +298,7 @@ class Stable(Distribution):
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         noise = (rng.uniform(shape), rng.exponential(shape))
-        x = in_double(_drawn, self.stability, self.skew, *noise)
+        x = in_double(standard_draw, self.stability, self.skew, *noise)
         return rng.finite(self._shift() + self.scale * rng.finite(x))
 
     def _log_prob(self, x: Tensor) -> Tensor:

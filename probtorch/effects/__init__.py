@@ -10,7 +10,6 @@ from probtorch.effects import handlers
 from probtorch.effects.density import log_density
 from probtorch.effects.enumeration import config_enumerate, enumerate_sites
 from probtorch.effects.further_reparams import (
-    AutoReparam,
     DiscreteCosineReparam,
     ExplicitReparam,
     GumbelSoftmaxReparam,
@@ -36,9 +35,15 @@ from probtorch.effects.pyro_module import (
     pyro_method,
     to_pyro_module_,
 )
+from probtorch.effects.reparam_strategies import AutoReparam, MinimalReparam, ReparamStrategy
 from probtorch.effects.reparams import LocScaleReparam, Reparam, TransformReparam, reparam
 from probtorch.effects.runtime import Handler, perform
 from probtorch.effects.site import Frame, Site
+from probtorch.effects.stable_reparams import (
+    LatentStableReparam,
+    StableReparam,
+    SymmetricStableReparam,
+)
 from probtorch.effects.trace import PlateInfo, Trace, plate_info
 
 __all__ = [
@@ -49,9 +54,14 @@ __all__ = [
     "ExplicitReparam",
     "GumbelSoftmaxReparam",
     "HaarReparam",
+    "LatentStableReparam",
     "LinearHMMReparam",
+    "MinimalReparam",
+    "ReparamStrategy",
     "SplitReparam",
+    "StableReparam",
     "StudentTReparam",
+    "SymmetricStableReparam",
     "UnitJacobianReparam",
     "EmptyPlateWarning",
     "Frame",

@@ -1,17 +1,14 @@
-"""More reparameterisations: by a transform, a mixture of scales, noise, and the kind of site.
+"""More reparameterisations: by a transform, a mixture of scales, and noise.
 
 The names are Pyro's and NumPyro's; reparams.py has the handler and says what a `Reparam` is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar
 
-from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
-from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.heavy_tailed import StudentT
@@ -22,7 +19,7 @@ from probtorch.distributions.transforms.rotations import DiscreteCosineTransform
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.uniform import Uniform
 from probtorch.effects.primitives import sample
-from probtorch.effects.reparams import LocScaleReparam, Reparam, TransformReparam, peeled, reparam
+from probtorch.effects.reparams import peeled
 from probtorch.effects.site import Site
 from probtorch.errors import ModelError
 from probtorch.ops.arithmetic import sqrt
@@ -31,7 +28,6 @@ from probtorch.ops.reduction import softmax
 from probtorch.tensor import Tensor
 
 __all__ = [
-    "AutoReparam",
     "DiscreteCosineReparam",
     "ExplicitReparam",
     "GumbelSoftmaxReparam",
@@ -41,7 +37,6 @@ __all__ = [
     "needed",
 ]
 
-_Result = TypeVar("_Result")
 _Kind = TypeVar("_Kind", bound=Distribution)
 
 
@@ -166,49 +161,6 @@ class GumbelSoftmaxReparam:
         heat = base.temperature
         heat = heat.unsqueeze(-1) if heat.ndim else heat
         return softmax((base.logits + gumbel) / heat, -1)
-
-
-class AutoReparam:
-    """Choose by the kind of site: bases of transformed sites, decentred sites of the line.
-
-    Give it as the `config` of `reparam`, or call it with a model.
-
-    Parameters
-    ----------
-    centered : float in [0, 1], optional
-        For `LocScaleReparam`; learned if None.
-
-    Notes
-    -----
-    A site is decentred if it is latent, on the whole line, and has loc and scale; its other
-    parameters are passed on.
-    """
-
-    def __init__(self, centered: float | None = None) -> None:
-        self.centered = centered
-
-    def __repr__(self) -> str:
-        return call_of(self)
-
-    def __call__(self, fn: Site | Callable[..., _Result]) -> object:
-        """Return what to do with a site, or the model with all its sites seen to."""
-        if not isinstance(fn, Site):
-            return reparam(fn, config=self.configure)
-        return self.configure(fn)
-
-    def configure(self, site: Site) -> Reparam | None:
-        """Return the reparameterisation of a site, or None."""
-        if site.value is not None or site.observed or site.fn is None:
-            return None
-        base, _ = peeled(site.fn)
-        if isinstance(base, TransformedDistribution):
-            return TransformReparam()
-        fields = getattr(base, "_fields", {})
-        line = base.support is constraints.real
-        if not line or base.event_shape or not {"loc", "scale"} <= set(fields):
-            return None
-        others = tuple(n for n in fields if n not in ("loc", "scale"))
-        return LocScaleReparam(self.centered, others)
 
 
 explain_calls(globals())

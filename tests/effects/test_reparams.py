@@ -15,7 +15,6 @@ from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.rotations import HaarTransform
 from probtorch.distributions.transforms.scalar import AffineTransform, ExpTransform
 from probtorch.effects.further_reparams import (
-    AutoReparam,
     DiscreteCosineReparam,
     ExplicitReparam,
     GumbelSoftmaxReparam,
@@ -27,6 +26,7 @@ from probtorch.effects.handlers import condition, scope, seed, substitute, trace
 from probtorch.effects.params import get_param_store
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
+from probtorch.effects.reparam_strategies import AutoReparam
 from probtorch.effects.reparams import LocScaleReparam, TransformReparam, reparam
 from probtorch.effects.trace import plate_info
 from probtorch.errors import ArgumentError, ModelError
