@@ -24,6 +24,7 @@ from probtorch.distributions.fields import Given, Parameter, param
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.ordinal import OrderedLogistic
 from probtorch.distributions.source import Source
+from probtorch.distributions.validation import check_parameter
 from probtorch.errors import ShapeError
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.movement import reshape, unsqueeze
@@ -54,7 +55,7 @@ class Regression(Distribution):
     x: Parameter
     beta: Parameter
 
-    def outcome(self, validate_args: bool | None = False) -> Distribution:
+    def outcome(self, validate_args: bool | None = None) -> Distribution:
         """Return the distribution of the outcomes at the linear predictor."""
         raise NotImplementedError(f"{type(self).__name__} does not say what its outcomes are")
 
@@ -69,6 +70,18 @@ class Regression(Distribution):
                 fix="write one covariate as x[:, None], and alpha for the constant",
             )
         return ()
+
+    def _check_parameters(self) -> None:
+        """Check all but what makes the predictor, which is checked itself, as `outcome` is made:
+        a pass over the covariates would cost more than the density.
+        """
+        for name, field in self._fields.items():
+            if name not in ("x", "alpha", "beta") and field.constraint is not None:
+                value = self.__dict__[name]
+                check_parameter(type(self).__name__, name, value, field.constraint, self)
+
+    def _checks(self, validate_args: bool | None) -> bool:
+        return self._validate_args if validate_args is None else validate_args
 
     def _product(self) -> Tensor:
         """Return x beta, one number per row."""
@@ -112,9 +125,11 @@ class BernoulliLogitGLM(Regression):
     support = constraints.boolean
     has_enumerate_support = True
 
-    def outcome(self, validate_args: bool | None = False) -> Bernoulli:
+    def outcome(self, validate_args: bool | None = None) -> Bernoulli:
         """Return the distribution of the outcomes at the linear predictor."""
-        return Bernoulli(logits=self.alpha + self._product(), validate_args=validate_args)
+        return Bernoulli(
+            logits=self.alpha + self._product(), validate_args=self._checks(validate_args)
+        )
 
     def _enumerate_support(self) -> Tensor:
         return self.outcome()._enumerate_support()
@@ -141,10 +156,12 @@ class BinomialLogitGLM(Regression):
         """Counts up to the number of trials."""
         return constraints.integer_interval(0, self.total_count)
 
-    def outcome(self, validate_args: bool | None = False) -> Binomial:
+    def outcome(self, validate_args: bool | None = None) -> Binomial:
         """Return the distribution of the outcomes at the linear predictor."""
         eta = self.alpha + self._product()
-        return Binomial(total_count=self.total_count, logits=eta, validate_args=validate_args)
+        return Binomial(
+            total_count=self.total_count, logits=eta, validate_args=self._checks(validate_args)
+        )
 
 
 class CategoricalLogitGLM(Regression):
@@ -168,7 +185,7 @@ class CategoricalLogitGLM(Regression):
         """Category numbers."""
         return constraints.integer_interval(0, self.beta.array.shape[-1] - 1)
 
-    def outcome(self, validate_args: bool | None = False) -> Categorical:
+    def outcome(self, validate_args: bool | None = None) -> Categorical:
         """Return the distribution of the outcomes at the linear predictor."""
         if self.beta.array.ndim == 2:
             eta = self.x @ self.beta
@@ -176,7 +193,7 @@ class CategoricalLogitGLM(Regression):
             product = unsqueeze(self.x, -2) @ self.beta
             shape = product.array.shape
             eta = reshape(product, (*shape[:-2], shape[-1]))
-        return Categorical(logits=self.alpha + eta, validate_args=validate_args)
+        return Categorical(logits=self.alpha + eta, validate_args=self._checks(validate_args))
 
     def _enumerate_support(self) -> Tensor:
         return self.outcome()._enumerate_support()
@@ -203,9 +220,11 @@ class OrderedLogisticGLM(Regression):
         """Category numbers."""
         return constraints.integer_interval(0, self.cutpoints.array.shape[-1])
 
-    def outcome(self, validate_args: bool | None = False) -> Categorical:
+    def outcome(self, validate_args: bool | None = None) -> Categorical:
         """Return the distribution of the outcomes at the linear predictor."""
-        return OrderedLogistic(self._product(), self.cutpoints, validate_args=validate_args)
+        return OrderedLogistic(
+            self._product(), self.cutpoints, validate_args=self._checks(validate_args)
+        )
 
     def _enumerate_support(self) -> Tensor:
         return self.outcome()._enumerate_support()
@@ -226,9 +245,9 @@ class PoissonLogGLM(Regression):
     beta: Parameter = param(constraints.real_vector)
     support = constraints.nonnegative_integer
 
-    def outcome(self, validate_args: bool | None = False) -> Poisson:
+    def outcome(self, validate_args: bool | None = None) -> Poisson:
         """Return the distribution of the outcomes at the linear predictor."""
-        return Poisson(exp(self.alpha + self._product()), validate_args=validate_args)
+        return Poisson(exp(self.alpha + self._product()), validate_args=self._checks(validate_args))
 
 
 class NegBinomial2LogGLM(Regression):
@@ -249,10 +268,12 @@ class NegBinomial2LogGLM(Regression):
     phi: Parameter = param(constraints.positive)
     support = constraints.nonnegative_integer
 
-    def outcome(self, validate_args: bool | None = False) -> NegativeBinomial:
+    def outcome(self, validate_args: bool | None = None) -> NegativeBinomial:
         """Return the distribution of the outcomes at the linear predictor."""
         logits = self.alpha + self._product() - log(self.phi)
-        return NegativeBinomial(total_count=self.phi, logits=logits, validate_args=validate_args)
+        return NegativeBinomial(
+            total_count=self.phi, logits=logits, validate_args=self._checks(validate_args)
+        )
 
 
 class NormalIdGLM(Regression):
@@ -272,9 +293,11 @@ class NormalIdGLM(Regression):
     sigma: Parameter = param(constraints.positive)
     support = constraints.real
 
-    def outcome(self, validate_args: bool | None = False) -> Normal:
+    def outcome(self, validate_args: bool | None = None) -> Normal:
         """Return the distribution of the outcomes at the linear predictor."""
-        return Normal(self.alpha + self._product(), self.sigma, validate_args=validate_args)
+        return Normal(
+            self.alpha + self._product(), self.sigma, validate_args=self._checks(validate_args)
+        )
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.outcome()._rsample(rng, shape)

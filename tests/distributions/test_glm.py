@@ -7,8 +7,9 @@ from scipy import special, stats
 import probtorch.distributions as dist
 from probtorch import compile
 from probtorch.autograd import grad
+from probtorch.compiler.record.record import record
 from probtorch.core.rng import Generator
-from probtorch.errors import ShapeError
+from probtorch.errors import DomainError, ShapeError
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 
@@ -88,6 +89,31 @@ def test_the_class_keeps_its_coefficients_and_takes_a_batch_of_them(name):
     assert both.batch_shape == (2, 7)
     twice = [*given[:at], wide[1], *given[at + 1 :]]
     assert_close(both.log_prob(y), np.stack([d.log_prob(y), cls(*twice).log_prob(y)]))
+
+
+BY_HAND = {
+    "BernoulliLogitGLM": lambda x, a, b: dist.Bernoulli(logits=a + x @ b),
+    "PoissonLogGLM": lambda x, a, b: dist.Poisson((a + x @ b).exp()),
+    "CategoricalLogitGLM": lambda x, a, b: dist.Categorical(logits=a + x @ b),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_class_is_recorded_as_what_is_written_by_hand(name):
+    rows, y = tensor(X), tensor(K)
+    given = [tensor(np.zeros(4)), tensor(MANY)] if "Cat" in name else [tensor(0.4), tensor(BETA)]
+    made = [getattr(dist, name), BY_HAND[name]]
+    y = (y > 0.5).double() if "Bern" in name else y
+    both = [record(lambda a, b, m=m: m(rows, a, b).log_prob(y).sum(), given)[0] for m in made]
+    ops = [sorted(str(node.op.name) for node in rec.graph.nodes) for rec in both]
+    assert ops[0] == ops[1]
+
+
+def test_a_predictor_that_is_not_a_number_is_refused():
+    with pytest.raises(DomainError, match="Bernoulli: parameter logits"):
+        dist.BernoulliLogitGLM(X * np.nan, 0.0, BETA).log_prob(tensor(B * 1.0))
+    with pytest.raises(DomainError, match="NegBinomial2LogGLM: parameter phi"):
+        dist.NegBinomial2LogGLM(X, 0.0, BETA, -1.0)
 
 
 def test_coefficients_have_the_slopes_of_the_predictor_in_compiled_code():
