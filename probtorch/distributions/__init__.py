@@ -19,6 +19,7 @@ from probtorch.distributions.conditional import (
     ConditionalTransformedDistribution,
 )
 from probtorch.distributions.counts import BetaBinomial, Binomial, NegativeBinomial, Poisson
+from probtorch.distributions.directions import PowerSpherical, SphericalUniform, VonMisesFisher
 from probtorch.distributions.distribution import (
     Distribution,
     ExpandedDistribution,
@@ -116,6 +117,11 @@ from probtorch.distributions.relaxed import (
     RelaxedBernoulliStraightThrough,
     RelaxedOneHotCategorical,
     RelaxedOneHotCategoricalStraightThrough,
+)
+from probtorch.distributions.scale_mixtures import (
+    Horseshoe,
+    MultivariateLaplace,
+    NormalInverseGaussian,
 )
 from probtorch.distributions.shares import (
     ContinuousBernoulli,
@@ -284,6 +290,7 @@ __all__ = [
     "HalfFlat",
     "HalfNormal",
     "HalfStudentT",
+    "Horseshoe",
     "HurdleDistribution",
     "HurdleGamma",
     "HurdleLogNormal",
@@ -331,6 +338,7 @@ __all__ = [
     "Multinomial",
     "MultinomialLogits",
     "MultinomialProbs",
+    "MultivariateLaplace",
     "MultivariateNormal",
     "MultivariateStudentT",
     "NanMaskedMultivariateNormal",
@@ -344,6 +352,7 @@ __all__ = [
     "NoncentralT",
     "Normal",
     "NormalIdGLM",
+    "NormalInverseGaussian",
     "OMTMultivariateNormal",
     "OneHotCategorical",
     "OneHotCategoricalStraightThrough",
@@ -354,6 +363,7 @@ __all__ = [
     "Pareto",
     "Poisson",
     "PoissonLogGLM",
+    "PowerSpherical",
     "QuantizedDistribution",
     "Rayleigh",
     "RelaxedBernoulli",
@@ -371,6 +381,7 @@ __all__ = [
     "SkewNormal",
     "SoftAsymmetricLaplace",
     "SoftLaplace",
+    "SphericalUniform",
     "Stable",
     "StableWithLogProb",
     "StudentT",
@@ -384,6 +395,7 @@ __all__ = [
     "Uniform",
     "Unit",
     "VonMises",
+    "VonMisesFisher",
     "Wald",
     "Weibull",
     "Wishart",

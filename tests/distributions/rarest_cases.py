@@ -4,8 +4,8 @@ import numpy as np
 from scipy import special, stats
 
 import probtorch.distributions as dist
-from tests.distributions.cases import Case
-from tests.distributions.references import Masses, Stated
+from tests.distributions.cases import Case, Rows, _outer
+from tests.distributions.references import Masses, Stated, Vector, on_line
 
 __all__ = ["RAREST"]
 
@@ -34,7 +34,47 @@ def _generalized_poisson(m, c):
     return Masses(logpmf, top=3000)
 
 
+def _inverse_gaussian_mixture(p):
+    scaled = p.tailweight * p.scale, p.skewness_ * p.scale
+    return on_line(stats.norminvgauss(*scaled, p.loc, p.scale).logpdf)
+
+
+def _laplace_vectors(p):
+    cov = _outer(p.scale_tril)
+    sd = np.sqrt(np.diagonal(cov, 0, -2, -1))
+
+    def logpdf(m, c):
+        n = len(m)
+        order, size = 1 - n / 2, np.log(2) - n / 2 * np.log(2 * np.pi) - np.linalg.slogdet(c)[1] / 2
+
+        def log(x):
+            q = (x - m) @ np.linalg.solve(c, x - m)
+            return size + order / 2 * np.log(q / 2) + np.log(special.kv(order, np.sqrt(2 * q)))
+
+        return Vector(log)
+
+    marginals = lambda x: [
+        (x[..., k], stats.laplace(p.loc[:, k], sd[:, k] / np.sqrt(2))) for k in range(2)
+    ]
+    return Rows([logpdf(m, c) for m, c in zip(p.loc, cov, strict=True)], marginals)
+
+
 RAREST = [
+    Case(
+        dist.NormalInverseGaussian,
+        ("loc", "scale", "tailweight", "skewness_"),
+        _inverse_gaussian_mixture,
+        coupled=False,
+        costly=True,
+    ),
+    Case(
+        dist.MultivariateLaplace,
+        ("loc", "scale_tril"),
+        _laplace_vectors,
+        sizes={"loc": (2,), "scale_tril": (2, 2)},
+        narrow=True,
+        coupled=False,
+    ),
     Case(
         dist.Rice,
         ("nu", "scale"),
