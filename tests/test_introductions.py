@@ -136,6 +136,14 @@ def test_line_of_training_on_a_gpu_runs_without_one_where_that_is_set():
     assert all(p.grad is not None for p in model.parameters())
 
 
+def test_settings_of_cudnn_are_taken(monkeypatch):
+    cudnn = torch.backends.cudnn
+    for flag in ("benchmark", "deterministic", "enabled", "allow_tf32"):
+        assert isinstance(getattr(cudnn, flag), bool)
+        monkeypatch.setattr(cudnn, flag, True)
+    assert cudnn.is_available() is False and cudnn.version() is None
+
+
 def test_networks_are_spread_where_there_are_several_gpus():
     model = nn.Linear(5, 2)
     if torch.cuda.device_count() > 1:

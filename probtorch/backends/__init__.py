@@ -3,3 +3,7 @@
 `registry.py` is the door; `numpy_.py` and `cupy_.py` answer the same few questions for the CPU and
 for CUDA devices. Code above this floor asks `array_module(array)` and writes `xp.exp(array)`.
 """
+
+from probtorch.backends import cudnn
+
+__all__ = ["cudnn"]

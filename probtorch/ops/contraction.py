@@ -20,7 +20,7 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.errors import ShapeError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import diagonal, expand, permute, reshape
@@ -243,7 +243,7 @@ def tensordot(
     return einsum(f"{''.join(a)},{''.join(b)}->{''.join(rest)}", x, y)
 
 
-def einsum(equation: str, *operands: Any) -> TensorBase:
+def einsum(equation: str | TensorLike, *operands: Any) -> TensorBase:
     """Einstein summation; the order of contraction is planned by opt_einsum.
 
     Parameters
@@ -251,7 +251,11 @@ def einsum(equation: str, *operands: Any) -> TensorBase:
     equation : str
         For example "ij,jk->ik"; ellipsis and repeated indices are allowed.
     *operands : Tensor
+        In another form each is followed by the numbers of its dims, and there is no equation:
+        ``einsum(x, [0, 1], y, [1, 2], [0, 2])``; the last list is of the result.
     """
+    if not isinstance(equation, str):
+        equation, operands = _lettered((equation, *operands))
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         (operands,) = operands
     tensors = [as_tensor(t, "einsum") for t in operands]
@@ -281,6 +285,30 @@ def einsum(equation: str, *operands: Any) -> TensorBase:
     letters, x = _take_diagonals(*terms[0])
     letters, x = _sum_out(letters, x, set(output))
     return permute(x, tuple(letters.index(c) for c in output))
+
+
+def _lettered(arguments: tuple[object, ...]) -> tuple[str, tuple[object, ...]]:
+    """Return equation and operands of the form that has lists of numbers behind each operand."""
+    n = len(arguments) // 2 * 2
+    lists: list[Sequence[Any]] = []
+    for dims in (*arguments[1:n:2], *arguments[n:]):
+        if not isinstance(dims, (list, tuple)) or not all(
+            d is Ellipsis or (isinstance(d, int) and 0 <= d < 52) for d in dims
+        ):
+            raise ArgumentError(
+                "einsum",
+                expected="behind each operand the list of its dims, of numbers from 0 to 51 or ...",
+                got=f"{dims!r}"[:80],
+                fix='write einsum(x, [0, 1], y, [1, 2], [0, 2]), or einsum("ij,jk->ik", x, y)',
+            )
+        lists.append(dims)
+    if len(arguments) == n:
+        found = [d for dims in lists for d in dims]
+        free = sorted(d for d in found if d is not Ellipsis and found.count(d) == 1)
+        lists.append([Ellipsis] * (Ellipsis in found) + free)
+    letter = lambda d: "..." if d is Ellipsis else opt_einsum.get_symbol(d)
+    words = ["".join(map(letter, dims)) for dims in lists]
+    return f"{','.join(words[:-1])}->{words[-1]}", arguments[:n:2]
 
 
 def _take_diagonals(letters: str, x: TensorBase) -> tuple[str, TensorBase]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch import nn
 
 pytest.importorskip("sklearn")
 
@@ -28,6 +29,20 @@ def test_a_block_adds_what_it_was_given():
         block.conv2.weight.zero_()
         # Nothing comes of the convolutions: what is left is the shortcut.
         np.testing.assert_allclose(block(x).numpy(), x.numpy().clip(0.0), atol=1e-6)
+
+
+def test_eighteen_layers_for_photographs_have_the_known_number_of_parameters():
+    block = runpy.run_path(str(SCRIPT))["BasicBlock"]
+    layers = [nn.Conv2d(3, 64, 7, 2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    layers += [nn.MaxPool2d(3, 2, padding=1)]
+    inputs = 64
+    for stage, width in enumerate((64, 128, 256, 512)):
+        for stride in (2 if stage else 1, 1):
+            layers.append(block(inputs, width, stride, True))
+            inputs = width
+    net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+    assert sum(p.numel() for p in net.parameters()) == 11_689_512  # He et al. 2016, table 1
+    assert net.eval()(probtorch.randn(1, 3, 64, 64)).shape == (1, 1000)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import probtorch
 from probtorch.autograd import grad
-from probtorch.errors import ShapeError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.testing import assert_close
 from tests.derivatives import gradcheck
 
@@ -148,3 +148,19 @@ def test_equation_that_does_not_fit_is_named(equation, shapes):
     with pytest.raises(ShapeError, match="einsum") as caught:
         probtorch.einsum(equation, *(probtorch.ones(s) for s in shapes))
     assert repr(equation) in str(caught.value)
+
+
+def test_einsum_takes_lists_of_dims_instead_of_letters():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 4, 5))
+    x, y = probtorch.from_numpy(a), probtorch.from_numpy(b)
+    assert_close(probtorch.einsum(x, [0, 1, 2], y, [0, 2, 3], [0, 1, 3]), a @ b)
+    assert_close(probtorch.einsum(x, [..., 30, 7], y, [..., 7, 2]), np.swapaxes(a @ b, 1, 2))
+    # What is named once stays, in the order of its number: 2 before 30, as in PyTorch.
+    assert_close(probtorch.einsum(x, [0, 1, 1 + 1], [2, 0, 1]), np.moveaxis(a, 2, 0))
+    assert_close(probtorch.einsum(x[:, :2, :2], [4, 9, 9]), np.einsum("ijj->i", a[:, :2, :2]))
+    for wrong in ((x, [0, 1, 60]), (x, y, [0]), (x, "ijk")):
+        with pytest.raises(ArgumentError, match="list of its dims"):
+            probtorch.einsum(*wrong)
+    with pytest.raises(ShapeError, match="einsum"):
+        probtorch.einsum(x, [0, 1], y, [0, 2, 3])
