@@ -32,6 +32,7 @@ from probtorch.ops.comparisons import isnan
 from probtorch.ops.contraction import matmul
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import (
+    cat,
     diagonal,
     expand,
     reshape,
@@ -191,11 +192,31 @@ def _cholesky_vjp(
     attrs: Attrs,
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
-    # L^-T Phi(L^T G) L^-1 (Murray 2016, eq. 10).
-    inner = _half_lower(matmul(mt(out), tril(g)))
-    left = solve_triangular(mt(out), inner, upper=True)
-    inner = mt(solve_triangular(mt(out), mt(left), upper=True))
-    return (lower_part(symmetric_part(inner)),)
+    return (lower_part(_symmetric_slope(out, tril(g))),)
+
+
+# Sizes from which a factor's derivative is taken by halves.
+_HALVED_FROM = 192
+
+
+def _symmetric_slope(factor: TensorBase, g: TensorBase) -> TensorBase:
+    """Symmetric gradient of a matrix, for the gradient of its lower factor, itself lower."""
+    n = factor.array.shape[-1]
+    if n < _HALVED_FROM:
+        # L^-T Phi(L^T G) L^-1 (Murray 2016, eq. 10).
+        inner = _half_lower(matmul(mt(factor), g))
+        left = solve_triangular(mt(factor), inner, upper=True)
+        return symmetric_part(mt(solve_triangular(mt(factor), mt(left), upper=True)))
+    # By blocks: A11 = L11 L11^T, L21 = A21 L11^-T, and L22 is the factor of A22 - L21 L21^T. Half
+    # of the work is products then, and what is 0 or known by symmetry is not computed.
+    k = n // 2
+    first, below, last = factor[..., :k, :k], factor[..., k:, :k], factor[..., k:, k:]
+    of_last = _symmetric_slope(last, g[..., k:, k:])
+    of_below = g[..., k:, :k] - 2.0 * matmul(of_last, below)
+    of_below = mt(solve_triangular(mt(first), mt(of_below), upper=True))
+    of_first = _symmetric_slope(first, g[..., :k, :k] - tril(matmul(mt(of_below), below)))
+    half = 0.5 * of_below
+    return cat([cat([of_first, mt(half)], -1), cat([half, of_last], -1)], -2)
 
 
 def _cholesky_jvp(tangents, out, inputs, attrs: Attrs):

@@ -71,6 +71,24 @@ def test_cholesky_gradient_is_symmetric_and_that_of_symmetric_changes():
     assert (g.numpy() * change).sum() == pytest.approx(slope, rel=1e-8)
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_the_gradient_of_large_factors_is_taken_by_halves(batch):
+    n, rng = 201, np.random.default_rng(4)
+    a = rng.standard_normal((*batch, n, n)) / np.sqrt(n)
+    a = a @ np.swapaxes(a, -1, -2) + np.eye(n)
+    weights = rng.standard_normal(a.shape)
+    x = tensor(a, requires_grad=True)
+    (cholesky(x) * tensor(weights)).sum().backward()
+    # Murray (2016): L^-T Phi(L^T G) L^-1, whose symmetric part is the gradient.
+    factor = np.linalg.cholesky(a)
+    inner = np.tril(np.swapaxes(factor, -1, -2) @ np.tril(weights))
+    inner[..., range(n), range(n)] *= 0.5
+    inverse = np.linalg.inv(factor)
+    expected = np.swapaxes(inverse, -1, -2) @ inner @ inverse
+    expected = 0.5 * (expected + np.swapaxes(expected, -1, -2))
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-9, atol=1e-11)
+
+
 def test_cholesky_takes_the_symmetric_part_and_gives_either_triangle():
     skew = np.array([[0.0, 1.0, 2.0], [-1.0, 0.0, 3.0], [-2.0, -3.0, 0.0]])
     lower = cholesky(tensor(POSITIVE + skew))
