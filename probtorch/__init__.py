@@ -18,6 +18,7 @@ from probtorch import (
     autograd as autograd,
     cuda as cuda,
     errors as errors,
+    fft as fft,
     func as func,
     linalg as linalg,
     random as random,

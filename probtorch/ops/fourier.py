@@ -1,0 +1,684 @@
+"""Discrete Fourier transforms, under the names of torch.fft; short-time ones in spectrograms.py.
+
+Three ops carry out all: `fft_complex` along some dims, either way; `fft_real` of real numbers, of
+whose spectrum half says the other; and `fft_hermitian`, its inverse. The matrix of the first is
+symmetric, so it is its own transpose; the others are each other's, up to what counts twice. Sizes
+are cut or filled up with zeros before.
+
+The array library computes them (NumPy's pocketfft, cuFFT through CuPy), in the precision of the
+input. Hermitian inputs are taken as they are: of elements that should be real the imaginary part is
+ignored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeAlias
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.backends.registry import to_device
+from probtorch.core import dtype as dtypes
+from probtorch.core.casting import cast, to_inexact
+from probtorch.core.dispatch import apply, wrap
+from probtorch.core.making import as_tensor
+from probtorch.core.op import Attrs, Op
+from probtorch.core.outputs import takes_out
+from probtorch.core.shape import normalize_dim
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Dims, DTypeLike, TensorLike
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.ops.complex_numbers import conj
+from probtorch.ops.families import linear
+from probtorch.ops.movement import roll, slice_, unslice
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "hfft2",
+    "hfftn",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "ihfft2",
+    "ihfftn",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
+
+# What divides: nothing on the way there and n on the way back, the root of n both ways, or the
+# reverse of the first. The norm under which the other way has this one's factor.
+_OTHER = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+Sizes: TypeAlias = int | Sequence[int] | None
+
+
+# ---------------------------------------------------------------------------------------------- ops
+
+
+def _run_complex(x: np.ndarray, dims: tuple[int, ...], inverse: bool, norm: str) -> np.ndarray:
+    room = namespace(x).fft
+    return (room.ifftn if inverse else room.fftn)(x, axes=dims, norm=norm)
+
+
+def _samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray], Attrs]]:
+    z = rng.standard_normal((3, 4, 5)) + 1j * rng.standard_normal((3, 4, 5))
+    return [
+        ((z,), {"dims": (0, 2), "inverse": True, "norm": "ortho"}),
+        ((z,), {"dims": (1,), "inverse": False, "norm": "backward"}),
+        ((z,), {"dims": (0, 1, 2), "inverse": True, "norm": "forward"}),
+        ((z[0],), {"dims": (1,), "inverse": True, "norm": "backward"}),
+    ]
+
+
+def _by_matrices(x: np.ndarray, dims: tuple[int, ...], inverse: bool, norm: str) -> np.ndarray:
+    for d in dims:
+        x = np.moveaxis(np.moveaxis(x, d, -1) @ _matrix(x.shape[d], inverse, norm), -1, d)
+    return x
+
+
+def _matrix(n: int, inverse: bool, norm: str) -> np.ndarray:
+    """The matrix of a transform, by its definition."""
+    turns = np.outer(np.arange(n), np.arange(n)) / n
+    divided = norm == ("backward" if inverse else "forward")
+    scale = math.sqrt(n) if norm == "ortho" else n if divided else 1.0
+    return np.exp((2j if inverse else -2j) * np.pi * turns) / scale
+
+
+def _of_complex(op: Op) -> Op:
+    """Return `op`, which the tests try on complex numbers alone."""
+    op.extra["of_complex"] = True
+    return op
+
+
+_FFT = _of_complex(
+    linear(
+        "fft_complex",
+        "fourier",
+        run=_run_complex,
+        transpose=lambda g, x, dims, inverse, norm: _complex(g, dims, inverse, norm),
+        core="dims",
+        samples=_samples,
+        reference=_by_matrices,
+        doc="Discrete Fourier transform along some dims, or its inverse.",
+    )
+)
+
+
+def _once(n: int, m: int, dtype: np.dtype, like: np.ndarray, dim: int) -> TensorBase:
+    """How often each element of half a spectrum of `n` counts: once where it is its own mirror."""
+    counts = np.full(m, 2.0, dtype)
+    counts[0] = 1.0
+    if n % 2 == 0:
+        counts[n // 2] = 1.0
+    return wrap(namespace(like).asarray(counts.reshape([-1] + [1] * (like.ndim - 1 - dim))))
+
+
+def _counts(g: TensorBase, n: int, dim: int) -> TensorBase:
+    single = g.array.dtype in (dtypes.float32, dtypes.complex64)
+    dtype = dtypes.float32 if single else dtypes.float64
+    return _once(n, n // 2 + 1, dtype, g.array, dim)
+
+
+def _from_half(g: TensorBase, x: TensorBase, dim: int, norm: str) -> TensorBase:
+    n = x.array.shape[dim]
+    attrs = {"dim": dim, "n": n, "norm": _OTHER[norm]}
+    return apply(_IRFFT, (conj(g) / _counts(g, n, dim),), attrs)
+
+
+def _to_half(g: TensorBase, x: TensorBase, dim: int, n: int, norm: str) -> TensorBase:
+    half = apply(_RFFT, (g,), {"dim": dim, "norm": _OTHER[norm]})
+    return conj(half) * _counts(g, n, dim)
+
+
+_RFFT = _of_complex(
+    linear(
+        "fft_real",
+        "fourier",
+        run=lambda x, dim, norm: namespace(x).fft.rfft(x, axis=dim, norm=norm),
+        transpose=_from_half,
+        core="dim",
+        samples=lambda rng: [
+            ((rng.standard_normal((2, 5)),), {"dim": 1, "norm": "backward"}),
+            ((rng.standard_normal((4, 3)),), {"dim": 0, "norm": "forward"}),
+            ((rng.standard_normal((1, 6)),), {"dim": 1, "norm": "ortho"}),
+        ],
+        reference=lambda x, dim, norm: _by_matrices(x, (dim,), False, norm).take(
+            range(x.shape[dim] // 2 + 1), dim
+        ),
+        doc="The half of a spectrum of real numbers that says the other, along one dim.",
+    )
+)
+
+
+def _mirrored(x: np.ndarray, dim: int, n: int, norm: str) -> np.ndarray:
+    half = np.moveaxis(x, dim, -1).copy()
+    half[..., 0] = half[..., 0].real
+    if n % 2 == 0:
+        half[..., -1] = half[..., -1].real
+    whole = np.concatenate([half, half[..., 1 : (n + 1) // 2][..., ::-1].conj()], -1)
+    return np.moveaxis(_by_matrices(whole, (whole.ndim - 1,), True, norm).real, -1, dim)
+
+
+def _half_samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray], Attrs]]:
+    z = rng.standard_normal((3, 4)) + 1j * rng.standard_normal((3, 4))
+    return [
+        ((z,), {"dim": 1, "n": 7, "norm": "backward"}),
+        ((z,), {"dim": 1, "n": 6, "norm": "ortho"}),
+        ((z,), {"dim": 0, "n": 4, "norm": "forward"}),
+        ((z,), {"dim": 0, "n": 5, "norm": "backward"}),
+    ]
+
+
+_IRFFT = _of_complex(
+    linear(
+        "fft_hermitian",
+        "fourier",
+        run=lambda x, dim, n, norm: namespace(x).fft.irfft(x, n, axis=dim, norm=norm),
+        transpose=_to_half,
+        core="dim",
+        samples=_half_samples,
+        reference=_mirrored,
+        doc="Real numbers whose spectrum has this half: the inverse of `fft_real`.",
+    )
+)
+
+
+def _complex(x: TensorBase, dims: tuple[int, ...], inverse: bool, norm: str) -> TensorBase:
+    if not dims:
+        return x
+    return apply(_FFT, (x,), {"dims": dims, "inverse": inverse, "norm": norm})
+
+
+# ---------------------------------------------------------------------------------------- arguments
+
+
+def _norm(op: str, norm: str | None) -> str:
+    if norm is None:
+        return "backward"
+    if norm not in _OTHER:
+        raise ArgumentError(
+            op,
+            expected='norm: "backward", "ortho" or "forward"',
+            got=repr(norm),
+            fix="leave it out: the inverse divides by the number of elements",
+        )
+    return norm
+
+
+def _real(op: str, x: TensorLike) -> TensorBase:
+    x = as_tensor(x, op)
+    if x.array.dtype.kind == "c":
+        raise DTypeError(
+            op,
+            expected="real numbers",
+            got=str(x.array.dtype),
+            fix=f"use {op.replace('ihfft', 'ifft').replace('rfft', 'fft')}, or take x.real",
+        )
+    x = to_inexact(x)
+    return cast(x, dtypes.float32) if x.array.dtype == dtypes.float16 else x
+
+
+def _as_complex(op: str, x: TensorLike) -> TensorBase:
+    x = as_tensor(x, op)
+    if x.array.dtype.kind == "c":
+        return x
+    x = _real(op, x)
+    single = x.array.dtype == dtypes.float32
+    return cast(x, dtypes.complex64 if single else dtypes.complex128)
+
+
+def _places(op: str, x: TensorBase, s: Sizes, dim: Dims) -> tuple[tuple[int, ...], list[int]]:
+    """Return the dims, and the size of each: by default all dims, or as many as there are sizes."""
+    ndim = x.array.ndim
+    given = None if s is None else [s] if isinstance(s, int) else list(s)
+    if dim is None:
+        if given is not None and len(given) > ndim:
+            raise _misfit(op, f"s of {len(given)} sizes for a tensor of {ndim} dims")
+        dims = tuple(range(0 if given is None else ndim - len(given), ndim))
+    else:
+        several = (dim,) if isinstance(dim, int) else tuple(dim)
+        dims = tuple(normalize_dim(d, ndim, op) for d in several)
+    if len(set(dims)) < len(dims):
+        raise _misfit(op, f"dim={dim!r}, in which one occurs twice")
+    if given is not None and len(given) != len(dims):
+        raise _misfit(op, f"{len(given)} sizes for {len(dims)} dims")
+    have = [x.array.shape[d] for d in dims]
+    sizes = have if given is None else [h if n == -1 else n for h, n in zip(have, given)]
+    return dims, sizes
+
+
+def _misfit(op: str, got: str) -> ShapeError:
+    return ShapeError(
+        op, expected="different dims, and a size for each", got=got, fix="name the dims with dim="
+    )
+
+
+def _too_few(op: str, n: int) -> NoReturn:
+    raise ShapeError(
+        op,
+        expected="at least 1 data point along each dim",
+        got=str(n),
+        fix="check for empty data, or pass n (s), which fills up with zeros",
+    )
+
+
+def _resized(op: str, x: TensorBase, dims: Sequence[int], sizes: Sequence[int]) -> TensorBase:
+    """Return `x` cut at these sizes, or filled up with zeros, at the end of the dims."""
+    shape = list(x.array.shape)
+    for d, n in zip(dims, sizes, strict=True):
+        if n < 1:
+            _too_few(op, n)
+        shape[d] = n
+    have = x.array.shape
+    if any(n < h for n, h in zip(shape, have, strict=True)):
+        x = slice_(x, tuple((0, 1, min(n, h)) for n, h in zip(shape, have, strict=True)))
+    if x.array.shape != tuple(shape):
+        x = unslice(x, tuple((0, 1, n) for n in x.array.shape), tuple(shape))
+    return x
+
+
+# -------------------------------------------------------------------------------------- transforms
+
+
+def _both_ways(
+    op: str,
+    x: TensorLike,
+    s: int | Sequence[int] | None,
+    dim: Dims,
+    norm: str | None,
+    inverse: bool,
+) -> TensorBase:
+    x = _as_complex(op, x)
+    dims, sizes = _places(op, x, s, dim)
+    return _complex(_resized(op, x, dims, sizes), dims, inverse, _norm(op, norm))
+
+
+def _half(op: str, x: TensorLike, s: Sizes, dim: Dims, norm: str, inverse: bool) -> TensorBase:
+    """The spectrum of real numbers, half of it along the last dim; the inverse way its conjugate,
+    with the factor of that way.
+    """
+    x = _real(op, x)
+    dims, sizes = _places(op, x, s, dim)
+    if not dims:
+        raise _misfit(op, "no dim")
+    x = _resized(op, x, dims, sizes)
+    norm = _OTHER[norm] if inverse else norm
+    out = apply(_RFFT, (x,), {"dim": dims[-1], "norm": norm})
+    out = _complex(out, dims[:-1], False, norm)
+    return conj(out) if inverse else out
+
+
+def _whole(op: str, x: TensorLike, s: Sizes, dim: Dims, norm: str, inverse: bool) -> TensorBase:
+    """Real numbers by half their spectrum, or (not inverse) the spectrum of half a signal."""
+    x = _as_complex(op, x)
+    dims, sizes = _places(op, x, s, dim)
+    if not dims:
+        raise _misfit(op, "no dim")
+    last = 2 * (sizes[-1] - 1) if s is None or _last(s) == -1 else sizes[-1]
+    if last < 1:
+        _too_few(op, last)
+    x = _resized(op, x, dims, [*sizes[:-1], last // 2 + 1])
+    if not inverse:
+        x, norm = conj(x), _OTHER[norm]
+    x = _complex(x, dims[:-1], True, norm)
+    return apply(_IRFFT, (x,), {"dim": dims[-1], "n": last, "norm": norm})
+
+
+def _last(s: int | Sequence[int]) -> int:
+    return s if isinstance(s, int) else s[-1]
+
+
+@takes_out
+def fft(
+    input: TensorLike,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """Discrete Fourier transform along one dim: sum over j of ``x[j] exp(-2 pi i j k / n)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Real or complex; float32 gives complex64.
+    n : int, optional
+        The dim is cut at this size, or filled up with zeros.
+    dim : int
+    norm : {"backward", "ortho", "forward"}
+        What divides the transform: nothing, the root of n, or n; the inverse is divided by the
+        rest, so that it is one under the same norm.
+    out : Tensor, optional
+
+    Returns
+    -------
+    Tensor
+        Complex, of size `n` along `dim`.
+
+    Raises
+    ------
+    ShapeError
+        If there is no element along `dim`.
+    ArgumentError
+        If `norm` is none of the three.
+    """
+    return _both_ways("fft", input, n, dim, norm, False)
+
+
+@takes_out
+def ifft(
+    input: TensorLike,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """Inverse of `fft`, whose arguments it has."""
+    return _both_ways("ifft", input, n, dim, norm, True)
+
+
+@takes_out
+def rfft(
+    input: TensorLike,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """First n // 2 + 1 elements of the `fft` of real numbers; the others are their conjugates."""
+    return _half("rfft", input, n, dim, _norm("rfft", norm), False)
+
+
+@takes_out
+def irfft(
+    input: TensorLike,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """Inverse of `rfft`: real numbers, `n` of them, 2 * (m - 1) of m elements by default."""
+    return _whole("irfft", input, n, dim, _norm("irfft", norm), True)
+
+
+@takes_out
+def hfft(
+    input: TensorLike,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The real `fft` of a Hermitian signal, of which the first half is given; as `irfft`."""
+    return _whole("hfft", input, n, dim, _norm("hfft", norm), False)
+
+
+@takes_out
+def ihfft(
+    input: TensorLike,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """Inverse of `hfft`: the first half of the `ifft` of real numbers."""
+    return _half("ihfft", input, n, dim, _norm("ihfft", norm), True)
+
+
+_LAST_TWO = (-2, -1)
+
+
+@takes_out
+def fft2(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The `fftn` over the last two dims."""
+    return _both_ways("fft2", input, s, dim, norm, False)
+
+
+@takes_out
+def ifft2(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The `ifftn` over the last two dims."""
+    return _both_ways("ifft2", input, s, dim, norm, True)
+
+
+@takes_out
+def rfft2(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The `rfftn` over the last two dims."""
+    return _half("rfft2", input, s, dim, _norm("rfft2", norm), False)
+
+
+@takes_out
+def irfft2(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The `irfftn` over the last two dims."""
+    return _whole("irfft2", input, s, dim, _norm("irfft2", norm), True)
+
+
+@takes_out
+def hfft2(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The `hfftn` over the last two dims."""
+    return _whole("hfft2", input, s, dim, _norm("hfft2", norm), False)
+
+
+@takes_out
+def ihfft2(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The `ihfftn` over the last two dims."""
+    return _half("ihfft2", input, s, dim, _norm("ihfft2", norm), True)
+
+
+@takes_out
+def fftn(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = None,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The `fft` along several dims.
+
+    Parameters
+    ----------
+    input : Tensor
+        Real or complex.
+    s : sequence of int, optional
+        Size for each dim, at which it is cut or to which it is filled up with zeros; -1 leaves one
+        as it is.
+    dim : int or tuple of int, optional
+        By default the last ``len(s)`` dims, or all.
+    norm : {"backward", "ortho", "forward"}
+        As in `fft`, of the product of the sizes.
+    out : Tensor, optional
+
+    Raises
+    ------
+    ShapeError
+        If a dim occurs twice, has no elements, or sizes and dims differ in number.
+    """
+    return _both_ways("fftn", input, s, dim, norm, False)
+
+
+@takes_out
+def ifftn(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = None,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """Inverse of `fftn`, whose arguments it has."""
+    return _both_ways("ifftn", input, s, dim, norm, True)
+
+
+@takes_out
+def rfftn(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = None,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The `fftn` of real numbers, n // 2 + 1 elements along the last of the dims."""
+    return _half("rfftn", input, s, dim, _norm("rfftn", norm), False)
+
+
+@takes_out
+def irfftn(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = None,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """Inverse of `rfftn`; the last of the sizes is that of the result."""
+    return _whole("irfftn", input, s, dim, _norm("irfftn", norm), True)
+
+
+@takes_out
+def hfftn(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = None,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """The real `fftn` of a Hermitian signal, half of which is given along the last of the dims."""
+    return _whole("hfftn", input, s, dim, _norm("hfftn", norm), False)
+
+
+@takes_out
+def ihfftn(
+    input: TensorLike,
+    s: Sequence[int] | None = None,
+    dim: Dims = None,
+    norm: str | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """Inverse of `hfftn`."""
+    return _half("ihfftn", input, s, dim, _norm("ihfftn", norm), True)
+
+
+# ------------------------------------------------------------------------------------- frequencies
+
+
+def _frequencies(
+    op: str,
+    of: Callable[[int, float], np.ndarray],
+    n: int,
+    d: float,
+    dtype: DTypeLike | None,
+    device: str | None,
+    requires_grad: bool,
+) -> TensorBase:
+    if n < 1:
+        _too_few(op, n)
+    array = of(n, d).astype(dtypes.default_dtype() if dtype is None else dtypes.as_dtype(dtype))
+    t = wrap(array if device is None else to_device(array, device))
+    return t.requires_grad_() if requires_grad else t
+
+
+def fftfreq(
+    n: int,
+    d: float = 1.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> TensorBase:
+    """Return the frequencies of an `fft` of `n` elements at distance `d`: 0, up, then from below.
+
+    The one in the middle, where n is even, is negative.
+    """
+    return _frequencies("fftfreq", np.fft.fftfreq, n, d, dtype, device, requires_grad)
+
+
+def rfftfreq(
+    n: int,
+    d: float = 1.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> TensorBase:
+    """Return the frequencies of an `rfft` of `n` elements at distance `d`, none negative."""
+    return _frequencies("rfftfreq", np.fft.rfftfreq, n, d, dtype, device, requires_grad)
+
+
+def _shifted(op: str, x: TensorLike, dim: Dims, back: bool) -> TensorBase:
+    x = as_tensor(x, op)
+    dims, sizes = _places(op, x, None, dim)
+    return roll(x, tuple(-(n // 2) if back else n // 2 for n in sizes), dims)
+
+
+def fftshift(input: TensorLike, dim: Dims = None) -> TensorBase:
+    """Move frequency 0 to the middle of the dims, all by default."""
+    return _shifted("fftshift", input, dim, False)
+
+
+def ifftshift(input: TensorLike, dim: Dims = None) -> TensorBase:
+    """Inverse of `fftshift`."""
+    return _shifted("ifftshift", input, dim, True)
