@@ -89,8 +89,11 @@ class Beta(Distribution):
 
     def _survival(self, x: Tensor) -> Tensor:
         inside = (x > 0.0) & (x < 1.0)
-        p = betainc(self.concentration0, self.concentration1, 1.0 - where(inside, x, 0.5))
-        return where(inside, p, where(x < 0.5, 1.0, 0.0))
+        # Near 0 the complement of x would be 1 after rounding, the survival not.
+        a, b, y = self.concentration1, self.concentration0, where(inside, x, 0.5)
+        low = y < 0.5
+        p = betainc(where(low, a, b), where(low, b, a), where(low, y, 1.0 - y))
+        return where(inside, where(low, 1.0 - p, p), where(x < 0.5, 1.0, 0.0))
 
     def _skewness(self) -> Tensor:
         a, b = self.concentration1, self.concentration0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from probtorch.core.dtype import finfo
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
@@ -142,7 +143,13 @@ class StudentT(Distribution):
 
     def _cdf(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
-        tail = betainc(self.df * 0.5, 0.5, self.df / (self.df + z * z)) * 0.5
+        # In the middle from the share of z^2, which the rounding of its complement would hide; at
+        # z = 0 that share has a slope only beside 0.
+        z = z + float(finfo(z.array.dtype).tiny) ** 0.5
+        square, half, near = z * z, self.df * 0.5, z * z < self.df
+        share = where(near, square, self.df) / (self.df + square)
+        part = betainc(where(near, 0.5, half), where(near, half, 0.5), share) * 0.5
+        tail = where(near, 0.5 - part, part)
         return where(z < 0.0, tail, 1.0 - tail)
 
     def _entropy(self) -> Tensor:

@@ -159,12 +159,21 @@ class FisherSnedecor(Distribution):
         return beta._log_prob(v) + log(v) - log1p(small) - log(x)
 
     def _cdf(self, x: Tensor) -> Tensor:
-        return betainc(self.df1 * 0.5, self.df2 * 0.5, self._finite_share(x))
+        far, part = self._smaller_part(x)
+        return where(far, 1.0 - part, part)
 
     def _survival(self, x: Tensor) -> Tensor:
-        return betainc(
-            self.df2 * 0.5, self.df1 * 0.5, 1.0 / (1.0 + self.df1 / self.df2 * maximum(x, 0.0))
-        )
+        far, part = self._smaller_part(x)
+        return where(far, part, 1.0 - part)
+
+    def _smaller_part(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return whether x is far out, and the probability beyond it, else below it: of the share
+        that rounding does not make 1.
+        """
+        a, b, far = self.df1 * 0.5, self.df2 * 0.5, self.df1 * x > self.df2
+        rest = 1.0 / (1.0 + self.df1 / self.df2 * maximum(x, 0.0))
+        share = where(far, rest, self._finite_share(x))
+        return far, betainc(where(far, b, a), where(far, a, b), share)
 
     def _finite_share(self, x: Tensor) -> Tensor:
         inside = x > 0.0

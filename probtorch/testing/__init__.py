@@ -4,11 +4,14 @@
 - `gradcheck` and `gradgradcheck`, derivatives against finite differences, are those of `autograd`.
 - `sbc` (calibration.py) and `geweke` (joint.py): whether a sampler draws from the posterior that a
   model states; simulated.py has what they share, uniformity.py the exact test of ranks.
+- `gof`: whether a distribution of one's own draws what its density says, and a table of all else
+  it states.
 - `domains`: named sets of numbers that op declarations refer to, and test values drawn from them.
 - `sweep`: test cases for every registered op; `tests/contracts/test_every_op.py` reads it.
 """
 
 from probtorch.autograd.checking import GradcheckError, gradcheck, gradgradcheck
+from probtorch.testing import gof
 from probtorch.testing.calibration import Calibration, sbc
 from probtorch.testing.compare import assert_close
 from probtorch.testing.joint import JointTest, geweke
@@ -19,6 +22,7 @@ __all__ = [
     "JointTest",
     "assert_close",
     "geweke",
+    "gof",
     "gradcheck",
     "gradgradcheck",
     "sbc",

@@ -374,6 +374,32 @@ def test_heavy_tails_reach_values_whose_square_overflows(make, df, dtype, far):
     assert_close(by_x, dtype(-(df + 1) / far), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_probabilities_keep_their_digits_where_a_share_is_rounded_to_one(dtype):
+    def exact(fn, *args):
+        with mpmath.workdps(40):
+            return float(fn(*(mpmath.mpf(float(a)) for a in args)))
+
+    upper = lambda a, b, x: mpmath.betainc(a, b, x, 1, regularized=True)
+    lower = lambda a, b, x: mpmath.betainc(a, b, 0, x, regularized=True)
+    number = lambda v: tensor(np.asarray(v, dtype))
+    rtol = 1e-5 if dtype is np.float32 else 1e-12
+    a, x = dtype(0.05), dtype(1e-30)
+    got = dist.Beta(number(a), number(a)).survival(number(x))
+    assert_close(got.double(), exact(upper, a, a, x), rtol=rtol)
+    f = dist.FisherSnedecor(number(0.5), number(0.25))
+    for at in (1e-20, 1e20):
+        v = number(at)
+        for method, part in ((f.cdf, lower), (f.survival, upper)):
+            right = exact(lambda w, part=part: part(0.25, 0.125, w / (w + 0.5)), v.item())
+            assert_close(method(v).double(), right, rtol=10 * rtol)
+    z, half = number([1e-6, -1e-4, 0.0]), dist.StudentT(number(3.0))
+    density = math.exp(stats.t(3).logpdf(0.0))
+    assert_close(half.cdf(z).double() - 0.5, z.double() * density, rtol=1e-4, atol=1e-7)
+    leaf_ = number(0.0).requires_grad_()
+    assert_close(grad(half.cdf(leaf_), [leaf_])[0].double(), density, rtol=rtol)
+
+
 # ------------------------------------------------------------------------------ impossible outcomes
 
 

@@ -1,4 +1,4 @@
-"""Every Python block of the README, the guides and the internals runs, top to bottom.
+"""Every Python block of README, guides, internals and reference runs, top to bottom.
 
 A page has one namespace. A ``text`` block right after a Python block is what that block prints,
 with ``...`` for what may differ.
@@ -21,6 +21,7 @@ PAGES = [
         ROOT / "README.md",
         *sorted((ROOT / "docs" / "guide").glob("*.md")),
         *sorted((ROOT / "docs" / "internals").glob("*.md")),
+        *sorted((ROOT / "docs" / "reference").glob("*.md")),
     )
     if "```python" in page.read_text(encoding="utf-8")
 ]
