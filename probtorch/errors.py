@@ -22,6 +22,7 @@ __all__ = [
     "ExportError",
     "FileError",
     "InferenceError",
+    "MaskError",
     "ModelError",
     "NoClosedFormError",
     "NotDifferentiableError",
@@ -161,6 +162,10 @@ def _restored(cls, args, state):
 
 class ShapeError(ProbtorchError, RuntimeError, ValueError):
     """Shapes or sizes that do not go together."""
+
+
+class MaskError(ShapeError, IndexError):
+    """A mask whose shape is not that of the dims it selects from: PyTorch calls that an index."""
 
 
 class DTypeError(ProbtorchError, TypeError, RuntimeError):

@@ -24,8 +24,8 @@ from probtorch.errors import (
     ArgumentError,
     DTypeError,
     InferenceError,
+    MaskError,
     ProbtorchError,
-    ShapeError,
     TensorIndexError,
 )
 from probtorch.ops.arithmetic import where
@@ -181,7 +181,7 @@ def _slice_of(k: slice, n: int) -> tuple[int, ...]:
 
 def _mask(mask: TensorBase, shape: tuple[int, ...], d: int):
     if mask.array.shape != shape[d : d + mask.array.ndim]:
-        raise ShapeError(
+        raise MaskError(
             "boolean index",
             expected=f"a mask of shape {shape[d : d + mask.array.ndim]}",
             got=str(mask.array.shape),

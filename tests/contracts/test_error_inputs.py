@@ -85,7 +85,7 @@ CALLS = {
     "take": [
         (DIM, lambda: VECTOR[probtorch.tensor([3])]),
         (DIM, lambda: VECTOR[probtorch.tensor([0.5])]),
-        (SHAPE, lambda: VECTOR[probtorch.tensor([True, False])]),
+        (DIM, lambda: VECTOR[probtorch.tensor([True, False])]),
     ],
     "standard_gamma": [(ValueError, lambda: dist.Gamma(-VECTOR, 1.0).sample())],
     "to_device": [(RuntimeError, lambda: VECTOR.to("abacus"))],
