@@ -14,6 +14,11 @@ from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical
 from probtorch.distributions.circulant import CirculantNormal
+from probtorch.distributions.coalescent import (
+    CoalescentRateLikelihood,
+    CoalescentTimes,
+    CoalescentTimesWithRate,
+)
 from probtorch.distributions.conditional import (
     ConditionalDistribution,
     ConditionalTransformedDistribution,
@@ -82,6 +87,7 @@ from probtorch.distributions.lifetimes import (
 from probtorch.distributions.linear_hmm import IndependentHMM, LinearHMM
 from probtorch.distributions.lkj import LKJ, LKJCholesky
 from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic, SoftLaplace
+from probtorch.distributions.matchings import OneOneMatching, OneTwoMatching
 from probtorch.distributions.missing import missing as _missing
 from probtorch.distributions.mixture import MixtureSameFamily
 from probtorch.distributions.mixtures import (
@@ -189,6 +195,7 @@ from probtorch.distributions.transport import (
     GaussianScaleMixture,
     OMTMultivariateNormal,
 )
+from probtorch.distributions.trees import SpanningTree
 from probtorch.distributions.truncated import TruncatedNormal
 from probtorch.distributions.truncation import (
     Censored,
@@ -248,6 +255,9 @@ __all__ = [
     "Chi",
     "Chi2",
     "CirculantNormal",
+    "CoalescentRateLikelihood",
+    "CoalescentTimes",
+    "CoalescentTimesWithRate",
     "ConditionalDistribution",
     "ConditionalTransformedDistribution",
     "ContinuousBernoulli",
@@ -356,6 +366,8 @@ __all__ = [
     "OMTMultivariateNormal",
     "OneHotCategorical",
     "OneHotCategoricalStraightThrough",
+    "OneOneMatching",
+    "OneTwoMatching",
     "OrderedLogistic",
     "OrderedLogisticGLM",
     "OrderedProbit",
@@ -382,6 +394,7 @@ __all__ = [
     "SoftAsymmetricLaplace",
     "SoftLaplace",
     "SphericalUniform",
+    "SpanningTree",
     "Stable",
     "StableWithLogProb",
     "StudentT",
