@@ -24,6 +24,12 @@ from probtorch.distributions.conditional import (
     ConditionalTransformedDistribution,
 )
 from probtorch.distributions.counts import BetaBinomial, Binomial, NegativeBinomial, Poisson
+from probtorch.distributions.directional import (
+    ProjectedNormal,
+    SineBivariateVonMises,
+    SineSkewed,
+    VonMises3D,
+)
 from probtorch.distributions.directions import PowerSpherical, SphericalUniform, VonMisesFisher
 from probtorch.distributions.distribution import (
     Distribution,
@@ -376,6 +382,7 @@ __all__ = [
     "Poisson",
     "PoissonLogGLM",
     "PowerSpherical",
+    "ProjectedNormal",
     "QuantizedDistribution",
     "Rayleigh",
     "RelaxedBernoulli",
@@ -387,6 +394,8 @@ __all__ = [
     "RightCensoredDistribution",
     "RightTruncatedDistribution",
     "ScaledInverseChi2",
+    "SineBivariateVonMises",
+    "SineSkewed",
     "SinhArcsinh",
     "Skellam",
     "SkewLogistic",
@@ -409,6 +418,7 @@ __all__ = [
     "Unit",
     "VonMises",
     "VonMisesFisher",
+    "VonMises3D",
     "Wald",
     "Weibull",
     "Wishart",
