@@ -37,6 +37,7 @@ from probtorch.distributions.distribution import (
     Independent,
     MaskedDistribution,
 )
+from probtorch.distributions.empirical import Empirical, Rejector
 from probtorch.distributions.exponential_family import ExponentialFamily
 from probtorch.distributions.extremes import GeneralizedExtremeValue, GeneralizedPareto
 from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
@@ -115,6 +116,7 @@ from probtorch.distributions.particular_counts import (
     Skellam,
     Zipf,
 )
+from probtorch.distributions.polya_gamma import TruncatedPolyaGamma
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
 from probtorch.distributions.rarer_counts import (
     BetaNegativeBinomial,
@@ -275,6 +277,7 @@ __all__ = [
     "DiscreteWeibull",
     "Distribution",
     "DoublyTruncatedPowerLaw",
+    "Empirical",
     "ExGaussian",
     "ExpandedDistribution",
     "Exponential",
@@ -385,6 +388,7 @@ __all__ = [
     "ProjectedNormal",
     "QuantizedDistribution",
     "Rayleigh",
+    "Rejector",
     "RelaxedBernoulli",
     "RelaxedBernoulliLogits",
     "RelaxedBernoulliStraightThrough",
@@ -413,6 +417,7 @@ __all__ = [
     "TruncatedCauchy",
     "TruncatedDistribution",
     "TruncatedNormal",
+    "TruncatedPolyaGamma",
     "TwoSidedTruncatedDistribution",
     "Uniform",
     "Unit",

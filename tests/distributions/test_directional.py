@@ -62,6 +62,7 @@ def test_von_mises_in_space_is_its_closed_form(length):
         assert stats.kstest(1 - below, "uniform").pvalue > 1e-7
 
 
+@pytest.mark.slow
 def test_slopes_of_directions():
     x = tensor(unit(RNG.normal(size=(4, 3))))
     for c in ([0.01, 0.02, -0.1], [1.0, -2.0, 0.5]):
@@ -92,7 +93,10 @@ def projected(c, x):
         return float(mpmath.log(integral) - rest / 2 - n * mpmath.log(2 * mpmath.pi) / 2)
 
 
-@pytest.mark.parametrize("n", [2, 3, 6])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=SLOW), pytest.param(6, marks=SLOW)])
 def test_a_projected_normal_has_its_density(n):
     for length in (0.0, 0.7, 4.0, 12.0):
         c = length * unit(RNG.normal(size=n))
@@ -135,6 +139,7 @@ def test_pairs_of_angles_are_normalised_and_drawn_exactly(k, other, c):
     assert stats.chisquare(*pooled).pvalue > 1e-7
 
 
+@pytest.mark.slow
 def test_concentrated_pairs_are_nearly_normal_and_have_slopes():
     # Precision [[k, -c], [-c, l]]; the next term of the expansion is of order 1 / k.
     k, other, c = 1e7, 2e7, 5e6

@@ -97,6 +97,7 @@ def test_draws_follow_the_cdf_and_quantiles_invert_it():
     assert_close(one.cdf(one.icdf(np.array(0.02))), 0.02, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_finite_differences():
     given = [np.array(1.3), np.array(-0.4), np.array(1.7), np.array(0.6), np.array(0.9)]
 
@@ -120,6 +121,7 @@ def test_gradients_are_those_of_finite_differences():
             assert_close(slope, (ends[0] - ends[1]) / 2e-5, rtol=2e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_stable_density_is_compiled_and_batched_and_has_single_precision():
     x = tensor(np.array([-1.0, 0.3, 5.0]))
 
