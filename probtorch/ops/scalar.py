@@ -49,6 +49,8 @@ def _rows(text: str) -> dict[str, Intrinsic]:
 
 INTRINSICS = _rows(
     """
+maximum    maximum           llvm.maximum      pt_maximum       2
+minimum    minimum           llvm.minimum      pt_minimum       2
 exp        exp               pt.exp            exp
 log        log               pt.log            log
 log1p      log1p             pt.log1p          log1p
@@ -114,8 +116,6 @@ class NumpyAlgebra:
         """Choose elementwise, in the dtype of the array branch when the other is a number."""
         return np.where(condition, x, y)
 
-    minimum = staticmethod(np.minimum)
-    maximum = staticmethod(np.maximum)
     isnan = staticmethod(np.isnan)
     isinf = staticmethod(np.isinf)
     logical_and = staticmethod(np.logical_and)

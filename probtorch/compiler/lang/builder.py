@@ -29,7 +29,7 @@ from probtorch.compiler.lang.types import (
     rounded,
 )
 from probtorch.errors import CompileError
-from probtorch.ops.scalar import INTRINSICS
+from probtorch.ops.scalar import INTRINSICS, Intrinsic
 
 if TYPE_CHECKING:
     from probtorch.compiler.graph import Node
@@ -225,15 +225,15 @@ class Builder:
     def fma(self, a: Value, b: Operand, c: Operand) -> Value:
         """Return a b + c, rounded once where the processor can, and twice elsewhere."""
         b, c = self.value(b, a.ty), self.value(c, a.ty)
-        return self.put(nodes.Fused(a, b, c)) if self.printer.fuses else a * b + c
+        return self.put(nodes.Intrinsic(_FMA, [a, b, c])) if self.printer.fuses else a * b + c
 
     def to_bits(self, x: Value) -> Value:
         """Return the bits of a float as an integer."""
-        return self.put(nodes.Bits(x, integer_of(x.ty)))
+        return self.put(nodes.Cast(x, integer_of(x.ty), bits=True))
 
     def from_bits(self, x: Value, ty: str = "double") -> Value:
         """Return the float that has these bits."""
-        return self.put(nodes.Bits(x, ty))
+        return self.put(nodes.Cast(x, ty, bits=True))
 
     # ------------------------------------------------------------------------------------ op graphs
 
@@ -281,7 +281,7 @@ class Builder:
     def _extreme(self, name: str, test: str, x: Operand, y: Operand) -> Value:
         x, y, ty = self._pair(x, y)
         if ty in FLOATS:
-            return self.put(nodes.Extreme(name, x, y))
+            return self.put(nodes.Intrinsic(INTRINSICS[name], [x, y]))
         return self.where(self.compare(test, x, y), x, y)
 
     def maximum(self, x: Operand, y: Operand) -> Value:
@@ -385,6 +385,8 @@ class Builder:
         raise CompileError(f"{name} of {ty}", expected="floats", got=ty, fix="cast to float first")
 
 
+# A product and a sum, rounded once.
+_FMA = Intrinsic("fma", "", "llvm.fma", "fma", 3)
 # Ops whose formula is meant for floats: the method that says what they are for integers.
 _INTEGER_FORMS = {"floor_divide": "floor_divide", "pow": "power_of_integers"}
 
@@ -397,7 +399,7 @@ class Printer(ABC):
     sigil : str
         What names begin with.
     fuses : bool
-        Whether `Fused` is one instruction.
+        Whether a product and a sum are one instruction.
     thread, block, blocks : str
         The number of this thread in its block, of the block, and how many blocks there are.
     threads : int

@@ -66,6 +66,8 @@ _BITS = {
 _TESTS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "uno": "!="}
 # CUDA's own functions whose float versions are not good to a few units in the last place.
 _IN_DOUBLE = ("erfinv", "erfcx", "normcdf", "normcdfinv", "cyl_bessel_i0", "cyl_bessel_i1")
+# Ours that have a form for each type.
+_OF_EACH_TYPE = ("pt_maximum", "pt_minimum")
 # SciPy's functions that have no form on a GPU yet.
 _MISSING = ("pt_iv", "pt_ive")
 
@@ -85,6 +87,11 @@ def spell(value: float, ty: str) -> str:
     else:
         text = abs(value).hex() + ("f" if ty == "float" else "")
     return f"(-{text})" if math.copysign(1.0, value) < 0 else text
+
+
+def _at(place: Value | nodes.Variable, ty: str) -> str:
+    variable = isinstance(place, nodes.Variable)
+    return place.name if variable else f"*({C_TYPES[ty]} *){place.name}"
 
 
 def _names(args: Iterable[Value]) -> str:
@@ -108,25 +115,15 @@ class CudaPrinter(Printer):
         narrow = ty not in FLOATS and ty not in ("i64", "i1")
         return f"({C_TYPES[ty]}){text}" if narrow else text
 
-    def read(self, b: Builder, place: str, ty: str) -> Value:
-        return b.emit(place, ty)
-
-    def write(self, b: Builder, v: Value, place: str) -> None:
-        b.lines.append(f"{place} = {v.name};")
-
-    def area(self, f: KernelFunction, node: nodes.Area) -> None:
-        f.cells.append(f"{C_TYPES[node.ty]} {node.name}_[{node.count}];")
-        f.cells.append(f"char *const {node.name} = (char *){node.name}_;")
-
     def offset(self, b: Builder, node: nodes.Offset) -> Value:
         place = f"({C_TYPES[node.ty]} *){node.pointer} + {node.index}"
         return Value(f"((char *)({place}))", "ptr", b)
 
     def load(self, b: Builder, node: nodes.Load) -> Value:
-        return self.read(b, f"*({C_TYPES[node.ty]} *){node.pointer.name}", node.ty)
+        return b.emit(_at(node.place, node.ty), node.ty)
 
     def store(self, b: Builder, node: nodes.Store) -> None:
-        self.write(b, node.x, f"*({C_TYPES[node.x.ty]} *){node.pointer.name}")
+        b.lines.append(f"{_at(node.place, node.x.ty)} = {node.x.name};")
 
     def barrier(self, b: Builder, node: nodes.Barrier) -> None:
         b.lines.append("pt_meet(M);" if node.everyone else "__syncthreads();")
@@ -174,11 +171,10 @@ class CudaPrinter(Printer):
     def select(self, b: Builder, node: nodes.Select) -> Value:
         return b.emit(f"{node.c.name} ? {node.a.name} : {node.b.name}", node.a.ty)
 
-    def bits(self, b: Builder, node: nodes.Bits) -> Value:
-        return b.emit(f"{_BITS[node.ty]}({node.x.name})", node.ty)
-
     def cast(self, b: Builder, node: nodes.Cast) -> Value:
         x, ty = node.x, node.ty
+        if node.bits:
+            return b.emit(f"{_BITS[ty]}({x.name})", ty)
         if x.ty in FLOATS and ty not in FLOATS:
             return b.emit(f"pt_to_integer<{C_TYPES[ty]}>((double){x.name})", ty)
         return b.emit(f"({C_TYPES[ty]}){x.name}", ty)
@@ -193,14 +189,10 @@ class CudaPrinter(Printer):
 
     # ------------------------------------------------------------------------------------ functions
 
-    def extreme(self, b: Builder, node: nodes.Extreme) -> Value:
-        return b.emit(f"pt_{node.name}({node.a.name}, {node.b.name})", node.a.ty)
-
-    def fused(self, b: Builder, node: nodes.Fused) -> Value:
-        return self._of_c(b, "fma", node.a.ty, [node.a, node.b, node.c])
-
     def intrinsic(self, b: Builder, node: nodes.Intrinsic) -> Value:
         name, ty = node.row.cuda, node.args[0].ty
+        if name in _OF_EACH_TYPE:
+            return b.emit(f"{name}({_names(node.args)})", ty)
         if name in _MISSING:
             raise CompileError(
                 node.row.name,
@@ -230,13 +222,11 @@ class CudaPrinter(Printer):
 
     def variable(self, f: KernelFunction, node: nodes.Variable) -> None:
         # Declared at the head: its value may be read behind the block that it is set in.
-        f.cells.append(f"{C_TYPES[node.ty]} {node.name};")
-
-    def get(self, b: Builder, node: nodes.Get) -> Value:
-        return b.emit(node.variable.name, node.variable.ty)
-
-    def set(self, b: Builder, node: nodes.Set) -> None:
-        b.lines.append(f"{node.variable.name} = {node.x.name};")
+        if node.count is None:
+            f.cells.append(f"{C_TYPES[node.ty]} {node.name};")
+        else:
+            f.cells.append(f"{C_TYPES[node.ty]} {node.name}_[{node.count}];")
+            f.cells.append(f"char *const {node.name} = (char *){node.name}_;")
 
     def for_(self, f: KernelFunction, node: nodes.For) -> Value:
         i = f.fresh("j")  # "i64" is a type
@@ -256,14 +246,11 @@ class CudaPrinter(Printer):
     def if_(self, f: KernelFunction, node: nodes.If) -> None:
         f.lines.append(f"if ({node.c.name}) {{")
 
-    def else_(self, f: KernelFunction, node: nodes.Else) -> None:
-        f.lines.append("} else {")
-
     def leave(self, f: KernelFunction, node: nodes.Leave) -> None:
         f.lines.append(f"if ({node.c}) return {node.x or ''};")
 
     def end(self, f: KernelFunction, node: nodes.End) -> None:
-        f.lines.append("}")
+        f.lines.append("} else {" if node.other else "}")
 
     def argument(self, i: int) -> str:
         return f"q{i}"

@@ -68,11 +68,11 @@ class Cell:
 
     @property
     def value(self) -> Value:
-        return self.writer.put(nodes.Get(self.node))
+        return self.writer.put(nodes.Load(self.node, self.node.ty))
 
     @value.setter
     def value(self, x: Operand) -> None:
-        self.writer.put(nodes.Set(self.node, self.writer.value(x, self.node.ty)))
+        self.writer.put(nodes.Store(self.writer.value(x, self.node.ty), self.node))
 
 
 class Array:
@@ -203,7 +203,7 @@ class KernelFunction(Builder):
 
     def on_stack(self, count: int, ty: str) -> Value:
         """Return the place of `count` elements of this function's own, not set to anything."""
-        node = nodes.Area(self.fresh("c"), ty, count)
+        node = nodes.Variable(self.fresh("c"), ty, count)
         self.put(node)
         return Value(node.name, "ptr", self)
 
@@ -279,7 +279,7 @@ class KernelFunction(Builder):
         def first() -> Iterator[None]:
             self.put(node)
             yield
-            self.put(nodes.Else(node))
+            self.put(nodes.End(node, other=True))
 
         @contextmanager
         def second() -> Iterator[None]:

@@ -92,20 +92,15 @@ class LlvmPrinter(Printer):
             v = b.emit(f"{'zext' if v.ty == 'i1' else 'trunc'} {v.ty} {v.name} to i8", "i8")
         b.lines.append(f"  store {v.ty} {v.name}, ptr {place}{_aligned(v.ty)}")
 
-    def area(self, f: KernelFunction, node: nodes.Area) -> None:
-        # A few words for themselves would cost the function a register, which keeps where they are.
-        align = ", align 64" if node.count * BYTES.get(node.ty, 0) >= 64 else ""
-        f.cells.append(f"  {node.name} = alloca [{node.count} x {in_memory(node.ty)}]{align}")
-
     def offset(self, b: Builder, node: nodes.Offset) -> Value:
         place = f"ptr {node.pointer.name}, i64 {node.index.name}"
         return b.emit(f"getelementptr {in_memory(node.ty)}, {place}", "ptr")
 
     def load(self, b: Builder, node: nodes.Load) -> Value:
-        return self.read(b, node.pointer.name, node.ty)
+        return self.read(b, node.place.name, node.ty)
 
     def store(self, b: Builder, node: nodes.Store) -> None:
-        self.write(b, node.x, node.pointer.name)
+        self.write(b, node.x, node.place.name)
 
     def barrier(self, b: Builder, node: nodes.Barrier) -> None:
         """One thread waits for nobody."""
@@ -161,13 +156,11 @@ class LlvmPrinter(Printer):
     def select(self, b: Builder, node: nodes.Select) -> Value:
         return b.emit(f"select {self._listed([node.c, node.a, node.b])}", node.a.ty)
 
-    def bits(self, b: Builder, node: nodes.Bits) -> Value:
-        ends = {node.x.ty: "ptrtoint", node.ty: "inttoptr"}
-        text = f"{ends.get('ptr', 'bitcast')} {self._listed([node.x])} to {self.types[node.ty]}"
-        return b.emit(text, node.ty)
-
     def cast(self, b: Builder, node: nodes.Cast) -> Value:
         x, a, ty = node.x, node.x.ty, node.ty
+        if node.bits:
+            kind = {a: "ptrtoint", ty: "inttoptr"}.get("ptr", "bitcast")
+            return b.emit(f"{kind} {self._listed([x])} to {self.types[ty]}", ty)
         if ty[0] == "<":
             return _spread(b, x, ty)
         if a in FLOATS and ty not in FLOATS:
@@ -191,12 +184,6 @@ class LlvmPrinter(Printer):
         return b.emit(f"shufflevector {both}, <{len(node.places)} x i32> <{mask}>", ty)
 
     # ------------------------------------------------------------------------------------ functions
-
-    def extreme(self, b: Builder, node: nodes.Extreme) -> Value:
-        return self._llvm(b, node.name, node.a.ty, [node.a, node.b])
-
-    def fused(self, b: Builder, node: nodes.Fused) -> Value:
-        return self._llvm(b, "fma", node.a.ty, [node.a, node.b, node.c])
 
     def intrinsic(self, b: Builder, node: nodes.Intrinsic) -> Value:
         library_name, _, symbol = node.row.llvm.partition(".")
@@ -243,13 +230,13 @@ class LlvmPrinter(Printer):
     # ------------------------------------------------------------------------- variables, branches
 
     def variable(self, f: KernelFunction, node: nodes.Variable) -> None:
-        f.cells.append(f"  {node.name} = alloca {in_memory(node.ty)}")
-
-    def get(self, b: Builder, node: nodes.Get) -> Value:
-        return self.read(b, node.variable.name, node.variable.ty)
-
-    def set(self, b: Builder, node: nodes.Set) -> None:
-        self.write(b, node.x, node.variable.name)
+        kind, align = in_memory(node.ty), ""
+        if node.count is not None:
+            # A few words for themselves would cost the function a register, which keeps where they
+            # are.
+            align = ", align 64" if node.count * BYTES.get(node.ty, 0) >= 64 else ""
+            kind = f"[{node.count} x {kind}]"
+        f.cells.append(f"  {node.name} = alloca {kind}{align}")
 
     def for_(self, f: KernelFunction, node: nodes.For) -> Value:
         head, body, turn, out = (f.label(x) for x in ("head", "body", "turn", "out"))
@@ -301,10 +288,6 @@ class LlvmPrinter(Printer):
         node.notes = [no, f.label("out")]
         _fork(f, node.c, yes, no or node.notes[1])
 
-    def else_(self, f: KernelFunction, node: nodes.Else) -> None:
-        no, out = node.of.notes
-        _go_on(f, out, no)
-
     def leave(self, f: KernelFunction, node: nodes.Leave) -> None:
         out, on = f.label("leave"), f.label("on")
         _fork(f, node.c, out, on)
@@ -318,7 +301,8 @@ class LlvmPrinter(Printer):
         elif isinstance(of, nodes.Loop):
             _go_on(f, of.notes[0], of.notes[-1])
         else:
-            _go_on(f, of.notes[-1])
+            no, out = of.notes
+            _go_on(f, out, no if node.other else out)
 
     def argument(self, i: int) -> str:
         return f"%a{i}"

@@ -15,10 +15,9 @@ from probtorch.errors import CompileError
 from probtorch.ops.scalar import Intrinsic as Row
 
 __all__ = [
-    *("Area", "Atomic", "Barrier", "Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else"),
-    *("End", "Extreme", "Fail", "For", "Fused", "Get", "If", "Intrinsic", "Leave", "Load"),
-    *("Loop", "Negate", "Node", "Offset", "Operand", "Select", "Set", "Shuffle", "Store", "Value"),
-    "Variable",
+    *("Atomic", "Barrier", "Binary", "Break", "Call", "Cast", "Compare", "End", "Fail", "For"),
+    *("If", "Intrinsic", "Leave", "Load", "Loop", "Negate", "Node", "Offset", "Operand"),
+    *("Select", "Shuffle", "Store", "Value", "Variable"),
 ]
 
 
@@ -207,7 +206,7 @@ class Select(Node):
 
 @dataclass(slots=True)
 class Intrinsic(Node):
-    """A function of ops/scalar.py on floats of one type."""
+    """A function of ops/scalar.py, or one such, on floats of one type."""
 
     row: Row
     args: list[Value]
@@ -218,42 +217,18 @@ class Intrinsic(Node):
 
 
 @dataclass(slots=True)
-class Extreme(Node):
-    """The "maximum" or "minimum" of floats; nan wins."""
-
-    name: str
-    a: Value
-    b: Value
-
-
-@dataclass(slots=True)
-class Fused(Node):
-    """The product of a and b plus c, rounded once."""
-
-    a: Value
-    b: Value
-    c: Value
-
-
-@dataclass(slots=True)
 class Cast(Node):
     """A conversion as NumPy's astype; floats beyond the integers give the nearest one, nan 0. As a
     vector a float has the same in all lanes.
 
-    `unsigned` for bits of an integer that mean a number without a sign.
+    `unsigned` for bits of an integer that mean a number without a sign; `bits` for the same bits
+    as another type: of a float or pointer as an integer, or back.
     """
 
     x: Value
     ty: str
     unsigned: bool = False
-
-
-@dataclass(slots=True)
-class Bits(Node):
-    """The same bits as another type: of a float or pointer as an integer, or back."""
-
-    x: Value
-    ty: str
+    bits: bool = False
 
 
 @dataclass(slots=True)
@@ -276,38 +251,13 @@ class Call(Node):
 
 @dataclass(slots=True)
 class Variable(Node):
-    """A cell that is read and written; declared at the head of the function."""
+    """A cell that is read and written, or memory for so many elements, not set to anything;
+    declared at the head of the function.
+    """
 
     name: str
     ty: str
-
-
-@dataclass(slots=True)
-class Get(Node):
-    """What a variable holds now."""
-
-    variable: Variable
-
-
-@dataclass(slots=True)
-class Set(Node):
-    """A new value of a variable."""
-
-    variable: Variable
-    x: Value
-
-    def __post_init__(self) -> None:
-        if self.variable.ty != self.x.ty:
-            _expect(False, "a variable", self.variable.ty, self.x.ty)
-
-
-@dataclass(slots=True)
-class Area(Node):
-    """Memory of a function: so many elements, not set to anything; declared at its head."""
-
-    name: str
-    ty: str
-    count: int
+    count: int | None = None
 
 
 @dataclass(slots=True)
@@ -321,18 +271,22 @@ class Offset(Node):
 
 @dataclass(slots=True)
 class Load(Node):
-    """What lies at a place in memory."""
+    """What lies at a place in memory, or what a variable holds now."""
 
-    pointer: Value
+    place: Value | Variable
     ty: str
 
 
 @dataclass(slots=True)
 class Store(Node):
-    """A new element at a place in memory."""
+    """A new element at a place in memory, or a new value of a variable."""
 
     x: Value
-    pointer: Value
+    place: Value | Variable
+
+    def __post_init__(self) -> None:
+        if isinstance(self.place, Variable) and self.place.ty != self.x.ty:
+            _expect(False, "a variable", self.place.ty, self.x.ty)
 
 
 @dataclass(slots=True)
@@ -401,13 +355,6 @@ class If(Node):
 
 
 @dataclass(slots=True)
-class Else(Node):
-    """Between the two bodies of an `If`."""
-
-    of: If
-
-
-@dataclass(slots=True)
 class Leave(Node):
     """Return from the function if the condition holds; of one that gives nothing, x is None."""
 
@@ -417,6 +364,7 @@ class Leave(Node):
 
 @dataclass(slots=True)
 class End(Node):
-    """The end of a body."""
+    """The end of a body; after that of an `If` the `other` one may begin."""
 
     of: For | Loop | If
+    other: bool = False

@@ -4,7 +4,7 @@ Matrices are row-major here and column-major in BLAS and LAPACK, which therefore
 row-major lower factor is their upper one, and C = A B becomes C' = B' A'.
 """
 
-from probtorch.compiler.lang.nodes import Bits
+from probtorch.compiler.lang.nodes import Cast
 from probtorch.compiler.lang.routines.integers import power
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.runtime import products
@@ -38,7 +38,7 @@ def gemm(driver, call):
 def density(driver, call):
     """A density by its address: ``double f(const double *q, double *grad, void *context)``."""
     q, function, context, logp, grad = call.buffers
-    f, c = (driver.put(Bits(driver.scalar(b), "ptr")) for b in (function, context))
+    f, c = (driver.put(Cast(driver.scalar(b), "ptr", bits=True)) for b in (function, context))
     v = driver.call(f, "double", driver.pointer(q), driver.pointer(grad), c)
     driver.store_at(v, driver.pointer(logp))
 

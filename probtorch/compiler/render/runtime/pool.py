@@ -23,7 +23,7 @@ import signal
 import sys
 
 from probtorch.compiler.lang.function import KernelRoutine
-from probtorch.compiler.lang.nodes import Bits
+from probtorch.compiler.lang.nodes import Cast
 from probtorch.compiler.native import host
 
 __all__ = ["DECLARATIONS", "MODULE", "ROUTINES", "supported"]
@@ -92,7 +92,7 @@ def _replace(w, k, old, new):
 
 def _pointer(w, k):
     """A word as a pointer."""
-    return w.put(Bits(_get(w, k), "ptr"))
+    return w.put(Cast(_get(w, k), "ptr", bits=True))
 
 
 def _call(w, name, *args):
@@ -194,7 +194,7 @@ def _parallel(w, body, context, parts):
     together, alone = w.branch(seats.value > 0)
     with together:
         for k, pointer in ((_BODY, body), (_CONTEXT, context)):
-            _set(w, k, w.put(Bits(pointer, "i64")))
+            _set(w, k, w.put(Cast(pointer, "i64", bits=True)))
         for k, x in ((_PARTS, parts), (_STATUS, 0), (_NEXT, 0), (_DONE, 0), (_GATE, seats.value)):
             _set(w, k, x)
         with w.when(_get(w, _SLEEPERS) > 0):
