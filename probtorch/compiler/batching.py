@@ -223,20 +223,28 @@ def _loop_flags(node, flags):
         state = grown
 
 
-def _graph_flags(graph, flags):
-    known = {v.id: f for v, f in zip(graph.inputs, flags, strict=True)}
+def _followed(graph, known):
+    """Yield each node, with which of its inputs depend on the batch; extends what is `known`."""
     for node in graph.nodes:
         given = [known.get(x.id, False) if type(x) is GraphValue else False for x in node.inputs]
         known.update((v.id, f) for v, f in zip(node.outs, _flags(node, given)))
+        yield node, given
+
+
+def _given(graph, flags):
+    return {v.id: f for v, f in zip(graph.inputs, flags, strict=True)}
+
+
+def _graph_flags(graph, flags):
+    known = _given(graph, flags)
+    for _ in _followed(graph, known):
+        pass
     return [known.get(v.id, False) for v in graph.outputs]
 
 
 def uneven_loop(graph, flags):
     """Return the first loop whose test depends on the batch, None if there is none."""
-    known = {v.id: f for v, f in zip(graph.inputs, flags, strict=True)}
-    for node in graph.nodes:
-        given = [known.get(x.id, False) if type(x) is GraphValue else False for x in node.inputs]
-        known.update((v.id, f) for v, f in zip(node.outs, _flags(node, given)))
+    for node, given in _followed(graph, _given(graph, flags)):
         below = []
         if node.name == "while":
             for_test, _ = node.attrs["counts"]

@@ -6,6 +6,7 @@ nodes whose attrs hold subgraphs.
 """
 
 import itertools
+from collections import Counter
 
 __all__ = ["Graph", "Node", "GraphValue", "path_key"]
 
@@ -87,6 +88,11 @@ class Graph:
         self.outputs = []
         self.guards = []
         self.updates = {}
+
+    def uses(self):
+        """Return how often each value is read, by its id; a result of the graph once more."""
+        read = itertools.chain.from_iterable(node.values() for node in self.nodes)
+        return Counter(v.id for v in itertools.chain(read, self.outputs))
 
     def __repr__(self):
         lines = [f"inputs {self.inputs}", *map(repr, self.nodes), f"outputs {self.outputs}"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from probtorch.compiler.explain.profile import Profile
 from probtorch.compiler.explain.traffic import traffic_of
-from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop
+from probtorch.compiler.nests.loops import Call, Group, Guard, Loop
 from probtorch.compiler.nests.lowering import is_view
 from probtorch.compiler.render.timed import timed
 
@@ -219,16 +219,11 @@ def _steps(lowering, times):
                 written.update(dict.fromkeys(traffic.writes, number))
             elif isinstance(s, Guard):
                 steps.append(Step(f"check guard {s.index}", depth))
-            elif isinstance(s, Loop):
-                steps.append(Step("while", depth))
-                walk(s.test, depth + 1)
-                steps.append(Step("do", depth))
-                walk(s.body, depth + 1)
-            elif isinstance(s, Branch):
-                steps.append(Step("if", depth))
-                walk(s.yes, depth + 1)
-                steps.append(Step("else", depth))
-                walk(s.no, depth + 1)
+            else:
+                words = ("while", "do") if isinstance(s, Loop) else ("if", "else")
+                for word, inner in zip(words, s.blocks, strict=True):
+                    steps.append(Step(word, depth))
+                    walk(inner, depth + 1)
 
     walk(lowering.block, 0)
     return tuple(steps)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Unpack
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
-from probtorch.compiler.lang.function import FunctionOptions, KernelFunction
+from probtorch.compiler.lang.function import KernelFunction, RoutineModule
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import BYTE, FLOATS, rounded
 from probtorch.errors import CompileError
@@ -275,30 +274,19 @@ class CudaPrinter(Printer):
 CUDA = CudaPrinter()
 
 
-class CudaModule:
-    """A module of device functions being written; which functions of other modules it calls."""
+class CudaModule(RoutineModule):
+    """A module of device functions."""
+
+    printer = CUDA
 
     def __init__(self, prefix: str) -> None:
+        super().__init__()
         self.prefix = prefix
-        self.tables: dict[str, str] = {}
-        self.functions: list[str] = []
-        self.runtime: set[str] = set()
-        self.printer = CUDA
 
     def text(self) -> str:
         """Return the module's text."""
         tables = [f"static __device__ const {x % name}" for x, name in self.tables.items()]
         return "\n".join([*tables, *self.functions, ""])
-
-    def function(
-        self,
-        name: str,
-        result: str,
-        parameters: Iterable[str],
-        **options: Unpack[FunctionOptions],
-    ) -> KernelFunction:
-        """Return the writer of a function; see `KernelFunction`."""
-        return KernelFunction(self, self.printer, name, result, parameters, **options)
 
     def table(self, numbers: Iterable[float], ty: str) -> str:
         """Return the name of a constant array of numbers."""

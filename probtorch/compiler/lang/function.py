@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import functools
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict, Unpack, cast
+from typing import Any, TypedDict, Unpack, cast
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, CodeModule, Printer
@@ -34,11 +35,15 @@ class FunctionOptions(TypedDict, total=False):
     grid: bool
 
 
-class RoutineModule(CodeModule, Protocol):
-    """A module that hands out the writers of its functions, and has tables of constants."""
+class RoutineModule(ABC):
+    """A module that is being written: functions, tables of constants, and what else it calls."""
 
-    @property
-    def printer(self) -> Printer: ...
+    printer: Printer
+
+    def __init__(self) -> None:
+        self.functions: list[str] = []
+        self.runtime: set[str] = set()
+        self.tables: dict[str, str] = {}
 
     def function(
         self,
@@ -46,9 +51,13 @@ class RoutineModule(CodeModule, Protocol):
         result: str,
         parameters: Iterable[str],
         **options: Unpack[FunctionOptions],
-    ) -> KernelFunction: ...
+    ) -> KernelFunction:
+        """Return the writer of a function; see `KernelFunction`."""
+        return KernelFunction(self, self.printer, name, result, parameters, **options)
 
-    def table(self, numbers: Iterable[float], ty: str) -> str: ...
+    @abstractmethod
+    def table(self, numbers: Iterable[float], ty: str) -> str:
+        """Return the name of a constant array of numbers."""
 
 
 class Cell:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable
-from typing import ClassVar, Unpack, cast
+from typing import ClassVar, cast
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
-from probtorch.compiler.lang.function import FunctionOptions, KernelFunction
+from probtorch.compiler.lang.function import KernelFunction, RoutineModule
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines import elementary
 from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, element_of, rounded, vector
@@ -368,17 +368,16 @@ def _fork(f: KernelFunction, c: Value, yes: str, no: str) -> None:
 LLVM = LlvmPrinter()
 
 
-class LlvmModule:
-    """A module of IR being written: declarations, constants, functions; which runtime it calls."""
+class LlvmModule(RoutineModule):
+    """A module of IR, with declarations at its head."""
+
+    printer = LLVM
 
     def __init__(self) -> None:
+        super().__init__()
         self.declarations: dict[str, None] = {}
-        self.runtime: set[str] = set()
         self.helpers: set[str] = set()
-        self.functions: list[str] = []
-        self.tables: dict[str, str] = {}
         self.loops = 0
-        self.printer = LLVM
 
     def declare(self, line: str) -> None:
         """Add a line at the head of the module, once."""
@@ -387,16 +386,6 @@ class LlvmModule:
     def text(self, head: str = "") -> str:
         """Return the module's text, with further declarations."""
         return "\n".join([*self.declarations, head, *self.functions, ""])
-
-    def function(
-        self,
-        name: str,
-        result: str,
-        parameters: Iterable[str],
-        **options: Unpack[FunctionOptions],
-    ) -> KernelFunction:
-        """Return the writer of a function; see `KernelFunction`."""
-        return KernelFunction(self, self.printer, name, result, parameters, **options)
 
     def table(self, numbers: Iterable[float], ty: str) -> str:
         """Return the name of a constant array of numbers."""

@@ -39,9 +39,8 @@ def lower_guard(low, node, block):
         root.last_read = max(root.last_read, g)
 
 
-def lower_subgraph(low, graph, roots, block):
-    """Lower a subgraph whose inputs lie at `roots`; returns its block."""
-    inner = Block(block)
+def lower_subgraph(low, graph, roots, inner):
+    """Lower a subgraph whose inputs lie at `roots` into a block of its own; returns that."""
     for v, root in zip(graph.inputs, roots, strict=True):
         low.places[v.id] = (root, contiguous(v.shape))
     outer, low.graph, uses, low.uses = low.graph, graph, low.uses, None
@@ -83,16 +82,12 @@ def lower_while(low, node, block):
     assert len(captured) == in_test + in_body
     carries = carried(low, node, n, captured, block)
     test_block = lower_subgraph(
-        low, test, [inside(low, c, block) for c in carries] + captured[:in_test], block
+        low, test, [inside(low, c, block) for c in carries] + captured[:in_test], Block(block)
     )
     flag = scalar(low, test.outputs[0], test_block)
     inner = Block(block)
     owned = [Root(c.shape, c.dtype, inner, -1, buffer=c.buffer) for c in carries]
-    for v, root in zip(body.inputs, owned + captured[in_test:], strict=True):
-        low.places[v.id] = (root, contiguous(v.shape))
-    outer, low.graph, uses, low.uses = low.graph, body, low.uses, None
-    low.lower(body, inner)
-    low.graph, low.uses = outer, uses
+    lower_subgraph(low, body, owned + captured[in_test:], inner)
     write_back(low, body.outputs, owned, inner)
     g = block.append(Loop(test_block, flag, inner))
     low.touch(node, block, g)
@@ -173,11 +168,7 @@ def lower_cond(low, node, block):
             Root(r.shape, r.dtype, inner if k in shared else None, -1, buffer=r.buffer)
             for k, r in enumerate(own)
         ]
-        for v, root in zip(graph.inputs, roots + extra, strict=True):
-            low.places[v.id] = (root, contiguous(v.shape))
-        outer, low.graph, uses, low.uses = low.graph, graph, low.uses, None
-        low.lower(graph, inner)
-        low.graph, low.uses = outer, uses
+        lower_subgraph(low, graph, roots + extra, inner)
         write_back(
             low,
             graph.outputs,

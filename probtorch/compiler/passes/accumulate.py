@@ -13,14 +13,10 @@ __all__ = ["merge_slices"]
 
 def merge_slices(graph):
     """Replace trees of `add` over `unslice` nodes by "accumulate" nodes, in place."""
-    count = {}
+    uses = graph.uses()
     for node in graph.nodes:
-        for v in node.values():
-            count[v.id] = count.get(v.id, 0) + 1
         for inner in node.subgraphs():
             merge_slices(inner)
-    for v in graph.outputs:
-        count[v.id] = count.get(v.id, 0) + 2
 
     terms = {}  # value id -> list of (value, spec), for values that are sums of slices
     merged = set()  # ids of values that a later sum took over
@@ -34,7 +30,7 @@ def merge_slices(graph):
             type(x) is GraphValue and x.shape == out.shape for x in node.inputs
         ):
             parts = [
-                terms[v.id] if v.id in terms and count[v.id] == 1 else None for v in node.inputs
+                terms[v.id] if v.id in terms and uses[v.id] == 1 else None for v in node.inputs
             ]
             if parts == [None, None]:
                 continue

@@ -16,16 +16,10 @@ _TURN = (1, 0)
 
 def turn_products(graph):
     """Make ``(a @ b).T``, of matrices, ``b.T @ a.T`` where nothing else reads the product."""
-    uses = {}
+    uses, nodes = graph.uses(), []
     for node in graph.nodes:
-        for v in node.values():
-            uses[v.id] = uses.get(v.id, 0) + 1
         for inner in node.subgraphs():
             turn_products(inner)
-    for v in graph.outputs:
-        uses[v.id] = uses.get(v.id, 0) + 1
-    nodes = []
-    for node in graph.nodes:
         product = _turned(node)
         if product is not None and product.name == "matmul" and uses[product.outs[0].id] == 1:
             a, b = product.inputs

@@ -23,7 +23,7 @@ import numpy as np
 
 from probtorch.compiler.lang.cuda import THREADS
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop
+from probtorch.compiler.nests.loops import Branch, Call, Group, Loop
 from probtorch.compiler.render.cuda_calls import LIBRARY, kernel_of, library_of
 from probtorch.compiler.render.cuda_cluster import Cluster
 from probtorch.compiler.render.cuda_math import runtime_text
@@ -171,22 +171,14 @@ class _Renderer:
         if isinstance(s, Call):
             own = kernel_of(s)
             return own is not None and own.threads <= THREADS and own.work <= limit
-        if isinstance(s, Loop):
-            inner = s.test.statements + s.body.statements
-            return all(self.small(x, _SMALL_IN_LOOP) for x in inner)
-        if isinstance(s, Branch):
-            return all(self.small(x, limit) for x in s.yes.statements + s.no.statements)
-        return isinstance(s, Guard)
+        limit = _SMALL_IN_LOOP if isinstance(s, Loop) else limit
+        return all(self.small(x, limit) for block in s.blocks for x in block.statements)
 
     def _on_device(self, s):
         """Whether a statement needs nothing but device functions."""
         if isinstance(s, Call):
             return kernel_of(s, large=True) is not None
-        if isinstance(s, Loop):
-            return all(map(self._on_device, s.test.statements + s.body.statements))
-        if isinstance(s, Branch):
-            return all(map(self._on_device, s.yes.statements + s.no.statements))
-        return True
+        return all(self._on_device(x) for block in s.blocks for x in block.statements)
 
     def _steps(self, block, gate):
         """Return the steps of a block; kernels under a gate run only if it is set."""

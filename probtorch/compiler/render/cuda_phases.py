@@ -163,10 +163,14 @@ def _map(low, group, items, depth):
     phase.length = math.prod(group.domain[phase.depth :])
     found = any(i.attrs["reduce"] in ("argmax", "argmin") for i in reduces)
     _share(phase, 1 if found else _MAX_SLICES)
-    if phase.slices > 1:
-        for item in reduces:
-            size = phase.rows * phase.slices
-            phase.partial[id(item)] = low.temporary(item.root.dtype, size)
+    return _with_partials(low, phase, reduces)
+
+
+def _with_partials(low, phase, items):
+    """Give the parts of sums that are cut into slices memory; returns the phase."""
+    for item in items if phase.slices > 1 else ():
+        size = phase.rows * phase.slices
+        phase.partial[id(item)] = low.temporary(item.root.dtype, size)
     return phase
 
 
@@ -193,10 +197,7 @@ def _alone(low, group, item):
         phase.length = length if item.kind == "axpy" else length // rows
         wanted = min(_COLUMN_THREADS // rows, phase.length // _COLUMN_TERMS, _MAX_SLICES)
         phase.slices = max(1, wanted)
-    if phase.slices > 1:
-        size = phase.rows * phase.slices
-        phase.partial[id(item)] = low.temporary(item.root.dtype, size)
-    return phase
+    return _with_partials(low, phase, [item])
 
 
 def _kept(group, item):
