@@ -9,7 +9,7 @@ pvalues.py has the tests of numbers, checking.py the checks of a distribution, i
 quadrature they use.
 """
 
-from probtorch.testing.gof.checking import Finding, Verdict, check
+from probtorch.testing.gof.checking import FitFinding, Verdict, check
 from probtorch.testing.gof.pvalues import (
     InvalidTest,
     auto_goodness_of_fit,
@@ -21,7 +21,7 @@ from probtorch.testing.gof.pvalues import (
 )
 
 __all__ = [
-    "Finding",
+    "FitFinding",
     "InvalidTest",
     "Verdict",
     "auto_goodness_of_fit",

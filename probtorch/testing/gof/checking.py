@@ -39,7 +39,7 @@ from probtorch.testing.gof.pvalues import (
 )
 from probtorch.testing.uniformity import holm
 
-__all__ = ["Finding", "Verdict", "check"]
+__all__ = ["FitFinding", "Verdict", "check"]
 
 LEAST_DRAWS = 1000
 # Relative error of an integral by the trapezoidal rule over a kink, of sums in single precision.
@@ -49,7 +49,7 @@ ALL_PAIRS = 8
 
 
 @dataclass(frozen=True)
-class Finding:
+class FitFinding:
     """What one test found.
 
     Attributes
@@ -79,13 +79,13 @@ class Verdict:
     num_samples : int
     level : float
         Chance of a false alarm of all tests together.
-    findings : tuple of Finding
+    findings : tuple of FitFinding
     """
 
     name: str
     num_samples: int
     level: float
-    findings: tuple[Finding, ...]
+    findings: tuple[FitFinding, ...]
 
     @property
     def pvalues(self) -> dict[str, float]:
@@ -95,7 +95,7 @@ class Verdict:
         return {name: float(p) for name, p in zip(found, adjusted, strict=True)}
 
     @property
-    def failures(self) -> tuple[Finding, ...]:
+    def failures(self) -> tuple[FitFinding, ...]:
         """Findings that speak against the distribution."""
         small = {name for name, p in self.pvalues.items() if p <= self.level}
         return tuple(f for f in self.findings if f.ok is False or f.name in small)
@@ -196,7 +196,7 @@ def check(
     _same("a log density", logs.shape, (num_samples, *d._batch_shape), d)
     bad = ~np.isfinite(logs)
     findings.append(
-        Finding("log density", not bad.any(), None, f"{bad.sum()} of {bad.size} are not finite")
+        FitFinding("log density", not bad.any(), None, f"{bad.sum()} of {bad.size} are not finite")
     )
     if not bad.any():
         logs = logs.reshape(num_samples, -1)
@@ -207,7 +207,7 @@ def check(
     return _verdict(d, num_samples, level, findings)
 
 
-def _verdict(d: Distribution, n: int, level: float, findings: list[Finding]) -> Verdict:
+def _verdict(d: Distribution, n: int, level: float, findings: list[FitFinding]) -> Verdict:
     return Verdict(type(d).__name__, n, level, tuple(findings))
 
 
@@ -221,9 +221,9 @@ def _same(what: str, got: tuple[int, ...], expected: tuple[int, ...], d: Distrib
         )
 
 
-def _supported(d: Distribution, inside: np.ndarray) -> Finding:
+def _supported(d: Distribution, inside: np.ndarray) -> FitFinding:
     outside = int((~inside).sum())
-    return Finding("support", not outside, None, f"{outside} of {inside.size} draws outside")
+    return FitFinding("support", not outside, None, f"{outside} of {inside.size} draws outside")
 
 
 def _stated(method: Callable[[], object]) -> np.ndarray | None:
@@ -251,20 +251,20 @@ def _by_t(values: np.ndarray, expected: np.ndarray | float) -> float:
     return float(min(1.0, 2.0 * stats.t(n - 1).sf(z).min(initial=0.5) * max(values.shape[1], 1)))
 
 
-def _entropy(d: Distribution, logs: np.ndarray) -> list[Finding]:
+def _entropy(d: Distribution, logs: np.ndarray) -> list[FitFinding]:
     stated = _stated(d.entropy)
     if stated is None:
         return []
     stated = stated.reshape(-1)
     if not np.isfinite(stated).all():
-        return [Finding("entropy", None, None, "not tested: it is not finite")]
-    return [Finding("entropy", None, _by_t(-logs, stated), "mean of minus the log density")]
+        return [FitFinding("entropy", None, None, "not tested: it is not finite")]
+    return [FitFinding("entropy", None, _by_t(-logs, stated), "mean of minus the log density")]
 
 
 # ------------------------------------------------------------------------------------ numbers
 
 
-def _of_numbers(d: Distribution, draws: np.ndarray, rng: np.random.Generator) -> list[Finding]:
+def _of_numbers(d: Distribution, draws: np.ndarray, rng: np.random.Generator) -> list[FitFinding]:
     x = draws.reshape(len(draws), -1).astype(float)
     dtype = draws.dtype if draws.dtype.kind == "f" else np.dtype(np.float64)
     jitter = rng.random(x.shape)
@@ -290,10 +290,12 @@ def _of_numbers(d: Distribution, draws: np.ndarray, rng: np.random.Generator) ->
         else:
             gap = float(np.abs(found[0] - tails[0]).max())
             findings.append(
-                Finding("cdf", gap < 10.0 * rounding, None, f"{gap:.1e} off the density's")
+                FitFinding("cdf", gap < 10.0 * rounding, None, f"{gap:.1e} off the density's")
             )
     if tails is None:
-        findings.append(Finding("draws", None, None, "not tested: neither a cdf nor a whole sum"))
+        findings.append(
+            FitFinding("draws", None, None, "not tested: neither a cdf nor a whole sum")
+        )
     else:
         findings += _uniform(*tails, jitter)
     if masses is not None and d.support is not constraints.circular:
@@ -302,15 +304,17 @@ def _of_numbers(d: Distribution, draws: np.ndarray, rng: np.random.Generator) ->
     return findings + _quantiles(d, rounding, dtype)
 
 
-def _normalised(masses: Masses | None, why: str, rounding: float) -> Finding:
+def _normalised(masses: Masses | None, why: str, rounding: float) -> FitFinding:
     if masses is None:
-        return Finding("normalisation", None, None, why)
+        return FitFinding("normalisation", None, None, why)
     if not masses.whole.all():
-        return Finding("normalisation", None, None, "not tested: mass beyond the range of floats")
+        return FitFinding(
+            "normalisation", None, None, "not tested: mass beyond the range of floats"
+        )
     total = masses.total
     worst = total[np.abs(total - 1.0).argmax()]
     fits = bool(abs(worst - 1.0) < rounding)
-    return Finding("normalisation", fits, None, f"the total is {worst:.7g}")
+    return FitFinding("normalisation", fits, None, f"the total is {worst:.7g}")
 
 
 def _by_cdf(
@@ -339,20 +343,20 @@ def _by_cdf(
     return low, above
 
 
-def _uniform(below: np.ndarray, above: np.ndarray, jitter: np.ndarray) -> list[Finding]:
+def _uniform(below: np.ndarray, above: np.ndarray, jitter: np.ndarray) -> list[FitFinding]:
     """Tests of probabilities; what lies between them is the step at a draw."""
     step = np.maximum(1.0 - below - above, 0.0)
     below, above = below + jitter * step, above + (1.0 - jitter) * step
     below, above = np.clip(below, 0.0, 1.0), np.clip(above, 0.0, 1.0)
     return [
-        Finding("draws: distribution", None, _worst(ks_pvalue, below), "Kolmogorov's test"),
-        Finding("draws: location", None, _worst(location_pvalue, below), "mean, as a normal"),
-        Finding("draws: spread", None, _worst(spread_pvalue, below), "squares, as a normal"),
-        Finding("draws: ends", None, _worst(ends_pvalue, below, above), "smallest and largest"),
+        FitFinding("draws: distribution", None, _worst(ks_pvalue, below), "Kolmogorov's test"),
+        FitFinding("draws: location", None, _worst(location_pvalue, below), "mean, as a normal"),
+        FitFinding("draws: spread", None, _worst(spread_pvalue, below), "squares, as a normal"),
+        FitFinding("draws: ends", None, _worst(ends_pvalue, below, above), "smallest and largest"),
     ]
 
 
-def _moments(d: Distribution, masses: Masses, rounding: float) -> list[Finding]:
+def _moments(d: Distribution, masses: Masses, rounding: float) -> list[FitFinding]:
     findings = []
     center = masses.moment(1)
     exact = {"mean": center, "variance": masses.moment(2, center)}
@@ -365,16 +369,18 @@ def _moments(d: Distribution, masses: Masses, rounding: float) -> list[Finding]:
         stated = stated.reshape(-1)
         known = np.isfinite(exact[name]) & np.isfinite(scale) & (scale > 0.0)
         if not known.any():
-            findings.append(Finding(name, None, None, "not tested: the integral does not converge"))
+            findings.append(
+                FitFinding(name, None, None, "not tested: the integral does not converge")
+            )
             continue
         gap = np.abs(stated - exact[name])[known] / scale[known]
         worst = float(np.where(np.isfinite(gap), gap, math.inf).max())
         detail = f"{worst:.1e} of its size off the density's"
-        findings.append(Finding(name, worst < 10.0 * rounding, None, detail))
+        findings.append(FitFinding(name, worst < 10.0 * rounding, None, detail))
     return findings
 
 
-def _quantiles(d: Distribution, rounding: float, dtype: np.dtype) -> list[Finding]:
+def _quantiles(d: Distribution, rounding: float, dtype: np.dtype) -> list[FitFinding]:
     levels = np.array([0.01, 0.2, 0.5, 0.77, 0.99])
     wide = np.broadcast_to(levels.reshape(-1, *(1,) * len(d._batch_shape)), (5, *d._batch_shape))
     x = _stated(lambda: d.icdf(tensor(wide.astype(dtype))))
@@ -387,34 +393,34 @@ def _quantiles(d: Distribution, rounding: float, dtype: np.dtype) -> list[Findin
     assert lower is not None  # as at x
     last = ~to_array(d.support.check(tensor((x + step).astype(dtype))))
     gap = float(np.maximum(np.where(last, 0.0, wide - up), lower - wide).max())
-    return [Finding("icdf", gap < rounding, None, f"{max(gap, 0.0):.1e} off the cdf at most")]
+    return [FitFinding("icdf", gap < rounding, None, f"{max(gap, 0.0):.1e} off the cdf at most")]
 
 
 # ------------------------------------------------------------------------------------ vectors
 
 
-def _of_vectors(d: Distribution, x: np.ndarray, rng: np.random.Generator) -> list[Finding]:
+def _of_vectors(d: Distribution, x: np.ndarray, rng: np.random.Generator) -> list[FitFinding]:
     findings = _means(d, x)
     if d.is_discrete:
         return [*_of_points(d, x), *findings]
     return [*_by_scores(d, x, rng), *findings]
 
 
-def _means(d: Distribution, x: np.ndarray) -> list[Finding]:
+def _means(d: Distribution, x: np.ndarray) -> list[FitFinding]:
     n, findings = len(x), []
     mean, variance = _stated(lambda: d.mean), _stated(lambda: d.variance)
     flat = x.reshape(n, -1).astype(float)
     if variance is None or not np.isfinite(variance).all() or mean is None:
         return []
     mean, variance = mean.reshape(-1), variance.reshape(-1)
-    findings.append(Finding("mean", None, _by_t(flat, mean), "of draws"))
+    findings.append(FitFinding("mean", None, _by_t(flat, mean), "of draws"))
     square = (flat - mean) ** 2
     if (((square / np.maximum(square.mean(0), 1e-300)) ** 2).mean(0) < 50.0).all():
-        findings.append(Finding("variance", None, _by_t(square, variance), "of draws"))
+        findings.append(FitFinding("variance", None, _by_t(square, variance), "of draws"))
     return findings
 
 
-def _of_points(d: Distribution, x: np.ndarray) -> list[Finding]:
+def _of_points(d: Distribution, x: np.ndarray) -> list[FitFinding]:
     """Pearson's test of the vectors that are common enough."""
     batch, event = tuple(d._batch_shape), tuple(d._event_shape)
     n, pvalues, totals = len(x), [], []
@@ -436,24 +442,28 @@ def _of_points(d: Distribution, x: np.ndarray) -> list[Finding]:
             )
     worst = float(max(totals))
     findings = [
-        Finding("normalisation", worst < 1.0 + SINGLE, None, f"points that came: {worst:.7g}")
+        FitFinding("normalisation", worst < 1.0 + SINGLE, None, f"points that came: {worst:.7g}")
     ]
     if pvalues:
         p = min(1.0, min(pvalues) * len(pvalues))
-        return [*findings, Finding("draws: counts", None, p, "Pearson's test")]
-    return [*findings, Finding("draws: counts", None, None, "not tested: no point is common")]
+        return [*findings, FitFinding("draws: counts", None, p, "Pearson's test")]
+    return [*findings, FitFinding("draws: counts", None, None, "not tested: no point is common")]
 
 
-def _by_scores(d: Distribution, x: np.ndarray, rng: np.random.Generator) -> list[Finding]:
+def _by_scores(d: Distribution, x: np.ndarray, rng: np.random.Generator) -> list[FitFinding]:
     """Stein's identities in unconstrained space, and the integral by importance sampling."""
     try:
         transform = biject_to(d.support)
         with np.errstate(all="ignore"):
             z = to_array(transform.inv(tensor(x.astype(float)))).astype(float)
     except NotImplementedError:
-        return [Finding("draws: scores", None, None, "not tested: no bijection onto the support")]
+        return [
+            FitFinding("draws: scores", None, None, "not tested: no bijection onto the support")
+        ]
     if not np.isfinite(z).all():
-        return [Finding("draws: scores", None, None, "not tested: draws on bounds of the support")]
+        return [
+            FitFinding("draws: scores", None, None, "not tested: draws on bounds of the support")
+        ]
     rest = z.ndim - 1 - len(d._batch_shape)
     shape = z.shape[z.ndim - rest :]
     count = math.prod(shape)
@@ -476,7 +486,7 @@ def _by_scores(d: Distribution, x: np.ndarray, rng: np.random.Generator) -> list
     terms = [scores[:, b, i] for b in range(batch) for i in range(count)]
     terms += [flat[:, b, j] * scores[:, b, i] + (i == j) for b in range(batch) for i, j in pairs]
     p = _by_t(np.stack(terms, 1), 0.0)
-    findings = [Finding("draws: scores", None, p, "Stein's identities, unconstrained")]
+    findings = [FitFinding("draws: scores", None, p, "Stein's identities, unconstrained")]
     return [_by_importance(z.reshape(len(z), batch, count), z.shape, logs, rng), *findings]
 
 
@@ -485,7 +495,7 @@ def _by_importance(
     shape: tuple[int, ...],
     logs: Callable[[np.ndarray, bool], tuple[np.ndarray, np.ndarray]],
     rng: np.random.Generator,
-) -> Finding:
+) -> FitFinding:
     """The integral of the density, by draws of Student's t with 5 degrees of freedom."""
     n, batch, count = z.shape
     at, log_q = np.empty(z.shape), np.empty((n, batch))
@@ -502,10 +512,10 @@ def _by_importance(
     effective = weights.sum(0) ** 2 / np.maximum((weights**2).sum(0), 1e-300)
     if (effective < 0.05 * n).any():
         detail = "not tested: importance sampling fails"
-        return Finding("normalisation", None, None, detail)
+        return FitFinding("normalisation", None, None, detail)
     total = weights.mean(0)
     detail = f"the total is {total[np.abs(total - 1.0).argmax()]:.3g} by importance sampling"
-    return Finding("normalisation", None, _by_t(weights, 1.0), detail)
+    return FitFinding("normalisation", None, _by_t(weights, 1.0), detail)
 
 
 explain_calls(globals())
