@@ -133,6 +133,10 @@ from probtorch.ops.complex_numbers import (
     view_as_complex as view_as_complex,
     view_as_real as view_as_real,
 )
+from probtorch.ops.spectrograms import (
+    istft as istft,
+    stft as stft,
+)
 from probtorch.ops.numeric import (
     add as add,
     clamp_max as clamp_max,

@@ -34,6 +34,7 @@ from probtorch.ops import (
     sorting,
     special,
     spectral,
+    spectrograms,
     statistics,
     trigonometry,
 )
@@ -97,6 +98,7 @@ METHODS: dict[ModuleType, str] = {
     contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
     products: "cross kron matrix_exp",
     linalg: "cholesky cholesky_inverse cholesky_solve inv matrix_power trace",
+    spectrograms: "istft stft",
     spectral: "det logdet pinv qr slogdet svd",
     sorting: "argsort bincount histc kthvalue median quantile sort topk unique",
     scans: "cummax cummin cumprod_ diff logcumsumexp",

@@ -228,6 +228,31 @@ class Tensor:
     def conj(self) -> Tensor: ...
     def conj_physical(self, *, out: Tensor | None = None) -> Tensor: ...
     def conj_physical_(self, *, out: Tensor | None = None) -> Tensor: ...
+    def istft(
+        self,
+        n_fft: builtins.int,
+        hop_length: builtins.int | None = None,
+        win_length: builtins.int | None = None,
+        window: TensorLike | None = None,
+        center: builtins.bool = True,
+        normalized: builtins.bool = False,
+        onesided: builtins.bool | None = None,
+        length: builtins.int | None = None,
+        return_complex: builtins.bool = False,
+    ) -> Tensor: ...
+    def stft(
+        self,
+        n_fft: builtins.int,
+        hop_length: builtins.int | None = None,
+        win_length: builtins.int | None = None,
+        window: TensorLike | None = None,
+        center: builtins.bool = True,
+        pad_mode: str = "reflect",
+        normalized: builtins.bool = False,
+        onesided: builtins.bool | None = None,
+        return_complex: builtins.bool | None = None,
+        align_to_window: builtins.bool | None = None,
+    ) -> Tensor: ...
     def is_conj(self) -> builtins.bool: ...
     def is_neg(self) -> builtins.bool: ...
     def resolve_conj(self) -> Tensor: ...
