@@ -382,6 +382,29 @@ def test_gradients_inside_of_loops_over_data_are_rolled():
     assert len(path.program.graph.nodes) < FEW
 
 
+def test_a_loop_begins_where_little_goes_from_turn_to_turn():
+    """The user's turn ends with a matrix; the loop's with a vector, so that it keeps vectors."""
+
+    def fn(q):
+        move = q[:36].reshape(6, 6).log_softmax(-1)
+        table = move - 0.5 * (Y[0] - q[36:42]) ** 2
+        for t in range(1, T):
+            alpha = table.logsumexp(-1)
+            table = alpha + move - 0.5 * (Y[t] - q[36:42]) ** 2
+        return table.logsumexp(-1).sum()
+
+    density = NativeDensity(fn, 42)
+    q = RNG.standard_normal(42) * 0.3
+    value, gradient = density.value_and_grad(q)
+    expected, expected_gradient = density.eager(q)
+    assert value == pytest.approx(expected, rel=1e-11)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-9)
+    (path,) = density.paths
+    kept = [o.shape for node in path.graph.nodes if node.name == "while" for o in node.outs]
+    assert any(shape[0] > 200 for shape in kept if shape)
+    assert all(np.prod(shape[1:]) <= 6 for shape in kept if shape and shape[0] > 200)
+
+
 def test_short_loops_are_left_alone():
     def fn(q):
         h = q

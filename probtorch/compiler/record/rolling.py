@@ -17,6 +17,7 @@ that does the same with `scan`, so that code size and compile time stop growing 
 Nothing is assumed about the user's code: what does not fit exactly stays unrolled.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,6 +75,7 @@ def rolled(graph):
     signatures = np.array([hash(_signature(node)) for node in nodes], np.int64)
     loops: list[_Loop] = []
     for start, period, turns in _stretches(signatures, 0, len(nodes)):
+        start, turns = _narrowest(nodes, index, start, period, turns)
         loop = _loop(nodes, index, loops, start, period, turns)
         if loop is not None:
             loops.append(loop)
@@ -136,6 +138,32 @@ def _longest(signatures):
         if best is None or covered > best[1] * best[2] + 2 * period:
             best = start, int(period), turns
     return best
+
+
+def _narrowest(nodes, index, start, period, turns):
+    """Let turns begin where the fewest bytes go from one to the next: the loop keeps them all.
+
+    Returns
+    -------
+    start, turns : int
+        As they were, unless it is worth to leave a turn outside of the loop.
+    """
+    if turns < MIN_TURNS + MAX_DROPPED:
+        return start, turns
+    # What lives at each node of a turn in the middle, by the last that reads it.
+    base = start + (turns // 2) * period
+    last = {}
+    for i in range(base - period, base + 2 * period):
+        for v in nodes[i].inputs:
+            if type(v) is GraphValue and v.kind == "node":
+                made = index[id(v.node)]
+                if base - period <= made < i:
+                    last[v.id] = made, i, v.dtype.itemsize * math.prod(v.shape)
+    live = np.zeros(period)
+    for made, read_at, size in last.values():
+        live[max(made + 1 - base, 0) : max(read_at + 1 - base, 0)] += size
+    best = int(np.argmin(live))
+    return (start + best, turns - 1) if 2 * live[best] < live[0] else (start, turns)
 
 
 # ----------------------------------------------------------------------------------- understanding
