@@ -176,11 +176,11 @@ class DeviceError(ProbtorchError, RuntimeError, TypeError):
     """Tensors on different devices, or a device that is not there."""
 
 
-class ArgumentError(ProbtorchError, ValueError, TypeError):
+class ArgumentError(ProbtorchError, ValueError, TypeError, RuntimeError):
     """An argument that is missing, unknown, out of range or in conflict with another."""
 
 
-class TensorIndexError(ProbtorchError, IndexError):
+class TensorIndexError(ProbtorchError, IndexError, RuntimeError):
     """An index out of bounds or of the wrong kind."""
 
     depends_on_values = True
@@ -198,7 +198,7 @@ class CapacityError(ProbtorchError, MemoryError):
     """More memory than there is, asked for by sizes that are probably a mistake."""
 
 
-class DomainError(ProbtorchError, ValueError):
+class DomainError(ProbtorchError, ValueError, RuntimeError):
     """A value outside the set where the function or distribution is defined."""
 
     depends_on_values = True

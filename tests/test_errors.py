@@ -5,7 +5,8 @@ import pickle
 
 import pytest
 
-from probtorch import errors
+import probtorch
+from probtorch import errors, linalg
 from probtorch.errors import FileError, ProbtorchError, ShapeError
 
 CLASSES = [
@@ -40,3 +41,23 @@ def test_a_file_error_is_what_callers_catch_for_files():
     error = FileError("x.pt", expected="a checkpoint", got="a pickle", fix="save it again")
     assert isinstance(error, OSError)
     assert str(error).startswith("x.pt\n  expected: a checkpoint")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: probtorch.arange(float("nan")),
+        lambda x: x.clamp(),
+        lambda x: probtorch.bernoulli(x - 2.0),
+        lambda x: x.chunk(0),
+        lambda x: x.gather(0, probtorch.tensor([3])),
+        lambda x: linalg.cholesky(-x.diag()),
+        lambda x: probtorch.multinomial(-x, 1),
+        lambda x: x.normal_(0.0, -1.0),
+    ],
+)
+def test_what_scripts_catch_as_a_runtime_error_is_one(call):
+    # PyTorch's class for nearly all that it refuses, bad numbers and places among them.
+    with pytest.raises(RuntimeError) as caught:
+        call(probtorch.ones(3))
+    assert isinstance(caught.value, ProbtorchError)
