@@ -150,6 +150,7 @@ from probtorch.ops.numeric import (
     fmax as fmax,
     fmin as fmin,
     frac as frac,
+    frexp as frexp,
     gcd as gcd,
     heaviside as heaviside,
     isneginf as isneginf,
@@ -399,6 +400,7 @@ from probtorch.ops.linalg import (
 )
 from probtorch.ops.membership import (
     histogram as histogram,
+    histogramdd as histogramdd,
     isin as isin,
     unique_consecutive as unique_consecutive,
 )
@@ -573,6 +575,26 @@ from probtorch.ops.statistics import (
     renorm as renorm,
     std_mean as std_mean,
     var_mean as var_mean,
+)
+from probtorch.ops.striding import (
+    as_strided as as_strided,
+    as_strided_scatter as as_strided_scatter,
+)
+from probtorch.ops.factorisations import (
+    lu_pair as lu,
+    lu_solve_old as lu_solve,
+    lu_unpack as lu_unpack,
+)
+from probtorch.ops.reflections import (
+    geqrf as geqrf,
+    householder_product as orgqr,
+    ormqr as ormqr,
+    pca_lowrank as pca_lowrank,
+    svd_lowrank as svd_lowrank,
+    triangular_solve as triangular_solve,
+)
+from probtorch.ops.segments import (
+    segment_reduce as segment_reduce,
 )
 from probtorch.ops.variates import (
     binomial as binomial,

@@ -1,6 +1,15 @@
 """Linear algebra under the names of torch.linalg; defined in ops/linalg.py and ops/spectral.py."""
 
 from probtorch.ops.contraction import matmul
+from probtorch.ops.factorisations import (
+    inv_ex,
+    lu,
+    lu_factor,
+    lu_factor_ex,
+    lu_solve,
+    lu_unpack,
+    solve_ex,
+)
 from probtorch.ops.linalg import (
     LinAlgError,
     cholesky,
@@ -31,6 +40,7 @@ from probtorch.ops.products import (
 from probtorch.ops.products import linalg_cross as cross
 from probtorch.ops.products import linalg_norm as norm
 from probtorch.ops.products import linalg_vander as vander
+from probtorch.ops.reflections import householder_product
 from probtorch.ops.spectral import (
     det,
     eigh,
@@ -57,9 +67,16 @@ __all__ = [
     "diagonal",
     "eigh",
     "eigvalsh",
+    "householder_product",
     "inv",
+    "inv_ex",
     "logdet",
     "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "lu_solve",
+    "lu_unpack",
     "matmul",
     "matrix_exp",
     "matrix_norm",
@@ -71,6 +88,7 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_ex",
     "solve_triangular",
     "solve_triangular_vector",
     "solve_vector",

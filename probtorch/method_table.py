@@ -14,6 +14,7 @@ from probtorch.ops import (
     complex_numbers,
     contraction,
     exponentials,
+    factorisations,
     filling,
     fused,
     gathering,
@@ -27,6 +28,7 @@ from probtorch.ops import (
     numeric,
     products,
     reduction,
+    reflections,
     reshaping,
     sampling,
     scans,
@@ -36,6 +38,7 @@ from probtorch.ops import (
     spectral,
     spectrograms,
     statistics,
+    striding,
     trigonometry,
 )
 
@@ -61,7 +64,7 @@ METHODS: dict[ModuleType, str] = {
     ),
     numeric: (
         "add_ bitwise_left_shift_ bitwise_right_shift_ clamp_max_ clamp_min_ deg2rad_ "
-        "float_power fmax fmin frac_ gcd_ heaviside_ isneginf isposinf lcm_ ldexp_ "
+        "float_power fmax fmin frac_ frexp gcd_ heaviside_ isneginf isposinf lcm_ ldexp_ "
         "logaddexp2 nan_to_num_ nextafter_ positive rad2deg_ sub_"
     ),
     special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ sinc_ xlogy_",
@@ -92,9 +95,11 @@ METHODS: dict[ModuleType, str] = {
         "diagonal_scatter index_add_ index_copy_ index_fill_ index_reduce_ masked_fill_ "
         "masked_scatter_ scatter_ scatter_add_ scatter_reduce_ select_scatter slice_scatter"
     ),
+    striding: "as_strided as_strided_scatter storage_offset unfold",
     index_keys: "nonzero nonzero_static",
     membership: "histogram unique_consecutive",
     indexing: "index_put_",
+    reflections: "geqrf ormqr triangular_solve",
     contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
     products: "cross kron matrix_exp",
     linalg: "cholesky cholesky_inverse cholesky_solve inv matrix_power trace",
@@ -111,6 +116,9 @@ OTHER_NAMES = {
     "igamma_": special.gammainc,
     "igammac_": special.gammaincc,
     "mvlgamma_": special.multigammaln,
+    "lu": factorisations.lu_pair,
+    "lu_solve": factorisations.lu_solve_old,
+    "orgqr": reflections.householder_product,
     "put_": scattering.put_flat,
     **{name: getattr(filling, name) for name in filling.__all__},
 }

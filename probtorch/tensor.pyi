@@ -29,6 +29,8 @@ from probtorch.core.typed import (
 )
 from probtorch.ops.membership import Histogram
 from probtorch.ops.named import Qr, Slogdet, Svd, ValuesIndices
+from probtorch.ops.numeric import Frexp
+from probtorch.ops.reflections import Geqrf, TriangularSolve
 from probtorch.ops.statistics import MinMax
 
 __all__ = ["Tensor", "from_dlpack", "from_numpy", "retyped", "tensor"]
@@ -1372,6 +1374,45 @@ class Tensor:
     def unsafe_split_with_sizes(
         self, split_sizes: Shape, dim: builtins.int = 0
     ) -> tuple[Tensor, ...]: ...
+    def as_strided(
+        self, size: Shape, stride: Shape, storage_offset: builtins.int | None = None
+    ) -> Tensor: ...
+    def as_strided_scatter(
+        self,
+        src: TensorLike,
+        size: Shape,
+        stride: Shape,
+        storage_offset: builtins.int | None = None,
+    ) -> Tensor: ...
+    def frexp(self, *, out: tuple[Tensor, ...] | None = None) -> Frexp: ...
+    def geqrf(self, *, out: tuple[Tensor, ...] | None = None) -> Geqrf: ...
+    def lu(
+        self, *, pivot: builtins.bool = True, get_infos: builtins.bool = False
+    ) -> tuple[Tensor, ...]: ...
+    def lu_solve(
+        self, LU_data: TensorLike, LU_pivots: TensorLike, *, out: Tensor | None = None
+    ) -> Tensor: ...
+    def orgqr(self, tau: TensorLike, *, out: Tensor | None = None) -> Tensor: ...
+    def ormqr(
+        self,
+        tau: TensorLike,
+        other: TensorLike,
+        left: builtins.bool = True,
+        transpose: builtins.bool = False,
+        *,
+        out: Tensor | None = None,
+    ) -> Tensor: ...
+    def storage_offset(self) -> builtins.int: ...
+    def triangular_solve(
+        self,
+        A: TensorLike,
+        upper: builtins.bool = True,
+        transpose: builtins.bool = False,
+        unitriangular: builtins.bool = False,
+        *,
+        out: tuple[Tensor, ...] | None = None,
+    ) -> TriangularSolve: ...
+    def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor: ...
 
 def tensor(
     data: TensorLike,

@@ -229,6 +229,13 @@ def _extreme(
     return reshape(found, (size, *(1,) * len(shape))) if attrs["keepdim"] else found
 
 
+@rule("strided")
+def _strided(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
+    return apply(op, tuple(inputs), attrs)  # on the last dim, whatever there is before it
+
+
 @rule("windows")
 def _windows(
     op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int

@@ -171,7 +171,8 @@ def dot(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> Tenso
     return _exact("dot", (1, 1), x, y)
 
 
-def vdot(x: TensorLike, y: TensorLike) -> TensorBase:
+@takes_out
+def vdot(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Sum of the products of two vectors, the first one conjugated."""
     return _exact("vdot", (1, 1), conj(x), y)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError
 from probtorch.ops.movement import reshape
 
-__all__ = ["Histogram", "histogram", "isin", "unique_consecutive"]
+__all__ = ["Histogram", "Histogramdd", "histogram", "histogramdd", "isin", "unique_consecutive"]
 
 
 @takes_out
@@ -149,3 +150,84 @@ def histogram(
         ) from None
     device, dtype = device_of(x.array), x.array.dtype
     return Histogram(*(wrap(to_device(a.astype(dtype), device)) for a in (hist, found)))
+
+
+class Histogramdd(NamedTuple):
+    """What `histogramdd` returns: heights of the boxes, and for each dim their edges."""
+
+    hist: TensorBase
+    bin_edges: tuple[TensorBase, ...]
+
+
+def histogramdd(
+    x: TensorLike,
+    bins: int | Sequence[int] | Sequence[TensorBase],
+    *,
+    range: Sequence[float] | None = None,
+    weight: TensorLike | None = None,
+    density: bool = False,
+) -> Histogramdd:
+    """Return how many points, or how much of their `weight`, fall into boxes.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., d)
+        Points of d coordinates.
+    bins : int, sequence of int, or sequence of Tensor
+        How many bins of equal width each coordinate has, or their edges in ascending order.
+    range : sequence of 2 d float, optional
+        Where bins of equal width begin and end, one coordinate after the other; left out, at the
+        extremes of the points.
+    weight : Tensor, shape (...), optional
+    density : bool
+        Whether the volume is made 1.
+
+    Returns
+    -------
+    Histogramdd
+        ``(hist, bin_edges)`` in the dtype of `x`; last bins include their upper edges. No gradient.
+    """
+    x = to_float(as_tensor(x, "histogramdd"))
+    read("histogramdd", x)
+    host = to_host(x.array)
+    if host.ndim < 2:
+        raise ArgumentError(
+            "histogramdd",
+            expected="points in rows, shape (..., d)",
+            got=f"shape {host.shape}",
+            fix="use histogram for numbers",
+        )
+    points = host.reshape(math.prod(host.shape[:-1]), host.shape[-1]).astype(np.float64)
+    weights = None
+    if weight is not None:
+        given = as_tensor(weight, "histogramdd")
+        read("histogramdd", given)
+        weights = to_host(given.array).reshape(-1)
+    try:
+        limits = None if range is None else list(zip(range[::2], range[1::2], strict=True))
+        counts = bins if isinstance(bins, int) else [_bins_of(b) for b in bins]
+        hist, edges = np.histogramdd(
+            points,
+            counts,  # type: ignore[arg-type]  # NumPy takes counts and edges side by side
+            range=limits,
+            weights=weights,
+            density=density,
+        )
+    except (ValueError, TypeError) as error:
+        raise ArgumentError(
+            "histogramdd",
+            expected="bins or ascending edges for each coordinate, and a weight for each point",
+            got=f"{error}",
+            fix="check bins=, range= and weight=",
+        ) from None
+    device, dtype = device_of(x.array), x.array.dtype
+    made = [wrap(to_device(a.astype(dtype), device)) for a in (hist, *edges)]
+    return Histogramdd(made[0], tuple(made[1:]))
+
+
+def _bins_of(given: int | TensorBase) -> int | np.ndarray:
+    if isinstance(given, int):
+        return given
+    edges = as_tensor(given, "histogramdd")
+    read("histogramdd", edges)
+    return to_host(edges.array)

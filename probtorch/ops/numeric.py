@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from probtorch.ops.arithmetic import (
     abs,
     clamp,
     clone,
+    floor,
     floor_divide,
     mul,
     remainder,
@@ -35,6 +37,7 @@ from probtorch.ops.arithmetic import add as plus
 from probtorch.ops.arithmetic import sub as minus
 from probtorch.ops.comparisons import (
     eq,
+    ge,
     gt,
     isinf,
     isnan,
@@ -48,6 +51,7 @@ from probtorch.ops.comparisons import (
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import (
     exp2,
+    log2,
     logaddexp,
     pow,
 )
@@ -56,6 +60,7 @@ from probtorch.ops.movement import broadcast_tensors
 from probtorch.ops.reduction import any as any_of
 
 __all__ = [
+    "Frexp",
     "add",
     "bitwise_left_shift",
     "bitwise_right_shift",
@@ -66,6 +71,7 @@ __all__ = [
     "fmax",
     "fmin",
     "frac",
+    "frexp",
     "gcd",
     "heaviside",
     "isneginf",
@@ -179,6 +185,46 @@ def heaviside(x: TensorLike, values: TensorLike, *, out: TensorBase | None = Non
 def frac(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return what is behind the point, with the sign of `x`."""
     return minus(x, trunc(x), out=out)
+
+
+class Frexp(NamedTuple):
+    """Numbers as ``mantissa * 2**exponent``, mantissas in [0.5, 1)."""
+
+    mantissa: TensorBase
+    exponent: TensorBase
+
+
+_FAR = 2.0**64  # makes the least of numbers normal
+
+
+@takes_out
+def frexp(x: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Frexp:
+    """Return ``(mantissa, exponent)`` with ``x = mantissa * 2**exponent``.
+
+    Mantissas have sizes in [0.5, 1) and the sign of `x`, and its gradient divided by the power.
+    Exponents are int32. What is 0, infinite or nan is its own mantissa, with exponent 0.
+
+    Raises
+    ------
+    DTypeError
+        Of integers.
+    """
+    x = as_tensor(x, "frexp")
+    if not _is_float(x):
+        raise DTypeError("frexp", expected="floats", got=str(x.array.dtype), fix="call .float()")
+    wide = cast(x, dtypes.float32) if x.array.dtype is dtypes.float16 else x
+    size = abs(wide.detach())
+    plain = logical_and(gt(size, 0.0), lt(size, math.inf))
+    small = lt(size, 1.0 / _FAR)
+    size = where(plain, where(small, size * _FAR, size), 0.5)
+    # Of a logarithm that was rounded to the next whole number, one too many.
+    power = floor(log2(size)) + 1.0
+    share = size * exp2(-power)
+    power = power + where(ge(share, 1.0), 1.0, 0.0) - where(lt(share, 0.5), 1.0, 0.0)
+    whole = where(small, wide * _FAR, wide) * exp2(-power)
+    mantissa = where(plain, whole, wide)
+    exponent = where(plain, power - where(small, 64.0, 0.0), 0.0)
+    return Frexp(cast(mantissa, x.array.dtype), cast(exponent, dtypes.int32))
 
 
 def deg2rad(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:

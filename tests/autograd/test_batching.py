@@ -149,6 +149,7 @@ def test_rules_by_name_are_for_what_core_dims_do_not_say():
     """Attributes that speak of every dim, and products and solves that become one larger one."""
     assert set(_RULES) == {
         *("reshape", "permute", "expand", "slice", "unslice", "slice_put", "windows"),
+        "strided",
         *("overlap_add", "argmax", "argmin", "searchsorted", "take", "untake", "put"),
         *("matmul", "solve", "solve_triangular"),
     }

@@ -6,6 +6,8 @@ names of functions that the default tests sweep.
 
 import functools
 
+import numpy as np
+
 from tests.contracts import fitting_calls
 from tests.contracts.fitting_calls import KINDS, Data
 
@@ -86,6 +88,13 @@ def flat_places(d):
     return Data(d.rng.integers(-high if d.x else 0, high, 3))
 
 
+def ranked(d):
+    """Return a matrix of rank 3, whose largest singular values random projections find exactly."""
+    a = d.rng.standard_normal((6, 3)) @ d.rng.standard_normal((3, 5))
+    d.x = Data(a.astype("float64"))
+    return d.x
+
+
 KINDS.update(
     {
         "sum": batches,
@@ -123,6 +132,21 @@ KINDS.update(
         "bits": lambda d: d.pick([b"\0\1\2\3\4\5\6\7", bytearray(8)]),
         "counts": lambda d: Data(d.rng.integers(0, 9, 3).astype("float32")),
         "chances": lambda d: Data(d.rng.random(3).astype("float32")),
+        "points": lambda d: d.data(d.pick([(5, 2), (2, 3, 2), (4, 2)]), "float64", odd=False),
+        "rising2": lambda d: [Data(d.rng.random(4).cumsum() - 1) for _ in range(2)],
+        "parts6": lambda d: d.data(d.pick([(6,), (6, 2)]), d.float_dtype()),
+        "parts26": lambda d: d.data(d.pick([(2, 6), (2, 6, 3)]), d.float_dtype()),
+        "segment": lambda d: d.pick(["sum", "mean", "max", "min", "prod"]),
+        "lengths6": lambda d: Data(np.array(d.pick([[2, 4], [0, 6], [1, 2, 3], [6]]))),
+        "offsets6": lambda d: Data(np.array(d.pick([[0, 2, 6], [0, 0, 6], [0, 1, 3, 6]]))),
+        "lengths26": lambda d: Data(np.array(d.pick([[[2, 4], [1, 5]], [[0, 6], [3, 3]]]))),
+        "packed": lambda d: d.data((3, 3), d.pick(["float32", "float64"]), odd=False),
+        "packed3": lambda d: d.data((3, 3), d.x.array.dtype, odd=False),
+        "exchanges": lambda d: Data(np.array(d.pick([[1, 2, 3], [2, 3, 3], [3, 3, 3]]), "int32")),
+        "wide0": lambda d: d.data((2, 3), d.x.array.dtype, odd=False),
+        "taus": lambda d: d.data((*d.shape[:-2], 2), d.x.array.dtype, odd=False),
+        "solid4": lambda d: d.data((*d.shape[:-2], 4, 4), d.x.array.dtype, odd=False),
+        "ranked": ranked,
         "test": lambda d: d.data(d.pick([(), (3,), (2, 2)]), d.dtype),
         "rising": lambda d: Data(functools.reduce(lambda a, b: a + b, [d.rng.random(4)]).cumsum()),
     }
@@ -205,6 +229,33 @@ FURTHER = {
     **dict.fromkeys(["Tensor.__iand__", "Tensor.__ior__", "Tensor.__ixor__"], "int yint | x y"),
     **dict.fromkeys(["Tensor.__ilshift__", "Tensor.__irshift__"], "int yint"),
     "Tensor.__ifloordiv__": "x y",
+}
+FURTHER |= {
+    "as_strided": "x (2,2) (1,1) | x (3,2) (2,1) ?count | x sizes sizes",
+    "as_strided_scatter": "table32 vec2 (2,) (3,) | table32 mat25 (2,5) (3,0)",
+    "Tensor.unfold": "x dim count two_or_more | x dim 2 1 | x dim 1 2",
+    "Tensor.storage_offset": "x",
+    "frexp": "x",
+    "histogramdd": "points 3 | points (2,4) range=(-1.,1.,0.,2.) density=?flag | points rising2",
+    "segment_reduce": "parts6 segment lengths=lengths6 initial=?number "
+    "| parts6 segment offsets=offsets6 | parts26 segment lengths=lengths26 axis=1 initial=?number",
+    "linalg.lu": "square | tall | wide",
+    "lu": "square | tall",
+    "linalg.lu_factor": "square | tall | wide",
+    "linalg.lu_factor_ex": "square | tall | wide",
+    "linalg.lu_solve": "packed exchanges solvee0 left=True adjoint=?flag "
+    "| packed exchanges wide0 left=False adjoint=?flag",
+    "lu_solve": "solvee0 packed3 exchanges",
+    "lu_unpack": "packed exchanges ?flag ?flag",
+    "linalg.inv_ex": "square",
+    "linalg.solve_ex": "square solvee | square solvee left=flag | square square left=flag",
+    "linalg.householder_product": "tall taus",
+    "orgqr": "tall taus",
+    "ormqr": "tall taus solid4 ?flag ?flag",
+    "geqrf": "tall | square | wide",
+    "triangular_solve": "solvee0 factor ?flag ?flag ?flag",
+    "svd_lowrank": "ranked 3",
+    "pca_lowrank": "ranked 3 center=False",
 }
 RECIPES = fitting_calls.RECIPES | FURTHER
 

@@ -48,6 +48,12 @@ CALLS = {
         (SHAPE, lambda: probtorch.matmul(probtorch.tensor(1.0), MATRIX)),
         (TYPE, lambda: probtorch.matmul("text", MATRIX)),
     ],
+    "strided": [
+        (DIM, lambda: VECTOR.as_strided((4,), (1,))),
+        (ValueError, lambda: VECTOR.as_strided((2,), (-1,))),
+        (ValueError, lambda: VECTOR.unfold(0, 4, 1)),
+        (DIM, lambda: VECTOR.unfold(1, 1, 1)),
+    ],
     "order_statistic": [
         (ValueError, lambda: probtorch.kthvalue(VECTOR, 4)),
         (DIM, lambda: probtorch.kthvalue(VECTOR, 1, dim=2)),

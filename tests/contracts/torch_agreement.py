@@ -39,7 +39,15 @@ RANDOM = set(
 )
 # Indices of equal elements, and nan, may come in any order; vectors of a decomposition up to sign.
 ORDERS = {"sort", "argsort", "topk", "kthvalue", "median", "unique"}
-UP_TO_SIGN = {"linalg.svd", "linalg.eigh", "linalg.qr", "Tensor.qr", "qr"}
+UP_TO_SIGN = {
+    "svd_lowrank",
+    "pca_lowrank",
+    "linalg.svd",
+    "linalg.eigh",
+    "linalg.qr",
+    "Tensor.qr",
+    "qr",
+}
 # They take functions, end in files or other processes, draw, or set what is in force; PyTorch has
 # taken `matrix_rank` away, and its `svd` is an older form.
 NOT_CALLED = set(

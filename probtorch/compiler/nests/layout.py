@@ -34,8 +34,7 @@ class Layout:
 
     def view(self, name, attrs):
         """Return the layout after the movement op `name`, or None if it needs a copy."""
-        rule: Callable[..., Layout | None] = _VIEWS[name]
-        return rule(self, **attrs)
+        return _VIEWS[name](self, **attrs)
 
     def broadcast(self, shape):
         """Return the strides that read this value at the indices of a larger `shape`."""
@@ -118,10 +117,20 @@ def _diagonal(layout, offset):
     return Layout((*layout.shape[:-2], count), (*layout.strides[:-2], a + b), layout.offset + start)
 
 
-_VIEWS = {
+def _strided(layout, size, stride, offset):
+    step = layout.strides[-1]
+    return Layout(
+        (*layout.shape[:-1], *size),
+        (*layout.strides[:-1], *(s * step for s in stride)),
+        layout.offset + offset * step,
+    )
+
+
+_VIEWS: dict[str, Callable[..., Layout | None]] = {
     "reshape": _reshape,
     "permute": _permute,
     "expand": _expand,
     "slice": _slice,
     "diagonal": _diagonal,
+    "strided": _strided,
 }

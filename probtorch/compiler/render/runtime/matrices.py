@@ -24,6 +24,7 @@ def _matrix_functions():
         "inv": ("i1", "ptr ptr i64 i64 ptr", _write_inv),
         "slogdet": ("void", "ptr ptr ptr i64 i64 ptr", _write_slogdet),
         "det": ("void", "ptr ptr ptr i64 i64 ptr", _write_det),
+        "lu": ("void", "ptr ptr ptr i64 i64 i64 ptr", _write_lu),
         "eigh": ("i1", "ptr ptr i64 i64 ptr i64 ptr i64", _write_eigh),
         "svd": ("i1", "ptr ptr ptr ptr i64 i64 i64 ptr i64 ptr", _write_svd),
         "qr": ("i1", "ptr ptr ptr i64 i64 i64 ptr ptr i64", _write_qr),
@@ -167,6 +168,24 @@ def _write_det(w, p, ty):
     w.call(f"pt_slogdet_{p}", "void", a, out, logs, n, batch, pivots)
     with w.loop(0, batch) as k:
         w.store(out, k, w.load(out, k, ty) * w.exp(w.load(logs, k, ty)), ty)
+    w.finish()
+
+
+def _write_lu(w, p, ty):
+    """LU factors in place of a (m rows, n columns), row exchanges, and the order of rows."""
+    a, pivots, rows, m, n, batch, exchanges = w.arguments
+    info, k = w.integer_variable(), w.minimum(m, n)
+    with w.loop(0, batch) as b:
+        w.fortran(f"pt_{p}getrf", m, n, w.offset(a, b * m * n, ty), m, exchanges, info)
+        with w.loop(0, m) as i:
+            w.store(rows, b * m + i, i, "i64")
+        with w.loop(0, k) as i:
+            other = w.convert(w.load(exchanges, i, w.integer), "i64")
+            w.store(pivots, b * k + i, w.convert(other, "i32"), "i32")
+            mine, theirs = b * m + i, b * m + other - 1
+            kept = w.load(rows, mine, "i64")
+            w.store(rows, mine, w.load(rows, theirs, "i64"), "i64")
+            w.store(rows, theirs, kept, "i64")
     w.finish()
 
 
