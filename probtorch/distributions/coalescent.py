@@ -172,10 +172,10 @@ class _Coalescent(Distribution):
 
     def _clock(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
         """Return the integral of the rate, and its inverse."""
-        raise NotImplementedError
+        raise NotImplementedError("a coalescent process states its clock and its rate")
 
     def _rate_at(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError("a coalescent process states its clock and its rate")
 
     def _log_prob(self, x: Tensor) -> Tensor:
         forth, _ = self._clock()

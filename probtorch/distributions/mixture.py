@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import grad_enabled
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
@@ -12,6 +14,7 @@ from probtorch.distributions.categorical import Categorical
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Values
+from probtorch.distributions.pathwise import conditionals, moved_mixture
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.gathering import gather
@@ -35,7 +38,11 @@ class MixtureSameFamily(Distribution):
     Notes
     -----
     A component of weight 0 has no part in value or gradient; where all components
-    exclude a value the density is -inf with gradient 0. Draws carry no gradient.
+    exclude a value the density is -inf with gradient 0.
+
+    Draws of continuous numbers carry the gradient that keeps their level in the mixture's cdf, in
+    weights too; so do vectors of independent numbers and multivariate normal ones, element after
+    element, each given those before (Graves 2016). It can be taken once.
     """
 
     __tree_fields__ = ("mixture_distribution", "component_distribution")
@@ -103,6 +110,20 @@ class MixtureSameFamily(Distribution):
         index = self.mixture_distribution._sample(rng, batch)
         index = expand(reshape(index, (*batch, *(1,) * (n + 1))), (*batch, 1, *event))
         return reshape(gather(each, len(batch), index), shape)
+
+    @property
+    def has_rsample(self) -> bool:
+        """Whether the components are continuous and have conditional cdfs."""
+        return conditionals(self.component_distribution) is not None
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        x = self._sample(rng, shape).detach()
+        if not grad_enabled():
+            return x
+        x = x if x.array.dtype == rng.dtype else cast(x, rng.dtype)
+        return moved_mixture(
+            x, self.mixture_distribution._log_weights(), self.component_distribution
+        )
 
     def _cdf(self, value: Tensor) -> Tensor:
         weights = self.mixture_distribution._weights()

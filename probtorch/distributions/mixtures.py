@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from probtorch.core.casting import cast
+from probtorch.core.dispatch import grad_enabled
 from probtorch.core.dtype import bool_
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
@@ -23,11 +24,13 @@ from probtorch.distributions.fields import INSTANCE_STATE, Given, Values, as_par
 from probtorch.distributions.mixture import MixtureSameFamily
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import HALF_LOG_2PI, Normal
+from probtorch.distributions.pathwise import at_level, conditionals
 from probtorch.distributions.source import Source
 from probtorch.distributions.truncated import _normal_quantile_of_log
 from probtorch.distributions.wrapping import univariate
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import where
+from probtorch.ops.exponentials import exp
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import logsumexp
@@ -126,6 +129,16 @@ class MixtureGeneral(Distribution):
         index = self.mixing_distribution._sample(rng, batch)
         index = expand(reshape(index, (*batch, *(1,) * (n + 1))), (*batch, 1, *event))
         return reshape(gather(each, len(batch), index), shape)
+
+    @property
+    def has_rsample(self) -> bool:
+        """Whether the components are continuous numbers with cdfs."""
+        parts = self.component_distributions
+        return not self._event_shape and all(conditionals(d) is not None for d in parts)
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        x = self._sample(rng, shape).detach()
+        return at_level(x, self.cdf(x), exp(self._log_prob(x))) if grad_enabled() else x
 
     def _weighted(self, each: list[Tensor]) -> Tensor:
         """Average over the components, of batches followed by event dims."""
