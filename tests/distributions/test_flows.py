@@ -43,6 +43,12 @@ MAKERS = {
     "householder": lambda d: tr.householder(d),
     "matrix exponential": lambda d: tr.matrix_exponential(d),
 }
+# Inverses by roots or differential equations: too long for 90 000 points.
+COSTLY = {
+    "neural": lambda d: tr.neural_autoregressive(d, [3], width=2),
+    "block": lambda d: tr.block_autoregressive(d, [3], residual="normal"),
+    "continuous": lambda d: tr.continuous_flow(d, [4], 0.5, rtol=1e-7, atol=1e-8),
+}
 CONDITIONAL = {
     "iaf": lambda d, c: tr.conditional_affine_autoregressive(d, c),
     "maf": lambda d, c: tr.conditional_affine_autoregressive(d, c).inv,
@@ -53,6 +59,8 @@ CONDITIONAL = {
     "radial": lambda d, c: tr.conditional_radial(d, c),
     "householder": lambda d, c: tr.conditional_householder(d, c, count_transforms=2),
     "matrix exponential": lambda d, c: tr.conditional_matrix_exponential(d, c),
+    "neural": lambda d, c: tr.conditional_neural_autoregressive(d, c, width=3),
+    "block": lambda d, c: tr.conditional_block_autoregressive(d, c, hidden_factors=[3]),
     "several": lambda d, c: tr.ConditionalComposeTransformModule(
         [tr.conditional_planar(d, c), tr.permute(d), tr.radial(d), tr.conditional_planar(d, c)]
     ),
@@ -71,7 +79,7 @@ def stirred(module, seed=0, spread=0.3):
 
 def made(name, d=2):
     manual_seed(1)
-    return stirred(MAKERS[name](d))
+    return stirred({**MAKERS, **COSTLY}[name](d))
 
 
 def standard(d):
@@ -102,7 +110,7 @@ def test_the_density_of_a_draw_is_the_same_with_and_without_its_pre_image(name):
     assert_close(flow.log_prob(y.detach()).detach(), log_prob.detach(), rtol=1e-8, atol=1e-9)
 
 
-@EACH
+@pytest.mark.parametrize("name", [*MAKERS, *COSTLY])
 @pytest.mark.parametrize("direction", ["draws", "density"])
 def test_gradients_of_parameters_agree_with_differences(name, direction):
     flow, base = made(name), standard(2)
@@ -266,6 +274,18 @@ def test_conditional_distributions_train_their_networks(name):
     lp.sum().backward()
     if name != "householder":  # A rotation of a round normal changes nothing.
         assert any(np.abs(p.grad.numpy()).max() > 0 for p in conditional.parameters())
+
+
+def test_a_continuous_flow_is_carried_by_its_context():
+    manual_seed(2)
+    conditional = stirred(tr.conditional_continuous_flow(2, 1, [4], 0.5, rtol=1e-9, atol=1e-10))
+    x = tensor(np.array([0.3, -1.0])).requires_grad_()
+    flows = [conditional.condition(tensor(np.array([c]))) for c in (-1.0, 1.0)]
+    y, ladj = flows[0].call_and_ladj(x)
+    assert np.abs((y - flows[1](x)).detach().numpy()).max() > 0.01
+    assert_close(flows[0].inv(y), x.detach(), rtol=1e-7, atol=1e-8)
+    rows = [grad(out, [x], retain_graph=True)[0].numpy() for out in y.unbind()]
+    assert_close(ladj.detach(), np.linalg.slogdet(np.array(rows))[1], rtol=1e-7)
 
 
 def test_what_is_no_conditional_distribution_is_refused():
@@ -443,3 +463,58 @@ def test_channels_are_mixed_by_a_matrix_of_the_context():
         transform(tensor(np.ones((2, 4, 2))))
     with pytest.raises(ShapeError, match="each of 0 to 2 once"):
         tr.GeneralizedChannelPermute(3, [0, 0, 1])
+
+
+def test_random_probes_have_the_divergence_as_their_mean():
+    manual_seed(1)
+    exact = stirred(tr.continuous_flow(3, [6], 0.5), spread=0.6)
+    probed = tr.ContinuousFlow(exact.nn, 0.5, "hutchinson", 2, rtol=1e-5)
+    for p in exact.parameters():
+        p.requires_grad_(False)
+    x = tensor(np.random.default_rng(0).standard_normal(3))
+    y, want = exact.call_and_ladj(x)
+    many = x.expand((400, 3))
+    z, found = probed.call_and_ladj(many)
+    assert_close(z[0], y, rtol=1e-3)
+    error = found.detach().numpy().std() / math.sqrt(400)
+    assert 0 < error < 0.04
+    assert abs(found.detach().numpy().mean() - want.item()) < 5 * error
+    back, minus = probed.inv.call_and_ladj(z)
+    assert_close(back, many, rtol=1e-4, atol=1e-5)
+    assert abs(minus.detach().numpy().mean() + want.item()) < 5 * error
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "ELU", "LeakyReLU"])
+def test_neural_maps_are_inverted_far_out(activation):
+    manual_seed(1)
+    flow = stirred(tr.neural_autoregressive(2, activation=activation, width=4))
+    # The second number comes first, and what it makes of the map is not extreme.
+    assert flow.arn.permutation.tolist() == [1, 0]
+    x = tensor(np.array([[-60.0, 0.4], [25.0, -0.9], [0.0, 0.0]]))
+    assert_close(flow.inv(flow(x)), x, rtol=1e-6, atol=1e-9)
+
+
+def test_a_polynomial_is_the_integral_of_its_slope():
+    manual_seed(1)
+    flow = stirred(tr.polynomial(1))
+    upper = 1.3
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    at = tensor((0.5 * upper * (nodes + 1.0))[:, None])
+    slopes = np.exp(flow.log_abs_det_jacobian(at, None).detach().numpy())
+    ends = flow(tensor(np.array([[0.0], [upper]]))).detach().numpy()[:, 0]
+    assert_close(ends[1] - ends[0], 0.5 * upper * (weights @ slopes), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make, expected",
+    [
+        (lambda: tr.neural_autoregressive(2, activation="relu"), "'sigmoid'"),
+        (lambda: tr.block_autoregressive(2, activation="relu"), "'tanh'"),
+        (lambda: tr.block_autoregressive(2, residual="plain"), "'gated'"),
+        (lambda: tr.continuous_flow(2, trace="both"), "'hutchinson'"),
+        (lambda: tr.continuous_flow(2, time=0.0), "above 0"),
+    ],
+)
+def test_unknown_settings_of_flows_are_refused(make, expected):
+    with pytest.raises(ArgumentError, match=expected):
+        make()

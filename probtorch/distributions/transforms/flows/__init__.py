@@ -3,7 +3,8 @@
 `module` makes transforms into modules, alone, in a row (`iterated`) and with a context
 (``conditional_*``). Then one file per kind: `autoregressive` (IAF, MAF), `coupling` (real NVP),
 `spline`, `planar` (also Sylvester and radial), `linear` (Householder, batch normalisation),
-`mixing` (matrix exponential, 1 x 1 convolutions). Names and arguments are Pyro's.
+`mixing` (matrix exponential, 1 x 1 convolutions), `monotone` and `block` (increasing networks and
+polynomials), `continuous` (differential equations). Names and arguments are Pyro's.
 """
 
 from probtorch.distributions.transforms.flows.autoregressive import (
@@ -11,6 +12,18 @@ from probtorch.distributions.transforms.flows.autoregressive import (
     ConditionalAffineAutoregressive,
     affine_autoregressive,
     conditional_affine_autoregressive,
+)
+from probtorch.distributions.transforms.flows.block import (
+    BlockAutoregressive,
+    ConditionalBlockAutoregressive,
+    block_autoregressive,
+    conditional_block_autoregressive,
+)
+from probtorch.distributions.transforms.flows.continuous import (
+    ConditionalContinuousFlow,
+    ContinuousFlow,
+    conditional_continuous_flow,
+    continuous_flow,
 )
 from probtorch.distributions.transforms.flows.coupling import (
     AffineCoupling,
@@ -45,6 +58,14 @@ from probtorch.distributions.transforms.flows.module import (
     TransformModule,
     iterated,
 )
+from probtorch.distributions.transforms.flows.monotone import (
+    ConditionalNeuralAutoregressive,
+    NeuralAutoregressive,
+    Polynomial,
+    conditional_neural_autoregressive,
+    neural_autoregressive,
+    polynomial,
+)
 from probtorch.distributions.transforms.flows.planar import (
     ConditionalPlanar,
     ConditionalRadial,
@@ -71,6 +92,20 @@ from probtorch.distributions.transforms.flows.spline import (
 )
 
 __all__ = [
+    "BlockAutoregressive",
+    "ConditionalBlockAutoregressive",
+    "block_autoregressive",
+    "conditional_block_autoregressive",
+    "ConditionalContinuousFlow",
+    "ContinuousFlow",
+    "conditional_continuous_flow",
+    "continuous_flow",
+    "ConditionalNeuralAutoregressive",
+    "NeuralAutoregressive",
+    "Polynomial",
+    "conditional_neural_autoregressive",
+    "neural_autoregressive",
+    "polynomial",
     "ConditionalGeneralizedChannelPermute",
     "ConditionalMatrixExponential",
     "GeneralizedChannelPermute",
