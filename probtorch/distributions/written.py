@@ -2,7 +2,8 @@
 
 Such a class calls ``super().__init__(batch_shape, event_shape)``, keeps its parameters as
 attributes, and overrides `log_prob`, `sample` or `rsample`. Here is what makes it one of ours: its
-draws take a generator too, its attributes are the leaves of a tree, `arg_constraints` is checked.
+draws take a generator too, its attributes are the leaves of a tree, `arg_constraints` is checked,
+and with a `cdf` it can be truncated and censored.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ def adopt(cls: type) -> None:
     """Give draws that a class overrides a `generator`, and densities the shape of the batch."""
     if "__init__" in cls.__dict__ and "log_prob" in cls.__dict__:
         cls.log_prob = _of_batch(cls.__dict__["log_prob"])  # type: ignore[attr-defined]  # it has one
+    for name in ("cdf", "icdf"):
+        # What asks for the formula, as truncation and the search for quantiles do, finds this one.
+        overrides = name in cls.__dict__ and any(hasattr(base, name) for base in cls.__bases__)
+        if overrides and not hasattr(cls, f"_{name}"):
+            setattr(cls, f"_{name}", cls.__dict__[name])
     for name in ("sample", "rsample"):
         method = cls.__dict__.get(name)
         if callable(method) and "generator" not in inspect.signature(method).parameters:

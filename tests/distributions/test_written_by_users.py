@@ -1,0 +1,205 @@
+"""Distributions as people write them for Pyro: in models, compiled, in plates, cut off."""
+
+import math
+
+import numpy as np
+from scipy import stats
+
+import probtorch
+from probtorch import compile
+from probtorch.core.rng import Generator
+from probtorch.distributions import (
+    Distribution,
+    Normal,
+    TruncatedDistribution,
+    constraints,
+)
+from probtorch.effects import param, plate, sample
+from probtorch.infer import MCMC, NUTS, SVI, Trace_ELBO
+from probtorch.optim import Adam
+from probtorch.tensor import tensor
+from probtorch.testing import assert_close
+
+
+class Huber(Distribution):
+    """Normal in the middle, exponential outside of `bend`: attributes, and branches in Python."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = False
+
+    def __init__(self, loc, scale, bend=1.5, kind="two-sided", validate_args=None):
+        self.loc, self.scale = probtorch.broadcast_tensors(loc, scale)
+        self.bend = bend
+        self.kind = kind
+        batch_shape = self.loc.shape
+        super().__init__(batch_shape, probtorch.Size(), validate_args=validate_args)
+
+    def log_prob(self, value):
+        if self._validate_args:
+            self._validate_sample(value)
+        z = (value - self.loc) / self.scale
+        k = self.bend
+        if self.kind == "lower":
+            z = probtorch.minimum(z, z * 0 + k)
+        elif self.kind != "two-sided":
+            raise ValueError(self.kind)
+        inner = -0.5 * z**2
+        outer = -k * z.abs() + 0.5 * k**2
+        size = math.sqrt(2 * math.pi) * math.erf(k / math.sqrt(2)) + 2 / k * math.exp(-0.5 * k**2)
+        return probtorch.where(z.abs() < k, inner, outer) - self.scale.log() - math.log(size)
+
+    def sample(self, sample_shape=()):
+        with probtorch.no_grad():
+            return probtorch.normal(
+                self.loc.expand(self._extended_shape(sample_shape)),
+                self.scale.expand(self._extended_shape(sample_shape)),
+            )
+
+
+class Mixed(Distribution):
+    """Counts of a table of probabilities that it stores, without rsample."""
+
+    arg_constraints = {"weights": constraints.simplex}
+    has_enumerate_support = False
+
+    def __init__(self, weights, offset):
+        self.weights = weights
+        self.offset = tensor(float(offset)).double()
+        super().__init__(weights.shape[:-1], validate_args=False)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self):
+        return constraints.nonnegative_integer
+
+    def sample(self, sample_shape=()):
+        index = probtorch.multinomial(self.weights, math.prod(sample_shape) or 1, replacement=True)
+        return index.reshape(sample_shape).double() + self.offset
+
+    def log_prob(self, value):
+        return self.weights.log()[(value - self.offset).long()]
+
+
+class Lomax(Distribution):
+    """With cdf and icdf, so that it can be cut off."""
+
+    arg_constraints = {"scale": constraints.positive, "shape_": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+
+    def __init__(self, scale, shape_, validate_args=None):
+        self.scale, self.shape_ = probtorch.broadcast_tensors(scale, shape_)
+        super().__init__(self.scale.shape, validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        new = self._get_checked_instance(Lomax, _instance)
+        batch_shape = probtorch.Size(batch_shape)
+        new.scale = self.scale.expand(batch_shape)
+        new.shape_ = self.shape_.expand(batch_shape)
+        super(Lomax, new).__init__(batch_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def rsample(self, sample_shape=()):
+        shape = self._extended_shape(sample_shape)
+        u = probtorch.rand(shape, dtype=self.scale.dtype, device=self.scale.device)
+        return self.icdf(u)
+
+    def log_prob(self, value):
+        ratio = (value / self.scale).log1p()
+        return self.shape_.log() - self.scale.log() - (self.shape_ + 1) * ratio
+
+    def cdf(self, value):
+        return 1 - (1 + value / self.scale) ** -self.shape_
+
+    def icdf(self, value):
+        return self.scale * ((1 - value) ** (-1 / self.shape_) - 1)
+
+
+SCALE, SHAPE = tensor([0.5, 1.0, 4.0]).double(), tensor([2.0, 3.0, 5.0]).double()
+REFERENCE = stats.lomax(SHAPE.numpy(), scale=SCALE.numpy())
+
+
+def test_a_class_with_branches_is_a_distribution_like_any_other():
+    loc, scale = tensor([0.0, 1.0]).double(), tensor([1.0, 2.0]).double()
+    d = Huber(loc, scale)
+    grid = np.linspace(-60, 60, 60_001)
+    mass = d.log_prob(tensor(grid[:, None])).exp().numpy().sum(0) * (grid[1] - grid[0])
+    assert_close(mass, np.ones(2), rtol=1e-6)
+    native = compile(lambda m, s, x, kind: Huber(m, s, kind=kind).log_prob(x))
+    x = tensor([0.3, -4.0]).double()
+    for kind in ("two-sided", "lower", "two-sided"):
+        for _ in range(2):
+            assert_close(native(loc, scale, x, kind), Huber(loc, scale, kind=kind).log_prob(x))
+    assert native.reason is None
+    wide = d.expand((3, 2))
+    assert wide.log_prob(x).shape == (3, 2) and wide.sample((5,)).shape == (5, 3, 2)
+    assert_close(wide.to_event(1).log_prob(x), d.log_prob(x).sum().expand(3))
+    assert d.sample((4,), Generator(1)).shape == (4, 2)
+
+
+def regression(x, y):
+    slope = sample("slope", Normal(0.0, 10.0))
+    with plate("rows", len(y)):
+        sample("y", Huber(slope * x, tensor(0.5).double()), obs=y)
+
+
+def test_nuts_with_a_likelihood_of_the_users_is_not_moved_by_outliers():
+    r = np.random.default_rng(0)
+    x = r.normal(size=80)
+    y = 2.0 * x + 0.5 * r.normal(size=80)
+    y[:4] += 40.0
+    mcmc = MCMC(NUTS(regression), num_samples=200, warmup_steps=200, seed=2, progress_bar=False)
+    mcmc.run(tensor(x), tensor(y))
+    # The posterior's sd is about 0.5 / sqrt(80) = 0.06; least squares is off by 1 and more.
+    assert abs(mcmc.summary()["slope"]["mean"] - 2.0) < 0.3
+
+
+def test_svi_takes_a_guide_without_rsample_by_its_score():
+    target = np.array([0.1, 0.2, 0.7])
+
+    def model():
+        z = sample("z", Mixed(tensor(np.full(3, 1 / 3)), 2))
+        probtorch.effects.factor("f", tensor(np.log(3 * target))[(z - 2).long()])
+
+    def guide():
+        weights = param("w", tensor(np.full(3, 1 / 3)), constraint=constraints.simplex)
+        sample("z", Mixed(weights, 2))
+
+    probtorch.manual_seed(0)
+    svi = SVI(model, guide, Adam({"lr": 0.1}), Trace_ELBO(num_particles=5))
+    for _ in range(80):
+        svi.step()
+    found = probtorch.effects.get_param_store()["w"].detach().numpy()
+    # The loss is a divergence of 0 at the target; five draws a step leave the weights somewhat off.
+    assert np.abs(found - target).max() < 0.15
+
+
+def test_one_with_a_cdf_is_cut_off_expanded_and_put_in_a_plate():
+    d = Lomax(SCALE, SHAPE)
+    x = d.sample((2000,), Generator(3))
+    levels = REFERENCE.cdf(x.numpy())
+    assert min(stats.kstest(levels[:, i], "uniform").pvalue for i in range(3)) > 1e-6
+    cut = TruncatedDistribution(d, low=0.2, high=3.0)
+    inside = tensor([0.3, 1.0, 2.9]).double()
+    mass = REFERENCE.cdf(3.0) - REFERENCE.cdf(0.2)
+    assert_close(cut.log_prob(inside), REFERENCE.logpdf(inside.numpy()) - np.log(mass))
+    draws = cut.sample((500,), Generator(4)).numpy()
+    assert draws.min() >= 0.2 and draws.max() <= 3.0
+    native = compile(lambda s, a: TruncatedDistribution(Lomax(s, a), 0.2, 3.0).log_prob(inside))
+    for _ in range(2):
+        assert_close(native(SCALE, SHAPE), cut.log_prob(inside))
+    wide = d.expand((4, 3))
+    assert type(wide) is Lomax and wide.scale.shape == (4, 3)
+    assert_close(wide.log_prob(inside), np.tile(d.log_prob(inside).numpy(), (4, 1)))
+
+    def model(y):
+        shape = sample("shape", Lomax(tensor(10.0).double(), tensor(3.0).double()))
+        with plate("rows", len(y)):
+            sample("y", Lomax(tensor(1.0).double(), shape), obs=y)
+
+    y = stats.lomax(4.0).rvs(300, random_state=1)
+    mcmc = MCMC(NUTS(model), num_samples=200, warmup_steps=200, seed=3, progress_bar=False)
+    mcmc.run(tensor(y))
+    # Conjugate but for the prior: 300 / sum(log(1 + y)), with a sd of about 4 / sqrt(300).
+    assert abs(mcmc.summary()["shape"]["mean"] - 300 / np.log1p(y).sum()) < 0.35
