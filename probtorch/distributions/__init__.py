@@ -40,6 +40,13 @@ from probtorch.distributions.distribution import (
 from probtorch.distributions.empirical import Empirical, Rejector
 from probtorch.distributions.exponential_family import ExponentialFamily
 from probtorch.distributions.extremes import GeneralizedExtremeValue, GeneralizedPareto
+from probtorch.distributions.from_gammas import (
+    ExpGamma,
+    ExpInverseGamma,
+    GammaGamma,
+    SigmoidBeta,
+    SkewStudentT,
+)
 from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
 from probtorch.distributions.gaussian_hmm import GammaGaussianHMM, GaussianHMM
 from probtorch.distributions.glm import (
@@ -217,6 +224,11 @@ from probtorch.distributions.truncation import (
     TruncatedDistribution,
     TwoSidedTruncatedDistribution,
 )
+from probtorch.distributions.two_piece import (
+    DoublesidedMaxwell,
+    TwoPieceNormal,
+    TwoPieceStudentT,
+)
 from probtorch.distributions.uniform import Delta, ImproperUniform, Uniform
 from probtorch.distributions.validation import enable_validation, validation_enabled
 from probtorch.distributions.vectors import (
@@ -276,9 +288,12 @@ __all__ = [
     "DiscreteUniform",
     "DiscreteWeibull",
     "Distribution",
+    "DoublesidedMaxwell",
     "DoublyTruncatedPowerLaw",
     "Empirical",
     "ExGaussian",
+    "ExpGamma",
+    "ExpInverseGamma",
     "ExpandedDistribution",
     "Exponential",
     "ExponentialFamily",
@@ -290,6 +305,7 @@ __all__ = [
     "FoldedDistribution",
     "Frechet",
     "Gamma",
+    "GammaGamma",
     "GammaPoisson",
     "GaussianCopula",
     "GaussianCopulaBeta",
@@ -398,16 +414,18 @@ __all__ = [
     "RightCensoredDistribution",
     "RightTruncatedDistribution",
     "ScaledInverseChi2",
+    "SigmoidBeta",
     "SineBivariateVonMises",
     "SineSkewed",
     "SinhArcsinh",
     "Skellam",
     "SkewLogistic",
     "SkewNormal",
+    "SkewStudentT",
     "SoftAsymmetricLaplace",
     "SoftLaplace",
-    "SphericalUniform",
     "SpanningTree",
+    "SphericalUniform",
     "Stable",
     "StableWithLogProb",
     "StudentT",
@@ -418,12 +436,14 @@ __all__ = [
     "TruncatedDistribution",
     "TruncatedNormal",
     "TruncatedPolyaGamma",
+    "TwoPieceNormal",
+    "TwoPieceStudentT",
     "TwoSidedTruncatedDistribution",
     "Uniform",
     "Unit",
     "VonMises",
-    "VonMisesFisher",
     "VonMises3D",
+    "VonMisesFisher",
     "Wald",
     "Weibull",
     "Wishart",

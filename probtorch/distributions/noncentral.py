@@ -84,12 +84,12 @@ class NoncentralChi2(Distribution):
     nc: Parameter = param(constraints.nonnegative)
     support = constraints.positive
 
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        count = rng.poisson(self.nc * 0.5, shape)
+        return rng.positive(2.0 * exp(rng.log_gamma(self.df * 0.5 + count, shape)))
+
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        count = rng.poisson(self.nc.detach() * 0.5, shape)
-        x = rng.positive(2.0 * exp(rng.log_gamma(self.df.detach() * 0.5 + count, shape)))
-        if not (self.df.requires_grad or self.nc.requires_grad):
-            return x
-        return implicit(self, x.detach())
+        return implicit(self, self._sample(rng, shape).detach())
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return in_double(_log_chi2, self.df * 0.5, self.nc * 0.5, x * 0.5) - math.log(2.0)

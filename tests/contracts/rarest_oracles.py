@@ -3,7 +3,7 @@
 import mpmath
 from mpmath import mpf
 
-from tests.contracts.density_oracles import log_i0, student
+from tests.contracts.density_oracles import log_beta, log_i0, normal, student
 
 __all__ = ["RAREST"]
 
@@ -56,7 +56,37 @@ def normal_inverse_gaussian(loc, d, a, b, x):
     return log(a * d / (mpmath.pi * q)) + log_k1(a * q) + d * c + b * z
 
 
+def log_gamma(a, rate, x):
+    y = x + log(rate)
+    return a * y - exp(y) - lgamma(a)
+
+
+def log_odds(a, b, y):
+    return a * y - (a + b) * mpmath.log1p(exp(y)) - log_beta(a, b)
+
+
+def skew_t(a, b, loc, scale, x):
+    size = scale * sqrt(a + b)
+    z = (x - loc) / size
+    return log_odds(a, b, 2 * mpmath.asinh(z)) + log(2 / size) - mpmath.log1p(z * z) / 2
+
+
+def two_piece(loc, scale, k, x, whole):
+    low, high = scale / k, scale * k
+    return whole((x - loc) / (low if x < loc else high)) + log(2 / (low + high))
+
+
 RAREST = {
+    "DoublesidedMaxwell": lambda m, s, x: normal(m, s, x) + 2 * log(abs(x - m) / s),
+    "ExpGamma": log_gamma,
+    "ExpInverseGamma": lambda a, rate, x: log_gamma(a, rate, -x),
+    "GammaGamma": lambda a, b, s, x: log_odds(a, b, log(x / s)) - log(x),
+    "SigmoidBeta": log_odds,
+    "SkewStudentT": skew_t,
+    "TwoPieceNormal": lambda m, s, k, x: two_piece(m, s, k, x, lambda y: normal(0, mpf(1), y)),
+    "TwoPieceStudentT": lambda df, m, s, k, x: two_piece(
+        m, s, k, x, lambda y: student(df, mpf(0), mpf(1), y)
+    ),
     "GeneralizedPoisson": generalized_poisson,
     "NoncentralChi2": noncentral_chi2,
     "NoncentralT": noncentral_t,

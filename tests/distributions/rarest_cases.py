@@ -5,7 +5,7 @@ from scipy import special, stats
 
 import probtorch.distributions as dist
 from tests.distributions.cases import Case, Rows, _outer
-from tests.distributions.references import Masses, Stated, Vector, on_line
+from tests.distributions.references import Density, Masses, Stated, Vector, on_line
 
 __all__ = ["RAREST"]
 
@@ -59,7 +59,103 @@ def _laplace_vectors(p):
     return Rows([logpdf(m, c) for m, c in zip(p.loc, cov, strict=True)], marginals)
 
 
+def _log_gamma(p, sign=1.0):
+    a, shift = p.concentration, np.log(p.rate)
+    return on_line(lambda x: a * (sign * x + shift) - np.exp(sign * x + shift) - special.gammaln(a))
+
+
+def _log_odds(a, b):
+    return lambda y: a * y - (a + b) * np.logaddexp(0, y) - special.betaln(a, b)
+
+
+def _beta_prime(p):
+    log = _log_odds(p.concentration, p.mixing_concentration)
+    return Density(
+        lambda x: log(np.log(x / p.mixing_rate)) - np.log(x), np.exp, np.log, np.exp, 150.0, 3
+    )
+
+
+def _skew_t(p):
+    size, log = p.scale * np.sqrt(p.a + p.b), _log_odds(p.a, p.b)
+
+    def logpdf(x):
+        z = (x - p.loc) / size
+        return log(2 * np.arcsinh(z)) + np.log(2 / size) - 0.5 * np.log1p(z * z)
+
+    return Density(logpdf, np.sinh, np.arcsinh, np.cosh, 40.0, 3)
+
+
+def _two_piece(p, whole, size):
+    low, high = p.scale / p.asymmetry, p.scale * p.asymmetry
+    share = low / (low + high)
+    scaled = lambda x: np.where(x < p.loc, (x - p.loc) / low, (x - p.loc) / high)
+    cubes = (low**3 + high**3) / (low + high)
+    upper = lambda x: 2 * (1 - share) * whole.sf(scaled(x))
+    lower = lambda x: 2 * share * whole.cdf(scaled(x))
+
+    def ppf(q):
+        below = p.loc + low * whole.ppf(np.minimum(q / (2 * share), 0.5))
+        above = p.loc - high * whole.ppf(np.minimum((1 - q) / (2 * (1 - share)), 0.5))
+        return np.where(q < share, below, above)
+
+    return Stated(
+        None,
+        logpdf=lambda x: whole.logpdf(scaled(x)) + np.log(2 / (low + high)),
+        cdf=lambda x: np.where(x < p.loc, lower(x), 1 - upper(x)),
+        sf=lambda x: np.where(x < p.loc, 1 - lower(x), upper(x)),
+        ppf=ppf,
+        mean=lambda: p.loc + (high - low) * size,
+        var=lambda: cubes * whole.var() - ((high - low) * size) ** 2,
+        entropy=lambda: whole.entropy() + np.log((low + high) / 2),
+    )
+
+
+def _mean_size_of_t(df):
+    logs = special.gammaln((df + 1) / 2) - special.gammaln(df / 2)
+    return 2 * np.sqrt(df / np.pi) * np.exp(logs) / (df - 1)
+
+
 RAREST = [
+    Case(
+        dist.TwoPieceNormal,
+        ("loc", "scale", "asymmetry"),
+        lambda p: _two_piece(p, stats.norm(np.zeros(3)), np.sqrt(2 / np.pi)),
+    ),
+    Case(
+        dist.TwoPieceStudentT,
+        ("df", "loc", "scale", "asymmetry"),
+        lambda p: _two_piece(p, stats.t(p.df), _mean_size_of_t(p.df)),
+        least={"df": 2.5},
+    ),
+    Case(
+        dist.DoublesidedMaxwell,
+        ("loc", "scale"),
+        lambda p: on_line(
+            lambda x: stats.norm(p.loc, p.scale).logpdf(x) + 2 * np.log(np.abs(x - p.loc) / p.scale)
+        ),
+    ),
+    Case(dist.ExpGamma, ("concentration", "rate"), _log_gamma),
+    Case(dist.ExpInverseGamma, ("concentration", "rate"), lambda p: _log_gamma(p, -1.0)),
+    Case(
+        dist.GammaGamma,
+        ("concentration", "mixing_concentration", "mixing_rate"),
+        _beta_prime,
+        least={"mixing_concentration": 3.0},
+        coupled=False,
+    ),
+    Case(
+        dist.SigmoidBeta,
+        ("concentration1", "concentration0"),
+        lambda p: on_line(_log_odds(p.concentration1, p.concentration0)),
+        coupled=False,
+    ),
+    Case(
+        dist.SkewStudentT,
+        ("a", "b", "loc", "scale"),
+        _skew_t,
+        least={"a": 2.0, "b": 2.0},
+        coupled=False,
+    ),
     Case(
         dist.NormalInverseGaussian,
         ("loc", "scale", "tailweight", "skewness_"),
