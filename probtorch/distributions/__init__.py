@@ -10,9 +10,11 @@ from typing import Any
 
 from probtorch.distributions import constraints, transforms
 from probtorch.distributions import divergences as _divergences  # noqa: F401  registers its rules
+from probtorch.distributions.bates import Bates
 from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical
+from probtorch.distributions.chains import DiscreteMarkovChain
 from probtorch.distributions.circulant import CirculantNormal
 from probtorch.distributions.coalescent import (
     CoalescentRateLikelihood,
@@ -87,6 +89,7 @@ from probtorch.distributions.inflated import (
     ZeroInflatedPoisson,
     ZeroInflatedProbs,
 )
+from probtorch.distributions.inflated_shares import ZeroOneInflatedBeta
 from probtorch.distributions.kl import kl_divergence, register_kl
 from probtorch.distributions.lifetimes import (
     Burr,
@@ -116,7 +119,14 @@ from probtorch.distributions.mixtures import (
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.noncentral import NoncentralChi2, NoncentralT, Rice
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
-from probtorch.distributions.ordinal import DirichletMultinomial, OrderedLogistic, OrderedProbit
+from probtorch.distributions.orders import PlackettLuce, StickBreakingWeights
+from probtorch.distributions.ordinal import (
+    DirichletMultinomial,
+    OrderedLogistic,
+    OrderedMultinomial,
+    OrderedProbit,
+    StoppingRatioLogistic,
+)
 from probtorch.distributions.particular_counts import (
     GeneralizedPoisson,
     HyperGeometric,
@@ -183,6 +193,7 @@ from probtorch.distributions.spellings import (
     GeometricProbs,
     HalfFlat,
     LKJCorrCholesky,
+    Lomax,
     MultinomialLogits,
     MultinomialProbs,
     NegativeBinomial2,
@@ -195,6 +206,7 @@ from probtorch.distributions.spellings import (
 )
 from probtorch.distributions.stable import Stable
 from probtorch.distributions.state_space import EulerMaruyama, GaussianStateSpace
+from probtorch.distributions.tables import FiniteDiscrete, Interpolated
 from probtorch.distributions.tolerant import (
     ExtendedBetaBinomial,
     ExtendedBinomial,
@@ -239,7 +251,13 @@ from probtorch.distributions.vectors import (
     ZeroSumNormal,
 )
 from probtorch.distributions.von_mises import VonMises
-from probtorch.distributions.walks import AR, GARCH11, RandomWalk
+from probtorch.distributions.walks import (
+    AR,
+    GARCH11,
+    MvGaussianRandomWalk,
+    MvStudentTRandomWalk,
+    RandomWalk,
+)
 from probtorch.distributions.wishart import (
     InverseWishart,
     InverseWishartCholesky,
@@ -252,6 +270,7 @@ __all__ = [
     "AffineBeta",
     "AsymmetricLaplace",
     "AsymmetricLaplaceQuantile",
+    "Bates",
     "Bernoulli",
     "BernoulliLogitGLM",
     "BernoulliLogits",
@@ -285,6 +304,7 @@ __all__ = [
     "Delta",
     "Dirichlet",
     "DirichletMultinomial",
+    "DiscreteMarkovChain",
     "DiscreteUniform",
     "DiscreteWeibull",
     "Distribution",
@@ -300,6 +320,7 @@ __all__ = [
     "ExponentiallyModifiedGaussian",
     "ExtendedBetaBinomial",
     "ExtendedBinomial",
+    "FiniteDiscrete",
     "FisherSnedecor",
     "Flat",
     "FoldedDistribution",
@@ -337,6 +358,7 @@ __all__ = [
     "ICAR",
     "ImproperUniform",
     "Independent",
+    "Interpolated",
     "IntervalCensoredDistribution",
     "InverseGamma",
     "InverseGaussian",
@@ -358,6 +380,7 @@ __all__ = [
     "Logistic",
     "LogisticNormal",
     "LogitNormal",
+    "Lomax",
     "LowRankMultivariateNormal",
     "LowerTruncatedPowerLaw",
     "MaskedDistribution",
@@ -376,6 +399,8 @@ __all__ = [
     "MultivariateLaplace",
     "MultivariateNormal",
     "MultivariateStudentT",
+    "MvGaussianRandomWalk",
+    "MvStudentTRandomWalk",
     "NanMaskedMultivariateNormal",
     "NanMaskedNormal",
     "NegBinomial2LogGLM",
@@ -395,9 +420,11 @@ __all__ = [
     "OneTwoMatching",
     "OrderedLogistic",
     "OrderedLogisticGLM",
+    "OrderedMultinomial",
     "OrderedProbit",
     "PERT",
     "Pareto",
+    "PlackettLuce",
     "Poisson",
     "PoissonLogGLM",
     "PowerSpherical",
@@ -428,6 +455,8 @@ __all__ = [
     "SphericalUniform",
     "Stable",
     "StableWithLogProb",
+    "StickBreakingWeights",
+    "StoppingRatioLogistic",
     "StudentT",
     "TransformedDistribution",
     "Triangular",
@@ -456,6 +485,7 @@ __all__ = [
     "ZeroInflatedNegativeBinomial2",
     "ZeroInflatedPoisson",
     "ZeroInflatedProbs",
+    "ZeroOneInflatedBeta",
     "ZeroSumNormal",
     "Zipf",
     "bernoulli_logit_glm",

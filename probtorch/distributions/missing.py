@@ -30,6 +30,14 @@ RECIPES |= {
 # What takes more than an expression.
 _FACTOR = "factor('y', log_density), with the log density as a tensor expression"
 NOTES = {
+    "BetaPrime": "GammaGamma(concentration1, concentration0), with its scale as mixing_rate",
+    "BetaQuotient": _FACTOR,
+    "GenExtreme": "GeneralizedExtremeValue(loc, scale, concentration)",
+    "GenPareto": "GeneralizedPareto(loc, scale, concentration)",
+    "ParetoTypeII": "Lomax(concentration, scale, loc)",
+    "SkewDoubleExponential": "AsymmetricLaplaceQuantile(loc, scale, quantile)",
+    "SplitNormal": "TwoPieceNormal(loc, scale, asymmetry)",
+    "Zeta": "Zipf(power)",
     "LKJCorr": "LKJ(dim, concentration)",
     "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
     "MvStudentT": "MultivariateStudentT(df, loc, scale_tril)",

@@ -12,7 +12,7 @@ from probtorch.core.casting import cast
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.categorical import Categorical
+from probtorch.distributions.categorical import Categorical, Multinomial
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Given, Parameter, as_parameter, param, setting
@@ -23,6 +23,7 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import exp, softplus
 from probtorch.ops.movement import cat, expand, stack, unsqueeze
+from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma, lgamma_difference, log1mexp, log_ndtr
 from probtorch.tensor import Tensor
@@ -95,6 +96,44 @@ def _ordered(
     if validation_in_force() if validate_args is None else validate_args:
         check_parameter(owner, "cutpoints", cuts, constraints.ordered_vector, UNNAMED)
     return Categorical(logits=cat(parts, -1), validate_args=validate_args)
+
+
+def OrderedMultinomial(
+    predictor: Given, cutpoints: Given, total_count: int, *, validate_args: bool | None = None
+) -> Multinomial:
+    """Return counts of the categories in which logistic numbers around `predictor` fall.
+
+    Parameters
+    ----------
+    predictor : Tensor, shape (...)
+    cutpoints : Tensor, shape (..., categories - 1), increasing
+    total_count : int
+        How many numbers; PyMC's n.
+    validate_args : bool, optional
+    """
+    each = OrderedLogistic(predictor, cutpoints, validate_args=validate_args)
+    return Multinomial(total_count=total_count, logits=each.logits, validate_args=validate_args)
+
+
+def StoppingRatioLogistic(
+    cutpoints: Given, predictor: Given, *, validate_args: bool | None = None
+) -> Categorical:
+    """Return the first category at which a process stops, each with log odds of its own.
+
+    Parameters
+    ----------
+    cutpoints : Tensor, shape (..., categories - 1)
+        Log odds of stopping there, having come as far, for a predictor of 0.
+    predictor : Tensor, shape (...)
+        What is taken from them: large for late stops.
+    validate_args : bool, optional
+    """
+    eta, cuts = _cut(predictor, cutpoints)
+    z = cuts - unsqueeze(eta, -1)
+    passed = -cumsum(softplus(z), -1)
+    before = cat([passed[..., :1] * 0.0, passed[..., :-1]], -1)
+    logits = cat([before - softplus(-z), passed[..., -1:]], -1)
+    return Categorical(logits=logits, validate_args=validate_args)
 
 
 class DirichletMultinomial(Distribution):

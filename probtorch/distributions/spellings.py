@@ -13,6 +13,7 @@ from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.beta import Beta
 from probtorch.distributions.categorical import Categorical, Multinomial
 from probtorch.distributions.counts import Binomial, NegativeBinomial
+from probtorch.distributions.extremes import GeneralizedPareto
 from probtorch.distributions.fields import Given, as_parameter
 from probtorch.distributions.gamma import InverseGamma
 from probtorch.distributions.lkj import LKJCholesky
@@ -47,6 +48,7 @@ __all__ = [
     "NegativeBinomial2",
     "NegativeBinomialLogits",
     "NegativeBinomialProbs",
+    "Lomax",
     "PERT",
     "RelaxedBernoulliLogits",
     "ScaledInverseChi2",
@@ -389,6 +391,26 @@ def StableWithLogProb(
     validate_args : bool, optional
     """
     return Stable(stability, skew, scale, loc, coords, validate_args=validate_args)
+
+
+def Lomax(
+    concentration: Given, scale: Given = 1.0, loc: Given = 0.0, *, validate_args: bool | None = None
+) -> GeneralizedPareto:
+    """Return the Pareto distribution of type 2: what exceeds `loc`, with a tail of a power.
+
+    The density is in proportion to ``(1 + (x - loc) / scale) ** (-concentration - 1)``.
+
+    Parameters
+    ----------
+    concentration : Tensor or number, positive
+        Stan's alpha: the tail falls as this power.
+    scale : Tensor or number, positive
+    loc : Tensor or number
+        Lower bound.
+    validate_args : bool, optional
+    """
+    a, s = as_parameter(concentration, "concentration")[0], as_parameter(scale, "scale")[0]
+    return GeneralizedPareto(loc, s / a, 1.0 / a, validate_args=validate_args)
 
 
 def Flat(*, validate_args: bool | None = None) -> ImproperUniform:

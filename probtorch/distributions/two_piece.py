@@ -64,16 +64,16 @@ class TwoPiece(Distribution):
         low, high = self._sides()
         z, share = x - self.loc, self._below()
         whole = self._symmetric()
-        below = 2.0 * share * whole._cdf(minimum(z, 0.0) / low)
-        above = 2.0 * (1.0 - share) * whole._cdf(minimum(-z, 0.0) / high)
+        below = 2.0 * share * whole.cdf(minimum(z, 0.0) / low)
+        above = 2.0 * (1.0 - share) * whole.cdf(minimum(-z, 0.0) / high)
         return where(z < 0.0, below, 1.0 - above)
 
     def _survival(self, x: Tensor) -> Tensor:
         low, high = self._sides()
         z, share = x - self.loc, self._below()
         whole = self._symmetric()
-        above = 2.0 * (1.0 - share) * whole._cdf(minimum(-z, 0.0) / high)
-        below = 2.0 * share * whole._cdf(minimum(z, 0.0) / low)
+        above = 2.0 * (1.0 - share) * whole.cdf(minimum(-z, 0.0) / high)
+        below = 2.0 * share * whole.cdf(minimum(z, 0.0) / low)
         return where(z > 0.0, above, 1.0 - below)
 
     def _icdf(self, p: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class TwoPiece(Distribution):
         low, high = self._sides()
         square = (low * low * low + high * high * high) / (low + high)
         shift = (high - low) * self._size()
-        return square * self._symmetric()._variance() - shift * shift
+        return square * self._symmetric().variance - shift * shift
 
 
 class TwoPieceNormal(TwoPiece):
@@ -115,7 +115,7 @@ class TwoPieceNormal(TwoPiece):
 
     loc: Parameter = param(constraints.real)
     scale: Parameter = param(constraints.positive)
-    asymmetry: Parameter = param(constraints.positive, default=1.0)
+    asymmetry: Parameter = param(constraints.positive)
 
     def _symmetric(self) -> Distribution:
         return Normal(0.0, 1.0, validate_args=False)
@@ -147,7 +147,7 @@ class TwoPieceStudentT(TwoPiece):
     df: Parameter = param(constraints.positive)
     loc: Parameter = param(constraints.real)
     scale: Parameter = param(constraints.positive)
-    asymmetry: Parameter = param(constraints.positive, default=1.0)
+    asymmetry: Parameter = param(constraints.positive)
 
     def _symmetric(self) -> Distribution:
         return StudentT(self.df, 0.0, 1.0, validate_args=False)
@@ -160,7 +160,7 @@ class TwoPieceStudentT(TwoPiece):
 
     def _entropy(self) -> Tensor:
         low, high = self._sides()
-        return self._symmetric()._entropy() + log(low + high) - math.log(2.0)
+        return self._symmetric().entropy() + log(low + high) - math.log(2.0)
 
 
 class DoublesidedMaxwell(Distribution):

@@ -118,7 +118,10 @@ def _describe(
     """Return the array on the host, the first bad batch index, the counts of bad and of all."""
     bad = ~to_host(inside.array)
     array = to_host(value.array)
-    bad = np.broadcast_to(bad, array.shape[: array.ndim - event_dim])
+    # A value without batch dims may be outside the bounds of some batch elements.
+    start = array.ndim - event_dim
+    batch = np.broadcast_shapes(bad.shape, array.shape[:start])
+    bad, array = np.broadcast_to(bad, batch), np.broadcast_to(array, batch + array.shape[start:])
     return array, tuple(int(i) for i in np.argwhere(bad)[0]), int(bad.sum()), bad.size
 
 

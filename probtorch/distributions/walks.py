@@ -20,10 +20,12 @@ from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Given, Parameter, param, setting
+from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import HALF_LOG_2PI, Normal
 from probtorch.distributions.series import Series, same_dtype, whole_steps
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_parameter
+from probtorch.distributions.vectors import MultivariateStudentT
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.exponentials import log
@@ -33,7 +35,7 @@ from probtorch.ops.reduction import sum as total
 from probtorch.ops.scans import linear_recurrence
 from probtorch.tensor import Tensor
 
-__all__ = ["AR", "GARCH11", "RandomWalk"]
+__all__ = ["AR", "GARCH11", "MvGaussianRandomWalk", "MvStudentTRandomWalk", "RandomWalk"]
 
 
 class AR(Series):
@@ -263,8 +265,7 @@ class RandomWalk(Series):
 
     Notes
     -----
-    The signature is PyMC's. With a `StudentT` it is a walk with jumps, with a `MultivariateNormal`
-    PyMC's MvGaussianRandomWalk, with a `MultivariateStudentT` its MvStudentTRandomWalk.
+    The signature is PyMC's. With a `StudentT` it is a walk with jumps.
     """
 
     _parts = ("innovation_dist", "init_dist")
@@ -344,6 +345,60 @@ class RandomWalk(Series):
         n = len(self._event_shape) - 1
         times = reshape(each.new_tensor(np.arange(self.steps + 1.0)), (-1, *(1,) * n))
         return unsqueeze(first, -1 - n) + unsqueeze(each, -1 - n) * times
+
+
+def MvGaussianRandomWalk(
+    mu: Given,
+    scale_tril: Given,
+    init_dist: Distribution,
+    steps: int,
+    *,
+    validate_args: bool | None = None,
+) -> RandomWalk:
+    """Return a walk of vectors whose steps are normal: PyMC's name for it.
+
+    Parameters
+    ----------
+    mu : Tensor, shape (..., n)
+        Mean of a step.
+    scale_tril : Tensor, shape (..., n, n), lower-triangular with positive diagonal
+        Cholesky factor of its covariance; PyMC's chol.
+    init_dist : Distribution of vectors
+        Of the first value.
+    steps : int
+        Number of values after the first.
+    validate_args : bool, optional
+    """
+    step = MultivariateNormal(mu, scale_tril=scale_tril, validate_args=validate_args)
+    return RandomWalk(step, init_dist, steps, validate_args=validate_args)
+
+
+def MvStudentTRandomWalk(
+    df: Given,
+    mu: Given,
+    scale_tril: Given,
+    init_dist: Distribution,
+    steps: int,
+    *,
+    validate_args: bool | None = None,
+) -> RandomWalk:
+    """Return a walk of vectors whose steps follow Student's t distribution: PyMC's name for it.
+
+    Parameters
+    ----------
+    df : Tensor or number, positive
+        Degrees of freedom; PyMC's nu.
+    mu : Tensor, shape (..., n)
+        Center of a step.
+    scale_tril : Tensor, shape (..., n, n), lower-triangular with positive diagonal
+    init_dist : Distribution of vectors
+        Of the first value.
+    steps : int
+        Number of values after the first.
+    validate_args : bool, optional
+    """
+    step = MultivariateStudentT(df, mu, scale_tril, validate_args=validate_args)
+    return RandomWalk(step, init_dist, steps, validate_args=validate_args)
 
 
 explain_calls(globals())

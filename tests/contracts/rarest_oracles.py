@@ -76,7 +76,17 @@ def two_piece(loc, scale, k, x, whole):
     return whole((x - loc) / (low if x < loc else high)) + log(2 / (low + high))
 
 
+def bates(low, high, x):
+    y = 3 * (x - low) / (high - low)
+    sum_ = mpf(0)
+    for k in range(4):
+        if y > k:
+            sum_ += (-1) ** k * mpmath.binomial(3, k) * (y - k) ** 2
+    return log(sum_ / 2) + log(3 / (high - low))
+
+
 RAREST = {
+    "Bates": bates,
     "DoublesidedMaxwell": lambda m, s, x: normal(m, s, x) + 2 * log(abs(x - m) / s),
     "ExpGamma": log_gamma,
     "ExpInverseGamma": lambda a, rate, x: log_gamma(a, rate, -x),

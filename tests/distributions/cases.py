@@ -446,6 +446,11 @@ if hasattr(dist, "MultivariateNormal"):
 # Distributions made of other distributions or of a support; or whose parameters are whole;
 # their laws are in test_wrappers.py, test_rarer.py and test_series.py.
 STRUCTURAL = {
+    "DiscreteMarkovChain",
+    "FiniteDiscrete",
+    "Interpolated",
+    "PlackettLuce",
+    "ZeroOneInflatedBeta",
     "BernoulliLogitGLM",
     "BinomialLogitGLM",
     "CategoricalLogitGLM",

@@ -115,7 +115,50 @@ def _mean_size_of_t(df):
     return 2 * np.sqrt(df / np.pi) * np.exp(logs) / (df - 1)
 
 
+def _sticks(alpha, breaks):
+    def logpdf(a):
+        def log(w):
+            left = np.cumsum(w[::-1])[::-1]
+            shares = w[:-1] / left[:-1]
+            return stats.beta(1, a).logpdf(shares).sum() - np.log(left[1:-1]).sum()
+
+        return Vector(log)
+
+    marginals = lambda x: [
+        (x[..., 0], stats.beta(1, alpha)),
+        (-np.log(x[..., -1]), stats.gamma(breaks, scale=1 / alpha)),
+    ]
+    rows = Rows([logpdf(a) for a in alpha], marginals)
+    n = breaks
+    each = (alpha - 1) / alpha - np.log(alpha)
+    rows.entropy = lambda: n * each - n * (n - 1) / 2 / alpha
+    return rows
+
+
+def _bates(p):
+    width = p.high - p.low
+    return Stated(
+        stats.irwinhall(np.full(3, 3), loc=p.low, scale=width / 3),
+        mean=lambda: (p.low + p.high) / 2,
+        var=lambda: width**2 / 36,
+        stats=lambda letter: np.full(3, 0.0 if letter == "s" else -0.4),
+    )
+
+
 RAREST = [
+    Case(
+        dist.StickBreakingWeights,
+        ("alpha",),
+        lambda p: _sticks(p.alpha, 2),
+        {"K": 2},
+    ),
+    Case(
+        dist.Bates,
+        ("low", "high"),
+        _bates,
+        {"total_count": 3},
+        bounds=("low", "high"),
+    ),
     Case(
         dist.TwoPieceNormal,
         ("loc", "scale", "asymmetry"),

@@ -314,3 +314,9 @@ def test_masses_of_all_categories_are_those_one_by_one(given, batch, dim):
     assert_close(fn.log_prob_of_all(dim), fn.log_prob(values))
     wide = fn.expand((5, *batch)) if dim != -1 - len(batch) else fn
     assert_close(wide.log_prob_of_all(dim), wide.log_prob(values))
+
+
+def test_a_number_outside_the_bounds_of_one_batch_element_is_named_with_its_place():
+    with pytest.raises(DomainError, match=r"outside the support") as caught:
+        dist.Uniform(np.array([0.0, 4.0]), np.array([9.0, 5.0])).log_prob(2.0)
+    assert "2 at index (1,), the first of 1 bad among 2" in caught.value.got

@@ -48,6 +48,7 @@ SAME = {
     "GammaPoisson": ((3.0, 0.5), COUNTS, stats.nbinom(3.0, 0.5 / 1.5)),
     "GeometricLogits": ((0.3,), COUNTS, stats.geom(special.expit(0.3), -1)),
     "GeometricProbs": ((0.3,), COUNTS, stats.geom(0.3, -1)),
+    "Lomax": ((3.0, 2.0, -0.5), COUNTS, stats.lomax(3.0, -0.5, 2.0)),
     "MultinomialLogits": (([0.0, 0.0], 3), [[1.0, 2.0]], stats.multinomial(3, [0.5, 0.5])),
     "MultinomialProbs": (([0.2, 0.8], 3), [[1.0, 2.0]], stats.multinomial(3, [0.2, 0.8])),
     "NegativeBinomial2": ((2.0, 3.0), COUNTS, stats.nbinom(3.0, 0.6)),

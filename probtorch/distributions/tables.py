@@ -1,0 +1,231 @@
+"""Distributions given by a table: a density by its values at points, or outcomes with masses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from probtorch.core.typed import Shape
+from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, one_of, param
+from probtorch.distributions.source import Source
+from probtorch.errors import ShapeError
+from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
+from probtorch.ops.comparisons import eq
+from probtorch.ops.exponentials import log
+from probtorch.ops.indexing import vindex
+from probtorch.ops.movement import cat, unsqueeze
+from probtorch.ops.reduction import all as every
+from probtorch.ops.reduction import amax, amin, cumsum, logsumexp
+from probtorch.ops.reduction import any as some
+from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
+
+__all__ = ["FiniteDiscrete", "Interpolated"]
+
+
+def same_length(owner: str, first: Tensor, second: Tensor, names: str) -> None:
+    """Raise ShapeError unless the last dims of two parameters have the same size."""
+    if first.array.shape[-1] != second.array.shape[-1]:
+        raise ShapeError(
+            owner,
+            expected=f"{names} of the same length",
+            got=f"{first.array.shape[-1]} and {second.array.shape[-1]}",
+            fix="give one value for each",
+        )
+
+
+class Interpolated(Distribution):
+    """A density on an interval, by straight lines between its values at points.
+
+    What is left of an experiment when only a histogram, or a posterior density on a grid, is known.
+
+    Parameters
+    ----------
+    x_points : Tensor, shape (..., n), increasing
+    pdf_points : Tensor, shape (..., n), nonnegative
+        Values at the points; they are scaled so that the density integrates to 1.
+    """
+
+    x_points: Parameter = param(constraints.ordered_vector)
+    pdf_points: Parameter = param(constraints.independent(constraints.nonnegative, 1))
+
+    @constraints.dependent_property(event_dim=0, is_discrete=False)
+    def support(self) -> Constraint:
+        """From the first point to the last."""
+        return constraints.interval(self.x_points[..., 0], self.x_points[..., -1])
+
+    def _infer_event_shape(self) -> Shape:
+        same_length("Interpolated", self.x_points, self.pdf_points, "x_points and pdf_points")
+        return ()
+
+    def _pieces(self) -> tuple[Tensor, Tensor]:
+        """Return widths of the pieces and their integrals, before scaling."""
+        x, y = self.x_points, self.pdf_points
+        width = x[..., 1:] - x[..., :-1]
+        return width, 0.5 * width * (y[..., 1:] + y[..., :-1])
+
+    def _piece(self, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the number of the piece that holds a value, the value's start and its density."""
+        inner = self.x_points[..., 1:-1]
+        i = total((unsqueeze(at, -1) >= inner).long(), -1)
+        x0, x1 = (vindex(self.x_points, (..., i + k)) for k in (0, 1))
+        y0, y1 = (vindex(self.pdf_points, (..., i + k)) for k in (0, 1))
+        share = (at - x0) / (x1 - x0)
+        return i, x0, y0 + (y1 - y0) * share
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return log(self._piece(x)[2]) - log(total(self._pieces()[1], -1))
+
+    def _cumulative(self) -> Tensor:
+        """Return integrals up to each point, before scaling."""
+        areas = self._pieces()[1]
+        return cat([areas[..., :1] * 0.0, cumsum(areas, -1)], -1)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        x = clamp(x, self.x_points[..., 0], self.x_points[..., -1])
+        below = self._cumulative()
+        i, x0, y = self._piece(x)
+        part = 0.5 * (x - x0) * (vindex(self.pdf_points, (..., i)) + y)
+        return (vindex(below, (..., i)) + part) / below[..., -1]
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        below = self._cumulative()
+        goal = p * below[..., -1]
+        i = total((unsqueeze(goal, -1) >= below[..., 1:-1]).long(), -1)
+        x0, x1 = (vindex(self.x_points, (..., i + k)) for k in (0, 1))
+        y0, y1 = (vindex(self.pdf_points, (..., i + k)) for k in (0, 1))
+        rest = maximum(goal - vindex(below, (..., i)), 0.0)
+        slope = (y1 - y0) / (x1 - x0)
+        # rest = y0 t + slope t^2 / 2, the root without a difference
+        root = sqrt(maximum(y0 * y0 + 2.0 * slope * rest, 0.0))
+        both = y0 + root
+        t = where(both > 0.0, 2.0 * rest / where(both > 0.0, both, 1.0), 0.0)
+        return minimum(x0 + t, x1)
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return self._icdf(rng.uniform(shape) + self.x_points[..., 0] * 0.0)
+
+    def _raw(self, order: int) -> Tensor:
+        """E[x ** order], each piece by Gauss's rule with three nodes, exact to degree 5."""
+        width, areas = self._pieces()
+        y = self.pdf_points
+        sum_: float | Tensor = 0.0
+        for node, weight in zip(*np.polynomial.legendre.leggauss(3), strict=True):
+            share = 0.5 * (1.0 + float(node))
+            x = self.x_points[..., :-1] + width * share
+            value = y[..., :-1] + (y[..., 1:] - y[..., :-1]) * share
+            sum_ = sum_ + 0.5 * float(weight) * width * value * x**order
+        assert isinstance(sum_, type(width))  # there are three nodes
+        return total(sum_, -1) / total(areas, -1)
+
+    def _mean(self) -> Tensor:
+        return self._raw(1)
+
+    def _variance(self) -> Tensor:
+        m = self._raw(1)
+        return self._raw(2) - m * m
+
+    def _mode(self) -> Tensor:
+        top = amax(self.pdf_points, -1, True)
+        at = where(eq(self.pdf_points, top), self.x_points, math.inf)
+        return amin(at, -1)
+
+
+class Among(Constraint):
+    """The numbers of a list."""
+
+    is_discrete = True
+
+    def __init__(self, outcomes: Tensor) -> None:
+        self.outcomes = outcomes
+
+    def check(self, value: Tensor) -> Tensor:
+        return some(eq(unsqueeze(value, -1), self.outcomes), -1)
+
+    def interior(self, value: Tensor) -> float | Tensor:
+        return self.outcomes[..., 0]
+
+
+class FiniteDiscrete(Distribution):
+    """Any finite list of numbers with their probabilities.
+
+    Parameters
+    ----------
+    outcomes : Tensor, shape (..., n), increasing
+    probs : Tensor, shape (..., n), optional
+        Nonnegative, summing to 1.
+    logits : Tensor, shape (..., n), optional
+        Log probabilities up to a constant; exactly one of the two is given.
+    """
+
+    outcomes: Parameter = param(constraints.ordered_vector)
+    probs: Parameter = param(constraints.simplex, default=None)
+    logits: Parameter = param(constraints.real_vector, default=None)
+    given = one_of("probs", "logits")
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]  # depends on the outcomes
+        """Whether all of the batch has the same outcomes."""
+        return self.outcomes.array.ndim == 1
+
+    @constraints.dependent_property(event_dim=0, is_discrete=True)
+    def support(self) -> Constraint:
+        """The outcomes."""
+        return Among(self.outcomes)
+
+    def _infer_event_shape(self) -> Shape:
+        masses = self.logits if self._given("logits") else self.probs
+        same_length("FiniteDiscrete", self.outcomes, masses, "outcomes and their probabilities")
+        return ()
+
+    def _log_masses(self) -> Tensor:
+        if self._given("probs"):
+            return log(self.probs)
+        return self.logits - logsumexp(self.logits, -1, True)
+
+    def _probs(self) -> Tensor:
+        return self._log_masses().exp()
+
+    def _logits(self) -> Tensor:
+        return log(self.probs)
+
+    def _enumerate_support(self) -> Tensor:
+        return self.outcomes
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        i = rng.categorical(self.probs, shape)
+        return vindex(self.outcomes, (..., i))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        here = eq(unsqueeze(x, -1), self.outcomes)
+        return logsumexp(where(here, self._log_masses(), -math.inf), -1)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        below = self.outcomes <= unsqueeze(x, -1)
+        # All of them have probability 1, whatever the rounding of the sum.
+        return where(every(below, -1), 1.0, total(where(below, self.probs, 0.0), -1))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        sums = cumsum(self.probs, -1)[..., :-1]
+        i = total((unsqueeze(p, -1) > sums).long(), -1)
+        return vindex(self.outcomes, (..., i))
+
+    def _mean(self) -> Tensor:
+        return total(self.probs * self.outcomes, -1)
+
+    def _variance(self) -> Tensor:
+        apart = self.outcomes - unsqueeze(self._mean(), -1)
+        return total(self.probs * apart * apart, -1)
+
+    def _mode(self) -> Tensor:
+        p = self.probs
+        return amin(where(eq(p, amax(p, -1, True)), self.outcomes, math.inf), -1)
+
+    def _entropy(self) -> Tensor:
+        p = self.probs
+        some_ = p > 0.0
+        return -total(where(some_, p * where(some_, self._log_masses(), 0.0), 0.0), -1)
