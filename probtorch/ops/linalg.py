@@ -308,6 +308,7 @@ def cholesky_solve(
     upper : bool
         Whether the factor is the upper one.
     """
+    factor = as_matrix("cholesky_solve", factor)
     lower = mt(factor) if upper else factor
     return solve_triangular(mt(lower), solve_triangular(lower, b, upper=False), upper=True)
 

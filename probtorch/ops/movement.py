@@ -646,7 +646,15 @@ _DIAGONAL = linear(
 def diagonal(x: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorBase:
     """Return the diagonal of `dim1` and `dim2` as the last dim, `offset` above the main one."""
     x = as_tensor(x, "diagonal")
-    return apply(_DIAGONAL, (movedim(x, (dim1, dim2), (-2, -1)),), {"offset": offset})
+    dims = tuple(normalize_dim(d, x.array.ndim, "diagonal") for d in (dim1, dim2))
+    if dims[0] == dims[1]:
+        raise ShapeError(
+            "diagonal",
+            expected="two different dims",
+            got=f"dim1={dim1} and dim2={dim2} of shape {x.array.shape}",
+            fix="a diagonal runs through matrices; unsqueeze a vector",
+        )
+    return apply(_DIAGONAL, (movedim(x, dims, (-2, -1)),), {"offset": offset})
 
 
 def _run_diag_embed(x: np.ndarray, offset: int, shape: tuple[int, ...]) -> np.ndarray:

@@ -175,6 +175,30 @@ def _of_others(op, fn):
     return out
 
 
+FOUR, FIVE = probtorch.ones(4, 3), probtorch.ones(5)
+BY_NAME = {
+    "batch_norm": lambda: F.batch_norm(FOUR, FIVE, FIVE),
+    "cholesky_solve": lambda: linalg.cholesky_solve(FOUR, FIVE),
+    "cosine_similarity": lambda: F.cosine_similarity(FOUR, FIVE),
+    "diagonal": lambda: probtorch.diagonal(FIVE),
+    "group_norm": lambda: F.group_norm(FOUR, 1, FIVE, FIVE),
+    "instance_norm": lambda: F.instance_norm(probtorch.ones(4, 3, 2), weight=FIVE),
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_composition_is_blamed_by_its_own_name(name):
+    with pytest.raises(ProbtorchError, match=rf"^{name}\n"):
+        BY_NAME[name]()
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss"])
+def test_a_loss_is_blamed_by_its_own_name(name):
+    with pytest.warns(UserWarning, match="target size"):
+        with pytest.raises(ProbtorchError, match=rf"^{name}\n"):
+            getattr(F, name)(FOUR, FIVE)
+
+
 @pytest.mark.parametrize("op", [op for op in OPS if error_inputs(op)], ids=lambda op: op.name)
 def test_what_is_wrong_is_named(op):
     for label, kind, call in error_inputs(op):

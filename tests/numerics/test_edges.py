@@ -19,6 +19,7 @@ from probtorch import linalg, special
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
 from probtorch.errors import AutogradError, DivisionByZeroError
+from probtorch.func import vjp, vmap
 from probtorch.testing import assert_close
 
 INF, NAN = math.inf, math.nan
@@ -460,6 +461,18 @@ def test_row_holds_in_both_precisions_eager_and_compiled(case):
         check(case, got[0], np.dtype("float64"))
         check(case, got[1], np.dtype("float32"))
     assert native.reason is None
+
+
+@pytest.mark.parametrize("case", ROWS, ids=lambda case: case.name)
+def test_row_holds_for_each_of_a_batch(case):
+    def each(*xs):
+        out, back = vjp(case.fn, *xs)
+        return (out, *back(probtorch.ones_like(out))) if case.gradients else (out,)
+
+    xs = [probtorch.tensor(x, dtype=probtorch.float64) for x in case.inputs]
+    found = vmap(each)(*(probtorch.stack([x, x]) for x in xs))
+    for k in range(2):
+        check(case, [t[k] for t in found], np.dtype("float64"))
 
 
 # --------------------------------------------------------------------------- what is no table's row

@@ -11,6 +11,7 @@ from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import recorder
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
+from probtorch.core.shape import broadcast_shapes
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nn.arguments import whole
@@ -18,7 +19,7 @@ from probtorch.ops.arithmetic import maximum, where
 from probtorch.ops.comparisons import lt, ne
 from probtorch.ops.contraction import einsum, matmul
 from probtorch.ops.indexing import getitem
-from probtorch.ops.movement import broadcast_tensors, permute, reshape, unsqueeze
+from probtorch.ops.movement import expand, permute, reshape, unsqueeze
 from probtorch.ops.norms import norm
 from probtorch.ops.reduction import sum
 from probtorch.ops.sorting import bincount
@@ -235,7 +236,8 @@ def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float =
         a = to_float(a)
     # Integers beside floats are what these are.
     dtype = promote([a.array, b.array])
-    a, b = broadcast_tensors(cast(a, dtype), cast(b, dtype))
+    shape = broadcast_shapes(a.array.shape, b.array.shape, op="cosine_similarity")
+    a, b = expand(cast(a, dtype), shape), expand(cast(b, dtype), shape)
     lengths = maximum(norm(a, 2, dim, True), eps), maximum(norm(b, 2, dim, True), eps)
     return sum((a / lengths[0]) * (b / lengths[1]), dim)
 

@@ -13,6 +13,7 @@ import warnings
 from probtorch.core.casting import cast, to_float
 from probtorch.core.making import as_tensor
 from probtorch.core.refusals import real_only
+from probtorch.core.shape import broadcast_shapes
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError, users_stacklevel
 from probtorch.nn.arguments import reduction_of
@@ -22,7 +23,7 @@ from probtorch.ops.comparisons import gt, le, lt, ne
 from probtorch.ops.exponentials import exp, log, softplus
 from probtorch.ops.gathering import gather
 from probtorch.ops.indexing import getitem
-from probtorch.ops.movement import broadcast_tensors, reshape, squeeze, unsqueeze
+from probtorch.ops.movement import broadcast_tensors, expand, reshape, squeeze, unsqueeze
 from probtorch.ops.special import xlogy
 from probtorch.tensor import Tensor
 
@@ -58,7 +59,8 @@ def _pair(name: str, input: TensorLike, target: TensorLike) -> tuple[Tensor, Ten
             f"({x.shape}): the broadcast difference is rarely what is meant; make the sizes equal",
             stacklevel=users_stacklevel(),
         )
-        x, t = broadcast_tensors(x, t)
+        shape = broadcast_shapes(x.array.shape, t.array.shape, op=name)
+        x, t = expand(x, shape), expand(t, shape)
     return x, t
 
 

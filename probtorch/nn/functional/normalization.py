@@ -34,13 +34,28 @@ __all__ = [
 ]
 
 
-def _scaled(y: Tensor, weight: TensorLike | None, bias: TensorLike | None, shape: Shape) -> Tensor:
+def _laid(op: str, name: str, given: TensorLike, shape: Shape) -> Tensor:
+    """Return as `shape` what is given for each channel, or each of the last dims."""
+    t = as_tensor(given, op)
+    if t.array.size != math.prod(shape):
+        raise ShapeError(
+            op,
+            expected=f"{name} with {math.prod(shape)} elements, those of {shape}",
+            got=f"shape {t.array.shape}",
+            fix="give one for each channel, or for each of normalized_shape",
+        )
+    return reshape(t, shape)
+
+
+def _scaled(
+    op: str, y: Tensor, weight: TensorLike | None, bias: TensorLike | None, shape: Shape
+) -> Tensor:
     if weight is None and bias is None:
         # The tape reads y: who overwrites the result, as ReLU in place does, must not meet it.
         return y.clone()
     if weight is not None:
-        y = y * reshape(weight, shape)
-    return y if bias is None else y + reshape(bias, shape)
+        y = y * _laid(op, "weight", weight, shape)
+    return y if bias is None else y + _laid(op, "bias", bias, shape)
 
 
 def _last_dims(op: str, x: Tensor, normalized_shape: SizeLike) -> tuple[Shape, Shape]:
@@ -75,7 +90,7 @@ def layer_norm(
     """
     x = as_tensor(input, "layer_norm")
     dims, shape = _last_dims("layer_norm", x, normalized_shape)
-    return _scaled(standardise(x, dims, eps)[0], weight, bias, shape)
+    return _scaled("layer_norm", standardise(x, dims, eps)[0], weight, bias, shape)
 
 
 def rms_norm(
@@ -90,7 +105,7 @@ def rms_norm(
     if eps is None:
         # Half precision is computed in single.
         eps = float(finfo(promote_types(x.array.dtype, float32)).eps)
-    return _scaled(_by_root_mean_square(x, dims, eps), weight, None, shape)
+    return _scaled("rms_norm", _by_root_mean_square(x, dims, eps), weight, None, shape)
 
 
 @in_single
@@ -126,7 +141,7 @@ def group_norm(
         )
     apart = reshape(x, (shape[0], num_groups, math.prod(shape[1:]) // num_groups))
     y = reshape(standardise(apart, (2,), eps)[0], shape)
-    return _scaled(y, weight, bias, (1, shape[1], *[1] * (len(shape) - 2)))
+    return _scaled("group_norm", y, weight, bias, (1, shape[1], *[1] * (len(shape) - 2)))
 
 
 def _update(running: TensorLike, value: Tensor, momentum: float) -> None:
@@ -186,8 +201,9 @@ def batch_norm(
                 got="None",
                 fix="pass them, or training=True",
             )
-        y = x - reshape(running_mean, across)
-        return _scaled(y * rsqrt(reshape(running_var, across) + eps), weight, bias, across)
+        y = x - _laid("batch_norm", "running_mean", running_mean, across)
+        running_var = _laid("batch_norm", "running_var", running_var, across)
+        return _scaled("batch_norm", y * rsqrt(running_var + eps), weight, bias, across)
     dims = (0, *range(2, len(shape)))
     count = math.prod(shape[d] for d in dims)
     if count < 2:
@@ -203,7 +219,7 @@ def batch_norm(
             _update(running_mean, centre.detach(), momentum)
         if running_var is not None:
             _update(running_var, spread.detach() * (count / (count - 1)), momentum)
-    return _scaled(y, weight, bias, across)
+    return _scaled("batch_norm", y, weight, bias, across)
 
 
 def instance_norm(
@@ -241,7 +257,7 @@ def instance_norm(
         if running_var is not None:
             spread = mean(spread.detach(), (0,)) * (count / (count - 1))
             _update(running_var, spread, momentum)
-    return _scaled(y, weight, bias, (1, shape[1], *[1] * (len(shape) - 2)))
+    return _scaled("instance_norm", y, weight, bias, (1, shape[1], *[1] * (len(shape) - 2)))
 
 
 def local_response_norm(
