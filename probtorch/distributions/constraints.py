@@ -44,6 +44,7 @@ __all__ = [
     "cat",
     "circular",
     "column_stochastic_matrix",
+    "complex",
     "corr_cholesky",
     "corr_matrix",
     "dependent",
@@ -263,6 +264,16 @@ class Real(Constraint):
         return 0.0
 
 
+class Complex(Constraint):
+    """Complex numbers; infinities count, nan does not."""
+
+    def check(self, value: Tensor) -> Tensor:
+        return eq(value, value)
+
+    def interior(self, value: Tensor) -> float | Tensor:
+        return 0.0
+
+
 class Circular(Real):
     """Angles in radians. Every real stands for an angle, so the density has to be periodic."""
 
@@ -371,6 +382,7 @@ half_open_interval = HalfOpenInterval
 left_open_interval = LeftOpenInterval
 open_interval = OpenInterval
 real = _named("real", Real())
+complex = _named("complex", Complex())
 circular = _named("circular", Circular())
 offset_multiplier = OffsetMultiplier
 positive = _named("positive", GreaterThan(0.0))

@@ -14,6 +14,7 @@ from probtorch.effects.further_reparams import (
     ExplicitReparam,
     GumbelSoftmaxReparam,
     HaarReparam,
+    ProjectedNormalReparam,
     StudentTReparam,
     UnitJacobianReparam,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "LatentStableReparam",
     "LinearHMMReparam",
     "MinimalReparam",
+    "ProjectedNormalReparam",
     "ReparamStrategy",
     "SplitReparam",
     "StableReparam",

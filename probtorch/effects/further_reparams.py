@@ -9,12 +9,14 @@ from typing import TypeVar
 
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
+from probtorch.distributions.directional import ProjectedNormal
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.heavy_tailed import StudentT
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.relaxed import RelaxedOneHotCategorical
 from probtorch.distributions.transformed import TransformedDistribution
+from probtorch.distributions.transforms.directions import Normalize
 from probtorch.distributions.transforms.rotations import DiscreteCosineTransform, HaarTransform
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.uniform import Uniform
@@ -32,6 +34,7 @@ __all__ = [
     "ExplicitReparam",
     "GumbelSoftmaxReparam",
     "HaarReparam",
+    "ProjectedNormalReparam",
     "StudentTReparam",
     "UnitJacobianReparam",
     "needed",
@@ -146,6 +149,20 @@ class StudentTReparam:
         precision = Gamma(half, half).expand(rows).to_event(event_dim)
         gamma = sample(f"{site.name}_gamma", precision, infer=site.infer)
         return Normal(base.loc, base.scale / sqrt(gamma)).expand(rows).to_event(event_dim)
+
+
+class ProjectedNormalReparam:
+    """A direction as that of a normal vector around the concentration.
+
+    The vector without its mean is the site ``{name}_normal``.
+    """
+
+    def apply(self, site: Site) -> Tensor:
+        """State the vector and return its direction."""
+        base, rows, event_dim = needed(site, ProjectedNormal)
+        noise = Normal(0.0, 1.0).expand((*rows, *base._event_shape)).to_event(event_dim + 1)
+        x = sample(f"{site.name}_normal", noise, infer=site.infer)
+        return Normalize()(x + base.concentration)
 
 
 class GumbelSoftmaxReparam:

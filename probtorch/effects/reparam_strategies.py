@@ -13,12 +13,13 @@ from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.told import is_constant
 from probtorch.distributions import constraints
+from probtorch.distributions.directional import ProjectedNormal
 from probtorch.distributions.distribution import Distribution, MaskedDistribution
 from probtorch.distributions.linear_hmm import IndependentHMM, LinearHMM
 from probtorch.distributions.relaxed import RelaxedOneHotCategorical
 from probtorch.distributions.stable import Stable
 from probtorch.distributions.transformed import TransformedDistribution
-from probtorch.effects.further_reparams import GumbelSoftmaxReparam
+from probtorch.effects.further_reparams import GumbelSoftmaxReparam, ProjectedNormalReparam
 from probtorch.effects.joint_reparams import LinearHMMReparam
 from probtorch.effects.reparams import LocScaleReparam, Reparam, TransformReparam, peeled, reparam
 from probtorch.effects.site import Site
@@ -54,7 +55,8 @@ class MinimalReparam(ReparamStrategy):
     """Reparameterise only where the density is costly: stable distributions, and series of them.
 
     Latent stable sites become functions of noise (`LatentStableReparam`), observed ones normal
-    given noise; so does the noise of a `LinearHMM`. A `TransformedDistribution` of one is taken
+    given noise; so does the noise of a `LinearHMM`. Projected normal directions are those of normal
+    vectors. A `TransformedDistribution` of one is taken
     apart first: nest a second strategy for its base.
     """
 
@@ -75,6 +77,8 @@ def _minimal(fn: Distribution, observed: bool) -> Reparam | None:
             return LatentStableReparam()
         symmetric = is_constant(base.skew) and not base.skew.array.any()
         return SymmetricStableReparam() if symmetric else StableReparam()
+    if type(base) is ProjectedNormal:
+        return None if observed else ProjectedNormalReparam()
     while isinstance(base, IndependentHMM):
         base = base.base_dist
     if isinstance(base, LinearHMM):

@@ -80,6 +80,13 @@ def first_rows(y):
     return y[:-1].mT.reshape(-1).unbind()
 
 
+def coefficients(n):
+    """Fourier coefficients in real coordinates; an even size need not be told."""
+    shape = (n,) if n % 2 else None
+    back = tr.PackRealFastFourierCoefficientsTransform(shape).inv
+    return tr.ComposeTransform([tr.RealFastFourierTransform(shape), back])
+
+
 def chained():
     return tr.ComposeTransform(
         [
@@ -194,6 +201,9 @@ CASES = [
     Case(tr.PositivePowerTransform(1.7)),
     Case(tr.CumulativeDistributionTransform(Normal(tensor(0.25), tensor(2.0)))),
     Case(tr.ComposeTransform([tr.StickBreakingTransform(), THRESHOLDS]), (3,)),
+    Case(coefficients(5), (5,)),
+    Case(coefficients(4), (4,)),
+    Case(tr.ComposeTransform([tr.ComplexTransform(), tr.ComplexTransform().inv]), (2,)),
     Case(tr.ScaledUnitLowerCholeskyTransform(), (6,), lower(0)),
     Case(tr.L1BallTransform(), (3,)),
     Case(tr.L1BallTransform(), (1,)),
@@ -217,6 +227,10 @@ ELSEWHERE = {
     "CholeskyTransform",
     "CorrMatrixCholeskyTransform",
     "Transform",
+    # Of complex numbers: inside other entries, which have real ones at both ends.
+    "ComplexTransform",
+    "PackRealFastFourierCoefficientsTransform",
+    "RealFastFourierTransform",
     # Augmented, not bijective: below.
     "AngleTransform",
     "UnitVectorTransform",
@@ -472,6 +486,34 @@ def test_what_directions_cannot_take_is_refused():
         tr.Normalize(0.0)
     with pytest.raises(ShapeError, match="vectors of 2"):
         tr.AngleTransform().forward_shape((3,))
+
+
+def test_coefficients_are_those_of_numpy_and_pack_into_real_numbers():
+    for n in (4, 5):
+        x = np.random.default_rng(n).standard_normal((3, n))
+        transform = tr.RealFastFourierTransform((n,))
+        y = transform(tensor(x))
+        assert_close(y, np.fft.rfft(x), rtol=1e-12)
+        assert constraints.independent(constraints.complex, 1).check(y).numpy().all()
+        pack = tr.PackRealFastFourierCoefficientsTransform((n,))
+        packed = pack.inv(y)
+        found = np.fft.rfft(x)
+        imaginary = found.imag[:, 1 : (n + 1) // 2]
+        assert_close(packed, np.concatenate([found.real, imaginary], -1), rtol=1e-12, atol=1e-14)
+        assert_close(pack(packed), y, rtol=1e-12, atol=1e-14)
+
+
+def test_sizes_of_coefficients_are_checked():
+    with pytest.raises(ShapeError, match=r"even size[\s\S]*5 numbers[\s\S]*\(\(5,\)\)"):
+        tr.RealFastFourierTransform()(tensor(np.zeros(5)))
+    with pytest.raises(ArgumentError, match="one dim"):
+        tr.PackRealFastFourierCoefficientsTransform((3, 4))
+    with pytest.raises(ArgumentError, match="transform_ndims"):
+        tr.RealFastFourierTransform(None, 2)
+    with pytest.raises(ShapeError, match="real and imaginary"):
+        tr.ComplexTransform().forward_shape((3,))
+    pair = biject_to(constraints.complex)(tensor(np.array([1.0, -2.0])))
+    assert pair.item() == 1 - 2j
 
 
 def test_circulant_rows_are_odd_unless_a_size_says_otherwise():

@@ -8,6 +8,7 @@ import scipy.fft
 from scipy import special, stats
 
 from probtorch.distributions import constraints
+from probtorch.distributions.directional import ProjectedNormal
 from probtorch.distributions.heavy_tailed import StudentT
 from probtorch.distributions.normal import HalfNormal, Normal
 from probtorch.distributions.relaxed import RelaxedOneHotCategorical
@@ -19,6 +20,7 @@ from probtorch.effects.further_reparams import (
     ExplicitReparam,
     GumbelSoftmaxReparam,
     HaarReparam,
+    ProjectedNormalReparam,
     StudentTReparam,
     UnitJacobianReparam,
 )
@@ -227,8 +229,14 @@ def test_what_returns_a_distribution_takes_data_and_can_be_changed_again():
             "x_uniform",
             (4, 2, 3),
         ),
+        (
+            ProjectedNormal(np.ones((2, 3))).to_event(1),
+            ProjectedNormalReparam(),
+            "x_normal",
+            (4, 2, 3),
+        ),
     ],
-    ids=["student", "gumbel"],
+    ids=["student", "gumbel", "projected"],
 )
 def test_each_row_of_a_plate_has_noise_of_its_own(law, change, name, shape):
     def fn():
@@ -246,6 +254,16 @@ def test_relaxed_categories_are_made_of_uniform_noise():
     u = np.array([0.3, 0.8, 0.1])
     _, x = density(changed, {"x_uniform": tensor(u)})
     np.testing.assert_allclose(x, special.softmax((logits - np.log(-np.log(u))) / 0.7), rtol=1e-9)
+
+
+def test_a_direction_is_that_of_a_normal_vector():
+    mean = np.array([1.0, -0.5, 2.0])
+    law = ProjectedNormal(tensor(mean))
+    changed = reparam(lambda: sample("x", law), {"x": ProjectedNormalReparam()})
+    z = np.array([0.3, 1.0, -0.2])
+    found, x = density(changed, {"x_normal": tensor(z)})
+    np.testing.assert_allclose(x, (mean + z) / np.linalg.norm(mean + z), rtol=1e-12)
+    assert math.isclose(found, stats.norm.logpdf(z).sum(), rel_tol=1e-12)
 
 
 def test_auto_reparam_chooses_by_the_kind_of_site():

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from probtorch.compiler.record.record import record
+from probtorch.distributions.directional import ProjectedNormal
 from probtorch.distributions.linear_hmm import LinearHMM
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.stable import Stable
@@ -127,6 +128,7 @@ def several():
     sample("plain", Normal(0.0, 1.0))
     sample("latent", Stable(1.5, 0.2))
     sample("log", TransformedDistribution(Stable(1.5, 0.2), ExpTransform()))
+    sample("toward", ProjectedNormal(np.ones(2)))
     sample("skewed", Stable(1.5, 0.2), obs=tensor(0.3))
     sample("even", Stable(1.5, 0.0), obs=tensor(0.3))
     sample("series", walk(), obs=np.zeros((3, 1)))
@@ -136,6 +138,7 @@ def several():
 def test_strategies_see_to_what_is_costly(strategy):
     names = list(trace(seed(strategy(several), 0)).get_trace())
     expected = ["latent_uniform", "latent_exponential", "latent", "log_base", "log"]
+    expected += ["toward_normal", "toward"]
     expected += [f"skewed_{p}_{kind}" for p in "zt" for kind in ("uniform", "exponential")]
     expected += ["skewed", "even_uniform", "even_exponential", "even"]
     expected += [f"series_{p}_{k}" for p in ("trans", "obs") for k in ("uniform", "exponential")]

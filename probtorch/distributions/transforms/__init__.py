@@ -78,6 +78,11 @@ from probtorch.distributions.transforms.flows import (
     spline_coupling,
     sylvester,
 )
+from probtorch.distributions.transforms.fourier import (
+    ComplexTransform,
+    PackRealFastFourierCoefficientsTransform,
+    RealFastFourierTransform,
+)
 from probtorch.distributions.transforms.matrix import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,
@@ -135,6 +140,9 @@ from probtorch.distributions.transforms.vector import (
 )
 
 __all__ = [
+    "ComplexTransform",
+    "PackRealFastFourierCoefficientsTransform",
+    "RealFastFourierTransform",
     "BlockAutoregressive",
     "ConditionalBlockAutoregressive",
     "block_autoregressive",

@@ -22,6 +22,7 @@ from probtorch.distributions.transforms.directions import (
     Normalize,
     UnitVectorTransform,
 )
+from probtorch.distributions.transforms.fourier import ComplexTransform
 from probtorch.distributions.transforms.matrix import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,
@@ -146,6 +147,11 @@ def _zero(bound: object) -> bool:
 @transform_to.register(constraints.Circular)
 def _identity(constraint: Constraint) -> Transform:
     return identity_transform
+
+
+@_both(constraints.Complex)
+def _complex(constraint: Constraint) -> Transform:
+    return ComplexTransform()
 
 
 @biject_to.register(constraints.Circular)
