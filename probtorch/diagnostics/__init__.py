@@ -1,8 +1,8 @@
 """What inference returns, and whether to believe it.
 
 `Draws` is the record that every engine returns; `summary` and `diagnose` judge it; the functions of
-`convergence.py` do so on plain arrays. Everything rests on NumPy and SciPy alone; ArviZ, pandas and
-matplotlib are imported only by the calls that need them.
+`convergence.py` and `intervals.py` do so on plain arrays. Everything rests on NumPy and SciPy
+alone; ArviZ, pandas and matplotlib are imported only by the calls that need them.
 """
 
 from probtorch.diagnostics.checks import (
@@ -23,8 +23,6 @@ from probtorch.diagnostics.convergence import (
     ess_quantile,
     ess_sd,
     ess_tail,
-    eti,
-    hdi,
     mcse_mean,
     mcse_quantile,
     mcse_sd,
@@ -32,6 +30,7 @@ from probtorch.diagnostics.convergence import (
     split_rhat,
 )
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.intervals import eti, hdi
 from probtorch.diagnostics.plots import trace_plot
 from probtorch.diagnostics.psis import pareto_k_limit, psis
 from probtorch.diagnostics.summary import Summary, summary

@@ -22,8 +22,9 @@ from scipy.special import chdtri, ndtri
 
 from probtorch.core.signatures import explained
 from probtorch.diagnostics.columns import normal_scores, split
-from probtorch.diagnostics.convergence import bfmi, ess_bulk, ess_tail, per_entry, rhat
+from probtorch.diagnostics.convergence import bfmi, ess_bulk, ess_tail, rhat
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.entrywise import per_entry
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
 
 if TYPE_CHECKING:

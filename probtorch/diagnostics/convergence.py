@@ -14,25 +14,20 @@ Conventions for awkward draws, the same everywhere:
 - fewer than 4 draws per chain give NaN;
 - one chain is enough: its two halves are compared.
 
-The arithmetic is in `columns.py`; `statistics` is what `summary.py` prints. Sources: Vehtari,
-Gelman, Simpson, Carpenter and Buerkner (2021), "Rank-normalization, folding, and localization",
-Bayesian Analysis 16(2); Geyer (1992), "Practical Markov chain Monte Carlo", for the truncation of
-the sum of autocorrelations; Betancourt (2016), arXiv:1604.00695, for E-BFMI.
+The arithmetic is in `columns.py`, the loop over entries in `entrywise.py`; `statistics` is what
+`summary.py` prints. Sources: Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), "Rank-
+normalization, folding, and localization", Bayesian Analysis 16(2); Geyer (1992), "Practical Markov
+chain Monte Carlo", for the truncation of the sum of autocorrelations; Betancourt (2016),
+arXiv:1604.00695, for E-BFMI.
 """
 
 from __future__ import annotations
-
-import math
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 
 import numpy as np
 from numpy.fft import irfft, rfft
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtr
 
-from probtorch.compiler.native.threads import get_num_threads
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.autocorrelation import effective_size, fast_size
 from probtorch.diagnostics.columns import (
@@ -53,8 +48,9 @@ from probtorch.diagnostics.columns import (
     standard_units,
     tail_size,
 )
+from probtorch.diagnostics.entrywise import MIN_DRAWS, checked_draws, checked_prob, per_entry
 from probtorch.diagnostics.ranks import Ordered
-from probtorch.errors import DomainError, DTypeError, ShapeError
+from probtorch.errors import ShapeError
 
 __all__ = [
     "autocovariance",
@@ -64,35 +60,13 @@ __all__ = [
     "ess_quantile",
     "ess_sd",
     "ess_tail",
-    "eti",
-    "hdi",
     "mcse_mean",
     "mcse_quantile",
     "mcse_sd",
-    "per_entry",
     "rhat",
     "split_rhat",
     "statistics",
 ]
-
-# Below this many draws per chain the halves are too short for any autocorrelation; ArviZ draws the
-# same line.
-MIN_DRAWS = 4
-
-# Entries are worked on in blocks of about 4 MB by several threads. NumPy works without Python's
-# lock; in blocks of 1 MB, which stay in the cache, calls were so short that two threads mostly
-# waited for each other. A model with a million latent entries needs little memory.
-BLOCK_ELEMENTS = 2**19
-# With fewer entries than that each thread still gets some, unless they are no work at all.
-LEAST_ELEMENTS = 2**17
-
-# The C library gives memory back to the system at each release, until it has seen a larger piece
-# go; getting it again took a fifth of the time of a summary.
-LARGER_PIECE = 2**22 - 2**16
-
-# Draws that are copied at once where entries become columns: their lines of the cache, which also
-# hold the next entries, stay there until these come.
-COPIED_DRAWS = 100
 
 TAIL_PROBS = (0.05, 0.95)
 
@@ -223,7 +197,7 @@ def ess_tail(x: np.ndarray, prob: tuple[float, ...] = TAIL_PROBS) -> np.ndarray:
     ShapeError, DTypeError
         As `rhat`.
     """
-    low, high = (_checked_prob("ess_tail", p) for p in prob)
+    low, high = (checked_prob("ess_tail", p) for p in prob)
     return per_entry(lambda columns: tail_size(columns, ordered_draws(columns), (low, high)), x)
 
 
@@ -288,7 +262,7 @@ def ess_quantile(x: np.ndarray, prob: float) -> np.ndarray:
     ShapeError, DTypeError
         As `rhat`.
     """
-    prob = _checked_prob("ess_quantile", prob)
+    prob = checked_prob("ess_quantile", prob)
     return per_entry(
         lambda columns: effective_size_below(columns, quantile_of(ordered_draws(columns), prob)), x
     )
@@ -381,7 +355,7 @@ def mcse_quantile(x: np.ndarray, prob: float) -> np.ndarray:
     Vehtari et al. (2021), section 4.4: the rank has a Beta distribution, so no density estimate is
     needed.
     """
-    prob = _checked_prob("mcse_quantile", prob)
+    prob = checked_prob("mcse_quantile", prob)
 
     def statistic(columns: np.ndarray) -> np.ndarray:
         ordered = ordered_draws(columns)
@@ -396,76 +370,6 @@ def mcse_quantile(x: np.ndarray, prob: float) -> np.ndarray:
         return above / 2.0 - below / 2.0
 
     return per_entry(statistic, x)
-
-
-# ---------------------------------------------------------------------------------------- intervals
-
-
-def hdi(x: ArrayLike, prob: float = 0.9) -> np.ndarray:
-    """Narrowest interval that holds a share `prob` of the draws.
-
-    Parameters
-    ----------
-    x : array_like, shape (chain, draw, *event)
-        Real draws; chains are merged.
-    prob : float, in (0, 1)
-        Share of the draws inside.
-
-    Returns
-    -------
-    ndarray, shape (*event, 2)
-        Lower and upper end. Among equally narrow intervals the lowest.
-
-    Raises
-    ------
-    DomainError
-        If `prob` is not inside (0, 1).
-    ShapeError, DTypeError
-        As `rhat`.
-
-    Notes
-    -----
-    One interval even when the distribution has several modes.
-    """
-    prob = _checked_prob("hdi", prob)
-    return per_entry(
-        lambda columns: narrowest_interval(ordered_draws(columns), prob),
-        x,
-        result_shape=(2,),
-        min_draws=1,
-    )
-
-
-def eti(x: ArrayLike, prob: float = 0.9) -> np.ndarray:
-    """Interval that leaves out the same share of draws at both ends.
-
-    Parameters
-    ----------
-    x : array_like, shape (chain, draw, *event)
-        Real draws; chains are merged.
-    prob : float, in (0, 1)
-        Share of the draws inside.
-
-    Returns
-    -------
-    ndarray, shape (*event, 2)
-        Lower and upper end, interpolated linearly between draws.
-
-    Raises
-    ------
-    DomainError
-        If `prob` is not inside (0, 1).
-    ShapeError, DTypeError
-        As `rhat`.
-    """
-    prob = _checked_prob("eti", prob)
-
-    def statistic(columns: np.ndarray) -> np.ndarray:
-        ordered = ordered_draws(columns)
-        ends = [quantile_of(ordered, p) for p in ((1.0 - prob) / 2.0, (1.0 + prob) / 2.0)]
-        return np.stack(ends, axis=-1)
-
-    return per_entry(statistic, x, result_shape=(2,), min_draws=1)
 
 
 # ------------------------------------------------------------------------- time series and energies
@@ -494,7 +398,7 @@ def autocovariance(x: np.ndarray) -> np.ndarray:
     -----
     By the fast Fourier transform: n log n operations per chain.
     """
-    x = _checked_draws("autocovariance", x).astype(np.float64)
+    x = checked_draws("autocovariance", x).astype(np.float64)
     n = x.shape[1]
     finite = np.isfinite(x).all(axis=1, keepdims=True)
     x = np.where(finite, x, np.nan)
@@ -533,7 +437,7 @@ def bfmi(energy: np.ndarray) -> np.ndarray:
     ----------
     Betancourt (2016), arXiv:1604.00695, equation 3.
     """
-    energy = _checked_draws("bfmi", energy).astype(np.float64)
+    energy = checked_draws("bfmi", energy).astype(np.float64)
     if energy.ndim != 2:
         raise ShapeError(
             "bfmi", expected="energy of shape (chain, draw)", got=f"shape {energy.shape}",
@@ -579,8 +483,8 @@ def statistics(x: ArrayLike, hdi_prob: float = 0.9) -> dict[str, np.ndarray]:
     >>> float(columns["mean"])
     19.5
     """
-    hdi_prob = _checked_prob("hdi_prob", hdi_prob)
-    x = _checked_draws("statistics", x)
+    hdi_prob = checked_prob("hdi_prob", hdi_prob)
+    x = checked_draws("statistics", x)
     long_enough = x.shape[1] >= MIN_DRAWS
 
     def statistic(columns: np.ndarray) -> np.ndarray:
@@ -600,116 +504,6 @@ def statistics(x: ArrayLike, hdi_prob: float = 0.9) -> dict[str, np.ndarray]:
 
     table = per_entry(statistic, x, result_shape=(len(STATISTICS),), min_draws=1)
     return {name: table[..., i] for i, name in enumerate(STATISTICS)}
-
-
-# ------------------------------------------------------------------------------------------ helpers
-
-
-def per_entry(
-    statistic: Callable[[np.ndarray], np.ndarray],
-    x: ArrayLike,
-    *,
-    result_shape: tuple[int, ...] = (),
-    min_draws: int = MIN_DRAWS,
-) -> np.ndarray:
-    """Apply a function of columns (entry, chain, draw) to draws, in blocks of bounded size.
-
-    Parameters
-    ----------
-    statistic : callable
-        From finite float64 columns to an array (entry, *result_shape).
-    x : array_like, shape (chain, draw, *event)
-        Real draws.
-    result_shape : tuple of int
-        Shape of the result for one entry.
-    min_draws : int
-        With fewer draws per chain the result is NaN.
-
-    Returns
-    -------
-    ndarray, shape (*event, *result_shape)
-        NaN for entries with a draw that is not finite.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As `rhat`.
-    """
-    x = _checked_draws("draws", x)
-    chains, draws, *event = x.shape
-    entries = math.prod(event)
-    result = np.full((entries, *result_shape), np.nan)
-    if draws >= min_draws:
-        flat = x.reshape(chains, draws, entries)
-        size, share = chains * draws, -(-entries // get_num_threads())
-        step = max(1, min(BLOCK_ELEMENTS // size, max(share, LEAST_ELEMENTS // size)))
-
-        def work(start: int) -> None:
-            columns = _columns(flat[..., start : start + step])
-            with np.errstate(over="ignore", invalid="ignore"):
-                # Finite where the draws are, unless it overflows.
-                finite = np.isfinite(columns.reshape(len(columns), -1).sum(axis=1))
-            if not finite.all():
-                finite[~finite] = np.isfinite(columns[~finite]).all(axis=(1, 2))
-            if finite.any():
-                rows = start + np.flatnonzero(finite)
-                result[rows] = statistic(columns if finite.all() else columns[finite])
-
-        if entries > step:
-            np.empty(LARGER_PIECE)
-        _share_out(work, range(0, entries, step))
-    return result.reshape((*event, *result_shape))[()]
-
-
-def _columns(block: np.ndarray) -> np.ndarray:
-    """Draws (chain, draw, entry) as float64 columns (entry, chain, draw)."""
-    chains, draws, entries = block.shape
-    columns = np.empty((entries, chains, draws))
-    step = COPIED_DRAWS if entries > 1 else draws
-    for chain in range(chains):
-        for first in range(0, draws, step):
-            some = slice(first, first + step)
-            columns[:, chain, some] = block[chain, some].T
-    return columns
-
-
-def _share_out(work: Callable[[int], object], blocks: range) -> None:
-    """Call ``work`` for all blocks, on as many threads as the library may use."""
-    threads = min(get_num_threads(), len(blocks))
-    if threads < 2:
-        for block in blocks:
-            work(block)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        # Each has what is set here, such as np.errstate.
-        for done in [pool.submit(copy_context().run, work, block) for block in blocks]:
-            done.result()
-
-
-def _checked_draws(subject: str, x: ArrayLike) -> np.ndarray:
-    """Return `x` as an array with at least one chain, or say what is wrong with it."""
-    x = np.asarray(x)
-    if x.dtype.kind not in "biuf":
-        raise DTypeError(
-            subject, expected="real numbers or booleans", got=f"dtype {x.dtype}",
-            fix="take x.real and x.imag of complex draws one after the other",
-        )  # fmt: skip
-    if x.ndim < 2 or x.shape[0] == 0:
-        raise ShapeError(
-            subject, expected="shape (chain, draw, *event) with at least one chain",
-            got=f"shape {x.shape}", fix="for the draws of a single chain pass x[None]",
-        )  # fmt: skip
-    return x
-
-
-def _checked_prob(subject: str, prob: float) -> float:
-    prob = float(prob)
-    if not 0.0 < prob < 1.0:
-        raise DomainError(
-            subject, expected="a probability inside (0, 1)", got=repr(prob),
-            fix="write 90 % as 0.9",
-        )  # fmt: skip
-    return prob
 
 
 explain_calls(globals())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from probtorch.diagnostics import autocorrelation, convergence, ranks
+from probtorch.diagnostics import autocorrelation, convergence, entrywise, ranks
 from probtorch.diagnostics import columns as column_arithmetic
 from probtorch.diagnostics.convergence import (
     autocovariance,
@@ -16,8 +16,6 @@ from probtorch.diagnostics.convergence import (
     ess_quantile,
     ess_sd,
     ess_tail,
-    eti,
-    hdi,
     mcse_mean,
     mcse_quantile,
     mcse_sd,
@@ -25,6 +23,7 @@ from probtorch.diagnostics.convergence import (
     split_rhat,
     statistics,
 )
+from probtorch.diagnostics.intervals import eti, hdi
 from probtorch.errors import DomainError, DTypeError, ShapeError
 
 SCALARS = {
@@ -245,7 +244,7 @@ def test_the_shared_computation_equals_the_single_functions():
 def test_event_dims_and_blocks_match_a_loop_over_entries(name, monkeypatch):
     x = autoregressive(np.random.default_rng(14), 0.3, (2, 30, 6)).reshape(2, 30, 2, 3)
     expected = [[SCALARS[name](x[:, :, i, j]) for j in range(3)] for i in range(2)]
-    monkeypatch.setattr(convergence, "BLOCK_ELEMENTS", 2 * 30 * 4)
+    monkeypatch.setattr(entrywise, "BLOCK_ELEMENTS", 2 * 30 * 4)
     np.testing.assert_allclose(SCALARS[name](x), expected, rtol=1e-12)
     assert SCALARS[name](x[..., :0]).shape == (2, 0)
 
@@ -374,6 +373,6 @@ def test_autocorrelation_times_are_the_same_lag_by_lag_and_by_transform(kind, mo
 def test_blocks_shared_out_over_threads_are_put_together(monkeypatch):
     x = np.random.default_rng(4).normal(size=(2, 50, 37))
     whole = convergence.rhat(x)
-    monkeypatch.setattr(convergence, "BLOCK_ELEMENTS", 500)
-    monkeypatch.setattr(convergence, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(entrywise, "BLOCK_ELEMENTS", 500)
+    monkeypatch.setattr(entrywise, "get_num_threads", lambda: 3)
     np.testing.assert_array_equal(convergence.rhat(x), whole)
