@@ -21,8 +21,7 @@ def lower_native_density(low, node, block):
         low.temporary(grad.dtype, math.prod(grad.shape)),
     ]
     g = block.append(Call("density", parts + values, node))
-    if root.block is block:
-        root.last_read = max(root.last_read, g)
+    root.read_by(block, g)
     low.define(logp, Root(logp.shape, logp.dtype, block, g, buffer=values[0]))
     low.define(grad, Root(grad.shape, grad.dtype, block, g, buffer=values[1]))
 
@@ -34,9 +33,7 @@ def lower_guard(low, node, block):
     if not layout.is_whole():
         root = low.copy_layout(root, layout, block)
     buffer = low.materialise(root)
-    g = block.append(Guard(buffer, node.attrs["value"], node.attrs["index"]))
-    if root.block is block:
-        root.last_read = max(root.last_read, g)
+    root.read_by(block, block.append(Guard(buffer, node.attrs["value"], node.attrs["index"])))
 
 
 def lower_subgraph(low, graph, roots, inner):

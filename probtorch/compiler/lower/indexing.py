@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from probtorch.compiler.nests.layout import contiguous
-from probtorch.compiler.nests.loops import Item, Mem, Root, squeeze
+from probtorch.compiler.nests.loops import Root, squeeze, squeezed
 from probtorch.compiler.nests.lowering import lowers
 from probtorch.errors import CompileError
 
@@ -37,17 +37,8 @@ def lower_put(low, node, block):
     v, *index = node.inputs[1:]
     (out,) = node.outs
     root, after = target(low, node, block)
-    g = scatter(
-        low,
-        v,
-        index,
-        node.attrs["dims"],
-        out.shape,
-        root.buffer,
-        block,
-        after,
-        node.attrs["accumulate"],
-    )
+    dims, accumulate = node.attrs["dims"], node.attrs["accumulate"]
+    g = scatter(low, v, index, dims, out.shape, root.buffer, block, after, accumulate)
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=root.buffer))
 
 
@@ -69,11 +60,9 @@ def lower_take(low, node, block):
     bound = max([low.after(low.place(v)[0], block) for v in [x, *index]])
     g = block.group_at(squeeze(out.shape), bound)
     base, operands, wraps = address(low, layout, node.attrs["dims"], index, block, g)
-    source = Mem(low.materialise(root), layout.offset, base)
-    if root.block is block:
-        root.last_read = max(root.last_read, g)
+    source = low.reading(root, layout.offset, base, block, g)
     made = Root(out.shape, out.dtype, block, g, in_register=True, value=out)
-    block.statements[g].items.append(Item("gather", made, [source, *operands], node, wraps=wraps))
+    block.add(g, "gather", made, [source, *operands], node, wraps=wraps)
     low.define(out, made)
 
 
@@ -97,11 +86,7 @@ def address(low, layout, dims, index, block, group):
     """
     shape = layout.shape
     result, axes, lead, count = index_plan(shape, dims, index)
-    base = tuple(
-        0 if d == "index" else layout.strides[d]
-        for d, n in zip(axes, result, strict=True)
-        if n != 1
-    )
+    base = squeezed([0 if d == "index" else layout.strides[d] for d in axes], result)
     operands, wraps = [], []
     for d, v in zip(dims, index, strict=True):
         root, own = low.place(v)
@@ -127,37 +112,19 @@ def memory_aligned(low, root, layout, result, lead, core_ndim, block, group):
     """Memory operand for an index tensor whose dims stand at axes lead .. lead + core_ndim of
     the result.
     """
-    buffer = low.materialise(root)
-    if root.block is block:
-        root.last_read = max(root.last_read, group)
     core = result[lead : lead + core_ndim]
     strides = (0,) * lead + layout.broadcast(core) + (0,) * (len(result) - lead - core_ndim)
-    return Mem(
-        buffer, layout.offset, tuple(s for s, n in zip(strides, result, strict=True) if n != 1)
-    )
+    return low.reading(root, layout.offset, squeezed(strides, result), block, group)
 
 
 def scatter(low, v, index, dims, shape, buffer, block, after, accumulate):
     """Write or add `v` at integer indices of a contiguous buffer; returns the statement."""
     result = index_plan(shape, dims, index)[0]
-    bound = max(
-        [
-            after,
-            low.bound([v], result, block),
-            *(low.after(low.place(i)[0], block) for i in index),
-        ]
-    )
+    read = (low.after(low.place(i)[0], block) for i in index)
+    bound = max(after, low.bound([v], result, block), *read)
     g = block.group_at(squeeze(result), bound)
     base, operands, wraps = address(low, contiguous(shape), dims, index, block, g)
-    block.statements[g].items.append(
-        Item(
-            "scatter",
-            None,
-            [low.operand(v, result, block, g), *operands],
-            wraps=wraps,
-            buffer=buffer,
-            strides=base,
-            mode="add" if accumulate else "set",
-        )
-    )
+    mode, value = "add" if accumulate else "set", low.operand(v, result, block, g)
+    at = {"wraps": wraps, "buffer": buffer, "strides": base}
+    block.add(g, "scatter", None, [value, *operands], **at, mode=mode)
     return g

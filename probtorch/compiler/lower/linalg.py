@@ -14,7 +14,7 @@ from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.lower.routines import call, define_moved, moved_operand, workspace
 from probtorch.compiler.native.library import integer_type
 from probtorch.compiler.nests.layout import contiguous
-from probtorch.compiler.nests.loops import Item, Mem, Root, squeeze
+from probtorch.compiler.nests.loops import Root, squeeze, squeezed
 from probtorch.compiler.nests.lowering import lowers
 from probtorch.core.op import core_dims
 
@@ -117,37 +117,18 @@ def small(low, kind, node, domain, block):
     g = block.group_at(squeeze(domain), max(low.after(root, block) for root, _ in places))
     reads, steps = [], []
     for k, (root, layout) in enumerate(places):
-        buffer = low.materialise(root)
-        if root.block is block:
-            root.last_read = max(root.last_read, g)
         at = spread(layout, domain[:-1] if columns_too else domain)
         if columns_too:
             # The columns belong to the right-hand side, the last operand.
             at = (*at, layout.strides[-1] if k == 1 else 0)
-        reads.append(Mem(buffer, layout.offset, squeezed(at, domain)))
+        reads.append(low.reading(root, layout.offset, squeezed(at, domain), block, g))
         steps.append(layout.strides[-2:])
     buffer = low.temporary(out.dtype, math.prod(out.shape))
     own = contiguous(out.shape).strides
     at = (*own[:-2], own[-1]) if columns_too else own[:-2]
-    block.statements[g].items.append(
-        Item(
-            kind,
-            None,
-            reads,
-            node,
-            buffer=buffer,
-            strides=squeezed(at, domain),
-            n=out.shape[-2],
-            steps=steps,
-            out_steps=own[-2:],
-        )
-    )
+    where = {"buffer": buffer, "strides": squeezed(at, domain), "out_steps": own[-2:]}
+    block.add(g, kind, None, reads, node, **where, n=out.shape[-2], steps=steps)
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
-
-
-def squeezed(strides, domain):
-    """Return the strides along those dims of a domain that are not of size 1."""
-    return tuple(s for s, n in zip(strides, domain, strict=True) if n != 1)
 
 
 def spread(layout, larger):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from probtorch.compiler.lower.routines import call, moved_operand
 from probtorch.compiler.nests.layout import contiguous
-from probtorch.compiler.nests.loops import Call, Item, Mem, Root, squeeze
+from probtorch.compiler.nests.loops import Call, Root, squeeze, squeezed
 from probtorch.compiler.nests.lowering import lowers
 
 # Products larger than this go to BLAS; below, the loop is faster than the call.
@@ -42,22 +42,11 @@ def lower_matmul(low, node, block):
     shape = (*batch, m, n)
     g = block.group_at(squeeze(shape), bound)
     xs, ys = xl.broadcast((*batch, m, k)), yl.broadcast((*batch, k, n))
-    a = dot_operand(low, xr, xl, (*xs[:-1], 0), shape, block, g)
-    b = dot_operand(low, yr, yl, (*ys[:-2], 0, ys[-1]), shape, block, g)
+    a = low.reading(xr, xl.offset, squeezed((*xs[:-1], 0), shape), block, g)
+    b = low.reading(yr, yl.offset, squeezed((*ys[:-2], 0, ys[-1]), shape), block, g)
     root = Root(out.shape, out.dtype, block, g, in_register=True, value=out)
-    block.statements[g].items.append(
-        Item("dot", root, [a, b], node, size=k, steps=(xs[-1], ys[-2]))
-    )
+    block.add(g, "dot", root, [a, b], node, size=k, steps=(xs[-1], ys[-2]))
     low.define(out, root)
-
-
-def dot_operand(low, root, layout, strides, shape, block, g):
-    buffer = low.materialise(root)
-    if root.block is block:
-        root.last_read = max(root.last_read, g)
-    return Mem(
-        buffer, layout.offset, tuple(s for s, n in zip(strides, shape, strict=True) if n != 1)
-    )
 
 
 def axpy(low, node, matrix, vector, m, k, block):
@@ -70,20 +59,10 @@ def axpy(low, node, matrix, vector, m, k, block):
     bound = max(low.after(root, block), low.bound([vector], vector.shape, block))
     g = block.group_at((k,), bound)
     block.statements[g].fills.append((low.materialise(made), 0))
-    mem = Mem(low.materialise(root), layout.offset, (layout.strides[1],))
-    if root.block is block:
-        root.last_read = max(root.last_read, g)
+    mem = low.reading(root, layout.offset, (layout.strides[1],), block, g)
     made.group = made.last_read = g
-    block.statements[g].items.append(
-        Item(
-            "axpy",
-            made,
-            [mem, low.operand(vector, vector.shape, block, g)],
-            node,
-            size=m,
-            step=layout.strides[0],
-        )
-    )
+    scale = low.operand(vector, vector.shape, block, g)
+    block.add(g, "axpy", made, [mem, scale], node, size=m, step=layout.strides[0])
     low.define(out, made)
 
 
@@ -123,8 +102,7 @@ def product(low, node, block, sides, sizes, buffer):
         )
     )
     for side in sides:
-        if side.root.block is block:
-            side.root.last_read = max(side.root.last_read, g)
+        side.root.read_by(block, g)
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
 
 

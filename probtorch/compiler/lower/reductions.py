@@ -4,7 +4,7 @@ import math
 
 from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.nests.layout import contiguous
-from probtorch.compiler.nests.loops import Item, Mem, Root, squeeze
+from probtorch.compiler.nests.loops import Mem, Root, squeeze
 from probtorch.compiler.nests.lowering import lowers
 
 
@@ -39,17 +39,8 @@ def reduce(low, node, block):
     root.group = root.last_read = g
     operand = low.operand(v, shape, block, g)
     strides = kept_strides(kept, domain)
-    block.statements[g].items.append(
-        Item(
-            "reduce",
-            root,
-            [operand],
-            node,
-            reduce=node.name,
-            depth=count if prefix else None,
-            strides=strides,
-        )
-    )
+    depth = count if prefix else None
+    block.add(g, "reduce", root, [operand], node, reduce=node.name, depth=depth, strides=strides)
     low.define(out, root)
 
 
@@ -86,17 +77,6 @@ def lower_scan(low, node, block):
         steps.append(strides[dim])
     buffer = low.temporary(out.dtype, math.prod(shape))
     own = contiguous(shape).strides
-    block.statements[g].items.append(
-        Item(
-            "scan",
-            None,
-            operands,
-            node,
-            buffer=buffer,
-            strides=tuple(own[i] for i in keep),
-            size=shape[dim],
-            steps=tuple(steps),
-            out_step=own[dim],
-        )
-    )
+    where = {"buffer": buffer, "strides": tuple(own[i] for i in keep), "out_step": own[dim]}
+    block.add(g, "scan", None, operands, node, **where, size=shape[dim], steps=tuple(steps))
     low.define(out, Root(shape, out.dtype, block, g, buffer=buffer))

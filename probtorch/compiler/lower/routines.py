@@ -68,8 +68,8 @@ def call(low, block, node, symbol, arguments, *, fails=False):
         )
     )
     for x in arguments:
-        if isinstance(x, Root) and x.block is block:
-            x.last_read = max(x.last_read, g)
+        if isinstance(x, Root):
+            x.read_by(block, g)
     return g
 
 

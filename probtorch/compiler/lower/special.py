@@ -1,6 +1,6 @@
 """Scalar functions of render/runtime, as items of a loop nest: special functions and draws."""
 
-from probtorch.compiler.nests.loops import Item, Root, squeeze
+from probtorch.compiler.nests.loops import Root, squeeze
 from probtorch.compiler.nests.lowering import lowers
 
 
@@ -25,7 +25,7 @@ def pointwise(low, node, block, kind, *, numbers=(), **attrs):
     g = block.group_at(squeeze(out.shape), low.bound(node.inputs, out.shape, block))
     operands = [low.operand(v, out.shape, block, g) for v in node.inputs]
     root = Root(out.shape, out.dtype, block, g, in_register=True, value=out)
-    block.statements[g].items.append(Item(kind, root, [*operands, *numbers], node, **attrs))
+    block.add(g, kind, root, [*operands, *numbers], node, **attrs)
     low.define(out, root)
 
 

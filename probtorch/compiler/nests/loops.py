@@ -36,6 +36,7 @@ __all__ = [
     "Root",
     "address",
     "squeeze",
+    "squeezed",
 ]
 
 
@@ -76,6 +77,11 @@ class Root:
         self.buffer = buffer
         self.last_read = group
         self.value = value
+
+    def read_by(self, block, group):
+        """Note that a statement of a block reads it."""
+        if self.block is block:
+            self.last_read = max(self.last_read, group)
 
 
 class Reg:
@@ -211,6 +217,10 @@ class Block:
         self.statements.append(statement)
         return len(self.statements) - 1
 
+    def add(self, group, kind, root, operands, node=None, **attrs):
+        """Add an `Item` to the group of this index."""
+        self.statements[group].items.append(Item(kind, root, operands, node, **attrs))
+
     def walk(self):
         """Yield the statements in order, each before those of its blocks."""
         for statement in self.statements:
@@ -236,3 +246,8 @@ def address(array):
 def squeeze(shape):
     """Return the domain of a shape: without its sizes of 1."""
     return tuple(n for n in shape if n != 1)
+
+
+def squeezed(strides, shape):
+    """Return the strides along the dims of a shape that are not of size 1."""
+    return tuple(s for s, n in zip(strides, shape, strict=True) if n != 1)

@@ -15,13 +15,13 @@ from probtorch.compiler.nests.layout import Layout, contiguous
 from probtorch.compiler.nests.loops import (
     Block,
     Group,
-    Item,
     Mem,
     MemoryBuffer,
     Reg,
     Root,
     address,
     squeeze,
+    squeezed,
 )
 from probtorch.errors import CompileError
 
@@ -197,13 +197,13 @@ class Lowering:
         return self.memory(root, layout, shape, block, group)
 
     def memory(self, root, layout, shape, block, group):
-        buffer = self.materialise(root)
-        if root.block is block:
-            root.last_read = max(root.last_read, group)
-        strides = layout.broadcast(shape)
-        return Mem(
-            buffer, layout.offset, tuple(s for s, n in zip(strides, shape, strict=True) if n != 1)
-        )
+        strides = squeezed(layout.broadcast(shape), shape)
+        return self.reading(root, layout.offset, strides, block, group)
+
+    def reading(self, root, offset, strides, block, group):
+        """Return how an item of a statement reads memory, with strides over the domain of that."""
+        root.read_by(block, group)
+        return Mem(self.materialise(root), offset, strides)
 
     def define(self, v, root):
         self.places[v.id] = (root, contiguous(root.shape))
@@ -242,7 +242,7 @@ class Lowering:
         g = block.group_at(squeeze(shape), self.bound(node.inputs, shape, block))
         operands = [self.operand(v, shape, block, g) for v in node.inputs]
         root = Root(shape, out.dtype, block, g, in_register=True, value=out)
-        block.statements[g].items.append(Item("compute", root, operands, node))
+        block.add(g, "compute", root, operands, node)
         self.define(out, root)
 
     def copy(self, v, block, buffer=None):
@@ -262,22 +262,11 @@ class Lowering:
         )
         out = Root(shape, root.dtype, block, g)
         out.buffer = buffer or self.temporary(root.dtype, math.prod(shape))
-        block.statements[g].items.append(
-            Item(
-                "store",
-                None,
-                [source],
-                mode="set",
-                buffer=out.buffer,
-                offset=0,
-                strides=self.domain_strides(shape),
-            )
+        strides = squeezed(contiguous(shape).strides, shape)
+        block.add(
+            g, "store", None, [source], mode="set", buffer=out.buffer, offset=0, strides=strides
         )
         return out
-
-    @staticmethod
-    def domain_strides(shape):
-        return tuple(s for s, n in zip(contiguous(shape).strides, shape, strict=True) if n != 1)
 
     def store(self, v, buffer, layout, block, mode, after):
         """Write `v` (broadcast to the layout's shape) into a layout of `buffer`, at or after a
@@ -285,18 +274,9 @@ class Lowering:
         """
         shape = layout.shape
         g = block.group_at(squeeze(shape), max(after, self.bound([v], shape, block)))
-        strides = tuple(s for s, n in zip(layout.strides, shape, strict=True) if n != 1)
-        block.statements[g].items.append(
-            Item(
-                "store",
-                None,
-                [self.operand(v, shape, block, g)],
-                mode=mode,
-                buffer=buffer,
-                offset=layout.offset,
-                strides=strides,
-            )
-        )
+        at = {"offset": layout.offset, "strides": squeezed(layout.strides, shape)}
+        value = self.operand(v, shape, block, g)
+        block.add(g, "store", None, [value], mode=mode, buffer=buffer, **at)
         return g
 
     def assemble(self, out, pieces, block, *, fill=None, mode="set"):
@@ -361,8 +341,7 @@ class Lowering:
         """Note that statement `g` reads all inputs of `node`."""
         for v in node.values():
             root, _ = self.place(v)
-            if root.block is block:
-                root.last_read = max(root.last_read, g)
+            root.read_by(block, g)
 
     def _output(self, k, v):
         """Return the buffer of output `k`: the root's own memory where it can be the output, else a
