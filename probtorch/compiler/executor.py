@@ -22,7 +22,7 @@ from probtorch.compiler.executable import CallFrame, Executable, arrays_of, owne
 from probtorch.compiler.in_place import write_in_place
 from probtorch.compiler.native import cache
 from probtorch.compiler.native.keys import key_of_graph
-from probtorch.compiler.nests.loops import address
+from probtorch.compiler.nests.loops import address, in_words
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.plans import layout_of, load_plan, store_plan
@@ -63,11 +63,7 @@ class CpuProgram(Executable):
         self.address = self.native.address("run")
         self.call = _RUN(self.address)
         plan = self.plan
-        self.packed = np.zeros(max(len(plan.packed_values), 1), np.float64)
-        raw = self.packed.view(np.uint8)
-        for i, value in enumerate(plan.packed_values):
-            data = np.frombuffer(value.tobytes(), np.uint8)
-            raw[i * 8 : i * 8 + data.size] = data
+        self.packed = in_words(plan.packed_values)
         self.consts = [np.asarray(a, order="C") for a in plan.consts]
 
     def _render(self, seconds=None):

@@ -39,6 +39,7 @@ from probtorch.backends.registry import (
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.executable import CallFrame, Executable, arrays_of
 from probtorch.compiler.graph import Graph
+from probtorch.compiler.nests.loops import in_words
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.cuda_schedule import Launch
@@ -144,11 +145,7 @@ class GpuFrame(CallFrame):
         with cupy_.on_device(program.device):
             self.memory = cupy_.namespace().zeros(schedule.nbytes, np.uint8)
             if plan.packed_values:
-                packed = np.zeros(8 * len(plan.packed_values), np.uint8)
-                for i, value in enumerate(plan.packed_values):
-                    data = np.frombuffer(value.tobytes(), np.uint8)
-                    packed[8 * i : 8 * i + data.size] = data
-                start = schedule.packed
+                packed, start = in_words(plan.packed_values).view(np.uint8), schedule.packed
                 self.memory[start : start + packed.size] = to_device(packed, program.device)
             products = (s for s in program.schedule.every_step() if not isinstance(s, Launch))
             self.space = None  # of library products
@@ -287,13 +284,9 @@ class GpuFrame(CallFrame):
     def _send_words(self):
         """Hand numbers of the host to the device."""
         for kernel, slots in self.program.schedule.words:
-            words = [cupy_.address(self.memory)]
-            for slot in slots:
-                raw = np.zeros(8, np.uint8)
-                data = np.frombuffer(self._read[slot].tobytes(), np.uint8)
-                raw[: data.size] = data
-                words.append(int(raw.view(np.uint64)[0]))
-            cupy_.launch(self.program.kernels[kernel], 1, 1, words)
+            words = in_words([self._read[slot] for slot in slots]).tolist()
+            place = cupy_.address(self.memory)
+            cupy_.launch(self.program.kernels[kernel], 1, 1, [place, *words])
 
     def _there(self, x):
         return cupy_.contiguous(to_device(x, self.program.device))

@@ -18,6 +18,8 @@ import bisect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from probtorch.compiler.render.parts import Parts
 
@@ -35,6 +37,7 @@ __all__ = [
     "Reg",
     "Root",
     "address",
+    "in_words",
     "squeeze",
     "squeezed",
 ]
@@ -241,6 +244,11 @@ class Block:
 def address(array):
     """Return the address of an array's first element."""
     return array.__array_interface__["data"][0]
+
+
+def in_words(numbers):
+    """Return 0-d arrays, of 8 bytes at most, as words of 8 bytes: their own bytes, then zeros."""
+    return np.frombuffer(b"".join(x.tobytes().ljust(8, b"\0") for x in numbers), np.uint64).copy()
 
 
 def squeeze(shape):

@@ -186,46 +186,18 @@ def _uniform_work(node, add):
     sources = [_source(x) for x in node.inputs]
     if any(s is None for s in sources):
         return None
+
+    def made(op, name, inputs, attrs, shape=(), dtype=out.dtype):
+        value = GraphValue(shape, dtype, "node")
+        return add(Node(op, name, inputs, attrs, (value,), node.location))[0]
+
     small = []
     for s in sources:
         if isinstance(s, tuple):
-            inner = s[1]
-            flat = Node(
-                REGISTRY["reshape"],
-                "reshape",
-                (inner,),
-                {"shape": ()},
-                (GraphValue((), inner.dtype, "node"),),
-                node.location,
-            )
-            s = add(flat)[0]
+            s = made(REGISTRY["reshape"], "reshape", s[1:], {"shape": ()}, dtype=s[1].dtype)
         small.append(s)
     if node.name == "sum":
         count = float(math.prod(node.inputs[0].shape))
-        product = Node(
-            REGISTRY["mul"],
-            "mul",
-            (small[0], count),
-            {},
-            (GraphValue((), out.dtype, "node"),),
-            node.location,
-        )
-        return add(product)[0]
-    scalar = Node(
-        node.op,
-        node.name,
-        tuple(small),
-        node.attrs,
-        (GraphValue((), out.dtype, "node"),),
-        node.location,
-    )
-    result = add(scalar)[0]
-    wide = Node(
-        REGISTRY["expand"],
-        "expand",
-        (result,),
-        {"shape": out.shape},
-        (GraphValue(out.shape, out.dtype, "node"),),
-        node.location,
-    )
-    return add(wide)[0]
+        return made(REGISTRY["mul"], "mul", (small[0], count), {})
+    result = made(node.op, node.name, tuple(small), node.attrs)
+    return made(REGISTRY["expand"], "expand", (result,), {"shape": out.shape}, out.shape)
