@@ -11,6 +11,7 @@ from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.nests.lowering import RULES
+from probtorch.compiler.record import rolled as carried_out
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.record import record
 from probtorch.config import configure
@@ -468,7 +469,7 @@ def test_what_fails_in_rolling_is_no_error_of_the_users(monkeypatch, place):
     if place == "rolled":
         monkeypatch.setattr(rolling, "_stretches", lambda *_: 1 / 0)
     elif place == "record":
-        monkeypatch.setattr(rolling, "scan", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr(carried_out, "scan", lambda *_, **__: 1 / 0)
     else:
         monkeypatch.setitem(RULES, "while", refuse)
 

@@ -7,36 +7,23 @@ that does the same with `scan`, so that code size and compile time stop growing 
 1. Every node gets a signature: its name, shapes, dtypes, options. The longest stretch in which
    signatures repeat with a period p is a candidate; so are those before and after it.
 2. For every operand of every node of the repeating piece, its values in all turns must be of one
-   kind (`_Operand`): the same number or value; constants, which are stacked; a value of the same
+   kind (`Operand`): the same number or value; constants, which are stacked; a value of the same
    turn; one of a few turns ago, which the loop then carries; a slice that begins elsewhere in each
    turn (`places`); the output of an earlier loop, turn by turn. Turns at the start that do not fit
    stay outside.
-3. The function walks through the recorded nodes once more, with `scan` in the place of each
-   stretch. Whoever calls it records it anew, with gradients if wanted.
+3. The function (`rolled.py`) walks through the recorded nodes once more, with `scan` in the place
+   of each stretch. Whoever calls it records it anew, with gradients if wanted.
 
 Nothing is assumed about the user's code: what does not fit exactly stays unrolled.
 """
 
 import math
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from probtorch.autograd.scan import scan
 from probtorch.compiler.graph import GraphValue
-from probtorch.compiler.places import (
-    LARGEST,
-    PLACED,
-    at_places,
-    begins,
-    form,
-    gathered,
-    positions,
-)
-from probtorch.core.dispatch import apply, wrap
-from probtorch.core.told import read
-from probtorch.ops.gathering import index_select
-from probtorch.ops.movement import expand, movedim, reshape
+from probtorch.compiler.places import LARGEST, PLACED, begins, form, positions
+from probtorch.compiler.record.rolled import Operand, Rolled, RolledLoop, row_of
 
 __all__ = ["MIN_NODES", "rolled"]
 
@@ -73,13 +60,13 @@ def rolled(graph):
         return None
     index = {id(node): i for i, node in enumerate(nodes)}
     signatures = np.array([hash(_signature(node)) for node in nodes], np.int64)
-    loops: list[_Loop] = []
+    loops: list[RolledLoop] = []
     for start, period, turns in _stretches(signatures, 0, len(nodes)):
         start, turns = _narrowest(nodes, index, start, period, turns)
         loop = _loop(nodes, index, loops, start, period, turns)
         if loop is not None:
             loops.append(loop)
-    return _Rolled(graph, index, loops) if loops else None
+    return Rolled(graph, index, loops) if loops else None
 
 
 # -------------------------------------------------------------------------------- finding stretches
@@ -169,46 +156,6 @@ def _narrowest(nodes, index, start, period, turns):
 # ----------------------------------------------------------------------------------- understanding
 
 
-@dataclass
-class _Operand:
-    """How the turns of a loop come by one operand.
-
-    `kind` is "same" (`value`: number or Value), "stacked" (`value`: the array of all turns), "here"
-    (`value`: position and output in the same turn), "carried" (`value` as for "here", `lag` turns
-    ago, `first` the values before the first turn), "moving" (`value`: a Value, `attrs`: the
-    slice of it in the first turn, where it begins in all turns, and the dims in which it moves),
-    "rows" (`value`: loop, position and output of an earlier loop, `attrs` first turn and step), or
-    "places" (`value`: positions along a dim in all turns, `attrs` that dim).
-    """
-
-    kind: str
-    value: object
-    lag: int = 0
-    first: tuple[GraphValue, ...] = ()
-    attrs: object = None
-
-
-@dataclass
-class _Loop:
-    """A stretch that will be a loop: `turns` turns of the nodes in `body`."""
-
-    start: int
-    period: int
-    turns: int
-    body: list[object]
-    operands: list[list[_Operand]]
-    # (position, output) -> number among what the loop puts out, for those read outside.
-    outputs: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    @property
-    def end(self):
-        return self.start + self.period * self.turns
-
-    def locate(self, i):
-        """Return ``(turn, position)`` of a node, None if it is not one of the loop's."""
-        return divmod(i - self.start, self.period) if self.start <= i < self.end else None
-
-
 def _loop(nodes, index, earlier, start, period, turns):
     """Return the loop that a stretch is, perhaps without turns at its ends; None if it is none.
 
@@ -238,7 +185,7 @@ def _fit(nodes, index, earlier, start, period, turns):
                 unfit = max(unfit, turn + 1)
             operands.append(row)
         if not unfit:
-            return _Loop(start, period, turns, nodes[start : start + period], operands)
+            return RolledLoop(start, period, turns, nodes[start : start + period], operands)
         start += unfit * period
         turns -= unfit
     return None
@@ -287,14 +234,14 @@ def _operand(values, index, earlier, start, period):
     turns = len(values)
     if type(last) is not GraphValue:
         if all(type(v) is type(last) and (v == last) for v in values):
-            return _Operand("same", last), -1
+            return Operand("same", last), -1
         if all(type(v) in (int, float) for v in values):
-            return _Operand("stacked", np.array(values, object)), -1
+            return Operand("stacked", np.array(values, object)), -1
         return None, turns - 1
     if last.kind == "const":
         if all(v is last for v in values):
-            return _Operand("same", last), -1
-        return _Operand("stacked", np.stack([v.array for v in values])), -1
+            return Operand("same", last), -1
+        return Operand("stacked", np.stack([v.array for v in values])), -1
     where = _where(last, index, start, period)
     if where is None or where[0] < 0:
         return _outside(values, index, earlier, start)
@@ -305,7 +252,7 @@ def _operand(values, index, earlier, start, period):
         if _where(values[t], index, start, period) != (t - lag, position, last.index):
             return None, t
     if not lag:
-        return _Operand("here", (position, last.index)), -1
+        return Operand("here", (position, last.index)), -1
     for t in range(lag):
         v = values[t]
         made = _where(v, index, start, period)
@@ -313,7 +260,7 @@ def _operand(values, index, earlier, start, period):
             return None, t
     # `first[i]` is what the turn i + 1 turns before the first one would have made.
     first = tuple(values[lag - 1 - i] for i in range(lag))
-    return _Operand("carried", (position, last.index), lag, first), -1
+    return Operand("carried", (position, last.index), lag, first), -1
 
 
 def _where(v, index, start, period):
@@ -331,10 +278,10 @@ def _outside(values, index, earlier, start):
         if values[t] is not last:
             break
     else:
-        return _Operand("same", last), -1
+        return Operand("same", last), -1
     if t < len(values) - 2:
         return None, t
-    rows = [_row(v, index, earlier) for v in values]
+    rows = [row_of(v, index, earlier) for v in values]
     if rows[-1] is None or rows[-2] is None:
         return None, t
     step = rows[-1][3] - rows[-2][3]
@@ -342,18 +289,7 @@ def _outside(values, index, earlier, start):
         at = rows[-1][3] - step * (len(values) - 1 - t)
         if rows[t] is None or rows[t][:3] != rows[-1][:3] or rows[t][3] != at:
             return None, t
-    return _Operand("rows", rows[-1][:3], attrs=(rows[0][3], step)), -1
-
-
-def _row(v, index, earlier):
-    """Return ``(loop, position, output, turn)`` of a value that an earlier loop makes, or None."""
-    if type(v) is GraphValue and v.kind == "node":
-        i = index[id(v.node)]
-        for number, loop in enumerate(earlier):
-            found = loop.locate(i)
-            if found is not None:
-                return number, found[1], v.index, found[0]
-    return None
+    return Operand("rows", rows[-1][:3], attrs=(rows[0][3], step)), -1
 
 
 def _placed(row, column):
@@ -363,186 +299,8 @@ def _placed(row, column):
     if first.name == "slice" and row[0].kind == "same":
         if len(column) * int(np.prod(first.outs[0].shape)) <= LARGEST:
             spec = first.attrs["spec"]
-            return [_Operand("moving", row[0].value, attrs=(spec, starts, dims))], -1
+            return [Operand("moving", row[0].value, attrs=(spec, starts, dims))], -1
     found = positions(first, starts, dims)
     if found is None:
         return None, len(column) - 1
-    return [*row, *(_Operand("places", at, attrs=d) for d, at in zip(dims, found))], -1
-
-
-# ---------------------------------------------------------------------------------- doing it again
-
-
-class _Rolled:
-    """The function of a graph whose stretches are loops."""
-
-    def __init__(self, graph, index, loops):
-        self.graph, self.index, self.loops = graph, index, loops
-        self._note_reads()
-
-    def _note_reads(self):
-        """Find what is read outside of the loop that makes it."""
-
-        def read(v, reader):
-            row = _row(v, self.index, self.loops)
-            if row is not None and row[0] != reader:
-                outputs = self.loops[row[0]].outputs
-                outputs.setdefault(row[1:3], len(outputs))
-
-        inside = np.full(len(self.graph.nodes) + 1, -1)
-        for number, loop in enumerate(self.loops):
-            inside[loop.start : loop.end] = number
-        for i, node in enumerate(self.graph.nodes):
-            for v in node.inputs:
-                if type(v) is GraphValue and v.kind == "node":
-                    read(v, inside[i])
-        for v in self.graph.outputs:
-            read(v, -1)
-
-    def __call__(self, *inputs):
-        """Run on tensors; returns the list of results."""
-        run = _Run(self, inputs)
-        i, loops = 0, iter(self.loops)
-        loop = next(loops, None)
-        while i < len(self.graph.nodes):
-            if loop is not None and i == loop.start:
-                run.loop(loop)
-                i, loop = loop.end, next(loops, None)
-                continue
-            run.node(self.graph.nodes[i])
-            i += 1
-        return [run.value(v) for v in self.graph.outputs]
-
-
-class _Run:
-    """One walk through the nodes, with the tensors made so far."""
-
-    def __init__(self, rolled, inputs):
-        self.rolled = rolled
-        self.made = {v.id: t for v, t in zip(rolled.graph.inputs, inputs, strict=True)}
-        self.stacks = {}  # number of a loop -> what it put out
-
-    def value(self, x):
-        """Return the tensor (or number) that an input of a node stands for."""
-        if type(x) is not GraphValue:
-            return x
-        found = self.made.get(x.id)
-        if found is None:
-            row = _row(x, self.rolled.index, self.rolled.loops)
-            if row is not None:
-                found = self.stack(row[:3])[row[3]]
-            elif x.kind == "ref":
-                found = x.array
-            else:
-                found = wrap(x.array)
-            self.made[x.id] = found
-        return found
-
-    def stack(self, key):
-        """Return the outputs of all turns at one position of a loop."""
-        number, position, output = key
-        return self.stacks[number][self.rolled.loops[number].outputs[position, output]]
-
-    def node(self, node):
-        """Carry out one node outside of loops."""
-        if node.name == "guard":
-            read("bool()", self.value(node.inputs[0]), node.attrs["value"])
-            return
-        together = self._concatenated(node) if node.name == "cat" else None
-        if together is None:
-            together = apply(node.op, tuple(map(self.value, node.inputs)), node.attrs)
-        results = together if type(together) is tuple else (together,)
-        self.made.update((v.id, t) for v, t in zip(node.outs, results, strict=True))
-
-    def _concatenated(self, node):
-        """The concatenation of what all turns of a loop put out; None if it is something else."""
-        rows = [_row(v, self.rolled.index, self.rolled.loops) for v in node.inputs]
-        if any(row is None or row[:3] != rows[0][:3] for row in rows):
-            return None
-        turns = self.rolled.loops[rows[0][0]].turns
-        if [row[3] for row in rows] != list(range(turns)):
-            return None
-        dim = node.attrs["dim"]
-        return reshape(movedim(self.stack(rows[0][:3]), 0, dim), node.outs[0].shape)
-
-    def loop(self, loop):
-        """Carry out a stretch as a scan."""
-        registers, slices = {}, []
-        plan = []
-        for node, row in zip(loop.body, loop.operands, strict=True):
-            plan.append((node, [self._prepared(o, loop, registers, slices) for o in row]))
-        keys = list(registers)
-        init = [[self.value(v) for v in registers[key]] for key in keys]
-        wanted = sorted(loop.outputs, key=loop.outputs.__getitem__)
-
-        def step(carry, xs):
-            held = dict(zip(keys, carry, strict=True))
-            local = []
-            for node, row in plan:
-                operands = [get(local, held, xs) for get in row]
-                if row and row[0].moved:
-                    out = operands[0]
-                elif len(row) > len(node.inputs):
-                    out = at_places(node, operands, [get.dim for get in row[len(node.inputs) :]])
-                else:
-                    out = apply(node.op, tuple(operands), node.attrs)
-                local.append(out if type(out) is tuple else (out,))
-            after = [
-                [local[position][output], *held[key][:-1]]
-                for key in keys
-                for position, output in [key[0]]
-            ]
-            return after, [local[position][output] for position, output in wanted]
-
-        if keys or slices:
-            _, ys = scan(step, init, slices, length=loop.turns)
-        else:
-            # Nothing changes from turn to turn: once is enough.
-            ys = [expand(y, (loop.turns, *y.array.shape)) for y in step([], [])[1]]
-        self.stacks[self.rolled.loops.index(loop)] = ys
-
-    def _prepared(self, operand, loop, registers, slices):
-        """Return how a step gets an operand: a function of its own values, the carried ones and
-        its slices.
-        """
-        if operand.kind == "same":
-            value = self.value(operand.value)
-            return _Getter(lambda local, held, xs: value)
-        if operand.kind == "here":
-            position, output = operand.value
-            return _Getter(lambda local, held, xs: local[position][output])
-        if operand.kind == "carried":
-            key = operand.value, tuple(v.id for v in operand.first)
-            registers[key] = operand.first
-            return _Getter(lambda local, held, xs: held[key][-1])
-        number = len(slices)
-        slices.append(self._slices(operand, loop))
-        dim = operand.attrs if operand.kind == "places" else None
-        return _Getter(lambda local, held, xs: xs[number], operand.kind == "moving", dim)
-
-    def _slices(self, operand, loop):
-        """Return what the turns take one slice each of."""
-        if operand.kind in ("stacked", "places"):
-            return wrap(operand.value)
-        if operand.kind == "rows":
-            first, step = operand.attrs
-            rows = np.arange(loop.turns) * step + first
-            whole = self.stack(operand.value)
-            if step == 1 and first == 0 and len(rows) == whole.array.shape[0]:
-                return whole
-            return index_select(whole, 0, wrap(rows))
-        return gathered(self.value(operand.value), *operand.attrs)
-
-
-class _Getter:
-    """How a step gets one operand; `moved` where it is the slice itself and not what is sliced,
-    `dim` where it is positions along that dim.
-    """
-
-    __slots__ = ("dim", "get", "moved")
-
-    def __init__(self, get, moved=False, dim=None):
-        self.get, self.moved, self.dim = get, moved, dim
-
-    def __call__(self, local, held, xs):
-        return self.get(local, held, xs)
+    return [*row, *(Operand("places", at, attrs=d) for d, at in zip(dims, found))], -1
