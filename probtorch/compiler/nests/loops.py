@@ -46,6 +46,9 @@ __all__ = [
 # Items per scalar group: one LLVM function each, so that its time stays linear in the program's
 # length.
 MAX_ITEMS = 600
+# Items per group over a domain: a nest that walks hundreds of arrays side by side is slower than
+# several nests, what they hand on to each other included.
+MAX_IN_NEST = 128
 # Items that read each operand at the index of the nest and nowhere else.
 POINTWISE = ("compute", "native", "demand", "reduce", "store")
 
@@ -235,7 +238,7 @@ class Block:
         """Return the index of a group over `domain` at or after `bound`, new if there is none."""
         known = self.by_domain.setdefault(domain, [])
         for i in known[bisect.bisect_left(known, bound) :]:
-            if domain or len(self.statements[i].items) < MAX_ITEMS:
+            if len(self.statements[i].items) < (MAX_IN_NEST if domain else MAX_ITEMS):
                 return i
         known.append(self.append(Group(domain)))
         return known[-1]
