@@ -26,7 +26,7 @@ from probtorch.ops.spectral import qr, svd
 
 __all__ = [
     "Geqrf",
-    "LowRank",
+    "LowRankSvd",
     "TriangularSolve",
     "geqrf",
     "householder_product",
@@ -51,7 +51,7 @@ class TriangularSolve(NamedTuple):
     cloned_coefficient: TensorBase
 
 
-class LowRank(NamedTuple):
+class LowRankSvd(NamedTuple):
     """Left vectors in columns, singular values, right vectors in columns."""
 
     U: TensorBase
@@ -181,7 +181,7 @@ def triangular_solve(
 
 def svd_lowrank(
     A: TensorLike, q: int | None = 6, niter: int = 2, M: TensorLike | None = None
-) -> LowRank:
+) -> LowRankSvd:
     """Return the largest singular values and their vectors, by random projections.
 
     Parameters
@@ -220,12 +220,12 @@ def svd_lowrank(
         basis = qr(matmul(mt(a), basis)).Q
         basis = qr(matmul(a, basis)).Q
     u, s, vh = svd(matmul(mt(basis), a))
-    return LowRank(matmul(basis, u), s, mt(vh))
+    return LowRankSvd(matmul(basis, u), s, mt(vh))
 
 
 def pca_lowrank(
     A: TensorLike, q: int | None = None, center: bool = True, niter: int = 2
-) -> LowRank:
+) -> LowRankSvd:
     """Return the principal components of rows of data, by `svd_lowrank`.
 
     Parameters

@@ -78,6 +78,22 @@ log2_ log_ neg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_ sin_ sinh_ sqrt_ square
 """
 
 
+BESSEL = """
+special.airy_ai special.bessel_j0 special.bessel_j1
+special.bessel_y0 special.bessel_y1 special.modified_bessel_k0
+special.modified_bessel_k1 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1
+special.spherical_bessel_j0 special.modified_bessel_i0 special.modified_bessel_i1
+"""
+POLYNOMIALS = """
+special.chebyshev_polynomial_t special.chebyshev_polynomial_u
+special.chebyshev_polynomial_v special.chebyshev_polynomial_w
+special.hermite_polynomial_h special.hermite_polynomial_he
+special.laguerre_polynomial_l special.legendre_polynomial_p
+special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
+special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
+"""
+
+
 def batches(d):
     """Return a matrix to which products of the batches behind it are added."""
     return d.data((2, 4), d.float_dtype())
@@ -147,6 +163,8 @@ KINDS.update(
         "taus": lambda d: d.data((*d.shape[:-2], 2), d.x.array.dtype, odd=False),
         "solid4": lambda d: d.data((*d.shape[:-2], 4, 4), d.x.array.dtype, odd=False),
         "ranked": ranked,
+        "degree": lambda d: int(d.rng.integers(-1, 12)),
+        "degrees": lambda d: Data(np.asarray(d.rng.integers(-1, 8, d.shape), d.x.array.dtype)),
         "test": lambda d: d.data(d.pick([(), (3,), (2, 2)]), d.dtype),
         "rising": lambda d: Data(functools.reduce(lambda a, b: a + b, [d.rng.random(4)]).cumsum()),
     }
@@ -235,6 +253,8 @@ FURTHER |= {
     "as_strided_scatter": "table32 vec2 (2,) (3,) | table32 mat25 (2,5) (3,0)",
     "Tensor.unfold": "x dim count two_or_more | x dim 2 1 | x dim 1 2",
     "Tensor.storage_offset": "x",
+    **dict.fromkeys(BESSEL.split(), "xf | positive"),
+    **dict.fromkeys(POLYNOMIALS.split(), "xf degree | unit degree | xf degrees"),
     "frexp": "x",
     "histogramdd": "points 3 | points (2,4) range=(-1.,1.,0.,2.) density=?flag | points rising2",
     "segment_reduce": "parts6 segment lengths=lengths6 initial=?number "

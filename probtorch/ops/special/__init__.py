@@ -10,6 +10,8 @@ CPU compiled too, through runtime functions).
 - error_functions.py: erf and its kin, ndtr and its logarithm and inverse
 - logarithms.py: xlogy, entr, log1mexp, logit
 - bessel.py: i0, i1, iv, sinc
+- oscillating.py: Bessel functions J, Y and K, and Airy's function
+- polynomials.py: Chebyshev, Hermite, Laguerre, Legendre
 - incomplete_gamma.py, incomplete_beta.py: gammainc, betainc, their densities and derivatives in the
   shape parameters, by the rules of shape_derivatives.py
 
@@ -69,8 +71,39 @@ from probtorch.ops.special.logarithms import (
     xlog1py,
     xlogy,
 )
+from probtorch.ops.special.oscillating import (
+    airy_ai,
+    bessel_j0,
+    bessel_j1,
+    bessel_y0,
+    bessel_y1,
+    modified_bessel_k0,
+    modified_bessel_k1,
+    scaled_modified_bessel_k0,
+    scaled_modified_bessel_k1,
+    spherical_bessel_j0,
+)
+from probtorch.ops.special.polynomials import (
+    chebyshev_polynomial_t,
+    chebyshev_polynomial_u,
+    chebyshev_polynomial_v,
+    chebyshev_polynomial_w,
+    hermite_polynomial_h,
+    hermite_polynomial_he,
+    laguerre_polynomial_l,
+    legendre_polynomial_p,
+    shifted_chebyshev_polynomial_t,
+    shifted_chebyshev_polynomial_u,
+    shifted_chebyshev_polynomial_v,
+    shifted_chebyshev_polynomial_w,
+)
 
 __all__ = [
+    "airy_ai",
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
     "beta_binomial_kernel",
     "beta_kernel",
     "betainc",
@@ -78,6 +111,10 @@ __all__ = [
     "betaln",
     "binomial_kernel",
     "binomial_logits_kernel",
+    "chebyshev_polynomial_t",
+    "chebyshev_polynomial_u",
+    "chebyshev_polynomial_v",
+    "chebyshev_polynomial_w",
     "digamma",
     "digamma_difference",
     "entr",
@@ -94,12 +131,16 @@ __all__ = [
     "gammainc_grad_a",
     "gammaincc",
     "gammaln",
+    "hermite_polynomial_h",
+    "hermite_polynomial_he",
     "i0",
     "i0e",
     "i1",
     "i1e",
     "iv",
     "ive",
+    "laguerre_polynomial_l",
+    "legendre_polynomial_p",
     "lgamma",
     "lgamma_difference",
     "log1mexp",
@@ -109,13 +150,22 @@ __all__ = [
     "log_ratio",
     "logit",
     "mean_cosine_loss",
+    "modified_bessel_k0",
+    "modified_bessel_k1",
     "multigammaln",
     "ndtr",
     "ndtri",
     "poisson_kernel",
     "polygamma",
     "psi",
+    "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
+    "shifted_chebyshev_polynomial_t",
+    "shifted_chebyshev_polynomial_u",
+    "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w",
     "sinc",
+    "spherical_bessel_j0",
     "stirling_rest",
     "xlog1py",
     "xlogy",
