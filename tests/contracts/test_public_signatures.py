@@ -109,10 +109,11 @@ def test_missing_annotation_is_found_by_the_check():
 
 
 def written(room):
-    """How often `Any` is written in a room."""
+    """How often `Any` is written in the code of a room; in prose it is a word."""
     path = PACKAGE / room
     files = [path] if path.is_file() else sorted(path.rglob("*.py")) + sorted(path.rglob("*.pyi"))
-    return sum(len(re.findall(r"\bAny\b", f.read_text())) for f in files)
+    code = (re.sub(r'"""[\s\S]*?"""|#.*', "", f.read_text()) for f in files)
+    return sum(len(re.findall(r"\bAny\b", text)) for text in code)
 
 
 def test_any_becomes_no_more_in_any_room():
