@@ -1,6 +1,7 @@
 """Linear algebra under the names of torch.linalg; defined in ops/linalg.py and ops/spectral.py."""
 
 from probtorch.ops.contraction import matmul
+from probtorch.ops.eigen import eig, eigvals
 from probtorch.ops.factorisations import (
     inv_ex,
     lu,
@@ -65,7 +66,9 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "householder_product",
     "inv",

@@ -23,6 +23,7 @@ from probtorch.core.dtype import int32, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.native import Routine
 from probtorch.core.outputs import takes_out
+from probtorch.core.refusals import real_only
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import TensorLike
@@ -468,6 +469,7 @@ def lu_solve(
     Tensor, of the shape of B
     """
     packed, b = as_matrix("lu_solve", LU), as_matrix("lu_solve", B, square=False)
+    real_only("lu_solve", packed, b)
     exchanged = as_tensor(pivots, "lu_solve")
     _whole("lu_solve", exchanged)
     if exchanged.array.shape != packed.array.shape[:-1]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.casting import cast, to_float
+from probtorch.core.casting import cast, to_inexact
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
@@ -29,10 +29,12 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError
 from probtorch.ops.comparisons import isnan
+from probtorch.ops.complex_numbers import conj, real
 from probtorch.ops.contraction import matmul
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import (
     cat,
+    diag_embed,
     diagonal,
     expand,
     reshape,
@@ -74,7 +76,7 @@ class LinAlgError(DomainError, np.linalg.LinAlgError):
 def as_matrix(name: str, x: TensorLike, square: bool = True, floats: bool = True) -> TensorBase:
     """Return `x` as a tensor of matrices (of floats), checked to be square if need be."""
     x = as_tensor(x, name)
-    x = to_float(x) if floats else x
+    x = to_inexact(x) if floats else x
     shape = x.array.shape
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
         raise ShapeError(
@@ -96,6 +98,16 @@ def mt(x: TensorLike) -> TensorBase:
     return transpose(x, -2, -1)
 
 
+def mh(x: TensorLike) -> TensorBase:
+    """Transposed and conjugated.
+
+    Rules of what is holomorphic (solve, inv, det) have `mt`; those of Hermitian matrices and of
+    unitary factors have `mh`, and are written for gradients, which are conjugates of what the
+    sweep carries (autograd/tape.py). Of real numbers nothing of this is seen.
+    """
+    return transpose(conj(x), -2, -1)
+
+
 def _common(x: TensorBase, y: TensorBase) -> tuple[TensorBase, TensorBase]:
     dtype = promote_types(x.array.dtype, y.array.dtype)
     return cast(x, dtype), cast(y, dtype)
@@ -106,7 +118,8 @@ def identity(n: int, like: TensorBase) -> TensorBase:
 
 
 def symmetric_part(x: TensorBase) -> TensorBase:
-    return (x + mt(x)) * 0.5
+    """Half of the sum with the transpose: of complex numbers with the conjugate one."""
+    return (x + mh(x)) * 0.5
 
 
 def _half_lower(x: TensorBase) -> TensorBase:
@@ -177,12 +190,20 @@ def _not_positive_definite(place, minor):
 
 def lower_part(x: TensorBase) -> TensorBase:
     """Gradient in the lower triangle alone of a function of the symmetric matrix it stands for."""
-    return tril(x) + tril(mt(x), -1)
+    return tril(x) + tril(mh(x), -1)
 
 
 def from_lower(x: TensorBase) -> TensorBase:
-    """Symmetric matrix with the lower triangle of `x`."""
-    return tril(x) + mt(tril(x, -1))
+    """Symmetric (of complex numbers Hermitian) matrix with the lower triangle of `x`."""
+    if x.array.dtype.kind != "c":
+        return tril(x) + mt(tril(x, -1))
+    below = tril(x, -1)
+    return below + mh(below) + real_diagonal(x)
+
+
+def real_diagonal(x: TensorBase) -> TensorBase:
+    """Diagonal matrix of the real parts of the diagonal."""
+    return diag_embed(cast(real(diagonal(x, 0, -2, -1)), x.array.dtype))
 
 
 def _cholesky_vjp(
@@ -192,7 +213,7 @@ def _cholesky_vjp(
     attrs: Attrs,
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
-    return (lower_part(_symmetric_slope(out, tril(g))),)
+    return (conj(lower_part(_symmetric_slope(out, tril(conj(g))))),)
 
 
 # Sizes from which a factor's derivative is taken by halves.
@@ -204,24 +225,24 @@ def _symmetric_slope(factor: TensorBase, g: TensorBase) -> TensorBase:
     n = factor.array.shape[-1]
     if n < _HALVED_FROM:
         # L^-T Phi(L^T G) L^-1 (Murray 2016, eq. 10).
-        inner = _half_lower(matmul(mt(factor), g))
-        left = solve_triangular(mt(factor), inner, upper=True)
-        return symmetric_part(mt(solve_triangular(mt(factor), mt(left), upper=True)))
+        inner = _half_lower(matmul(mh(factor), g))
+        left = solve_triangular(mh(factor), inner, upper=True)
+        return symmetric_part(mh(solve_triangular(mh(factor), mh(left), upper=True)))
     # By blocks: A11 = L11 L11^T, L21 = A21 L11^-T, and L22 is the factor of A22 - L21 L21^T. Half
     # of the work is products then, and what is 0 or known by symmetry is not computed.
     k = n // 2
     first, below, last = factor[..., :k, :k], factor[..., k:, :k], factor[..., k:, k:]
     of_last = _symmetric_slope(last, g[..., k:, k:])
     of_below = g[..., k:, :k] - 2.0 * matmul(of_last, below)
-    of_below = mt(solve_triangular(mt(first), mt(of_below), upper=True))
-    of_first = _symmetric_slope(first, g[..., :k, :k] - tril(matmul(mt(of_below), below)))
+    of_below = mh(solve_triangular(mh(first), mh(of_below), upper=True))
+    of_first = _symmetric_slope(first, g[..., :k, :k] - tril(matmul(mh(of_below), below)))
     half = 0.5 * of_below
-    return cat([cat([of_first, mt(half)], -1), cat([half, of_last], -1)], -2)
+    return cat([cat([of_first, mh(half)], -1), cat([half, of_last], -1)], -2)
 
 
 def _cholesky_jvp(tangents, out, inputs, attrs: Attrs):
     inner = solve_triangular(out, from_lower(tangents[0]), upper=False)
-    inner = mt(solve_triangular(out, mt(inner), upper=False))
+    inner = mh(solve_triangular(out, mh(inner), upper=False))
     return matmul(out, _half_lower(inner))
 
 
@@ -251,18 +272,20 @@ _CHOLESKY = structured(
         ((positive_definite_samples(rng, 2, 4),), {"check": True}),
     ],
     reference=_cholesky_reference,
+    complex=True,
     doc="Lower factor L of the positive definite matrix L @ L.T whose lower triangle is given.",
 )
 
 
 @takes_out
 def cholesky(a: TensorLike, *, upper: bool = False, out: TensorBase | None = None) -> TensorBase:
-    """Return the lower (or upper) triangular factor L of ``a = L @ L.mT`` (or ``U.mT @ U``).
+    """Return the lower (or upper) triangular factor L of ``a = L @ L.mH`` (or ``U.mH @ U``).
 
     Parameters
     ----------
     a : Tensor, shape (..., n, n)
-        Symmetric positive definite, else its symmetric part counts; the gradient is symmetric.
+        Symmetric positive definite, else its symmetric part counts; the gradient is symmetric. Of
+        complex numbers Hermitian takes the place of symmetric.
     upper : bool
 
     Returns
@@ -278,7 +301,7 @@ def cholesky(a: TensorLike, *, upper: bool = False, out: TensorBase | None = Non
     """
     a = symmetric_part(as_matrix("cholesky", a))
     factor = apply(_CHOLESKY, (a,), {"check": True})
-    return mt(factor) if upper else factor
+    return mh(factor) if upper else factor
 
 
 @takes_out
@@ -292,7 +315,7 @@ def cholesky_ex(
     a = symmetric_part(as_matrix("cholesky_ex", a))
     factor = apply(_CHOLESKY, (a,), {"check": False})
     failed = any_of(isnan(factor), (-2, -1))
-    return (mt(factor) if upper else factor), failed
+    return (mh(factor) if upper else factor), failed
 
 
 @takes_out
@@ -309,8 +332,8 @@ def cholesky_solve(
         Whether the factor is the upper one.
     """
     factor = as_matrix("cholesky_solve", factor)
-    lower = mt(factor) if upper else factor
-    return solve_triangular(mt(lower), solve_triangular(lower, b, upper=False), upper=True)
+    lower = mh(factor) if upper else factor
+    return solve_triangular(mh(lower), solve_triangular(lower, b, upper=False), upper=True)
 
 
 @takes_out
@@ -438,6 +461,7 @@ _SOLVE_TRIANGULAR = structured(
     ),
     samples=_triangular_samples,
     reference=_solve_triangular_reference,
+    complex=True,
     doc="x with a @ x = b for triangular a; the other triangle is not read.",
 )
 
@@ -497,7 +521,7 @@ def solve_triangular(
 
 
 def _on_vectors(name, fn, a, b, **options):
-    b = to_float(as_tensor(b, name))
+    b = to_inexact(as_tensor(b, name))
     if b.array.ndim == 0:
         raise ShapeError(
             name,
@@ -575,6 +599,7 @@ _SOLVE = structured(
         ((general_samples(rng, 2, 1, 3, 3), rng.standard_normal((4, 3, 1))), {}),
     ],
     reference=lambda a, b: np.linalg.inv(a) @ b,
+    complex=True,
     doc="x with a @ x = b.",
 )
 
@@ -599,7 +624,7 @@ def solve(
     LinAlgError
         If a matrix is singular.
     """
-    a, b = as_matrix("solve", a), to_float(as_tensor(b, "solve"))
+    a, b = as_matrix("solve", a), to_inexact(as_tensor(b, "solve"))
     shape = b.array.shape
     if left and (
         len(shape) == 1 or (len(shape) == a.array.ndim - 1 and shape == a.array.shape[:-1])
@@ -656,6 +681,7 @@ INV = structured(
         ((general_samples(rng, 2, 2, 2),), {"check": True}),
     ],
     reference=lambda a, check: np.linalg.solve(a, np.broadcast_to(np.eye(a.shape[-1]), a.shape)),
+    complex=True,
     doc="Matrix inverse.",
 )
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = [
+    "Eig",
     "Eigh",
     "Qr",
     "Slogdet",
@@ -33,6 +34,13 @@ class Slogdet(NamedTuple):
 
 class Eigh(NamedTuple):
     """Eigenvalues in ascending order, and the vectors in columns."""
+
+    eigenvalues: TensorBase
+    eigenvectors: TensorBase
+
+
+class Eig(NamedTuple):
+    """Complex eigenvalues in no order, and the vectors in columns."""
 
     eigenvalues: TensorBase
     eigenvectors: TensorBase

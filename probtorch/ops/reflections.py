@@ -12,6 +12,7 @@ from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
+from probtorch.core.refusals import real_only
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import TensorLike
@@ -66,6 +67,7 @@ def geqrf(x: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Geqrf:
     No gradient; `linalg.qr` has one.
     """
     x = as_matrix("geqrf", x, square=False)
+    real_only("geqrf", x)
     read("geqrf", x)
     packed, tau = np.linalg.qr(to_host(x.array), mode="raw")
     device = device_of(x.array)
@@ -113,6 +115,7 @@ def householder_product(
     Tensor, shape (..., m, n)
     """
     v, tau = as_matrix("householder_product", A, square=False), as_tensor(tau)
+    real_only("householder_product", v)
     m, n = v.array.shape[-2:]
     if n > m:
         raise ShapeError(
@@ -149,6 +152,7 @@ def ormqr(
         Take the transpose of Q.
     """
     v, tau, other = as_matrix("ormqr", x, square=False), as_tensor(tau), as_tensor(other)
+    real_only("ormqr", v, other)
     if other.array.ndim < 2 or other.array.shape[-2 if left else -1] != v.array.shape[-2]:
         raise ShapeError(
             "ormqr",
@@ -205,6 +209,7 @@ def svd_lowrank(
     Halko, Martinsson and Tropp (2011), algorithm 5.1.
     """
     a = as_matrix("svd_lowrank", A, square=False)
+    real_only("svd_lowrank", a)
     a = a if M is None else a - as_tensor(M, "svd_lowrank")
     m, n = a.array.shape[-2:]
     count = 6 if q is None else q
@@ -245,5 +250,6 @@ def pca_lowrank(
         The components are the columns of V.
     """
     a = as_matrix("pca_lowrank", A, square=False)
+    real_only("pca_lowrank", a)
     count = min(6, *a.array.shape[-2:]) if q is None else q
     return svd_lowrank(a, count, niter, mean(a, -2, True) if center else None)

@@ -155,6 +155,7 @@ _DEMAND = structured(
     core="(),()->()",
     samples=lambda rng: [((rng.standard_normal((2, 3)), np.ones((2, 1), bool)), {})],
     reference=lambda x, ok: x,
+    complex=True,
     doc="x unchanged; a replay in which a flag is false ends, and the function runs eagerly.",
 )
 

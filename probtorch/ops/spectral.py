@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
+from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.native import Routine
 from probtorch.core.outputs import takes_out
@@ -29,6 +30,7 @@ from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import isfinite, lt
+from probtorch.ops.complex_numbers import angle, complex, conj, imag, real
 from probtorch.ops.contraction import matmul
 from probtorch.ops.families import structured
 from probtorch.ops.linalg import (
@@ -39,8 +41,10 @@ from probtorch.ops.linalg import (
     general_samples,
     identity,
     lower_part,
+    mh,
     mt,
     positive_definite_samples,
+    real_diagonal,
     solve_triangular,
     symmetric_part,
 )
@@ -66,6 +70,7 @@ __all__ = [
     "det",
     "eigh",
     "eigvalsh",
+    "finite",
     "logdet",
     "matrix_rank",
     "pinv",
@@ -73,13 +78,14 @@ __all__ = [
     "slogdet",
     "svd",
     "svdvals",
+    "without_phase",
 ]
 
 
 # ------------------------------------------------------------------------------------- determinants
 
 
-def _finite(name: str, a: np.ndarray) -> np.ndarray:
+def finite(name: str, a: np.ndarray) -> np.ndarray:
     """Return the array `a`; on infinities LAPACK's singular values would never be done."""
     if not namespace(a).isfinite(a).all():
         raise LinAlgError(
@@ -97,7 +103,7 @@ def _finite_replay(a: TensorBase) -> TensorBase:
 
 
 def _oriented_svd(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    u, s, vh = np.linalg.svd(_finite("det", a))
+    u, s, vh = np.linalg.svd(finite("det", a))
     return u, s, vh, np.linalg.det(u) * np.linalg.det(vh)
 
 
@@ -112,11 +118,14 @@ def _products_without(s: np.ndarray, width: int) -> np.ndarray:
 
 
 def _run_cofactor(a):
-    # With a = U S V^T the cofactors are det(U) det(V) U diag(products of the other s) V^T: no
-    # division, so also right for matrices of rank n - 1, where they are the adjugate's.
+    # With a = U S V^T the cofactors are det(U) det(V) U diag(products of the other s) V^T, of
+    # complex numbers with conjugates of U and V^T: no division, so also right for matrices of rank
+    # n - 1, where they are the adjugate's.
     host = _to_numpy(a)
     u, s, vh, sign = _oriented_svd(host)
-    return _back((u * (sign[..., None, None] * _products_without(s, 1)[..., None, :])) @ vh, a)
+    return _back(
+        (u.conj() * (sign[..., None, None] * _products_without(s, 1)[..., None, :])) @ vh.conj(), a
+    )
 
 
 def _svd_and_sign(a):
@@ -138,15 +147,15 @@ def _all_but(s, width):
 
 def _cofactor_parts(a):
     u, s, vh, sign = _svd_and_sign(a)
-    return matmul(u * (sign * unsqueeze(_all_but(s, 1), -2)), vh)
+    return matmul(conj(u) * (sign * unsqueeze(_all_but(s, 1), -2)), conj(vh))
 
 
 def _det_hessian_parts(a, e):
     u, s, vh, sign = _svd_and_sign(a)
-    inner = matmul(matmul(mt(u), e), mt(vh))
+    inner = matmul(matmul(mh(u), e), mh(vh))
     p = _all_but(s, 2)
     along = matmul(p, unsqueeze(diagonal(inner, 0, -2, -1), -1))[..., 0]
-    return sign * matmul(matmul(u, diag_embed(along) - p * mt(inner)), vh)
+    return sign * matmul(matmul(conj(u), diag_embed(along) - p * mt(inner)), conj(vh))
 
 
 def _run_det_hessian(a, e):
@@ -155,13 +164,13 @@ def _run_det_hessian(a, e):
     # and the j-th.
     host = _to_numpy(a)
     u, s, vh, sign = _oriented_svd(host)
-    ut, v = np.swapaxes(u, -1, -2), np.swapaxes(vh, -1, -2)
+    ut, v = np.swapaxes(u, -1, -2).conj(), np.swapaxes(vh, -1, -2).conj()
     inner = ut @ _to_numpy(e) @ v
     p = _products_without(s, 2)
     out = -p * np.swapaxes(inner, -1, -2)
     rows = np.arange(a.shape[-1])
     out[..., rows, rows] = (p @ np.diagonal(inner, 0, -2, -1)[..., None])[..., 0]
-    return _back(sign[..., None, None] * (u @ out @ vh), a)
+    return _back(sign[..., None, None] * (u.conj() @ out @ vh.conj()), a)
 
 
 def _to_numpy(x):
@@ -215,6 +224,7 @@ _DET_HESSIAN = structured(
     samples=lambda rng: [((general_samples(rng, 2, 3, 3), rng.standard_normal((2, 3, 3))), {})],
     reference=_det_hessian_reference,
     extra={"not_differentiable": (0,), "decompose": _det_hessian_parts},
+    complex=True,
     doc="Second derivative of the determinant, applied to a matrix.",
 )
 _COFACTOR = structured(
@@ -231,6 +241,7 @@ _COFACTOR = structured(
     ],
     reference=lambda a: np.linalg.det(a)[..., None, None] * np.swapaxes(np.linalg.inv(a), -1, -2),
     extra={"decompose": _cofactor_parts},
+    complex=True,
     doc="Matrix of cofactors, the derivative of the determinant.",
 )
 
@@ -273,6 +284,7 @@ _DET = structured(
         ((general_samples(rng, 2, 2, 2),), {}),
     ],
     reference=_leibniz,
+    complex=True,
     doc="Determinant.",
 )
 
@@ -284,15 +296,24 @@ def det(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
 
 
 def _slogdet_vjp(g, out, inputs, attrs, needs):
-    if g[1] is None:
+    slope = g[1]
+    if inputs[0].array.dtype.kind == "c" and g[0] is not None:
+        # d sign = sign i Im(tr(A^-1 dA)), where d log |det| is the real part.
+        turn = imag(g[0] * apply(_SLOGDET, inputs)[0])
+        slope = complex(turn * 0.0 if slope is None else slope, turn)
+    if slope is None:
         return (None,)
     inverse = apply(INV, inputs, {"check": False})
-    return (unsqueeze(unsqueeze(g[1], -1), -1) * mt(inverse),)
+    return (unsqueeze(unsqueeze(slope, -1), -1) * mt(inverse),)
 
 
 def _slogdet_jvp(tangents, out, inputs, attrs: Attrs):
     inverse = apply(INV, inputs, {"check": False})
-    return out[0] * 0.0, sum(mt(inverse) * tangents[0], (-2, -1))
+    along = sum(mt(inverse) * tangents[0], (-2, -1))
+    if along.array.dtype.kind == "c":
+        turn = imag(along)
+        return out[0] * complex(turn * 0.0, turn), real(along)
+    return out[0] * 0.0, along
 
 
 _SLOGDET = structured(
@@ -317,6 +338,7 @@ _SLOGDET = structured(
         ((-general_samples(rng, 2, 3, 3),), {}),
     ],
     reference=lambda a: (np.sign(_leibniz(a)), np.log(np.abs(_leibniz(a)))),
+    complex=True,
     doc="Sign and logarithm of the absolute value of the determinant.",
 )
 
@@ -332,8 +354,13 @@ def slogdet(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Slog
 
 
 def logdet(a: TensorLike) -> TensorBase:
-    """Return the natural logarithm of the determinant: -inf where that is 0, nan below."""
+    """Return the natural logarithm of the determinant: -inf where that is 0, nan below.
+
+    Of complex matrices it is complex.
+    """
     sign, log_abs = slogdet(a)
+    if sign.array.dtype.kind == "c":
+        return complex(log_abs, angle(sign))
     return where(lt(sign, 0.0), math.nan, log_abs)
 
 
@@ -361,7 +388,7 @@ def _gaps(values: TensorBase, rtol: float) -> TensorBase:
 
 
 def _run_eigh(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return tuple(namespace(a).linalg.eigh(_finite("eigh", a)))
+    return tuple(namespace(a).linalg.eigh(finite("eigh", a)))
 
 
 def _tolerance(x: TensorBase) -> float:
@@ -378,15 +405,39 @@ def _eigh_vjp(
     values, vectors = out
     inner: Any = diag_embed(g[0]) if g[0] is not None else None
     if g[1] is not None:
-        turned = matmul(mt(vectors), g[1]) * _gaps(values, _tolerance(values))
+        turned = matmul(mh(vectors), conj(g[1]))
+        without_phase("eigh", turned)
+        turned = turned * _gaps(values, _tolerance(values))
         inner = turned if inner is None else inner + turned
-    return (lower_part(symmetric_part(matmul(matmul(vectors, inner), mt(vectors)))),)
+    inner = cast(inner, vectors.array.dtype)
+    return (conj(lower_part(symmetric_part(matmul(matmul(vectors, inner), mh(vectors))))),)
+
+
+def without_phase(op: str, turned: TensorBase, others: TensorBase | None = None) -> None:
+    """Refuse gradients of what depends on the angles of complex vectors, which are arbitrary."""
+    if turned.array.dtype.kind != "c" or not turned.array.size:
+        return
+    slope = imag(diagonal(turned, 0, -2, -1))
+    if others is not None:
+        slope = slope + imag(diagonal(others, 0, -2, -1))
+    digits = 1e4 * float(np.finfo(slope.array.dtype).eps)
+    size = namespace(turned.array).abs(turned.array).max()
+    if bool((namespace(slope.array).abs(slope.array) > digits * max(1.0, float(size))).any()):
+        raise NotDifferentiableError(
+            op,
+            expected="a function of the vectors that does not change when one is multiplied by "
+            "exp(i angle), as that is arbitrary",
+            got="one that does",
+            fix="use abs of their elements, projections v v^H, or fix an angle before the loss",
+        )
 
 
 def _eigh_jvp(tangents, out, inputs, attrs: Attrs):
     values, vectors = out
-    inner = matmul(matmul(mt(vectors), from_lower(tangents[0])), vectors)
-    return diagonal(inner, 0, -2, -1), matmul(vectors, inner * _gaps(values, _tolerance(values)))
+    inner = matmul(matmul(mh(vectors), from_lower(tangents[0])), vectors)
+    return real(diagonal(inner, 0, -2, -1)), matmul(
+        vectors, inner * _gaps(values, _tolerance(values))
+    )
 
 
 def _eigh_reference(a):
@@ -429,6 +480,7 @@ _EIGH = structured(
         ((positive_definite_samples(rng, 2, 3),), {}),
     ],
     reference=_eigh_reference,
+    complex=True,
     doc="Eigenvalues, ascending, and eigenvectors of symmetric matrices.",
 )
 
@@ -440,7 +492,13 @@ def eigh(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eigh:
     Parameters
     ----------
     a : Tensor, shape (..., n, n)
-        Symmetric, else their symmetric part counts; the gradient is symmetric.
+        Symmetric, else their symmetric part counts; the gradient is symmetric. Of complex numbers
+        Hermitian takes the place of symmetric; eigenvalues are real.
+
+    Raises
+    ------
+    NotDifferentiableError
+        In a backward pass, of a function that changes with the angles of complex vectors.
 
     Notes
     -----
@@ -463,7 +521,15 @@ def eigvalsh(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
 def _run_qr(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     q, r = namespace(a).linalg.qr(a)
     # Householder's signs are arbitrary; a diagonal of one sign makes the factors unique.
-    sign = namespace(a).where(namespace(a).diagonal(r, 0, -2, -1) < 0, -1.0, 1.0).astype(a.dtype)
+    xp, along = namespace(a), namespace(a).diagonal(r, 0, -2, -1)
+    if a.dtype.kind == "c":
+        size = xp.abs(along)
+        sign = xp.where(size == 0, 1.0, along / xp.where(size == 0, 1.0, size)).astype(a.dtype)
+        r = r * sign.conj()[..., :, None]
+        rows = xp.arange(along.shape[-1])
+        r[..., rows, rows] = r[..., rows, rows].real
+        return q * sign[..., None, :], r
+    sign = xp.where(along < 0, -1.0, 1.0).astype(a.dtype)
     return q * sign[..., None, :], r * sign[..., :, None]
 
 
@@ -475,20 +541,29 @@ def _qr_vjp(
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
     q, r = out
-    gq = q * 0.0 if g[0] is None else g[0]
-    gr = r * 0.0 if g[1] is None else triu(g[1])
+    gq = q * 0.0 if g[0] is None else conj(g[0])
+    gr = r * 0.0 if g[1] is None else triu(conj(g[1]))
     # Walter and Lehmann (2010): copy the lower triangle of M = R G_R^T - G_Q^T Q onto the upper
     # one.
-    m = matmul(r, mt(gr)) - matmul(mt(gq), q)
-    inner = gq + matmul(q, tril(m) + mt(tril(m, -1)))
-    return (mt(solve_triangular(r, mt(inner), upper=True)),)
+    m = matmul(r, mh(gr)) - matmul(mh(gq), q)
+    below = tril(m, -1)
+    if m.array.dtype.kind == "c":
+        # The diagonal of R is real.
+        whole = below + mh(below) + real_diagonal(m)
+    else:
+        whole = tril(m) + mt(below)
+    inner = gq + matmul(q, whole)
+    return (conj(mh(solve_triangular(r, mh(inner), upper=True))),)
 
 
 def _qr_jvp(tangents, out, inputs, attrs: Attrs):
     q, r = out
     scaled = mt(solve_triangular(mt(r), mt(tangents[0]), upper=False))
-    inner = matmul(mt(q), scaled)
-    skew = tril(inner, -1) - mt(tril(inner, -1))
+    inner = matmul(mh(q), scaled)
+    skew = tril(inner, -1) - mh(tril(inner, -1))
+    if inner.array.dtype.kind == "c":
+        turn = imag(diagonal(inner, 0, -2, -1))
+        skew = skew + diag_embed(complex(turn * 0.0, turn))
     return scaled - matmul(q, inner - skew), matmul(inner - skew, r)
 
 
@@ -525,6 +600,7 @@ _QR = structured(
         ((general_samples(rng, 2, 4, 2),), {}),
     ],
     reference=_gram_schmidt,
+    complex=True,
     doc="Orthonormal Q and upper triangular R, with a positive diagonal, of tall matrices.",
 )
 
@@ -552,14 +628,14 @@ def qr(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Qr:
     if m >= n:
         return Qr(*apply(_QR, (a,)))
     q, r = apply(_QR, (a[..., :m],))
-    return Qr(q, cat([r, matmul(mt(q), a[..., m:])], -1))
+    return Qr(q, cat([r, matmul(mh(q), a[..., m:])], -1))
 
 
 # ---------------------------------------------------------------------------------------------- svd
 
 
 def _run_svd(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return tuple(namespace(a).linalg.svd(_finite("svd", a), full_matrices=False))
+    return tuple(namespace(a).linalg.svd(finite("svd", a), full_matrices=False))
 
 
 def _inverse_or_zero(s: TensorBase, rtol: float) -> TensorBase:
@@ -576,39 +652,52 @@ def _svd_vjp(
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
     u, s, vh = out
-    ut, v = mt(u), mt(vh)
+    ut, v = mh(u), mh(vh)
     rtol = _tolerance(s)
     gaps = _gaps(s * s, rtol)
-    inner: Any = diag_embed(g[1]) if g[1] is not None else diag_embed(s * 0.0)
+    inner: Any = cast(diag_embed(g[1] if g[1] is not None else s * 0.0), u.array.dtype)
+    left: Any = None
+    right: Any = None
     outside = None
     inverse = _inverse_or_zero(s, rtol)
     if g[0] is not None:
-        turned = matmul(ut, g[0])
-        inner = inner + _scale_columns(gaps * (turned - mt(turned)), s)
-        outside = matmul(_scale_columns(g[0] - matmul(u, turned), inverse), vh)
+        gu = conj(g[0])
+        left = turned = matmul(ut, gu)
+        inner = inner + _scale_columns(gaps * (turned - mh(turned)), s)
+        outside = matmul(_scale_columns(gu - matmul(u, turned), inverse), vh)
     if g[2] is not None:
-        gv = mt(g[2])
-        turned = matmul(vh, gv)
-        inner = inner + _scale_rows(gaps * (turned - mt(turned)), s)
-        rest = matmul(_scale_columns(u, inverse), mt(gv - matmul(v, turned)))
+        gv = mh(conj(g[2]))
+        right = turned = matmul(vh, gv)
+        inner = inner + _scale_rows(gaps * (turned - mh(turned)), s)
+        rest = matmul(_scale_columns(u, inverse), mh(gv - matmul(v, turned)))
         outside = rest if outside is None else outside + rest
+    if u.array.dtype.kind == "c" and (left is not None or right is not None):
+        # Of the angles of a pair of vectors only the difference is determined.
+        without_phase("svd", *[t for t in (left, right) if t is not None])
+        turn = imag(diagonal(right if left is None else left, 0, -2, -1)) * inverse
+        turn = complex(turn * 0.0, turn)
+        inner = inner + diag_embed(-turn if left is None else turn)
     total = matmul(matmul(u, inner), vh)
-    return (total if outside is None else total + outside,)
+    return (conj(total if outside is None else total + outside),)
 
 
 def _svd_jvp(tangents, out, inputs, attrs: Attrs):
     u, s, vh = out
-    ut, v = mt(u), mt(vh)
+    ut, v = mh(u), mh(vh)
     t = tangents[0]
     rtol = _tolerance(s)
     gaps, inverse = _gaps(s * s, rtol), _inverse_or_zero(s, rtol)
     inner = matmul(matmul(ut, t), v)
-    tu = matmul(u, gaps * (_scale_columns(inner, s) + _scale_rows(mt(inner), s)))
-    tv = matmul(v, gaps * (_scale_rows(inner, s) + _scale_columns(mt(inner), s)))
-    right, left = matmul(t, v), matmul(mt(t), u)
+    tu = matmul(u, gaps * (_scale_columns(inner, s) + _scale_rows(mh(inner), s)))
+    tv = matmul(v, gaps * (_scale_rows(inner, s) + _scale_columns(mh(inner), s)))
+    if inner.array.dtype.kind == "c":
+        turn = imag(diagonal(inner, 0, -2, -1)) * inverse * 0.5
+        turn = complex(turn * 0.0, turn)
+        tu, tv = tu + _scale_columns(u, turn), tv - _scale_columns(v, turn)
+    right, left = matmul(t, v), matmul(mh(t), u)
     tu = tu + _scale_columns(right - matmul(u, matmul(ut, right)), inverse)
     tv = tv + _scale_columns(left - matmul(v, matmul(vh, left)), inverse)
-    return tu, diagonal(inner, 0, -2, -1), mt(tv)
+    return tu, real(diagonal(inner, 0, -2, -1)), mh(tv)
 
 
 def _svd_reference(a):
@@ -647,6 +736,7 @@ _SVD = structured(
         ((general_samples(rng, 2, 2, 3),), {}),
     ],
     reference=_svd_reference,
+    complex=True,
     doc="Thin singular value decomposition.",
 )
 
@@ -693,7 +783,7 @@ def svdvals(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
 
 
 def _run_pinv(a: np.ndarray, rtol: float) -> np.ndarray:
-    return namespace(a).linalg.pinv(_finite("pinv", a), rtol)
+    return namespace(a).linalg.pinv(finite("pinv", a), rtol)
 
 
 def _pinv_vjp(
@@ -707,16 +797,17 @@ def _pinv_vjp(
     (a,) = inputs
     rows = identity(a.array.shape[-2], a) - matmul(a, y)
     cols = identity(a.array.shape[-1], a) - matmul(y, a)
-    gt, yt = mt(g), mt(y)
+    g = conj(g)
+    gt, yt = mh(g), mh(y)
     inner = matmul(matmul(rows, gt), matmul(y, yt)) + matmul(matmul(yt, y), matmul(gt, cols))
-    return (inner - matmul(matmul(yt, g), yt),)
+    return (conj(inner - matmul(matmul(yt, g), yt)),)
 
 
 def _pinv_jvp(tangents, y, inputs, attrs: Attrs):
     (a,), t = inputs, tangents[0]
     rows = identity(a.array.shape[-2], a) - matmul(a, y)
     cols = identity(a.array.shape[-1], a) - matmul(y, a)
-    tt, yt = mt(t), mt(y)
+    tt, yt = mh(t), mh(y)
     inner = matmul(matmul(matmul(y, yt), tt), rows) + matmul(matmul(cols, tt), matmul(yt, y))
     return inner - matmul(matmul(y, t), y)
 
@@ -725,10 +816,10 @@ def _pinv_parts(a, rtol):
     """The inverse as NumPy makes it, from ops that are compiled."""
     u, s, vh = apply(_SVD, (a,))
     if s.array.size == 0:
-        return matmul(mt(vh), mt(u))
+        return matmul(mh(vh), mh(u))
     kept = s > amax(s, -1, True) * rtol
     inverse = where(kept, 1.0 / where(kept, s, 1.0), 0.0)
-    return matmul(mt(vh), _scale_rows(mt(u), inverse))
+    return matmul(mh(vh), _scale_rows(mh(u), inverse))
 
 
 _PINV = structured(
@@ -749,6 +840,7 @@ _PINV = structured(
         else np.swapaxes(a, -1, -2) @ np.linalg.inv(a @ np.swapaxes(a, -1, -2))
     ),
     extra={"decompose": _pinv_parts},
+    complex=True,
     doc="Moore-Penrose inverse.",
 )
 

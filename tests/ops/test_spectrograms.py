@@ -94,18 +94,18 @@ def test_the_inverse_is_the_closest_signal():
 
 
 def test_derivatives_agree_with_differences():
-    x = tensor(X[:, :11], requires_grad=True)
-    window = tensor(RNG.uniform(0.3, 1.0, 5), requires_grad=True)
+    x = tensor(X[0, :7], requires_grad=True)
+    window = tensor(RNG.uniform(0.3, 1.0, 3), requires_grad=True)
 
     def there(x, window):
-        return stft(x, 6, 2, 5, window, return_complex=True)
+        return stft(x, 4, 2, 3, window, return_complex=True)
 
     assert gradcheck(there, (x, window), rtol=1e-6, atol=1e-8, fast_mode=True)
     assert gradgradcheck(there, (x, window), rtol=1e-6, atol=1e-7, fast_mode=True)
     z = there(x, window).detach().requires_grad_()
 
     def back(z, window):
-        return istft(z, 6, 2, 5, window, length=11)
+        return istft(z, 4, 2, 3, window, length=7)
 
     assert gradcheck(back, (z, window), rtol=1e-6, atol=1e-8, fast_mode=True)
     assert gradgradcheck(back, (z, window), rtol=1e-6, atol=1e-7, fast_mode=True)
