@@ -42,6 +42,7 @@ from probtorch.distributions.distribution import (
 from probtorch.distributions.empirical import Empirical, Rejector
 from probtorch.distributions.exponential_family import ExponentialFamily
 from probtorch.distributions.extremes import GeneralizedExtremeValue, GeneralizedPareto
+from probtorch.distributions.first_passage import Wiener
 from probtorch.distributions.from_gammas import (
     ExpGamma,
     ExpInverseGamma,
@@ -135,6 +136,12 @@ from probtorch.distributions.particular_counts import (
 )
 from probtorch.distributions.polya_gamma import TruncatedPolyaGamma
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
+from probtorch.distributions.processes import (
+    GaussianProcess,
+    GaussianProcessRegressionModel,
+    KroneckerNormal,
+    StudentTProcess,
+)
 from probtorch.distributions.rarer_counts import (
     BetaNegativeBinomial,
     DiscreteUniform,
@@ -330,6 +337,8 @@ __all__ = [
     "GammaPoisson",
     "GaussianCopula",
     "GaussianCopulaBeta",
+    "GaussianProcess",
+    "GaussianProcessRegressionModel",
     "GaussianRandomWalk",
     "GaussianScaleMixture",
     "GeneralizedExtremeValue",
@@ -365,6 +374,7 @@ __all__ = [
     "InverseWishart",
     "InverseWishartCholesky",
     "JohnsonSU",
+    "KroneckerNormal",
     "Kumaraswamy",
     "LKJ",
     "LKJCholesky",
@@ -458,6 +468,7 @@ __all__ = [
     "StickBreakingWeights",
     "StoppingRatioLogistic",
     "StudentT",
+    "StudentTProcess",
     "TransformedDistribution",
     "Triangular",
     "Truncated",
@@ -475,6 +486,7 @@ __all__ = [
     "VonMisesFisher",
     "Wald",
     "Weibull",
+    "Wiener",
     "Wishart",
     "WishartCholesky",
     "YuleSimon",

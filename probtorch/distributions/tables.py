@@ -151,7 +151,7 @@ class Among(Constraint):
 
 
 class FiniteDiscrete(Distribution):
-    """Any finite list of numbers with their probabilities.
+    """A finite list of numbers with their probabilities.
 
     Parameters
     ----------

@@ -130,7 +130,7 @@ def test_a_horseshoe_has_its_pole_and_its_tails():
     assert np.abs(levels - (np.arange(4000) + 0.5) / 4000).max() < radius(4000)
 
 
-@pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.parametrize("n", [3, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["VonMisesFisher", "PowerSpherical"])
 def test_directions_around_a_mean_have_their_density_moments_and_cosines(name, n):
     loc = R.normal(size=(3, n))
@@ -186,6 +186,7 @@ def test_directions_without_a_mean_are_uniform():
         dist.PowerSpherical([1.0, 1.0], 2.0)
 
 
+@pytest.mark.slow
 def test_draws_of_the_power_spherical_have_a_gradient():
     loc = tensor([0.6, 0.8], requires_grad=True)
     k = tensor(3.0, requires_grad=True)
