@@ -87,6 +87,10 @@ def coefficients(n):
     return tr.ComposeTransform([tr.RealFastFourierTransform(shape), back])
 
 
+def inverse_factor():
+    return tr.ComposeTransform([tr.LowerCholeskyTransform(), tr.CholeskyToInvCholeskyTransform()])
+
+
 def chained():
     return tr.ComposeTransform(
         [
@@ -204,6 +208,9 @@ CASES = [
     Case(coefficients(5), (5,)),
     Case(coefficients(4), (4,)),
     Case(tr.ComposeTransform([tr.ComplexTransform(), tr.ComplexTransform().inv]), (2,)),
+    Case(tr.FillTriangularTransform(), (6,), lower(0)),
+    Case(inverse_factor(), (6,), lower(0)),
+    Case(tr.LambertWTailTransform(0.3, 2.0, 0.4)),
     Case(tr.ScaledUnitLowerCholeskyTransform(), (6,), lower(0)),
     Case(tr.L1BallTransform(), (3,)),
     Case(tr.L1BallTransform(), (1,)),
@@ -224,6 +231,7 @@ ELSEWHERE = {
     "AbsTransform",
     "SimplexToOrderedTransform",
     "SoftmaxTransform",
+    "CholeskyToInvCholeskyTransform",
     "CholeskyTransform",
     "CorrMatrixCholeskyTransform",
     "Transform",
@@ -231,6 +239,8 @@ ELSEWHERE = {
     "ComplexTransform",
     "PackRealFastFourierCoefficientsTransform",
     "RealFastFourierTransform",
+    # Another name of CorrCholeskyTransform.
+    "CorrLCholeskyTransform",
     # Augmented, not bijective: below.
     "AngleTransform",
     "UnitVectorTransform",
@@ -514,6 +524,20 @@ def test_sizes_of_coefficients_are_checked():
         tr.ComplexTransform().forward_shape((3,))
     pair = biject_to(constraints.complex)(tensor(np.array([1.0, -2.0])))
     assert pair.item() == 1 - 2j
+
+
+def test_the_factor_of_an_inverse_is_that():
+    x = tr.LowerCholeskyTransform()(tensor(np.random.default_rng(0).standard_normal((2, 6))))
+    y = tr.CholeskyToInvCholeskyTransform()(x).numpy()
+    matrices = x.numpy() @ np.swapaxes(x.numpy(), -1, -2)
+    assert_close(y @ np.swapaxes(y, -1, -2), np.linalg.inv(matrices), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("y", [-1e6, -3.0, 0.0, 1e-8, 50.0, 1e12])
+def test_tails_come_back_by_lamberts_function(y):
+    x = tr.LambertWTailTransform(0.0, 1.0, 0.5).inv(tensor(np.array(y)))
+    expected = np.sign(y) * np.sqrt(scipy.special.lambertw(0.5 * y * y).real / 0.5)
+    assert_close(x, expected, rtol=1e-10)
 
 
 def test_circulant_rows_are_odd_unless_a_size_says_otherwise():

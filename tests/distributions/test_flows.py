@@ -10,6 +10,7 @@ from scipy import stats
 import probtorch.distributions.transforms as tr
 from probtorch.autograd import grad
 from probtorch.autograd.modes import no_grad
+from probtorch.compiler.compile import compile
 from probtorch.core.rng import Generator, manual_seed
 from probtorch.distributions import (
     ConditionalTransformedDistribution,
@@ -518,3 +519,17 @@ def test_a_polynomial_is_the_integral_of_its_slope():
 def test_unknown_settings_of_flows_are_refused(make, expected):
     with pytest.raises(ArgumentError, match=expected):
         make()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["polynomial", *COSTLY])
+def test_densities_by_roots_and_by_equations_are_compiled(name):
+    makers = {"polynomial": lambda d: tr.polynomial(d, [3]), **COSTLY}
+    manual_seed(1)
+    flow = TransformedDistribution(standard(2), stirred(makers[name](2)))
+    x = tensor(np.random.default_rng(0).standard_normal((5, 2)))
+    expected = flow.log_prob(x)
+    compiled = compile(lambda x: flow.log_prob(x))
+    for _ in range(3):  # The third call of a shape is native.
+        assert_close(compiled(x), expected, rtol=1e-8, atol=1e-9)
+    assert "1 compiled path" in str(compiled.explain())

@@ -4,6 +4,7 @@ Those of `flows` have learned parameters.
 """
 
 from probtorch.distributions.transforms.cholesky import (
+    CholeskyToInvCholeskyTransform,
     CholeskyTransform,
     CorrMatrixCholeskyTransform,
     PositiveDefiniteTransform,
@@ -85,6 +86,8 @@ from probtorch.distributions.transforms.fourier import (
 )
 from probtorch.distributions.transforms.matrix import (
     CorrCholeskyTransform,
+    CorrLCholeskyTransform,
+    FillTriangularTransform,
     LowerCholeskyTransform,
     ScaledUnitLowerCholeskyTransform,
     SoftplusLowerCholeskyTransform,
@@ -110,6 +113,7 @@ from probtorch.distributions.transforms.scalar import (
 )
 from probtorch.distributions.transforms.shaping import (
     CumulativeDistributionTransform,
+    LambertWTailTransform,
     PositivePowerTransform,
     SimplexToOrderedTransform,
     SinhArcsinhTransform,
@@ -140,6 +144,10 @@ from probtorch.distributions.transforms.vector import (
 )
 
 __all__ = [
+    "CholeskyToInvCholeskyTransform",
+    "CorrLCholeskyTransform",
+    "FillTriangularTransform",
+    "LambertWTailTransform",
     "ComplexTransform",
     "PackRealFastFourierCoefficientsTransform",
     "RealFastFourierTransform",

@@ -11,7 +11,7 @@ from probtorch.distributions.transforms.scalar import LOG_2
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform
 from probtorch.ops.arithmetic import neg
 from probtorch.ops.exponentials import log
-from probtorch.ops.linalg import cholesky
+from probtorch.ops.linalg import cholesky, solve_triangular
 from probtorch.ops.movement import diagonal
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
@@ -53,6 +53,29 @@ class CorrMatrixCholeskyTransform(_Factoring):
         n = y.array.shape[-1]
         weights = x.new_tensor(np.arange(n - 1, -1, -1))
         return neg(total(weights * log(diagonal(y, 0, -2, -1)), -1))
+
+
+class CholeskyToInvCholeskyTransform(Transform):
+    """Cholesky factors of matrices to those of their inverses; it is its own inverse."""
+
+    domain = constraints.lower_cholesky
+    codomain = constraints.lower_cholesky
+
+    def _call(self, x: Tensor) -> Tensor:
+        n = x.array.shape[-1]
+        inverse = solve_triangular(x, x.new_tensor(np.eye(n)), upper=False)
+        product = inverse.mT @ inverse
+        return cholesky((product + product.mT) * 0.5)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self._call(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        # From L to A = L L^T, to its inverse (|A|^-(n + 1)), and back to a factor.
+        n = x.array.shape[-1]
+        weights = x.new_tensor(np.arange(n, 0, -1))
+        before, after = (log(diagonal(m, 0, -2, -1)) for m in (x, y))
+        return total(weights * (before - after), -1) - 2.0 * (n + 1) * total(before, -1)
 
 
 class PositiveDefiniteTransform(ComposeTransform):

@@ -30,6 +30,8 @@ from probtorch.tensor import Tensor
 
 __all__ = [
     "CorrCholeskyTransform",
+    "CorrLCholeskyTransform",
+    "FillTriangularTransform",
     "LowerCholeskyTransform",
     "ScaledUnitLowerCholeskyTransform",
     "SoftplusLowerCholeskyTransform",
@@ -87,6 +89,21 @@ class _Triangular(Transform):
             )
         n = shape[-1]
         return (*shape[:-2], n * (n + 1 - 2 * self.below) // 2)
+
+
+class FillTriangularTransform(_Triangular):
+    """Vectors as lower-triangular matrices, row by row."""
+
+    codomain = constraints.lower_triangular
+
+    def _call(self, x: Tensor) -> Tensor:
+        return triangle(x, matrix_size(x.array.shape[-1], 0), 0)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return from_triangle(y, 0)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return x.new_zeros(x.array.shape[:-1])
 
 
 class LowerCholeskyTransform(_Triangular):
@@ -216,6 +233,10 @@ class CorrCholeskyTransform(_Triangular):
         # sech of x_ij counts twice for itself and once for each of the i - 1 - j entries after it.
         weights = x.new_tensor(rows - cols + 1.0)
         return total(weights * _log_sech(x), -1)
+
+
+# Pyro's name.
+CorrLCholeskyTransform = CorrCholeskyTransform
 
 
 def _log_sech(x: Tensor) -> Tensor:

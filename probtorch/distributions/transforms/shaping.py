@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.transforms.flows.roots import increasing_root
 from probtorch.distributions.transforms.scalar import LOG_2
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.transforms.vector import last_part
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CumulativeDistributionTransform",
+    "LambertWTailTransform",
     "PositivePowerTransform",
     "SimplexToOrderedTransform",
     "SinhArcsinhTransform",
@@ -77,6 +79,48 @@ class SinhArcsinhTransform(Transform):
         u = absolute(self._angle(x))
         log_cosh = u + log1p(exp(-2.0 * u)) - LOG_2
         return log_cosh - 0.5 * log1p_square(x) + math.log(self.tailweight * self._scale())
+
+
+class LambertWTailTransform(Transform):
+    """y = shift + scale x exp(tailweight x^2 / 2): heavier tails for a normal number x.
+
+    Parameters
+    ----------
+    shift : Tensor or float
+    scale : Tensor or float, positive
+    tailweight : Tensor or float, positive
+        Moments of order 1 / tailweight and more are infinite.
+
+    Notes
+    -----
+    The inverse is the principal branch of Lambert's W, found as a root.
+
+    References
+    ----------
+    Goerg (2015), "The Lambert way to Gaussianize heavy-tailed data".
+    """
+
+    _settings = ("shift", "scale", "tailweight")
+    costly_inverse = True
+
+    def __init__(
+        self, shift: Tensor | float, scale: Tensor | float, tailweight: Tensor | float
+    ) -> None:
+        self.shift, self.scale, self.tailweight = shift, scale, tailweight
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self._standard(x)[0] * self.scale + self.shift
+
+    def _standard(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the value and the log slope for shift 0 and scale 1."""
+        bend = self.tailweight * x * x
+        return x * exp(0.5 * bend), 0.5 * bend + log1p(bend)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return increasing_root(self._standard, (y - self.shift) / self.scale)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._standard(x)[1] + log(x * 0.0 + self.scale)
 
 
 class PositivePowerTransform(Transform):

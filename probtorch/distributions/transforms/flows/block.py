@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -48,6 +49,8 @@ RESIDUALS = (None, "gated", "normal")
 LEAK = 0.01
 LOG_2 = math.log(2.0)
 
+Pair: TypeAlias = tuple[Tensor, Tensor]
+
 
 class _InShift(OnePass):
     """A block autoregressive map, whose first layer may be shifted by a context."""
@@ -63,21 +66,18 @@ class _InShift(OnePass):
 
     def _inverse(self, y: Tensor) -> Tensor:
         # Number k depends on those before it alone.
-        n = y.array.shape[-1]
+        n, layers = y.array.shape[-1], self.network._layers()
         x = y * 0.0
         for k in range(n):
             here = y.new_tensor(np.arange(n) == k) > 0.5
 
             def at(t: Tensor, k: int = k, x: Tensor = x, here: Tensor = here) -> Pair:
                 moved = where(here, unsqueeze(t, -1), x)
-                value, log_slopes = self.network._mapped(moved, self.shift)
+                value, log_slopes = self.network._mapped(moved, self.shift, layers)
                 return value[..., k], log_slopes[..., k]
 
             x = where(here, unsqueeze(increasing_root(at, y[..., k]), -1), x)
         return x
-
-
-Pair = tuple[Tensor, Tensor]
 
 
 class BlockAutoregressive(_InShift, TransformModule):
@@ -153,7 +153,10 @@ class BlockAutoregressive(_InShift, TransformModule):
         """No context moves it."""
         return None
 
-    def _layer(self, i: int) -> tuple[Tensor, Tensor]:
+    def _layers(self) -> list[Pair]:
+        return [self._layer(i) for i in range(len(self.factors) - 1)]
+
+    def _layer(self, i: int) -> Pair:
         """Return the weights, shape (n b, n a), and the logs of the blocks on the diagonal."""
         n, a, b = self.input_dim, self.factors[i], self.factors[i + 1]
         raw = getattr(self, f"weight{i}")
@@ -166,12 +169,11 @@ class BlockAutoregressive(_InShift, TransformModule):
         blocks = reshape(raw + log_scale, (n, b, n, a))
         return free * exp(log_scale), movedim(diagonal(blocks, 0, 0, 2), -1, 0)
 
-    def _mapped(self, x: Tensor, shift: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the value and the log slope of each number."""
+    def _mapped(self, x: Tensor, shift: Tensor | None, layers: Sequence[Pair] = ()) -> Pair:
+        """Return the value and the log slope of each number; `layers` if they are known."""
         n, h, logs = self.input_dim, x, None
-        layers = len(self.factors) - 1
-        for i in range(layers):
-            weight, log_block = self._layer(i)
+        layers = layers or self._layers()
+        for i, (weight, log_block) in enumerate(layers):
             h = h @ weight.mT + getattr(self, f"bias{i}")
             if i == 0 and shift is not None:
                 h = h + shift
@@ -180,7 +182,7 @@ class BlockAutoregressive(_InShift, TransformModule):
                 logs = squeeze(log_block, -1) + unsqueeze(x, -1) * 0.0
             else:
                 logs = logsumexp(log_block + unsqueeze(logs, -2), -1)
-            if i < layers - 1:
+            if i < len(layers) - 1:
                 h, slopes = self._activated(h)
                 logs = logs + reshape(slopes, (*x.array.shape[:-1], n, self.factors[i + 1]))
         assert logs is not None  # there is a layer
