@@ -162,7 +162,11 @@ def safe_where(
 
     Examples
     --------
-    >>> safe_where(x > 0, probtorch.sqrt, x, x)
+    >>> import probtorch
+    >>> x = probtorch.tensor([-1.0, 4.0], requires_grad=True)
+    >>> probtorch.safe_where(x > 0, probtorch.sqrt, x, x).sum().backward()
+    >>> x.grad
+    tensor([1.0000, 0.2500])
     """
     x = as_tensor(x, "safe_where")
     return where(condition, fn(where(condition, x, at)), otherwise)
