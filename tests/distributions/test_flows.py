@@ -111,7 +111,9 @@ def test_the_density_of_a_draw_is_the_same_with_and_without_its_pre_image(name):
     assert_close(flow.log_prob(y.detach()).detach(), log_prob.detach(), rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", [*MAKERS, *COSTLY])
+@pytest.mark.parametrize(
+    "name", [*MAKERS, *(pytest.param(n, marks=pytest.mark.slow) for n in COSTLY)]
+)
 @pytest.mark.parametrize("direction", ["draws", "density"])
 def test_gradients_of_parameters_agree_with_differences(name, direction):
     flow, base = made(name), standard(2)
@@ -277,6 +279,7 @@ def test_conditional_distributions_train_their_networks(name):
         assert any(np.abs(p.grad.numpy()).max() > 0 for p in conditional.parameters())
 
 
+@pytest.mark.slow
 def test_a_continuous_flow_is_carried_by_its_context():
     manual_seed(2)
     conditional = stirred(tr.conditional_continuous_flow(2, 1, [4], 0.5, rtol=1e-9, atol=1e-10))
@@ -466,6 +469,7 @@ def test_channels_are_mixed_by_a_matrix_of_the_context():
         tr.GeneralizedChannelPermute(3, [0, 0, 1])
 
 
+@pytest.mark.slow
 def test_random_probes_have_the_divergence_as_their_mean():
     manual_seed(1)
     exact = stirred(tr.continuous_flow(3, [6], 0.5), spread=0.6)

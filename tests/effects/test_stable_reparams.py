@@ -42,13 +42,15 @@ def double(*values):
     return [tensor(np.array(v)) for v in values]
 
 
-@pytest.mark.parametrize("alpha, skew", [(0.7, 0.5), (1.0, -0.6), (1.0001, 1.0), (1.7, -1.0)])
-@pytest.mark.parametrize("coords", ["S0", "S"])
+@pytest.mark.parametrize(
+    "alpha, skew, coords",
+    [(0.7, 0.5, "S"), (1.0, -0.6, "S0"), (1.0001, 1.0, "S0"), (1.7, -1.0, "S")],
+)
 def test_a_function_of_noise_has_the_distribution_of_draws(alpha, skew, coords):
     law = Stable(*double(alpha, skew, 2.0, 0.3), coords=coords)
     x = run(law, LatentStableReparam())["x"].value
-    # A Kolmogorov-Smirnov test of 500 of them; the false alarm rate is 1e-4 for each of 8 cases.
-    below = law.cdf(x[:500]).numpy()
+    # A Kolmogorov-Smirnov test of 300 of them; the false alarm rate is 1e-4 for each of 4 cases.
+    below = law.cdf(x[:300]).numpy()
     assert stats.kstest(below, "uniform").pvalue > 1e-4
 
 

@@ -60,7 +60,13 @@ GUIDES = {
 }
 
 
-@pytest.mark.parametrize("name", GUIDES)
+RARER = [
+    pytest.param("low_rank", marks=pytest.mark.slow),
+    pytest.param("flow", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("name", ["dense", "structured", *RARER])
 def test_the_density_is_that_of_the_model_with_the_jacobian_of_the_map(name):
     kind, guide, settings = GUIDES[name]
     guide = fitted(guide, **settings)
@@ -84,6 +90,7 @@ def test_the_density_is_that_of_the_model_with_the_jacobian_of_the_map(name):
     assert_close(logp, want, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_draws_in_new_coordinates_are_draws_of_the_model():
     neutra = NeuTraReparam(fitted(AutoMultivariateNormal, 300))
     mcmc = MCMC(NUTS(neutra.reparam(model)), num_samples=400, num_chains=2, seed=1)
@@ -131,7 +138,7 @@ def test_a_run_that_was_broken_off_leaves_nothing_behind():
     assert_close(again["tau"].value, first["tau"].value)
 
 
-@pytest.mark.parametrize("name", ["flow", "structured"])
+@pytest.mark.parametrize("name", ["dense", "structured"])
 def test_they_are_copied_and_pickled(name):
     kind, guide, settings = GUIDES[name]
     made = kind(fitted(guide, **settings))

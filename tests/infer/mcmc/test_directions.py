@@ -1,6 +1,7 @@
 """Samplers run on spheres and circles, by an exact augmentation."""
 
 import numpy as np
+import pytest
 from scipy import special
 
 from probtorch.distributions import constraints
@@ -19,6 +20,7 @@ def places():
     sample("angles", VonMises(np.array([3.0, -3.0, 0.0]), np.array([1.0, 4.0, 0.01])).to_event(1))
 
 
+@pytest.mark.slow
 def test_directions_have_the_moments_of_their_distributions():
     mcmc = MCMC(NUTS(places), num_samples=1000, num_chains=2, seed=3, progress_bar=False)
     draws = mcmc.run()
