@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.backends.registry import device_of
-from probtorch.compiler.executor import CpuProgram
 from probtorch.compiler.interrupts import raise_pending
+from probtorch.compiler.prepare import prepare
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten
@@ -90,7 +90,7 @@ def _natively(
             recorded, _ = record(loop, [*own, *closed_over], abstract=True)
         if recorded.unsupported:
             return None
-        frame = CpuProgram(recorded.graph).bind()
+        frame = prepare(recorded.graph).bind()
     except CompileError:
         return None
     outputs = frame.new_outputs()
