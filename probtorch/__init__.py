@@ -672,9 +672,16 @@ if TYPE_CHECKING:
     from probtorch.compiler.compile import (
         compile as compile,
     )
+    from probtorch.compiler.paths import (
+        CompileWarning as CompileWarning,
+        PrintWarning as PrintWarning,
+    )
     from probtorch.config import (
         configure as configure,
         settings as settings,
+    )
+    from probtorch.diagnostics.checks import (
+        InferenceWarning as InferenceWarning,
     )
     from probtorch.effects.markov import (
         markov as markov,
@@ -780,6 +787,9 @@ _LAZY_PACKAGES = frozenset(
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {
+    "CompileWarning": "probtorch.compiler.paths",
+    "InferenceWarning": "probtorch.diagnostics.checks",
+    "PrintWarning": "probtorch.compiler.paths",
     "compile": "probtorch.compiler.compile",
     "configure": "probtorch.config",
     "get_num_threads": "probtorch.compiler.native.threads",

@@ -452,7 +452,8 @@ class CompiledFunction(Compiled):
         if rec.unsupported:
             self.paths.give_up(*rec.unsupported[0])
         elif self.paths.are_full(key):
-            self.paths.give_up_full(rec.graph)
+            last = self.paths.of(key)[0]
+            self.paths.give_up_full(rec.graph, last.environment.changed())
         else:
             try:
                 path = path_of(rec, tensors, found, before, self._lock, self.saving)

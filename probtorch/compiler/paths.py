@@ -130,10 +130,15 @@ class Paths(Sequence[P]):
         """Give up because something in a recorded graph cannot be compiled."""
         self.give_up(f"{error.subject}: {error.got}", error.location)
 
-    def give_up_full(self, graph: Graph) -> None:
-        """Give up because the path of a recorded graph is one too many."""
+    def give_up_full(self, graph: Graph, changed: str | None = None) -> None:
+        """Give up because the path of a recorded graph is one too many.
+
+        `changed` is a Python value that is not what it was on the path before.
+        """
         reason, place = f"more than {self.limit} different paths through it were met", ""
-        if graph.guards:
+        if changed is not None:
+            reason = f"{reason}; {changed} is not what it was in the call before"
+        elif graph.guards:
             reason, place = f"{reason}; here is the last branch of one", graph.guards[-1][2].place
         self.give_up(reason, place)
 

@@ -220,6 +220,20 @@ def test_too_many_paths_stop_recording_but_keep_what_is_there(monkeypatch):
     assert len(f.runs) == before
 
 
+def test_of_too_many_paths_the_python_value_that_differs_is_named(monkeypatch):
+    monkeypatch.setattr(paths, "MAX_PATHS", 3)
+    settings = {"mode": ""}
+    f = compile(lambda x: x * len(settings["mode"]))
+
+    def calls():
+        for k in range(6):
+            settings["mode"] = "a" * k
+            assert_same(f(tensor([1.0])), tensor([float(k)]))
+
+    with pytest.warns(CompileWarning, match="3 different paths.*; mode is not what it was"):
+        calls()
+
+
 # -------------------------------------------------------------------- what is outside the arguments
 
 
