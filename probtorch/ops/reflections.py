@@ -79,12 +79,12 @@ def _reflected(
     op: str, v: TensorBase, tau: TensorBase, x: TensorBase, forwards: bool
 ) -> TensorBase:
     """Return the product of reflectors ``1 - tau v v'``, in order or in reverse, with `x`."""
-    m, count = v.array.shape[-2], tau.array.shape[-1]
-    if tau.array.shape[:-1] != v.array.shape[:-2] or count > v.array.shape[-1]:
+    m, most = v.array.shape[-2:]
+    count = tau.array.shape[-1] if tau.array.ndim else most + 1
+    if tau.array.shape[:-1] != v.array.shape[:-2] or count > most:
         raise ShapeError(
             op,
-            expected=f"a factor for each of at most {v.array.shape[-1]} reflectors, batch "
-            f"{v.array.shape[:-2]}",
+            expected=f"a factor for each of at most {most} reflectors, batch {v.array.shape[:-2]}",
             got=str(tau.array.shape),
             fix="pass both results of geqrf",
         )

@@ -15,7 +15,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.shape import normalize_dim, parse_size
+from probtorch.core.shape import integer, normalize_dim, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import layout_read
 from probtorch.core.typed import Shape, TensorLike
@@ -129,7 +129,7 @@ def _windows_of(
     op: str, x: TensorBase, size: Shape, stride: Shape, offset: int | None
 ) -> tuple[TensorBase, Shape, Shape, int]:
     """Return the vector that windows are on, their sizes, strides and their start in it."""
-    size, stride = parse_size((size,)), tuple(int(s) for s in stride)
+    size, stride = parse_size((size,)), parse_size((stride,))
     if len(size) != len(stride) or min((*size, *stride), default=0) < 0:
         raise ArgumentError(
             op,
@@ -138,7 +138,9 @@ def _windows_of(
             fix="give a stride, in elements, for each dim",
         )
     flat = _vector(op, x)
-    start = 0 if offset is None else int(offset) - storage_offset(flat)
+    start = 0
+    if offset is not None:
+        start = integer(op, "storage_offset", offset) - storage_offset(flat)
     last = start + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     n = flat.array.shape[0]
     if math.prod(size) and not (0 <= start and last < n):
