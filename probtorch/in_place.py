@@ -18,6 +18,7 @@ __all__ = [
     "arcsinh_",
     "arctan_",
     "arctanh_",
+    "as_strided_",
     "asin_",
     "asinh_",
     "atan_",
@@ -56,6 +57,7 @@ __all__ = [
     "rad2deg_",
     "reciprocal_",
     "relu_",
+    "resize_as_",
     "round_",
     "rsqrt_",
     "sigmoid_",
@@ -95,6 +97,7 @@ arcsin_ = _changing("arcsin_")
 arcsinh_ = _changing("arcsinh_")
 arctan_ = _changing("arctan_")
 arctanh_ = _changing("arctanh_")
+as_strided_ = _changing("as_strided_")
 asin_ = _changing("asin_")
 asinh_ = _changing("asinh_")
 atan_ = _changing("atan_")
@@ -133,6 +136,7 @@ negative_ = _changing("negative_")
 rad2deg_ = _changing("rad2deg_")
 reciprocal_ = _changing("reciprocal_")
 relu_ = _changing("relu_")
+resize_as_ = _changing("resize_as_")
 round_ = _changing("round_")
 rsqrt_ = _changing("rsqrt_")
 sigmoid_ = _changing("sigmoid_")

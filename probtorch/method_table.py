@@ -18,6 +18,7 @@ from probtorch.ops import (
     filling,
     fused,
     gathering,
+    in_place_shapes,
     index_keys,
     indexing,
     joining,
@@ -121,6 +122,7 @@ OTHER_NAMES = {
     "orgqr": reflections.householder_product,
     "put_": scattering.put_flat,
     **{name: getattr(filling, name) for name in filling.__all__},
+    **{name: getattr(in_place_shapes, name) for name in in_place_shapes.__all__},
 }
 
 # Other names of methods; of those with an in-place form also of that.

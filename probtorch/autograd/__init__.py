@@ -4,10 +4,10 @@
 written by hand; `checking` compares derivatives with differences; `anomaly` finds the operation
 that made a nan. `transforms`, `forward` and `jacobians` turn functions into derivatives (public as
 `probtorch.func`; `functional` has torch's older spelling). `methods` and `values` are what tensors
-have of it as methods.
+have of it as methods; `graph` shows nodes and hands out what they keep.
 """
 
-from probtorch.autograd import functional, profiler
+from probtorch.autograd import functional, graph, profiler
 from probtorch.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from probtorch.autograd.checking import gradcheck, gradgradcheck
 from probtorch.autograd.function import Function, once_differentiable
@@ -31,6 +31,7 @@ __all__ = [
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "inference_mode",
     "is_grad_enabled",
     "no_grad",

@@ -368,6 +368,8 @@ def _sweep(seeds, targets, keep, create_graph):
             epoch = node.epoch
             # Without an in-place change since the node was made there is nothing to check.
             careful = epoch < dispatch._CHANGED
+            if careful:
+                _check_shapes(node, inputs)
             if op.rules:
                 out, half = None, g.array.dtype is float16
                 for i, partial, reads, reads_output in op.rules:
@@ -437,6 +439,14 @@ def _check_fresh(node: TapeNode, inputs: tuple[TensorBase, ...], positions) -> N
         t = inputs[i]
         if isinstance(t, TensorBase) and changed_since(t, node.epoch):
             raise stale(node, f"input {i}", t)
+
+
+def _check_shapes(node: TapeNode, inputs: tuple[Any, ...]) -> None:
+    """Refuse inputs that were given another shape in place since: rules look at shapes, too."""
+    for i, t in enumerate(inputs):
+        extra = t._extra if isinstance(t, TensorBase) else None
+        if extra is not None and extra.get("shaped", 0) > node.epoch:
+            raise stale(node, f"the shape of input {i}", t)
 
 
 def _run_hooks(node, g):
