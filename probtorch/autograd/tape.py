@@ -441,11 +441,12 @@ def _check_fresh(node: TapeNode, inputs: tuple[TensorBase, ...], positions) -> N
             raise stale(node, f"input {i}", t)
 
 
-def _check_shapes(node: TapeNode, inputs: tuple[Any, ...]) -> None:
+def _check_shapes(node: TapeNode, inputs: tuple[object, ...]) -> None:
     """Refuse inputs that were given another shape in place since: rules look at shapes, too."""
     for i, t in enumerate(inputs):
-        extra = t._extra if isinstance(t, TensorBase) else None
-        if extra is not None and extra.get("shaped", 0) > node.epoch:
+        if not isinstance(t, TensorBase) or t._extra is None:
+            continue
+        if t._extra.get("shaped", 0) > node.epoch:
             raise stale(node, f"the shape of input {i}", t)
 
 

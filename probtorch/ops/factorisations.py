@@ -23,13 +23,13 @@ from probtorch.core.dtype import int32, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.native import Routine
 from probtorch.core.outputs import takes_out
-from probtorch.core.refusals import real_only
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
+from probtorch.ops.complex_numbers import conj
 from probtorch.ops.contraction import matmul
 from probtorch.ops.families import structured
 from probtorch.ops.gathering import take_along_dim
@@ -132,7 +132,7 @@ def _run_lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     packed = np.array(host, order="C").reshape(math.prod(lead), m, n)
     pivots = np.zeros((len(packed), k), np.int32)
     rows = np.broadcast_to(np.arange(m), (len(packed), m)).copy()
-    factor = _getrf("s" if a.dtype == np.float32 else "d")
+    factor = _getrf({"f": "s", "F": "c", "D": "z"}.get(a.dtype.char, "d"))
     for i in range(len(packed)):
         if packed[i].size:
             packed[i], exchanged, _ = factor(packed[i])
@@ -227,7 +227,7 @@ def _lu_jvp(
 
 def _doolittle(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """LU by rows, one after the other, the largest of each column first."""
-    whole = np.array(a, np.float64)
+    whole = np.array(a, np.result_type(a, np.float64))
     m, n = whole.shape[-2:]
     lead, k = whole.shape[:-2], min(m, n)
     pivots = np.zeros((*lead, k), np.int32)
@@ -252,6 +252,7 @@ _LU = structured(
     vjp=_lu_vjp,
     jvp=_lu_jvp,
     num_outputs=3,
+    complex=True,
     saves="out",
     core="(m,n)->(m,n),(k),(m)",
     native=Routine(
@@ -469,7 +470,6 @@ def lu_solve(
     Tensor, of the shape of B
     """
     packed, b = as_matrix("lu_solve", LU), as_matrix("lu_solve", B, square=False)
-    real_only("lu_solve", packed, b)
     exchanged = as_tensor(pivots, "lu_solve")
     _whole("lu_solve", exchanged)
     if exchanged.array.shape != packed.array.shape[:-1]:
@@ -480,9 +480,18 @@ def lu_solve(
             fix="pass both results of lu_factor",
         )
     rows = _order(exchanged, packed.array.shape[-1])
+    if adjoint:
+        # A^H x = b says A^T conj(x) = conj(b), and likewise where x is on the left.
+        return conj(_sided(packed, rows, conj(b), left, True))
+    return _sided(packed, rows, b, left, False)
+
+
+def _sided(
+    packed: TensorBase, rows: TensorBase, b: TensorBase, left: bool, turned: bool
+) -> TensorBase:
     if not left:
-        return mt(_solved(packed, rows, mt(b), not adjoint))
-    return _solved(packed, rows, b, adjoint)
+        return mt(_solved(packed, rows, mt(b), not turned))
+    return _solved(packed, rows, b, turned)
 
 
 @takes_out
