@@ -92,6 +92,7 @@ from probtorch.distributions.inflated import (
 )
 from probtorch.distributions.inflated_shares import ZeroOneInflatedBeta
 from probtorch.distributions.kl import kl_divergence, register_kl
+from probtorch.distributions.lambert import LambertWNormal
 from probtorch.distributions.lifetimes import (
     Burr,
     Dagum,
@@ -379,6 +380,7 @@ __all__ = [
     "LKJ",
     "LKJCholesky",
     "LKJCorrCholesky",
+    "LambertWNormal",
     "Laplace",
     "LeftCensoredDistribution",
     "LeftTruncatedDistribution",

@@ -85,7 +85,15 @@ def bates(low, high, x):
     return log(sum_ / 2) + log(3 / (high - low))
 
 
+def lambert_w_normal(loc, scale, d, x):
+    z = (x - loc) / scale
+    w = mpmath.lambertw(d * z * z).real
+    u = sqrt(w / d) if d else z
+    return normal(mpf(0), mpf(1), u) - w / 2 - mpmath.log1p(w) - log(scale)
+
+
 RAREST = {
+    "LambertWNormal": lambert_w_normal,
     "Bates": bates,
     "DoublesidedMaxwell": lambda m, s, x: normal(m, s, x) + 2 * log(abs(x - m) / s),
     "ExpGamma": log_gamma,

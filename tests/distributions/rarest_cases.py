@@ -5,7 +5,7 @@ from scipy import special, stats
 
 import probtorch.distributions as dist
 from tests.distributions.cases import Case, Rows, _outer
-from tests.distributions.references import Density, Masses, Stated, Vector, on_line
+from tests.distributions.references import Density, Masses, Stated, Through, Vector, on_line
 
 __all__ = ["RAREST"]
 
@@ -145,7 +145,36 @@ def _bates(p):
     )
 
 
+def _lambert_w(p):
+    d = p.tailweight
+
+    def back(x):
+        z = (x - p.loc) / p.scale
+        with np.errstate(invalid="ignore"):
+            w = special.lambertw(np.where(np.isfinite(z), d * z * z, 1.0)).real
+            return np.where(np.isfinite(z), np.sign(z) * np.sqrt(w / d), z)
+
+    slope = lambda x: -np.log(p.scale) - 0.5 * d * back(x) ** 2 - np.log1p(d * back(x) ** 2)
+    place = lambda u: p.loc + p.scale * u * np.exp(0.5 * d * u * u)
+    spread = np.where(d < 0.5, np.where(d < 0.5, 1 - 2 * d, 1.0) ** -1.5, np.inf)
+    return Stated(
+        Through(stats.norm(np.zeros(3), 1.0), place, back, slope),
+        mean=lambda: np.where(d < 1, p.loc, np.nan),
+        var=lambda: np.where(d < 1, p.scale**2 * spread, np.nan),
+        stats=lambda letter: (
+            np.where(d < 1 / 3, 0.0, np.nan)
+            if letter == "s"
+            else np.where(
+                d < 0.25,
+                3 * (1 - 2 * d) ** 3 / np.where(d < 0.25, 1 - 4 * d, 1.0) ** 2.5 - 3,
+                np.inf,
+            )
+        ),
+    )
+
+
 RAREST = [
+    Case(dist.LambertWNormal, ("loc", "scale", "tailweight"), _lambert_w),
     Case(
         dist.StickBreakingWeights,
         ("alpha",),
