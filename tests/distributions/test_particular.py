@@ -1,6 +1,7 @@
 """Distributions of PyMC, Stan and TFP: what the sweep of laws does not ask for by day."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -10,9 +11,14 @@ import probtorch.distributions as dist
 from probtorch import compile
 from probtorch.autograd import grad
 from probtorch.core.rng import Generator
+from probtorch.effects import sample
 from probtorch.errors import ArgumentError, DomainError
+from probtorch.infer import MCMC, NUTS, SVI, Trace_ELBO
+from probtorch.infer.autoguide import AutoNormal
+from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
+from tests.distributions.rarest_cases import RAREST
 
 R = np.random.default_rng(5)
 
@@ -33,7 +39,9 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "NoncentralT" else n for n in SUMS]
+)
 def test_a_density_that_is_a_sum_has_the_values_of_scipy(name):
     arguments, reference = SUMS[name]
     d, reference = getattr(dist, name)(*arguments), reference(*arguments)
@@ -198,3 +206,47 @@ def test_draws_of_the_power_spherical_have_a_gradient():
     across = np.array([-0.8, 0.6])
     assert_close(path[0].numpy() @ across, exact[0].numpy() @ across, rtol=0.03)
     assert_close(path[1], exact[1], atol=0.01)
+
+
+CONTINUOUS = [c for c in RAREST if not c.is_discrete and c.cls is not dist.StickBreakingWeights]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CONTINUOUS, ids=lambda c: c.id)
+def test_nuts_and_svi_run_on_it(case):
+    given = vars(case.arguments(seed=3, batch=()))
+
+    def model():
+        sample("x", case.cls(**given))
+
+    d = case.cls(**given)
+    mcmc = MCMC(NUTS(model), num_samples=300, warmup_steps=300, seed=1, progress_bar=False)
+    with warnings.catch_warnings():
+        # A chain this short says that it is.
+        warnings.simplefilter("ignore")
+        mcmc.run()
+    x = mcmc.get_samples()["x"]
+    assert d.support.check(x).numpy().all()
+    if not d.event_shape and hasattr(d, "_cdf"):
+        # The share below the median, of at least 60 effective draws.
+        assert abs((d.cdf(x) < 0.5).double().mean().item() - 0.5) < 0.35
+    guide = AutoNormal(model)
+    svi = SVI(model, guide, Adam({"lr": 0.02}), Trace_ELBO())
+    losses = [svi.step() for _ in range(20)]
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.slow
+def test_nuts_finds_a_direction():
+    true = np.array([0.6, 0.0, 0.8])
+    data = dist.VonMisesFisher(tensor(true), 5.0).sample((60,), Generator(1)).double()
+
+    def model():
+        loc = sample("loc", dist.SphericalUniform(3))
+        sample("x", dist.VonMisesFisher(loc, 5.0).expand((60,)).to_event(1), obs=data)
+
+    mcmc = MCMC(NUTS(model), num_samples=300, warmup_steps=300, seed=2, progress_bar=False)
+    mcmc.run()
+    mean = mcmc.get_samples()["loc"].numpy().mean(0)
+    # About 1 / sqrt(60 * 5 * 0.8) across.
+    assert np.linalg.norm(mean - true) < 0.3
