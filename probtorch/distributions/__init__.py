@@ -214,6 +214,7 @@ from probtorch.distributions.spellings import (
 )
 from probtorch.distributions.stable import Stable
 from probtorch.distributions.state_space import EulerMaruyama, GaussianStateSpace
+from probtorch.distributions.subsets import DeterminantalPointProcess
 from probtorch.distributions.tables import FiniteDiscrete, Interpolated
 from probtorch.distributions.tolerant import (
     ExtendedBetaBinomial,
@@ -310,6 +311,7 @@ __all__ = [
     "ContinuousBernoulli",
     "Dagum",
     "Delta",
+    "DeterminantalPointProcess",
     "Dirichlet",
     "DirichletMultinomial",
     "DiscreteMarkovChain",

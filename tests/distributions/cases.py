@@ -446,6 +446,7 @@ if hasattr(dist, "MultivariateNormal"):
 # Distributions made of other distributions or of a support; or whose parameters are whole;
 # their laws are in test_wrappers.py, test_rarer.py and test_series.py.
 STRUCTURAL = {
+    "DeterminantalPointProcess",
     "KroneckerNormal",
     "Wiener",
     "DiscreteMarkovChain",

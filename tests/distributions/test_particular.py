@@ -1,5 +1,6 @@
 """Distributions of PyMC, Stan and TFP: what the sweep of laws does not ask for by day."""
 
+import itertools
 import math
 import warnings
 
@@ -13,8 +14,7 @@ from probtorch.autograd import grad
 from probtorch.core.rng import Generator
 from probtorch.effects import sample
 from probtorch.errors import ArgumentError, DomainError
-from probtorch.infer import MCMC, NUTS, SVI, Trace_ELBO
-from probtorch.infer.autoguide import AutoNormal
+from probtorch.infer import MCMC, NUTS, SVI, AutoNormal, Trace_ELBO
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
@@ -227,7 +227,8 @@ def test_nuts_and_svi_run_on_it(case):
         mcmc.run()
     x = mcmc.get_samples()["x"]
     assert d.support.check(x).numpy().all()
-    if not d.event_shape and hasattr(d, "_cdf"):
+    # One chain stays on one of two hills.
+    if not d.event_shape and hasattr(d, "_cdf") and case.cls is not dist.DoublesidedMaxwell:
         # The share below the median, of at least 60 effective draws.
         assert abs((d.cdf(x) < 0.5).double().mean().item() - 0.5) < 0.35
     guide = AutoNormal(model)
@@ -246,7 +247,32 @@ def test_nuts_finds_a_direction():
         sample("x", dist.VonMisesFisher(loc, 5.0).expand((60,)).to_event(1), obs=data)
 
     mcmc = MCMC(NUTS(model), num_samples=300, warmup_steps=300, seed=2, progress_bar=False)
-    mcmc.run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mcmc.run()
     mean = mcmc.get_samples()["loc"].numpy().mean(0)
     # About 1 / sqrt(60 * 5 * 0.8) across.
     assert np.linalg.norm(mean - true) < 0.3
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
+def test_a_repulsive_subset_has_the_determinant_of_its_kernel(batch):
+    features = R.normal(size=(*batch, 3, 4))
+    kernel = features @ np.swapaxes(features, -1, -2)
+    d = dist.DeterminantalPointProcess(tensor(kernel))
+    subsets = np.array(list(itertools.product([0.0, 1.0], repeat=3)))
+    exact = np.empty((8, *batch))
+    for index in np.ndindex(*batch):
+        for i, s in enumerate(subsets.astype(bool)):
+            exact[(i, *index)] = np.linalg.det(kernel[index][np.ix_(s, s)])
+        exact[(slice(None), *index)] /= np.linalg.det(kernel[index] + np.eye(3))
+    at = tensor(subsets.reshape(8, *(1,) * len(batch), 3))
+    assert_close(d.log_prob(at).exp(), exact)
+    assert_close(d.mean, np.einsum("s...,si->...i", exact, subsets))
+    n = 4000
+    x = d.sample((n,), Generator(11)).numpy()
+    found = (x[:, None] == at.numpy()).all(-1).mean(0)
+    assert (np.abs(found - exact) <= 5.5 * np.sqrt(exact * (1 - exact) / n) + 1e-12).all()
+    native = compile(lambda k: dist.DeterminantalPointProcess(k).log_prob(at))
+    for _ in range(2):
+        assert_close(native(tensor(kernel)), d.log_prob(at))
