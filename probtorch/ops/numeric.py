@@ -48,6 +48,7 @@ from probtorch.ops.comparisons import (
     shift_left,
     shift_right,
 )
+from probtorch.ops.complex_numbers import complex, imag, real
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import (
     exp2,
@@ -333,8 +334,13 @@ def nan_to_num(
     *,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return `x` with nan replaced by 0, infinities by the largest numbers, or by those given."""
+    """Return `x` with nan replaced by 0, infinities by the largest numbers, or by those given.
+
+    Of complex numbers real and imaginary part are looked at one by one.
+    """
     x = as_tensor(x, "nan_to_num")
+    if x.array.dtype.kind == "c":
+        return complex(*(nan_to_num(part, nan, posinf, neginf) for part in (real(x), imag(x))))
     if not _is_float(x):
         return clone(x)
     limits = np.finfo(x.array.dtype)

@@ -130,6 +130,13 @@ def test_values_close_to_branch_points_keep_their_digits():
     assert_close(probtorch.log1p(z), exact, rtol=1e-12)
 
 
+def test_parts_that_are_nan_or_infinite_are_replaced_one_by_one():
+    z = tensor([complex(np.nan, 2.0), complex(1.0, -np.inf)])
+    assert probtorch.nan_to_num(z, 5.0, neginf=-7.0).tolist() == [5 + 2j, 1 - 7j]
+    assert probtorch.isnan(z).tolist() == [True, False]
+    assert probtorch.isfinite(z).tolist() == [False, False]
+
+
 def test_conjugates_transposes_and_products():
     z = tensor(Z.reshape(2, 2))
     assert_close(z.H, Z.reshape(2, 2).conj().T)
