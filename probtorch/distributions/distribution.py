@@ -38,6 +38,7 @@ from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.facts import FACTS, has_facts
 from probtorch.distributions.fields import (
     INSTANCE_STATE,
     Values,
@@ -407,7 +408,7 @@ class Distribution(WithFields):
             never = log_p == -math.inf
             log_p = where(never, 0.0, log_p)
             return self._to_batch(-total(where(never, 0.0, exp(log_p) * log_p), 0))
-        return self._to_batch(self._ask("_entropy", "closed-form entropy"))
+        return self._to_batch(self._fact("_entropy", "entropy"))
 
     def perplexity(self) -> Tensor:
         """Return exp(entropy)."""
@@ -463,10 +464,16 @@ class Distribution(WithFields):
         return self._moment("_kurtosis", "kurtosis")
 
     def _moment(self, method: str, what: str) -> Tensor:
-        x = self._ask(method, f"closed-form {what}")
+        x = self._fact(method, what)
         if self._dtype is not None or x.array.dtype.kind != "f":
             return _grown(x, self._batch_shape + self._event_shape)
         return cast(_grown(x, self._batch_shape + self._event_shape), dtypes.default_dtype())
+
+    def _fact(self, method: str, what: str) -> Tensor:
+        """Return what the class states, or what facts.py finds by quadrature."""
+        if not hasattr(self, method) and has_facts(self):
+            return FACTS[method](self)
+        return self._ask(method, f"closed-form {what}")
 
     def _ask(self, method: str, what: str, *args: Tensor) -> Tensor:
         found = getattr(self, method, None)

@@ -12,6 +12,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.facts import FACTS
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA, ZETA_3
 from probtorch.distributions.source import Source
@@ -224,6 +225,28 @@ class GeneralizedExtremeValue(Stretched):
 
     def _entropy(self) -> Tensor:
         return log(self.scale) + (1.0 + EULER_GAMMA) + EULER_GAMMA * self.concentration
+
+    def _gammas(self, orders: int) -> tuple[Tensor, list[Tensor]]:
+        """Return where moments have closed forms, and gamma(1 - k concentration) for k from 1."""
+        c = self.concentration
+        known = (absolute(c) > 0.05) & (c * orders < 1.0)
+        safe = where(known, c, 0.1)
+        return known, [exp(lgamma(1.0 - k * safe)) for k in range(1, orders + 1)]
+
+    def _skewness(self) -> Tensor:
+        # Near 0 the closed form is a quotient of differences.
+        known, (a, b, c) = self._gammas(3)
+        value = (c - 3.0 * a * b + 2.0 * a**3) / (b - a * a) ** 1.5
+        value = where(self.concentration < 0.0, -value, value)
+        value = where(known, value, FACTS["_skewness"](self))
+        return where(self.concentration * 3.0 < 1.0, value, math.nan)
+
+    def _kurtosis(self) -> Tensor:
+        known, (a, b, c, d) = self._gammas(4)
+        value = (d - 4.0 * a * c + 6.0 * a * a * b - 3.0 * a**4) / (b - a * a) ** 2 - 3.0
+        value = where(known, value, FACTS["_kurtosis"](self))
+        none = where(self.concentration * 2.0 < 1.0, math.inf, math.nan)
+        return where(self.concentration * 4.0 < 1.0, value, none)
 
     def _mean(self) -> Tensor:
         c = self.concentration

@@ -15,6 +15,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.counts import Binomial
 from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.facts import cdf_by_sum
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.noncentral import mixed_gamma_cdf
 from probtorch.distributions.source import Source
@@ -373,6 +374,12 @@ class GeneralizedPoisson(Distribution):
         # rate (rate + x excess)^(x - 1) exp(-rate - x excess) / x!
         mean = self.rate + x * self.excess
         return poisson_kernel(x, mean) - factorial_rest(x) + log(self.rate / mean)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return cdf_by_sum(self, x)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return cdf_by_sum(self, x, above=True)
 
     def _mean(self) -> Tensor:
         return self.rate / (1.0 - self.excess)

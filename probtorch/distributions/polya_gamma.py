@@ -125,26 +125,26 @@ class TruncatedPolyaGamma(Distribution):
         inside = self._whole_cdf(x, lambda _, rest: (rest - LOST) * (1.0 / (1.0 - LOST)))
         return where(x > 0.0, clamp(inside, 0.0, 1.0), 1.0)
 
-    def _fact(self, value: float) -> Tensor:
+    def _stated(self, value: float) -> Tensor:
         return self.prototype * 0.0 + value
 
     def _mean(self) -> Tensor:
-        return self._fact(_raw_moments()[0])
+        return self._stated(_raw_moments()[0])
 
     def _variance(self) -> Tensor:
         a, b, _, _ = _raw_moments()
-        return self._fact(b - a * a)
+        return self._stated(b - a * a)
 
     def _skewness(self) -> Tensor:
         a, b, c, _ = _raw_moments()
-        return self._fact((c - 3 * a * b + 2 * a**3) / (b - a * a) ** 1.5)
+        return self._stated((c - 3 * a * b + 2 * a**3) / (b - a * a) ** 1.5)
 
     def _kurtosis(self) -> Tensor:
         a, b, c, d = _raw_moments()
-        return self._fact((d - 4 * a * c + 6 * a * a * b - 3 * a**4) / (b - a * a) ** 2 - 3.0)
+        return self._stated((d - 4 * a * c + 6 * a * a * b - 3 * a**4) / (b - a * a) ** 2 - 3.0)
 
     def _mode(self) -> Tensor:
-        return self._fact(MODE)
+        return self._stated(MODE)
 
     def _entropy(self) -> Tensor:
-        return self._fact(ENTROPY)
+        return self._stated(ENTROPY)

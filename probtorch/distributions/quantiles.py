@@ -29,7 +29,7 @@ from probtorch.tensor import Tensor
 if TYPE_CHECKING:
     from probtorch.distributions.distribution import Distribution
 
-__all__ = ["quantile"]
+__all__ = ["bounds", "quantile"]
 
 # Beyond it exp overflows; below its negative it is 0.
 FARTHEST = 700.0
@@ -71,7 +71,7 @@ def quantile(d: Distribution, p: Tensor) -> Tensor:
     return cast(x + slope * ((p - p.detach()) - (f - f.detach())), out)
 
 
-def _bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor | None]:
+def bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor | None]:
     """Return both ends of a support; None for an end that is infinite everywhere."""
     if isinstance(support, Boolean):
         return 0.0, 1.0
@@ -79,7 +79,7 @@ def _bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor 
 
 
 def _real(d: Distribution, p: Tensor) -> Tensor:
-    low, high = _bounds(d.support)
+    low, high = bounds(d.support)
 
     def at(t: Tensor) -> tuple[Tensor, Tensor]:
         """Return the point of the support that t stands for, and its slope in t."""
@@ -134,7 +134,7 @@ def _end(p: Tensor, x: Tensor, high: float | Tensor | None) -> Tensor:
 
 
 def _whole(d: Distribution, p: Tensor) -> Tensor:
-    low, high = _bounds(d.support)
+    low, high = bounds(d.support)
     zero = p * 0.0
     # Always cdf(a) < p <= cdf(b).
     a = zero - 1.0 if low is None else zero + low - 1.0

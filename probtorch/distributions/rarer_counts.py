@@ -11,6 +11,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.facts import cdf_by_sum
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
@@ -119,6 +120,12 @@ class BetaNegativeBinomial(Distribution):
         a, b, n = self.concentration1, self.concentration0, self.n
         orders = -(log(n + x) + betaln(n, x + 1.0))
         return orders + betaln(a + x, b + n) - betaln(a, b)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return cdf_by_sum(self, x)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return cdf_by_sum(self, x, above=True)
 
     def _mean(self) -> Tensor:
         b = maximum(self.concentration0, 1.0 + 1e-12)

@@ -14,8 +14,9 @@ from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Trial
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.facts import expectation
 from probtorch.distributions.fields import Parameter, one_of, param, setting
-from probtorch.distributions.location_scale import EULER_GAMMA
+from probtorch.distributions.location_scale import EULER_GAMMA, Logistic
 from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
@@ -187,6 +188,31 @@ class RelaxedBernoulli(Distribution):
 
     def _icdf(self, p: Tensor) -> Tensor:
         return sigmoid((logit(p) + self.logits) / self.temperature)
+
+    def _odds(self) -> Logistic:
+        """The distribution of the log odds; integrals over it see no poles at 0 and 1."""
+        d = Logistic(self.logits / self.temperature, 1.0 / self.temperature, validate_args=False)
+        return d.expand(self._batch_shape)
+
+    def _mean(self) -> Tensor:
+        return expectation(self._odds(), sigmoid)
+
+    def _central(self, order: int) -> Tensor:
+        mean = self._mean()
+        return expectation(self._odds(), lambda y: (sigmoid(y) - mean) ** order)
+
+    def _variance(self) -> Tensor:
+        return self._central(2)
+
+    def _skewness(self) -> Tensor:
+        return self._central(3) / self._central(2) ** 1.5
+
+    def _kurtosis(self) -> Tensor:
+        return self._central(4) / self._central(2) ** 2 - 3.0
+
+    def _entropy(self) -> Tensor:
+        odds = self._odds()
+        return odds.entropy() + expectation(odds, log_sigmoid_derivative)
 
 
 class Triangular(Distribution):

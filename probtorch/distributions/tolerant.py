@@ -11,6 +11,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.counts import BetaBinomial, Binomial, NegativeBinomial
 from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.facts import cdf_by_sum
 from probtorch.distributions.fields import Parameter, param, setting
 from probtorch.distributions.multivariate_normal import MultivariateNormal, squared_length
 from probtorch.distributions.normal import HALF_LOG_2PI, Normal
@@ -181,6 +182,12 @@ class LogNormalNegativeBinomial(Distribution):
         )
         logs = noise.new_tensor(np.log(weights / weights.sum()))
         return logsumexp(logs + each._log_prob(unsqueeze(x, -1)), -1)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return cdf_by_sum(self, x)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return cdf_by_sum(self, x, above=True)
 
     def _mean(self) -> Tensor:
         square = self.multiplicative_noise_scale * self.multiplicative_noise_scale

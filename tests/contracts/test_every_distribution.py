@@ -21,6 +21,7 @@ from probtorch.core.dtype import default_dtype, float32, float64
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, unflatten
 from probtorch.distributions import biject_to, constraints
+from probtorch.distributions.facts import has_facts
 from probtorch.errors import DomainError
 from probtorch.tensor import Tensor, tensor
 from probtorch.testing import assert_close
@@ -425,13 +426,15 @@ def test_broadcasting_equals_a_loop(case):
 @each_of([c for c in CASES if c.event_dim == 0 and c.cls not in (dist.Categorical, dist.VonMises)])
 def test_moments_equal_the_reference(case):
     d, reference = case.make(seed=6)
-    if not hasattr(d, "_mean"):
+    if not hasattr(d, "_mean") and not has_facts(d):
         with pytest.raises(NotImplementedError, match="closed-form mean"):
             _ = d.mean
         return
     for ours, theirs in ((d.mean, reference.mean()), (d.variance, reference.var())):
         finite = np.isfinite(theirs)
-        assert_close(ours.numpy()[finite], theirs[finite], rtol=1e-9, atol=1e-12)
+        # By quadrature two digits less are asked.
+        rtol = 1e-9 if hasattr(d, "_variance") else 1e-7
+        assert_close(ours.numpy()[finite], theirs[finite], rtol=rtol, atol=1e-12)
         assert not np.isfinite(ours.numpy()[~finite]).any()
     assert_close(d.stddev, np.sqrt(d.variance.numpy()))
 
@@ -442,7 +445,7 @@ def test_moments_of_vectors_and_counts_are_those_of_many_draws(case):
     n = 20_000
     d, _ = case.make(seed=6)
     x = draws(d, n, 6).numpy()
-    if not hasattr(d, "_mean"):
+    if not hasattr(d, "_mean") and not has_facts(d):
         with pytest.raises(NotImplementedError, match="closed-form mean"):
             _ = d.mean
         return
@@ -457,33 +460,37 @@ def test_moments_of_vectors_and_counts_are_those_of_many_draws(case):
 def test_skewness_and_kurtosis_equal_the_reference(case):
     d, reference = case.make(seed=6)
     for name, letter in (("skewness", "s"), ("kurtosis", "k")):
-        if not hasattr(d, f"_{name}"):
+        if not hasattr(d, f"_{name}") and not has_facts(d):
             with pytest.raises(NotImplementedError, match=f"closed-form {name}"):
                 getattr(d, name)
+            continue
+        if not hasattr(reference, "stats"):
             continue
         theirs = np.broadcast_to(reference.stats(letter), (BATCH,))
         finite = np.isfinite(theirs)
         ours = getattr(d, name).numpy()
-        assert_close(ours[finite], theirs[finite], rtol=1e-8, atol=1e-8, msg=name)
+        near = 1e-8 if hasattr(d, f"_{name}") else 1e-6
+        assert_close(ours[finite], theirs[finite], rtol=near, atol=near, msg=name)
         assert not np.isfinite(ours[~finite]).any()
 
 
 @EACH
 def test_entropy_equals_the_reference(case):
     d, reference = case.make(seed=7)
-    if not hasattr(d, "_entropy") and not d.has_enumerate_support:
+    if not hasattr(d, "_entropy") and not d.has_enumerate_support and not has_facts(d):
         with pytest.raises(NotImplementedError, match="closed-form entropy"):
             d.entropy()
         return
     entropy = d.entropy()
     assert entropy.shape == (BATCH,)
-    assert_close(entropy, reference.entropy(), rtol=1e-9, atol=1e-12)
+    rtol = 1e-9 if hasattr(d, "_entropy") or d.has_enumerate_support else 1e-7
+    assert_close(entropy, reference.entropy(), rtol=rtol, atol=1e-12)
 
 
 @EACH
 def test_the_mode_is_a_point_of_highest_density(case):
     d, _ = case.make(seed=8)
-    if not hasattr(d, "_mode"):
+    if not hasattr(d, "_mode") and not has_facts(d):
         with pytest.raises(NotImplementedError, match="closed-form mode"):
             _ = d.mode
         return

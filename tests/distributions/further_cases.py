@@ -51,6 +51,16 @@ def _soft_laplace_pair(p):
     return on_line(logpdf)
 
 
+def _standardised(raw, letter):
+    """Skewness or excess kurtosis, from the means of x to x^4."""
+    a, b, c, d = raw
+    with np.errstate(invalid="ignore"):
+        v = b - a * a
+        if letter == "s":
+            return (c - 3 * a * b + 2 * a**3) / v**1.5
+        return (d - 4 * a * c + 6 * a * a * b - 3 * a**4) / v**2 - 3
+
+
 def _kumaraswamy(p):
     # A root of a beta draw whose first exponent is 1.
     a, b = p.concentration1, p.concentration0
@@ -66,6 +76,7 @@ def _kumaraswamy(p):
         ppf=lambda q: power.ppf(q) ** (1 / a),
         mean=lambda: raw(1),
         var=lambda: raw(2) - raw(1) ** 2,
+        stats=lambda letter: _standardised([raw(k) for k in (1, 2, 3, 4)], letter),
         entropy=lambda: -np.log(a * b) - logs,
     )
 
@@ -88,13 +99,18 @@ def _half_t(p):
 
 
 def _frechet(p):
-    # SciPy gives a finite variance where it is infinite.
+    # SciPy gives finite moments where they are infinite.
     c, s = p.concentration, stats.invweibull(p.concentration, scale=p.scale)
     raw = lambda k: p.scale**k * special.gamma(1 - k / np.where(c > k, c, 2 * k))
     return Stated(
         s,
         mean=lambda: np.where(c > 1, raw(1), np.inf),
         var=lambda: np.where(c > 2, raw(2) - raw(1) ** 2, np.inf),
+        stats=lambda letter: np.where(
+            c > (3 if letter == "s" else 4),
+            _standardised([raw(k) for k in (1, 2, 3, 4)], letter),
+            np.inf,
+        ),
     )
 
 
@@ -128,9 +144,10 @@ def _power_law(p):
 def _discrete_weibull(p):
     q, b = p.q, p.beta
     survival = lambda k: np.where(k < 0, 1.0, q ** (np.maximum(np.floor(k) + 1, 0) ** b))
+    mass = lambda k: np.log(survival(k - 1) - survival(k))
     return Stated(
-        None,
-        logpmf=lambda k: np.log(survival(k - 1) - survival(k)),
+        Masses(mass, top=30_000),
+        logpmf=mass,
         cdf=lambda k: 1 - survival(k),
         sf=survival,
         ppf=lambda r: np.ceil((np.log1p(-r) / np.log(q)) ** (1 / b) - 1),

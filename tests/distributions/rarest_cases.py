@@ -1,5 +1,6 @@
 """Entries of distributions that PyMC, Stan and TFP have beyond the usual libraries."""
 
+import mpmath
 import numpy as np
 from scipy import special, stats
 
@@ -8,6 +9,11 @@ from tests.distributions.cases import Case, Rows, _outer
 from tests.distributions.references import Density, Masses, Stated, Through, Vector, on_line
 
 __all__ = ["RAREST"]
+
+
+def _zipf_entropy(a):
+    size = mpmath.zeta(a)
+    return float(mpmath.log(size) - a * mpmath.zeta(a, derivative=1) / size)
 
 
 def _zipf(s):
@@ -23,6 +29,7 @@ def _zipf(s):
         ppf=lambda q: np.full(len(s), 3000.0),
         mean=lambda: raw(1),
         var=square,
+        entropy=lambda: np.array([_zipf_entropy(a) for a in s]),
     )
 
 
