@@ -91,6 +91,10 @@ class _Points:
         self.spreads = {s: maximum(w, least).detach() for s, w in zip((-1.0, 1.0), spreads)}
         self.ends: list[tuple[Tensor, float]] = []
         parts = self._counts() if d.is_discrete else self._line()
+        if d.has_enumerate_support and self.low is None and self.high is None:
+            # Values that are no counts.
+            x = cast(d.enumerate_support(), float64)
+            parts = [(x, x * 0.0)]
         x = cat([p[0] for p in parts], 0)
         # Between counts the formula goes on.
         log_p = d._to_batch(d._density(x, d.is_discrete))

@@ -35,10 +35,14 @@ MADE = {
         np.array([2.0, 3.0]), np.array([1.5, 0.7]), np.array([5.0, 9.0])
     ),
     "ExtendedBinomial": dist.ExtendedBinomial(np.array([5.0, 9.0]), np.array([0.3, 0.6])),
+    "FiniteDiscrete": dist.FiniteDiscrete(
+        np.array([1.0, 2.5, 7.0]), np.array([[0.2, 0.5, 0.3]] * 2)
+    ),
     "FoldedDistribution": dist.FoldedDistribution(NORMAL),
     "HyperGeometric": dist.HyperGeometric(
         np.array([20.0, 50.0]), np.array([7.0, 11.0]), np.array([5.0, 30.0])
     ),
+    "Interpolated": dist.Interpolated(np.linspace(0, 1, 4), np.array([[0.1, 0.5, 1.0, 0.4]] * 2)),
     "LogNormalNegativeBinomial": dist.LogNormalNegativeBinomial(
         np.array([2.0, 5.0]), np.array([0.3, -0.4]), np.array([0.3, 0.6])
     ),
@@ -61,6 +65,11 @@ NO_NUMBERS = "not a distribution of single numbers until it is told of what"
 # Classes that have none of it, or lack the facts named.
 EXCEPTIONS = {
     "Categorical": (("mean", "variance", "skewness", "kurtosis"), "categories are no quantities"),
+    "Interpolated": (
+        ("skewness", "kurtosis", "entropy"),
+        "a kink at every point of its table: nan",
+    ),
+    "ZeroOneInflatedBeta": (ALL, ATOMS),
     "VonMises": (("skewness", "kurtosis"), "an angle has a circular mean and variance alone"),
     "Censored": (ALL, ATOMS),
     "LeftCensoredDistribution": (ALL, ATOMS),
@@ -187,6 +196,9 @@ def test_facts_of_made_distributions_are_those_of_scipy():
     assert_close(heavy.mean, 1.0, rtol=1e-8)
     assert_close(heavy.variance, 4.0 * 3.5 / 1.5, rtol=1e-8)
     assert heavy.kurtosis.item() == math.inf
+    table = dist.FiniteDiscrete(np.array([1.0, 2.5, 7.0]), np.array([0.2, 0.5, 0.3]))
+    third = np.array([0.2, 0.5, 0.3]) @ (np.array([1.0, 2.5, 7.0]) - 3.55) ** 3
+    assert_close(table.skewness, third / 5.4225**1.5)
     # Masses that do not sum to 1 give no number.
     assert math.isnan(dist.Censored(dist.Normal(np.array(0.0), 1.0), -1.0, 1.0).mean.item())
 

@@ -89,6 +89,8 @@ APART = {
     dist.TruncatedNormal,
     dist.ZeroInflatedDistribution,
     dist.ZeroSumNormal,
+    # In test_normal_kin.py.
+    dist.OMTMultivariateNormal,
 }
 
 
