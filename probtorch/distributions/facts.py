@@ -6,9 +6,10 @@ ends and tails of any weight. Counts are summed one by one, from 1024 on by the 
 formula between them, with the first term of Euler and Maclaurin. All is in double precision; the
 error is about 1e-10 of the result for smooth densities.
 
-Nothing here guesses: where the masses of all points do not sum to 1 within 1e-6 the result is nan,
-and a moment whose integrand does not fall at 10^26 to 10^47 times the spread is infinite.
-Derivatives in the parameters go through the density, and through the ends of the support.
+Nothing here guesses: where the masses of all points do not sum to 1 within 1e-6, or half of the
+points give a result that is 1e-5 off, as at kinks away from the mode, the result is nan, and a
+moment whose integrand does not fall at 10^26 to 10^47 times the spread is infinite. Derivatives in
+the parameters go through the density, and through the ends of the support.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["FACTS", "cdf_by_sum", "expectation", "has_facts"]
 
 # Of y = exp(pi / 2 sinh(t)) on a half-line, from exp(-60) to exp(316), and of the logistic function
 # of pi sinh(t) between two ends, to exp(-230) from each.
-STEP = 1.0 / 16.0
+STEP = 1.0 / 32.0
 T = np.arange(-4.35, 6.0, STEP)
 LOG_Y = 0.5 * math.pi * np.sinh(T)
 LOG_DY = LOG_Y + np.log(0.5 * math.pi * STEP * np.cosh(T))
@@ -100,8 +101,13 @@ class _Points:
         log_p = d._to_batch(d._density(x, d.is_discrete))
         log_p = where(isnan(log_p) | (log_p == math.inf), -math.inf, log_p)
         self.x, self.log_p = x, log_p
-        self.log_mass = log_p + cat([expand(p[1], p[0].array.shape) for p in parts], 0)
+        weights = [expand(p[1], p[0].array.shape) for p in parts]
+        self.log_mass = log_p + cat(weights, 0)
         self.mass = total(exp(self.log_mass), 0)
+        # The same integrals with every other point.
+        summed = 1 if d.is_discrete else 0
+        half = [w + self._grid(_alternating(len(w))) for w in weights[summed:]]
+        self.coarse = exp((log_p + cat([*weights[:summed], *half], 0)).detach())
 
     def _level(self, p: float | Tensor) -> Tensor:
         level = p if isinstance(p, Tensor) else wrap(np.array(p))
@@ -172,8 +178,12 @@ class _Points:
     def mean_of(self, log_size: Tensor, sign: Tensor | float = 1.0) -> Tensor:
         """Mean of ``sign exp(log_size)`` of each point; nan where masses do not sum to 1."""
         # Where the integral has no end the sum is not used, but must be a number.
-        value = total(sign * exp(minimum(self.log_mass + log_size, 600.0)), 0)
-        return where(absolute(self.mass - 1.0) < 1e-6, value, math.nan)
+        terms = exp(minimum(self.log_mass + log_size, 600.0))
+        value = total(sign * terms, 0)
+        rough = self.coarse * exp(minimum(log_size.detach(), 600.0))
+        apart = absolute(total(sign * minimum(rough, 1e260), 0) - value.detach())
+        smooth = apart <= 1e-5 * total(terms, 0).detach()
+        return where((absolute(self.mass - 1.0) < 1e-6) & smooth, value, math.nan)
 
     def endless(self, order: float) -> list[tuple[Tensor, float]]:
         """For each infinite end, whether the integral of abs(x)^order has none, and its side."""
@@ -191,6 +201,11 @@ def expectation(d: Distribution, fn: Callable[[Tensor], Tensor]) -> Tensor:
     points = _Points(d)
     value = total(exp(points.log_mass) * fn(points.x), 0)
     return _as_asked(d, where(absolute(points.mass - 1.0) < 1e-6, value, math.nan))
+
+
+def _alternating(n: int) -> np.ndarray:
+    """Logs of weights 2, 0, 2, 0, ..."""
+    return np.where(np.arange(n) % 2 == 0, math.log(2.0), -math.inf)
 
 
 def _double(x: float | Tensor) -> Tensor:
@@ -277,7 +292,7 @@ def mode(d: Distribution) -> Tensor:
         last = x.array.shape[0] - 1
         a, b = (gather(x, 0, clamp(best + k, 0, last))[0] for k in (-1, 1))
         # A density that still grows by a nat over the last points before an end has no bound.
-        around = [gather(height, 0, clamp(best + k, 0, last))[0] for k in (-5, 0, 5)]
+        around = [gather(height, 0, clamp(best + k, 0, last))[0] for k in (-10, 0, 10)]
         ends = [gather(gather(seen, 0, order), 0, clamp(best + k, 0, last))[0] for k in (-1, 1)]
         grows = (~ends[0] & (around[1] > around[2] + 1.0)) | (
             ~ends[1] & (around[1] > around[0] + 1.0)

@@ -9,6 +9,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.heavy_tailed import StudentT
+from probtorch.distributions.location_scale import EULER_GAMMA
 from probtorch.distributions.noncentral import implicit
 from probtorch.distributions.normal import HALF_LOG_2PI, Normal
 from probtorch.distributions.source import Source
@@ -198,6 +199,11 @@ class DoublesidedMaxwell(Distribution):
 
     def _variance(self) -> Tensor:
         return 3.0 * self.scale * self.scale
+
+    def _entropy(self) -> Tensor:
+        # log z^2 is on average digamma(3 / 2) + log 2, z^2 is 3.
+        known = 2.0 - EULER_GAMMA - 2.0 * math.log(2.0) + math.log(2.0)
+        return log(self.scale) + (1.5 + HALF_LOG_2PI - known)
 
     def _mode(self) -> Tensor:
         """The hill above."""
