@@ -76,12 +76,15 @@ class reparam(Handler):
         if isinstance(fn, Mapping):
             fn, config = None, fn
         super().__init__(fn)
-        if config is None:
+        if not (isinstance(config, Mapping) or callable(config)):
             raise ArgumentError(
                 "reparam",
                 expected="config, a dict from site names to reparameterisations, or a function",
-                got="None",
-                fix="write reparam(model, config={'x': LocScaleReparam(0.)})",
+                got=f"{config!r:.60}",
+                fix="write reparam(model, config={'x': LocScaleReparam(0.)})"
+                if config is None
+                else "for a choice by the data write NUTS(model, reparam='auto'), or give "
+                "config=probtorch.infer.choose_reparam(model, *args)",
             )
         self.config: Callable[[Site], Reparam | None] = (
             functools.partial(_by_name, config) if isinstance(config, Mapping) else config

@@ -144,6 +144,8 @@ def test_bad_arguments_are_refused():
         LocScaleReparam(2.0)
     with pytest.raises(ArgumentError, match=r"config[\s\S]*None[\s\S]*reparam\(model"):
         reparam(model)
+    with pytest.raises(ArgumentError, match=r"'auto'[\s\S]*choose_reparam"):
+        reparam(model, config="auto")
 
 
 def test_any_object_with_apply_is_a_reparameterisation():
