@@ -7,6 +7,7 @@ of the front door.
 
 import inspect
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -17,7 +18,10 @@ author = "The probtorch authors"
 copyright = f"{author}, Apache-2.0"
 release = metadata.version("probtorch")
 
+# The extension that writes the pages of distributions lies beside this file.
+sys.path.insert(0, str(Path(__file__).parent))
 extensions = [
+    "distribution_pages",
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",

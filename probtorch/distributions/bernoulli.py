@@ -51,6 +51,8 @@ class Trial(Distribution):
 class Bernoulli(Trial):
     """One trial: 1 with probability `probs`, else 0.
 
+    Probability ``p(x) = probs ** x * (1 - probs) ** (1 - x)``.
+
     Parameters
     ----------
     probs : Tensor or number in [0, 1], optional
@@ -106,6 +108,8 @@ class Bernoulli(Trial):
 
 class Geometric(Trial):
     """Number of failures before the first success.
+
+    Probability ``p(x) = probs * (1 - probs) ** x``.
 
     Parameters
     ----------

@@ -39,6 +39,9 @@ __all__ = ["Beta", "Dirichlet"]
 class Beta(Distribution):
     """Beta distribution.
 
+    Density ``f(x) = x ** (concentration1 - 1) * (1 - x) ** (concentration0 - 1) / B(concentration1,
+    concentration0)``.
+
     Parameters
     ----------
     concentration1 : Tensor or number, positive
@@ -109,6 +112,9 @@ class Beta(Distribution):
 
 class Dirichlet(Distribution):
     """Dirichlet distribution on the simplex.
+
+    Density ``f(x) = gamma(sum(concentration)) * prod(x ** (concentration - 1) /
+    gamma(concentration))``.
 
     Parameters
     ----------

@@ -123,6 +123,8 @@ class _Categories(ByWeights):
 class Categorical(_Categories):
     """One of several categories, as an integer from 0.
 
+    Probability ``p(x) = probs[x] / sum(probs)``.
+
     Parameters
     ----------
     probs : Tensor, shape (..., categories), >= 0, optional
@@ -228,6 +230,8 @@ def _entropy(dist: Categorical | OneHotCategorical) -> Tensor:
 class OneHotCategorical(_Categories):
     """One of several categories, as an indicator vector.
 
+    Probability ``p(x) = prod((probs / sum(probs)) ** x)``.
+
     Parameters
     ----------
     probs, logits : Tensor, shape (..., categories), optional
@@ -269,6 +273,8 @@ class OneHotCategorical(_Categories):
 
 class Multinomial(_Categories):
     """Counts of the categories in `total_count` independent draws of one.
+
+    Probability ``p(x) = factorial(total_count) * prod((probs / sum(probs)) ** x / factorial(x))``.
 
     Parameters
     ----------

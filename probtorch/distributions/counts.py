@@ -79,6 +79,8 @@ def counts_up_to(total_count: Tensor, owner: str) -> Tensor:
 class Binomial(Trial):
     """Number of successes in `total_count` independent trials.
 
+    Probability ``p(x) = binom(total_count, x) * probs ** x * (1 - probs) ** (total_count - x)``.
+
     Parameters
     ----------
     total_count : Tensor or number, a whole number >= 0
@@ -157,6 +159,9 @@ class Binomial(Trial):
 class BetaBinomial(Distribution):
     """Number of successes in `total_count` trials whose probability is itself a beta draw.
 
+    Probability ``p(x) = binom(total_count, x) * B(x + concentration1, total_count - x +
+    concentration0) / B(concentration1, concentration0)``.
+
     Parameters
     ----------
     concentration1, concentration0 : Tensor or number, positive
@@ -227,6 +232,8 @@ class BetaBinomial(Distribution):
 class Poisson(Distribution):
     """Number of independent events when `rate` are expected.
 
+    Probability ``p(x) = rate ** x * exp(-rate) / factorial(x)``.
+
     Parameters
     ----------
     rate : Tensor or number, >= 0
@@ -271,6 +278,9 @@ class Poisson(Distribution):
 
 class NegativeBinomial(Distribution):
     """Number of successes before `total_count` failures; a Poisson whose rate is a gamma draw.
+
+    Probability ``p(x) = gamma(total_count + x) / (gamma(total_count) * factorial(x)) * probs ** x *
+    (1 - probs) ** total_count``.
 
     Parameters
     ----------

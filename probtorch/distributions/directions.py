@@ -125,6 +125,9 @@ class Directed(Distribution):
 class VonMisesFisher(Directed):
     """Directions with density proportional to ``exp(concentration * (loc * x).sum())``.
 
+    Density ``f(x) = concentration ** (n / 2 - 1) * exp(concentration * (loc @ x)) / ((2 * pi) ** (n
+    / 2) * Iv(n / 2 - 1, concentration))`` with ``n = len(x)``.
+
     Parameters
     ----------
     loc : Tensor, shape (..., n), of length 1

@@ -126,6 +126,9 @@ class Stretched(Distribution):
 class GeneralizedPareto(Stretched):
     """What exceeds a high threshold: exponential for a concentration of 0, else a power law.
 
+    Density ``f(x) = (1 + concentration * z) ** (-1 / concentration - 1) / scale`` with ``z = (x -
+    loc) / scale``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -191,6 +194,9 @@ class GeneralizedPareto(Stretched):
 
 class GeneralizedExtremeValue(Stretched):
     """Largest of many draws: Gumbel for a concentration of 0, Frechet above, Weibull below.
+
+    Density ``f(x) = t ** (concentration + 1) * exp(-t) / scale`` with ``t = (1 + concentration * (x
+    - loc) / scale) ** (-1 / concentration)``.
 
     Parameters
     ----------

@@ -119,6 +119,9 @@ def _log_density_of_data(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
 class Gamma(GammaFamily):
     """Gamma distribution.
 
+    Density ``f(x) = rate ** concentration / gamma(concentration) * x ** (concentration - 1) *
+    exp(-rate * x)``.
+
     Parameters
     ----------
     concentration : Tensor or number, positive
@@ -138,6 +141,8 @@ class Gamma(GammaFamily):
 class Chi2(GammaFamily):
     """Chi-squared distribution: sum of `df` squares of standard normals.
 
+    Density ``f(x) = x ** (df / 2 - 1) * exp(-x / 2) / (2 ** (df / 2) * gamma(df / 2))``.
+
     Parameters
     ----------
     df : Tensor or number, positive
@@ -156,6 +161,9 @@ _HALF = wrap(np.array(0.5))
 
 class InverseGamma(Distribution):
     """Distribution of 1 / x for x gamma.
+
+    Density ``f(x) = rate ** concentration / gamma(concentration) * x ** (-concentration - 1) *
+    exp(-rate / x)``.
 
     Parameters
     ----------

@@ -25,6 +25,8 @@ LOG_PI = math.log(math.pi)
 class Cauchy(Distribution):
     """Cauchy distribution: ratio of two independent normals, without a mean.
 
+    Density ``f(x) = 1 / (pi * scale * (1 + z ** 2))`` with ``z = (x - loc) / scale``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -71,6 +73,8 @@ class Cauchy(Distribution):
 class HalfCauchy(Distribution):
     """Distribution of abs(x) for x Cauchy with median 0.
 
+    Density ``f(x) = 2 / (pi * scale * (1 + (x / scale) ** 2))``.
+
     Parameters
     ----------
     scale : Tensor or number, positive
@@ -111,6 +115,9 @@ class HalfCauchy(Distribution):
 
 class StudentT(Distribution):
     """Student's t distribution, shifted and scaled.
+
+    Density ``f(x) = gamma((df + 1) / 2) / (gamma(df / 2) * sqrt(pi * df) * scale) * (1 + z ** 2 /
+    df) ** (-(df + 1) / 2)`` with ``z = (x - loc) / scale``.
 
     Parameters
     ----------

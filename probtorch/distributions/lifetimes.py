@@ -58,6 +58,8 @@ def log_quotient(x: Tensor, y: Tensor) -> Tensor:
 class Gompertz(ByLogCdf):
     """Lifetimes whose hazard grows exponentially: ``concentration * rate * exp(rate * x)``.
 
+    Density ``f(x) = concentration * rate * exp(rate * x - concentration * (exp(rate * x) - 1))``.
+
     Parameters
     ----------
     concentration : Tensor or number, positive
@@ -89,6 +91,9 @@ class Gompertz(ByLogCdf):
 
 class Levy(Distribution):
     """Distribution of ``loc + scale / n ** 2`` for n standard normal: first passage of a walk.
+
+    Density ``f(x) = sqrt(scale / (2 * pi)) * exp(-scale / (2 * (x - loc))) / (x - loc) ** (3 /
+    2)``.
 
     Parameters
     ----------
@@ -143,6 +148,9 @@ class Levy(Distribution):
 
 class LogLogistic(ByLogCdf):
     """Distribution of exp(x) for x logistic: cdf ``1 / (1 + (x / scale) ** -concentration)``.
+
+    Density ``f(x) = concentration / scale * z ** (concentration - 1) / (1 + z ** concentration) **
+    2`` with ``z = x / scale``.
 
     Parameters
     ----------
@@ -200,6 +208,9 @@ class LogLogistic(ByLogCdf):
 
 class Frechet(Distribution):
     """Frechet distribution, the largest of many heavy-tailed draws: 1 / x for x Weibull.
+
+    Density ``f(x) = concentration / scale * z ** (-concentration - 1) * exp(-z **
+    (-concentration))`` with ``z = x / scale``.
 
     Parameters
     ----------
@@ -259,6 +270,9 @@ class Frechet(Distribution):
 
 class Dagum(Distribution):
     """Dagum distribution of incomes: cdf ``(1 + (x / scale) ** -sharpness) ** -concentration``.
+
+    Density ``f(x) = concentration * sharpness / x * z ** (-sharpness) * (1 + z ** (-sharpness)) **
+    (-concentration - 1)`` with ``z = x / scale``.
 
     Parameters
     ----------
@@ -333,6 +347,9 @@ class Burr(ByLogCdf):
 
     With a sharpness of 1 it is the Pareto distribution of type II (Lomax).
 
+    Density ``f(x) = concentration * sharpness / x * z ** sharpness * (1 + z ** sharpness) **
+    (-concentration - 1)`` with ``z = x / scale``.
+
     Parameters
     ----------
     concentration : Tensor or number, positive
@@ -392,6 +409,8 @@ class Burr(ByLogCdf):
 class Rayleigh(ByLogCdf):
     """Length of a vector of two independent normal numbers of mean 0.
 
+    Density ``f(x) = x / scale ** 2 * exp(-(x / scale) ** 2 / 2)``.
+
     Parameters
     ----------
     scale : Tensor or number, positive
@@ -438,6 +457,8 @@ class Rayleigh(ByLogCdf):
 
 class Maxwell(Distribution):
     """Length of a vector of three independent normal numbers of mean 0: speeds in a gas.
+
+    Density ``f(x) = sqrt(2 / pi) * x ** 2 / scale ** 3 * exp(-(x / scale) ** 2 / 2)``.
 
     Parameters
     ----------

@@ -25,6 +25,8 @@ ZETA_3 = 1.2020569031595942
 class Laplace(Distribution):
     """Laplace (double exponential) distribution.
 
+    Density ``f(x) = exp(-abs(x - loc) / scale) / (2 * scale)``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -79,6 +81,8 @@ class Laplace(Distribution):
 class Logistic(Distribution):
     """Logistic distribution, whose cdf is the sigmoid.
 
+    Density ``f(x) = exp(-z) / (scale * (1 + exp(-z)) ** 2)`` with ``z = (x - loc) / scale``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -128,6 +132,8 @@ class Logistic(Distribution):
 
 class SoftLaplace(Distribution):
     """Laplace distribution with a rounded peak: density prop. to 1 / cosh((x - loc) / scale).
+
+    Density ``f(x) = 1 / (pi * scale * cosh(z))`` with ``z = (x - loc) / scale``.
 
     Parameters
     ----------
@@ -181,6 +187,8 @@ class SoftLaplace(Distribution):
 
 class Gumbel(Distribution):
     """Extreme-value distribution of the largest of many draws.
+
+    Density ``f(x) = exp(-z - exp(-z)) / scale`` with ``z = (x - loc) / scale``.
 
     Parameters
     ----------

@@ -40,6 +40,9 @@ def squared_length(tril: Tensor, x: Tensor) -> Tensor:
 class MultivariateNormal(Distribution):
     """Normal distribution of vectors.
 
+    Density ``f(x) = exp(-(x - loc) @ inv(covariance_matrix) @ (x - loc) / 2) / sqrt(det(2 * pi *
+    covariance_matrix))``.
+
     Parameters
     ----------
     loc : Tensor, shape (..., n)

@@ -72,6 +72,9 @@ def mixed_gamma_cdf(a: Tensor, m: Tensor, y: Tensor, *, upper: bool = False) -> 
 class NoncentralChi2(Distribution):
     """Sum of squares of `df` normal numbers with variance 1 whose squared means sum to `nc`.
 
+    Density ``f(x) = exp(-(x + nc) / 2) / 2 * (x / nc) ** (df / 4 - 1 / 2) * Iv(df / 2 - 1, sqrt(nc
+    * x))``.
+
     Parameters
     ----------
     df : Tensor or number, positive
@@ -134,6 +137,9 @@ def _log_chi2(a: Tensor, m: Tensor, y: Tensor) -> Tensor:
 
 class Rice(Distribution):
     """Distance from the origin of a normal point in the plane: the size of a noisy signal.
+
+    Density ``f(x) = x / scale ** 2 * exp(-(x ** 2 + nu ** 2) / (2 * scale ** 2)) * Iv(0, x * nu /
+    scale ** 2)``.
 
     Parameters
     ----------

@@ -29,6 +29,8 @@ ROOT_2 = math.sqrt(2.0)
 class Normal(Distribution):
     """Normal distribution with mean `loc` and standard deviation `scale`.
 
+    Density ``f(x) = exp(-z ** 2 / 2) / (scale * sqrt(2 * pi))`` with ``z = (x - loc) / scale``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -79,6 +81,9 @@ class Normal(Distribution):
 
 class LogNormal(Distribution):
     """Distribution of exp(x) for x normal with mean `loc` and standard deviation `scale`.
+
+    Density ``f(x) = exp(-z ** 2 / 2) / (x * scale * sqrt(2 * pi))`` with ``z = (log(x) - loc) /
+    scale``.
 
     Parameters
     ----------
@@ -142,6 +147,8 @@ class LogNormal(Distribution):
 
 class HalfNormal(Distribution):
     """Distribution of abs(x) for x normal with mean 0 and standard deviation `scale`.
+
+    Density ``f(x) = sqrt(2 / pi) / scale * exp(-(x / scale) ** 2 / 2)``.
 
     Parameters
     ----------

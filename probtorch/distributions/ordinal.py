@@ -139,6 +139,9 @@ def StoppingRatioLogistic(
 class DirichletMultinomial(Distribution):
     """Counts of categories in draws whose probabilities are themselves a Dirichlet draw.
 
+    Probability ``p(x) = factorial(total_count) * gamma(a) / gamma(total_count + a) * prod(gamma(x +
+    concentration) / (gamma(concentration) * factorial(x)))`` with ``a = sum(concentration)``.
+
     Parameters
     ----------
     concentration : Tensor, shape (..., categories), positive

@@ -72,6 +72,9 @@ def found_outward(
 class HyperGeometric(Distribution):
     """Number of successes among draws from an urn without putting back.
 
+    Probability ``p(x) = binom(successes, x) * binom(total_count - successes, draws - x) /
+    binom(total_count, draws)``.
+
     Parameters
     ----------
     total_count : Tensor or number, whole
@@ -174,6 +177,9 @@ class HyperGeometric(Distribution):
 class Skellam(Distribution):
     """Difference of two Poisson counts.
 
+    Probability ``p(x) = exp(-rate1 - rate2) * (rate1 / rate2) ** (x / 2) * Iv(x, 2 * sqrt(rate1 *
+    rate2))``.
+
     Parameters
     ----------
     rate1, rate2 : Tensor or number, positive
@@ -267,6 +273,8 @@ def hurwitz(s: Tensor, q: Tensor) -> Tensor:
 class Zipf(Distribution):
     """Ranks from 1 on whose probability is a power law: also called the zeta distribution.
 
+    Probability ``p(x) = x ** (-power) / zeta(power)``.
+
     Parameters
     ----------
     power : Tensor or number, above 1
@@ -337,6 +345,9 @@ class GeneralizedPoisson(Distribution):
     """Size of a family tree: Poisson founders, each with Poisson offspring, and so on.
 
     Overdispersed: the mean is ``rate / (1 - excess)``, the variance that over ``(1 - excess)**2``.
+
+    Probability ``p(x) = rate * (rate + x * excess) ** (x - 1) * exp(-rate - x * excess) /
+    factorial(x)``.
 
     Parameters
     ----------

@@ -23,6 +23,8 @@ __all__ = ["Exponential", "Pareto", "Weibull"]
 class Exponential(Distribution):
     """Exponential distribution: waiting time between events that occur at `rate` per unit of time.
 
+    Density ``f(x) = rate * exp(-rate * x)``.
+
     Parameters
     ----------
     rate : Tensor or number, positive
@@ -69,6 +71,9 @@ class Exponential(Distribution):
 
 class Weibull(Distribution):
     """Weibull distribution: ``scale * e ** (1 / concentration)`` for e standard exponential.
+
+    Density ``f(x) = concentration / scale * z ** (concentration - 1) * exp(-z ** concentration)``
+    with ``z = x / scale``.
 
     Parameters
     ----------
@@ -143,6 +148,8 @@ class Weibull(Distribution):
 
 class Pareto(Distribution):
     """Pareto distribution: ``scale * exp(e / alpha)`` for e standard exponential.
+
+    Density ``f(x) = alpha * scale ** alpha / x ** (alpha + 1)``.
 
     Parameters
     ----------

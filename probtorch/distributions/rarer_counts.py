@@ -27,6 +27,8 @@ __all__ = ["BetaNegativeBinomial", "DiscreteUniform", "DiscreteWeibull", "YuleSi
 class DiscreteUniform(Distribution):
     """All whole numbers from `low` to `high`, both included, with the same probability.
 
+    Probability ``p(x) = 1 / (high - low + 1)``.
+
     Parameters
     ----------
     low : Tensor or number, whole
@@ -99,6 +101,9 @@ class DiscreteUniform(Distribution):
 class BetaNegativeBinomial(Distribution):
     """Negative binomial counts whose probability of success is itself a beta draw.
 
+    Probability ``p(x) = gamma(n + x) / (gamma(n) * factorial(x)) * B(concentration1 + x,
+    concentration0 + n) / B(concentration1, concentration0)``.
+
     Parameters
     ----------
     concentration1, concentration0 : Tensor or number, positive
@@ -141,6 +146,8 @@ class BetaNegativeBinomial(Distribution):
 class DiscreteWeibull(Distribution):
     """Counts with survival ``q ** ((x + 1) ** beta)``: the floor of a Weibull lifetime.
 
+    Probability ``p(x) = q ** (x ** beta) - q ** ((x + 1) ** beta)``.
+
     Parameters
     ----------
     q : Tensor or number in (0, 1)
@@ -177,6 +184,8 @@ class DiscreteWeibull(Distribution):
 
 class YuleSimon(Distribution):
     """Counts from 1 on with a power-law tail: geometric ones of a probability exp(-e / alpha).
+
+    Probability ``p(x) = alpha * B(x, alpha + 1)``.
 
     Parameters
     ----------

@@ -39,6 +39,8 @@ __all__ = ["Chi", "FisherSnedecor", "HalfStudentT", "InverseGaussian"]
 class Chi(Distribution):
     """Length of a vector of `df` standard normal numbers: the root of a chi-squared one.
 
+    Density ``f(x) = x ** (df - 1) * exp(-x ** 2 / 2) / (2 ** (df / 2 - 1) * gamma(df / 2))``.
+
     Parameters
     ----------
     df : Tensor or number, positive
@@ -84,6 +86,9 @@ class Chi(Distribution):
 
 class HalfStudentT(Distribution):
     """Distribution of abs(x) for x Student's t around 0.
+
+    Density ``f(x) = 2 * gamma((df + 1) / 2) / (gamma(df / 2) * sqrt(pi * df) * scale) * (1 + (x /
+    scale) ** 2 / df) ** (-(df + 1) / 2)``.
 
     Parameters
     ----------
@@ -132,6 +137,9 @@ class HalfStudentT(Distribution):
 
 class FisherSnedecor(Distribution):
     """F distribution: ratio of two chi-squared numbers, each over its degrees of freedom.
+
+    Density ``f(x) = (df1 / df2) ** (df1 / 2) * x ** (df1 / 2 - 1) * (1 + df1 / df2 * x) ** (-(df1 +
+    df2) / 2) / B(df1 / 2, df2 / 2)``.
 
     Parameters
     ----------
@@ -202,6 +210,9 @@ class FisherSnedecor(Distribution):
 
 class InverseGaussian(Distribution):
     """First time at which a walk with drift reaches a level; also called Wald.
+
+    Density ``f(x) = sqrt(concentration / (2 * pi * x ** 3)) * exp(-concentration * (x - loc) ** 2 /
+    (2 * loc ** 2 * x))``.
 
     Parameters
     ----------

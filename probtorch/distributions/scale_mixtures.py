@@ -38,6 +38,10 @@ BOTH = np.concatenate([-ARC[:0:-1], ARC])
 class NormalInverseGaussian(Distribution):
     """Normal numbers whose variance is inverse Gaussian: semi-heavy tails, one of them longer.
 
+    Density ``f(x) = tailweight * scale * Kv(1, tailweight * r) / (pi * r) * exp(scale *
+    sqrt(tailweight ** 2 - skewness_ ** 2) + skewness_ * (x - loc))`` with ``r = sqrt(scale ** 2 +
+    (x - loc) ** 2)``.
+
     Parameters
     ----------
     loc : Tensor or number

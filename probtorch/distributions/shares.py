@@ -52,6 +52,9 @@ __all__ = [
 class Kumaraswamy(Distribution):
     """Kumaraswamy distribution: cdf ``1 - (1 - x ** concentration1) ** concentration0``.
 
+    Density ``f(x) = a * b * x ** (a - 1) * (1 - x ** a) ** (b - 1)`` with ``a = concentration1``
+    and ``b = concentration0``.
+
     Parameters
     ----------
     concentration1 : Tensor or number, positive
@@ -116,6 +119,9 @@ class Kumaraswamy(Distribution):
 class LogitNormal(Distribution):
     """Distribution of sigmoid(x) for x normal.
 
+    Density ``f(x) = exp(-z ** 2 / 2) / (scale * sqrt(2 * pi) * x * (1 - x))`` with ``z = (log(x /
+    (1 - x)) - loc) / scale``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -153,6 +159,9 @@ class LogitNormal(Distribution):
 
 class RelaxedBernoulli(Distribution):
     """Continuous relaxation of a Bernoulli draw (Maddison et al. 2017): sigmoid of a logistic one.
+
+    Density ``f(x) = temperature * w * (x * (1 - x)) ** (-temperature - 1) / (w * x **
+    (-temperature) + (1 - x) ** (-temperature)) ** 2`` with ``w = probs / (1 - probs)``.
 
     Parameters
     ----------
@@ -217,6 +226,9 @@ class RelaxedBernoulli(Distribution):
 
 class Triangular(Distribution):
     """Density that rises in a line from `low` to `peak` and falls in a line to `high`.
+
+    Density ``f(x) = 2 / (high - low) * ((x - low) / (peak - low) if x < peak else (high - x) /
+    (high - peak))``.
 
     Parameters
     ----------
@@ -358,6 +370,9 @@ class ContinuousBernoulli(Trial):
     """Density prop. to ``probs ** x * (1 - probs) ** (1 - x)`` on [0, 1]
     (Loaiza-Ganem and Cunningham 2019).
 
+    Density ``f(x) = c * probs ** x * (1 - probs) ** (1 - x)`` with ``c = log(probs / (1 - probs)) /
+    (2 * probs - 1)``.
+
     Parameters
     ----------
     probs : Tensor or number in [0, 1], optional
@@ -404,6 +419,8 @@ class ContinuousBernoulli(Trial):
 
 class DoublyTruncatedPowerLaw(Distribution):
     """Density prop. to ``x ** alpha`` between two bounds.
+
+    Density ``f(x) = (alpha + 1) * x ** alpha / (high ** (alpha + 1) - low ** (alpha + 1))``.
 
     Parameters
     ----------
@@ -463,6 +480,8 @@ class DoublyTruncatedPowerLaw(Distribution):
 class LogUniform(Distribution):
     """Uniform distribution of the logarithm between those of two bounds; also called reciprocal.
 
+    Density ``f(x) = 1 / (x * log(high / low))``.
+
     Parameters
     ----------
     low : Tensor or number, positive
@@ -508,6 +527,8 @@ class LogUniform(Distribution):
 
 class LowerTruncatedPowerLaw(Distribution):
     """Density prop. to ``x ** alpha`` from a lower bound on: a Pareto distribution.
+
+    Density ``f(x) = -(alpha + 1) * x ** alpha / low ** (alpha + 1)``.
 
     Parameters
     ----------

@@ -129,6 +129,9 @@ class TwoSided(Distribution):
 class AsymmetricLaplace(TwoSided):
     """Laplace distribution of scale ``scale * asymmetry`` below, ``scale / asymmetry`` above.
 
+    Density ``f(x) = exp(-abs(x - loc) / (a if x < loc else b)) / (a + b)`` with ``a = scale *
+    asymmetry`` and ``b = scale / asymmetry``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -152,6 +155,9 @@ class AsymmetricLaplaceQuantile(TwoSided):
     """Asymmetric Laplace distribution whose quantile at `quantile` is `loc`.
 
     Its log density is the check loss of quantile regression.
+
+    Density ``f(x) = exp(-abs(x - loc) / (a if x < loc else b)) / (a + b)`` with ``a = scale / (1 -
+    quantile)`` and ``b = scale / quantile``.
 
     Parameters
     ----------
@@ -254,6 +260,9 @@ def _blurred(z: Tensor, left: Tensor, right: Tensor, soft: Tensor) -> Tensor:
 class ExGaussian(Distribution):
     """Sum of a normal and an exponential number: a model of reaction times.
 
+    Density ``f(x) = exp((scale / nu) ** 2 / 2 - (x - loc) / nu) * Phi((x - loc) / scale - scale /
+    nu) / nu``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -298,6 +307,9 @@ class ExGaussian(Distribution):
 
 class SkewLogistic(Distribution):
     """Logistic distribution whose cdf is raised to a power.
+
+    Density ``f(x) = asymmetry * exp(-z) / (scale * (1 + exp(-z)) ** (asymmetry + 1))`` with ``z =
+    (x - loc) / scale``.
 
     Parameters
     ----------
@@ -363,6 +375,9 @@ class SkewLogistic(Distribution):
 class Moyal(Distribution):
     """Moyal distribution: an approximation to the loss of energy of a charged particle.
 
+    Density ``f(x) = exp(-(z + exp(-z)) / 2) / (scale * sqrt(2 * pi))`` with ``z = (x - loc) /
+    scale``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -408,6 +423,9 @@ class Moyal(Distribution):
 
 class GeneralizedNormal(Distribution):
     """Density prop. to exp(-abs((x - loc) / scale) ** power): Laplace at 1, normal at 2.
+
+    Density ``f(x) = power / (2 * scale * gamma(1 / power)) * exp(-abs((x - loc) / scale) **
+    power)``.
 
     Parameters
     ----------
@@ -467,6 +485,9 @@ class GeneralizedNormal(Distribution):
 class JohnsonSU(Distribution):
     """Distribution of ``loc + scale * sinh((n - skew) / tailweight)`` for n standard normal.
 
+    Density ``f(x) = tailweight * exp(-w ** 2 / 2) / (scale * sqrt(2 * pi) * sqrt(1 + z ** 2))``
+    with ``z = (x - loc) / scale`` and ``w = skew + tailweight * asinh(z)``.
+
     Parameters
     ----------
     skew : Tensor or number
@@ -523,6 +544,9 @@ class JohnsonSU(Distribution):
 
 class SkewNormal(Distribution):
     """Normal distribution leaning to one side: density prop. to a normal times a normal cdf.
+
+    Density ``f(x) = 2 * exp(-z ** 2 / 2) * Phi(alpha * z) / (scale * sqrt(2 * pi))`` with ``z = (x
+    - loc) / scale``.
 
     Parameters
     ----------

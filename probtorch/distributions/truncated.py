@@ -30,6 +30,9 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 class TruncatedNormal(Distribution):
     """Normal distribution restricted to [low, high] and renormalised.
 
+    Density ``f(x) = exp(-z ** 2 / 2) / (scale * sqrt(2 * pi) * (Phi((high - loc) / scale) -
+    Phi((low - loc) / scale)))`` with ``z = (x - loc) / scale``.
+
     Parameters
     ----------
     loc, scale : Tensor or number

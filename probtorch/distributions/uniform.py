@@ -26,6 +26,8 @@ __all__ = ["Delta", "ImproperUniform", "Uniform"]
 class Uniform(Distribution):
     """Uniform distribution on [low, high): the density is 1 / (high - low) at `low`, 0 at `high`.
 
+    Density ``f(x) = 1 / (high - low)``.
+
     Parameters
     ----------
     low : Tensor or number

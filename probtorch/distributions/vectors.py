@@ -58,6 +58,9 @@ def check_sizes(owner: str, what: str, expected: Shape, matrix: Tensor) -> None:
 class LowRankMultivariateNormal(Distribution):
     """Normal vectors with covariance ``cov_factor @ cov_factor.T + diag(cov_diag)``.
 
+    Density ``f(x) = exp(-(x - loc) @ inv(S) @ (x - loc) / 2) / sqrt(det(2 * pi * S))`` with ``S =
+    cov_factor @ transpose(cov_factor) + diag(cov_diag)``.
+
     Parameters
     ----------
     loc : Tensor, shape (..., n)
@@ -140,6 +143,10 @@ def _batch(d: LowRankMultivariateNormal, x: Tensor) -> Shape:
 
 class MultivariateStudentT(Distribution):
     """Student's t distribution of vectors: a normal vector over the root of a chi-squared mean.
+
+    Density ``f(x) = gamma((df + n) / 2) / (gamma(df / 2) * (pi * df) ** (n / 2) * det(scale_tril))
+    * (1 + z @ z / df) ** (-(df + n) / 2)`` with ``z = inv(scale_tril) @ (x - loc)`` and ``n =
+    len(x)``.
 
     Parameters
     ----------

@@ -40,6 +40,8 @@ def _sum(half: Tensor, values: Tensor) -> Tensor:
 class VonMises(Distribution):
     """Von Mises distribution of angles, with density prop. to exp(concentration * cos(x - loc)).
 
+    Density ``f(x) = exp(concentration * cos(x - loc)) / (2 * pi * Iv(0, concentration))``.
+
     Parameters
     ----------
     loc : Tensor or number

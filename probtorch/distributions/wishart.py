@@ -103,6 +103,10 @@ def _above_size(owner: object) -> Constraint:
 class Wishart(ByScale):
     """Wishart distribution: the scatter matrix of `df` normal vectors of mean 0.
 
+    Density ``f(x) = det(x) ** ((df - n - 1) / 2) * exp(-trace(inv(covariance_matrix) @ x) / 2) / (2
+    ** (df * n / 2) * det(covariance_matrix) ** (df / 2) * multigamma(df / 2, n))`` with ``n =
+    len(x)``.
+
     Parameters
     ----------
     df : Tensor or number, above the size of the matrices less 1
@@ -257,6 +261,10 @@ class InverseFamily(ByScale):
 
 class InverseWishart(InverseFamily):
     """Distribution of the inverse of a Wishart matrix: a conjugate prior of covariances.
+
+    Density ``f(x) = det(scale_matrix) ** (df / 2) * det(x) ** (-(df + n + 1) / 2) *
+    exp(-trace(scale_matrix @ inv(x)) / 2) / (2 ** (df * n / 2) * multigamma(df / 2, n))`` with ``n
+    = len(x)``.
 
     Parameters
     ----------

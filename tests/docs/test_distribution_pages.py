@@ -1,0 +1,139 @@
+"""Pages of distributions: formulas of docstrings are the densities, and are mathematics."""
+
+import importlib.util
+import inspect
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import special
+
+import probtorch.distributions as dist
+from probtorch.core.rng import Generator
+from probtorch.testing import assert_close
+from tests.distributions.cases import CASES
+
+_path = Path(__file__).parents[2] / "docs" / "distribution_pages.py"
+_spec = importlib.util.spec_from_file_location("distribution_pages", _path)
+pages = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(pages)
+
+STATED = [cls for cls in pages.distributions() if pages.formula(cls)]
+FUNCTIONS = {
+    "pi": math.pi,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "abs": np.abs,
+    "sum": np.sum,
+    "prod": np.prod,
+    "gamma": special.gamma,
+    "B": special.beta,
+    "binom": special.binom,
+    "factorial": special.factorial,
+    "zeta": special.zeta,
+    "Phi": special.ndtr,
+    "Iv": special.iv,
+    "Kv": special.kv,
+    "inv": np.linalg.inv,
+    "det": np.linalg.det,
+    "trace": np.trace,
+    "transpose": np.transpose,
+    "diag": np.diag,
+    "len": len,
+    "multigamma": lambda a, n: math.exp(special.multigammaln(a, n)),
+}
+
+
+def parameters(d):
+    names = {n: getattr(d, n) for n in d._fields}
+    return {n: v.numpy() if hasattr(v, "numpy") else v for n, v in names.items()}
+
+
+@pytest.mark.parametrize("cls", STATED, ids=lambda c: c.__name__)
+def test_the_formula_of_a_docstring_is_the_density(cls):
+    _, body, rest = pages.formula(cls)
+    found = pages.examples(cls)
+    assert found
+    tested = 0
+    for d in found:
+        space = FUNCTIONS | parameters(d)
+        for x in d.sample((4,), Generator(2)).numpy():
+            x = x.astype(int) if cls is dist.Categorical else x.astype(float)
+            here = dict(space, x=x)
+            try:
+                with np.errstate(divide="raise", invalid="raise"):
+                    for name, value in rest:
+                        here[name] = eval(value, {}, here)
+                    expected = float(eval(body, {}, here))
+            except FloatingPointError:
+                continue  # a limit, as for a concentration of 0
+            got = d.log_prob(x).exp().double()
+            # Powers of single precision draws, in double precision here and there.
+            assert_close(got, expected, rtol=2e-4, msg=f"{d} at {x}")
+            tested += 1
+    assert tested >= 4
+
+
+def test_common_distributions_state_their_densities():
+    # The determinant of a correlation matrix has a constant that is a product over its rows.
+    without = {"LKJCholesky"}
+    silent = {case.cls.__name__ for case in CASES if case.cls not in STATED}
+    assert silent == without, "state the density in the docstring: ``f(x) = ...``"
+    assert len(STATED) > 70
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("-rate * x", r"-\mathrm{rate} \, x"),
+        ("(a + b) * x", r"\left(a + b\right) \, x"),
+        ("x ** (a - 1) / 2", r"\frac{x^{a - 1}}{2}"),
+        ("(x / scale) ** 2", r"\left(\frac{x}{\mathrm{scale}}\right)^{2}"),
+        ("a - (b - x)", r"a - \left(b - x\right)"),
+        ("gamma(alpha)", r"\Gamma\left(\alpha\right)"),
+        ("prod(x ** 2)", r"\prod_i x_{i}^{2}"),
+        ("z @ inv(S) @ z", r"z^{\top} S^{-1} z"),
+        ("a if x < b else 1", r"\begin{cases} a & x < b \\ 1 & \text{else} \end{cases}"),
+    ],
+)
+def test_expressions_become_mathematics(text, expected):
+    assert pages.latex(text) == expected
+
+
+def test_a_page_says_what_the_class_declares(tmp_path):
+    found = pages.examples(dist.Gamma)
+    assert len(found) == 3
+    text = pages.page(dist.Gamma, found, True)
+    for part in (
+        "# Gamma\n",
+        r"\frac{\mathrm{rate}^{\mathrm{concentration}}}",
+        "| `rate` | Tensor or number, positive | `positive` | `1.0` |",
+        "| support | `nonnegative` |",
+        "entropy, cdf, icdf by a search on the cdf",
+        "InverseGamma",
+        ":pyobject: Gamma",
+    ):
+        assert part in text
+    assert "f(x)" not in text.replace("f(x) = \\frac", "")
+
+
+def test_every_class_has_a_page_that_tables_do_not_break():
+    for cls in pages.distributions():
+        text = pages.page(cls, [], False)
+        for row in (r for r in text.splitlines() if r.startswith("| `")):
+            assert row.replace(r"\|", "").count("|") == 6, (cls, row)
+        assert f"\n# {cls.__name__}\n" in text
+
+
+def test_plots_are_the_same_each_time(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = pages.examples(dist.Poisson)
+    first, second = tmp_path / "a.png", tmp_path / "b.png"
+    assert pages.plot(dist.Poisson, found, first) and pages.plot(dist.Poisson, found, second)
+    assert first.read_bytes() == second.read_bytes()
+    assert inspect.isclass(dist.Poisson)
