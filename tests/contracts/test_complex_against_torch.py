@@ -6,6 +6,7 @@ said in the reference.
 """
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -116,6 +117,50 @@ def test_complex_arguments_give_what_they_give_in_pytorch(name):
         )
         if ours is not None and theirs is not None:
             assert agree(ours, theirs), f"{call}"
+
+
+ONE = "angle conj conj_physical real imag resolve_conj resolve_neg view_as_real Tensor.cdouble"
+CALLS = {
+    **{name: (lambda f, z: f(z)) for name in ONE.split()},
+    "Tensor.cfloat": lambda f, z: f(z).to(z.dtype),
+    "Tensor.conj_physical_": lambda f, z: f(z * 1.0),
+    "is_conj": lambda f, z: z * float(f(z)),
+    "is_neg": lambda f, z: z * float(f(z)),
+    "complex": lambda f, z: f(z.real, z.imag * 2.0),
+    "polar": lambda f, z: f(z.real.exp(), z.imag),
+    "view_as_complex": lambda f, z: f(z.abs().reshape(3, 2)),
+    "linalg.eigvals": lambda f, z: (f(z[:2]) ** 3).sum(),
+    "linalg.eig": lambda f, z: (f(z[:2])[1].abs() * f(z[:2])[0].abs()).sum(-1),
+    "stft": lambda f, z: f(z.reshape(6), 4, 2, onesided=False),
+    "istft": lambda f, z: f(z, 4, 2, center=False),
+}
+
+
+def test_what_recipes_leave_out_is_called_here():
+    from tests.contracts.torch_agreement import OF_COMPLEX
+
+    assert set(CALLS) == OF_COMPLEX
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CALLS)
+def test_functions_of_complex_numbers_give_what_they_give_in_pytorch(name):
+    from tests.contracts.torch_agreement import ROOMS
+
+    room, _, last = name.rpartition(".")
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((3, 2)) + 1j * rng.standard_normal((3, 2))
+
+    def make(library):
+        t = library.tensor(z)
+        return [t], {}, [t]
+
+    ours, theirs = (
+        outcome(library, functools.partial(CALLS[name], getattr(r, last)), make)
+        for library, r in zip((probtorch, torch), ROOMS[room], strict=True)
+    )
+    assert ours is not None and theirs is not None
+    assert agree(ours, theirs)
 
 
 @pytest.mark.parametrize("seed", range(5))
