@@ -81,7 +81,7 @@ METHODS: dict[ModuleType, str] = {
     norms: "norm",
     movement: (
         "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "
-        "split squeeze swapaxes tile transpose tril_ triu_ unbind unsqueeze"
+        "split squeeze tile transpose tril_ triu_ unbind unsqueeze"
     ),
     reshaping: (
         "adjoint broadcast_to diag diagflat fliplr flipud narrow_copy ravel rot90 split_with_sizes "
@@ -150,6 +150,7 @@ ALIASES = {
     "not_equal": "ne",
     "pinverse": "pinv",
     "subtract": "sub",
+    "swapaxes": "transpose",
     "swapdims": "transpose",
     "true_divide": "div",
     "unsafe_chunk": "chunk",

@@ -29,7 +29,6 @@ __all__ = [
     "resize_as_",
     "set_",
     "squeeze_",
-    "swapaxes_",
     "t_",
     "transpose_",
     "unsqueeze_",
@@ -66,11 +65,6 @@ def transpose_(x: TensorBase, dim0: int, dim1: int) -> TensorBase:
     """Swap two dims in place."""
     _check("transpose_", x)
     return _shaped(x, movement.transpose(x, dim0, dim1).array)
-
-
-def swapaxes_(x: TensorBase, dim0: int, dim1: int) -> TensorBase:
-    """Swap two dims in place."""
-    return transpose_(x, dim0, dim1)
 
 
 def squeeze_(x: TensorBase, dim: Dims = None) -> TensorBase:

@@ -73,8 +73,9 @@ renorm_ scatter_ scatter_add_ sgn_ sign_ sinc_ subtract_ tril_ triu_ true_divide
 """
 FUNCTIONS_IN_PLACE = """
 abs_ acos_ asin_ atan_ ceil_ cos_ cosh_ erf_ erfc_ exp2_ exp_ expm1_ floor_ frac_ log10_ log1p_
-log2_ log_ neg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_ sin_ sinh_ sqrt_ square_ tan_ tanh_ trunc_
-
+acosh_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asinh_ atanh_ deg2rad_ fix_ gcd_ i0_
+lcm_ ldexp_ logit_ nan_to_num_ negative_ rad2deg_ sinc_ xlogy_ log2_ log_ neg_ reciprocal_ relu_
+round_ rsqrt_ sigmoid_ sin_ sinh_ sqrt_ square_ tan_ tanh_ trunc_
 """
 
 
@@ -174,7 +175,14 @@ KINDS.update(
 FURTHER = {
     **{name: of(base) for name, base in SECOND.items()},
     **{f"Tensor.{n}": of(SECOND.get(n[:-1], n[:-1])) for n in IN_PLACE.split()},
-    **{n: of(n[:-1]) for n in FUNCTIONS_IN_PLACE.split()},
+    **{n: of(SECOND.get(n[:-1], n[:-1])) for n in FUNCTIONS_IN_PLACE.split()},
+    "index_put_": of("index_put"),
+    "addmv_": "sum2 mat25 vec5 beta=?number alpha=?number",
+    **dict.fromkeys(["clamp_min_", "clamp_max_"], "x number"),
+    **dict.fromkeys(
+        "angle conj conj_physical real is_conj is_neg resolve_conj resolve_neg".split(), "x"
+    ),
+    **dict.fromkeys(["detach_", "Tensor.conj_physical_"], "x"),
     "clamp_": "x number number | x min=number",
     "clip_": "x number number | x max=number",
     "fill_": "x number",

@@ -30,6 +30,9 @@ LEVERS = {
     "probtorch.compiler.native.host.write_for": "runs the tests for other processors",
     "probtorch.core.doors.DOORS": "the list that counts them",
     "probtorch.autograd.functional.vhp": "PyTorch's name",
+    "probtorch.autograd.graph.Node": "PyTorch's name",
+    "probtorch.autograd.graph.increment_version": "PyTorch's name",
+    "probtorch.autograd.graph.save_on_cpu": "PyTorch's name",
     "probtorch.backends.cudnn.allow_tf32": "PyTorch's setting",
     "probtorch.backends.cudnn.benchmark": "PyTorch's setting",
 }

@@ -48,9 +48,11 @@ UP_TO_SIGN = {
     "Tensor.qr",
     "qr",
 }
-# They take functions, end in files or other processes, draw, or set what is in force; PyTorch has
-# taken `matrix_rank` away, and its `svd` is an older form.
+# They take functions, end in files or other processes, draw, take or give complex numbers, or set
+# what is in force; PyTorch has taken `matrix_rank` away, and its `svd` is an older form.
 NOT_CALLED = set(
+    "Tensor.cdouble Tensor.cfloat complex imag istft linalg.eig linalg.eigvals polar stft "
+    "view_as_complex view_as_real "
     "Tensor.apply_ Tensor.as_subclass Tensor.bernoulli_ Tensor.cauchy_ Tensor.data_ptr "
     "Tensor.exponential_ Tensor.geometric_ Tensor.log_normal_ Tensor.map_ Tensor.new_empty "
     "Tensor.normal_ Tensor.random_ Tensor.uniform_ get_rng_state initial_seed matrix_rank seed "
