@@ -28,7 +28,13 @@ from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma, lgamma_difference, log1mexp, log_ndtr
 from probtorch.tensor import Tensor
 
-__all__ = ["DirichletMultinomial", "OrderedLogistic", "OrderedProbit"]
+__all__ = [
+    "DirichletMultinomial",
+    "OrderedLogistic",
+    "OrderedMultinomial",
+    "OrderedProbit",
+    "StoppingRatioLogistic",
+]
 
 
 # What a parameter is checked for, where there is no distribution of the name.
