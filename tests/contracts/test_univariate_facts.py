@@ -75,6 +75,7 @@ EXCEPTIONS = {
     "LeftCensoredDistribution": (ALL, ATOMS),
     "RightCensoredDistribution": (ALL, ATOMS),
     "HurdleDistribution": (ALL, ATOMS + "; with a discrete base as ZeroInflatedDistribution"),
+    "Wiener": (ALL, "first passage times with a sign: a density by series, without a cdf"),
     "Delta": (ALL, "a point, without a density"),
     "ImproperUniform": (ALL, "no probability distribution"),
     "Distribution": (ALL, NO_NUMBERS),
@@ -100,7 +101,7 @@ INFINITE = {
     "Dagum", "Burr", "HalfStudentT", "FisherSnedecor", "LowerTruncatedPowerLaw", "NoncentralT",
     "GeneralizedPareto", "GeneralizedExtremeValue", "Stable", "RelaxedBernoulli", "Beta",
     "YuleSimon", "Kumaraswamy", "Chi", "NoncentralChi2", "TwoPieceStudentT",
-    "GammaGamma", "SkewStudentT", "Zipf",
+    "GammaGamma", "SkewStudentT", "Zipf", "LambertWNormal",
 }  # fmt: skip
 
 SCALAR = {c.cls.__name__: c for c in CASES + FURTHER if c.event_dim == 0}
@@ -126,7 +127,7 @@ ASKED = [n for n in {**SCALAR, **MADE} if EXCEPTIONS.get(n, ((), ""))[0] is not 
 # Densities or cdfs that are sums or integrals take long; that of Stable a minute.
 LONG = {
     "HyperGeometric", "LogNormalNegativeBinomial", "NoncentralChi2", "NoncentralT", "Skellam",
-    "SkewStudentT", "Stable",
+    "NormalInverseGaussian", "Rice", "SkewStudentT", "Stable",
 }  # fmt: skip
 ASKED = [pytest.param(n, marks=pytest.mark.slow if n in LONG else []) for n in ASKED]
 
@@ -208,6 +209,7 @@ def test_facts_of_made_distributions_are_those_of_scipy():
     assert math.isnan(dist.Censored(dist.Normal(np.array(0.0), 1.0), -1.0, 1.0).mean.item())
 
 
+@pytest.mark.slow
 def test_facts_by_quadrature_have_slopes_and_are_compiled():
     def entropy(a, high):
         return dist.Truncated(dist.Gamma(a, a * 0.0 + 1.0), 0.5, high).entropy()
