@@ -298,6 +298,17 @@ def test_a_density_and_a_sampler_are_enough():
     assert {f.name for f in verdict.findings} >= {"normalisation", "draws: ends"}
 
 
+@pytest.mark.parametrize("kappa, right", [(2.0, True), (2.2, False)])
+def test_directions_are_compared_with_weighted_points(kappa, right):
+    # The bijection onto a sphere has one coordinate more, whose value at a draw is not known.
+    draws = dist.VonMisesFisher(tensor([0.0, 0.6, 0.8]), kappa)
+    wrong = changed(
+        dist.VonMisesFisher, _sample=lambda self, rng, shape: draws._sample(rng, shape)
+    )(tensor([0.0, 0.6, 0.8]), 2.0)
+    verdict = gof.check(wrong)
+    assert verdict.passed is right and "draws: moments" in verdict.pvalues, verdict
+
+
 def test_single_precision_passes():
     d = dist.Gamma(tensor(np.float32(2.0)), tensor(np.float32(3.0)))
     assert d.sample().dtype == probtorch.float32

@@ -5,11 +5,12 @@ against it: draws against density and cdf, its normalisation, support and stated
 it are tests that return a p-value, uniform on [0, 1] if all is right and near 0 if not; their names
 and arguments are those of Pyro.
 
-pvalues.py has the tests of numbers, checking.py the checks of a distribution, integrals.py the
-quadrature they use.
+pvalues.py has the tests of numbers, checking.py the checks of a distribution, vectors.py those of
+vectors, integrals.py the quadrature they use.
 """
 
-from probtorch.testing.gof.checking import FitFinding, Verdict, check
+from probtorch.testing.gof.checking import check
+from probtorch.testing.gof.findings import FitFinding, Verdict
 from probtorch.testing.gof.pvalues import (
     InvalidTest,
     auto_goodness_of_fit,

@@ -15,110 +15,31 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
-from probtorch.autograd import grad
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
-from probtorch.distributions.transforms.registry import biject_to
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.tensor import tensor
 from probtorch.testing.compare import to_array
-from probtorch.testing.gof.integrals import Masses, counted, integrated, log_density
+from probtorch.testing.gof.findings import FitFinding, Verdict, mean_pvalue, stated_value
+from probtorch.testing.gof.integrals import Masses, counted, integrated
 from probtorch.testing.gof.pvalues import (
     ends_pvalue,
     ks_pvalue,
     location_pvalue,
-    multinomial_goodness_of_fit,
     spread_pvalue,
 )
-from probtorch.testing.uniformity import holm
+from probtorch.testing.gof.vectors import check_vectors
 
-__all__ = ["FitFinding", "Verdict", "check"]
+__all__ = ["check"]
 
 LEAST_DRAWS = 1000
 # Relative error of an integral by the trapezoidal rule over a kink, of sums in single precision.
 INTEGRAL, SINGLE = 1e-4, 1e-3
-# Pairs of coordinates of which Stein's identities are tested: all, up to so many dims.
-ALL_PAIRS = 8
-
-
-@dataclass(frozen=True)
-class FitFinding:
-    """What one test found.
-
-    Attributes
-    ----------
-    name : str
-    ok : bool or None
-        None where it could not be tested, or where `pvalue` says it.
-    pvalue : float or None
-        Chance of a result like this or worse if all is right; None for comparisons without chance.
-    detail : str
-    """
-
-    name: str
-    ok: bool | None
-    pvalue: float | None
-    detail: str
-
-
-@dataclass(frozen=True, repr=False)
-class Verdict:
-    """What `check` found; true if nothing speaks against the distribution.
-
-    Attributes
-    ----------
-    name : str
-        Of the class.
-    num_samples : int
-    level : float
-        Chance of a false alarm of all tests together.
-    findings : tuple of FitFinding
-    """
-
-    name: str
-    num_samples: int
-    level: float
-    findings: tuple[FitFinding, ...]
-
-    @property
-    def pvalues(self) -> dict[str, float]:
-        """P-values by name, each adjusted for how many there are (Holm)."""
-        found = {f.name: f.pvalue for f in self.findings if f.pvalue is not None}
-        adjusted = holm(np.array(list(found.values()))) if found else np.zeros(0)
-        return {name: float(p) for name, p in zip(found, adjusted, strict=True)}
-
-    @property
-    def failures(self) -> tuple[FitFinding, ...]:
-        """Findings that speak against the distribution."""
-        small = {name for name, p in self.pvalues.items() if p <= self.level}
-        return tuple(f for f in self.findings if f.ok is False or f.name in small)
-
-    @property
-    def passed(self) -> bool:
-        """Whether there are none."""
-        return not self.failures
-
-    def __bool__(self) -> bool:
-        return self.passed
-
-    def __repr__(self) -> str:
-        failed = self.failures
-        words = f"{len(failed)} of {len(self.findings)} speak against it" if failed else "it fits"
-        head = f"{self.name}, {self.num_samples} draws: {words} (level {self.level:g})"
-        rows = []
-        for f in self.findings:
-            mark = "FAILS" if f in failed else "ok"
-            mark = "-" if f.ok is None and f.pvalue is None else mark
-            p = "" if f.pvalue is None else f"p = {f.pvalue:.2g}"
-            rows.append(f"  {f.name:<22} {mark:<6} {p:<12} {f.detail}".rstrip())
-        return "\n".join([head, *rows])
 
 
 def check(
@@ -201,7 +122,7 @@ def check(
     if not bad.any():
         logs = logs.reshape(num_samples, -1)
         rng = np.random.default_rng(seed)
-        findings += _of_vectors(d, x, rng) if d._event_shape else _of_numbers(d, x, rng)
+        findings += check_vectors(d, x, rng) if d._event_shape else _of_numbers(d, x, rng)
         cut = any("floats" in f.detail or "repeat" in f.detail for f in findings)
         findings += [] if cut else _entropy(d, logs)
     return _verdict(d, num_samples, level, findings)
@@ -226,39 +147,22 @@ def _supported(d: Distribution, inside: np.ndarray) -> FitFinding:
     return FitFinding("support", not outside, None, f"{outside} of {inside.size} draws outside")
 
 
-def _stated(method: Callable[[], object]) -> np.ndarray | None:
-    """What a method returns, None where the distribution does not have it."""
-    try:
-        with np.errstate(all="ignore"):
-            return np.asarray(to_array(method()), float)
-    except NotImplementedError:
-        return None
-
-
 def _worst(pvalue: Callable[..., float], *columns: np.ndarray) -> float:
     """The smallest p-value over the batch, times their number."""
     found = [pvalue(*parts) for parts in zip(*(c.T for c in columns), strict=True)]
     return min(1.0, min(found) * len(found)) if found else 1.0
 
 
-def _by_t(values: np.ndarray, expected: np.ndarray | float) -> float:
-    """P-value of the means over draws of `values`, shape (draws, tests)."""
-    n = len(values)
-    error = values.std(0, ddof=1) / math.sqrt(n)
-    gap = np.abs(values.mean(0) - expected)
-    # Where nothing varies, equality to rounding is all there is.
-    z = gap / np.maximum(error, 1e-9 * max(float(np.abs(values).max(initial=0.0)), 1e-300))
-    return float(min(1.0, 2.0 * stats.t(n - 1).sf(z).min(initial=0.5) * max(values.shape[1], 1)))
-
-
 def _entropy(d: Distribution, logs: np.ndarray) -> list[FitFinding]:
-    stated = _stated(d.entropy)
+    stated = stated_value(d.entropy)
     if stated is None:
         return []
     stated = stated.reshape(-1)
     if not np.isfinite(stated).all():
         return [FitFinding("entropy", None, None, "not tested: it is not finite")]
-    return [FitFinding("entropy", None, _by_t(-logs, stated), "mean of minus the log density")]
+    return [
+        FitFinding("entropy", None, mean_pvalue(-logs, stated), "mean of minus the log density")
+    ]
 
 
 # ------------------------------------------------------------------------------------ numbers
@@ -362,7 +266,7 @@ def _moments(d: Distribution, masses: Masses, rounding: float) -> list[FitFindin
     exact = {"mean": center, "variance": masses.moment(2, center)}
     size = np.sqrt(np.maximum(exact["variance"], 0.0))
     for name, scale in (("mean", np.maximum(size, np.abs(center))), ("variance", size**2)):
-        stated = _stated(functools.partial(getattr, d, name))
+        stated = stated_value(functools.partial(getattr, d, name))
         if stated is None or np.isnan(stated).all():
             # As of categories, which are no numbers.
             continue
@@ -383,139 +287,17 @@ def _moments(d: Distribution, masses: Masses, rounding: float) -> list[FitFindin
 def _quantiles(d: Distribution, rounding: float, dtype: np.dtype) -> list[FitFinding]:
     levels = np.array([0.01, 0.2, 0.5, 0.77, 0.99])
     wide = np.broadcast_to(levels.reshape(-1, *(1,) * len(d._batch_shape)), (5, *d._batch_shape))
-    x = _stated(lambda: d.icdf(tensor(wide.astype(dtype))))
-    up = None if x is None else _stated(lambda: d.cdf(tensor(x.astype(dtype))))
+    x = stated_value(lambda: d.icdf(tensor(wide.astype(dtype))))
+    up = None if x is None else stated_value(lambda: d.cdf(tensor(x.astype(dtype))))
     if x is None or up is None:
         return []
     # The least value whose cdf reaches the level: nothing just below it does, unless values end.
     step = 1.0 if d.is_discrete else np.spacing(np.abs(x).astype(dtype))
-    lower = _stated(lambda: d.cdf(tensor((x - step).astype(dtype))))
+    lower = stated_value(lambda: d.cdf(tensor((x - step).astype(dtype))))
     assert lower is not None  # as at x
     last = ~to_array(d.support.check(tensor((x + step).astype(dtype))))
     gap = float(np.maximum(np.where(last, 0.0, wide - up), lower - wide).max())
     return [FitFinding("icdf", gap < rounding, None, f"{max(gap, 0.0):.1e} off the cdf at most")]
-
-
-# ------------------------------------------------------------------------------------ vectors
-
-
-def _of_vectors(d: Distribution, x: np.ndarray, rng: np.random.Generator) -> list[FitFinding]:
-    findings = _means(d, x)
-    if d.is_discrete:
-        return [*_of_points(d, x), *findings]
-    return [*_by_scores(d, x, rng), *findings]
-
-
-def _means(d: Distribution, x: np.ndarray) -> list[FitFinding]:
-    n, findings = len(x), []
-    mean, variance = _stated(lambda: d.mean), _stated(lambda: d.variance)
-    flat = x.reshape(n, -1).astype(float)
-    if variance is None or not np.isfinite(variance).all() or mean is None:
-        return []
-    mean, variance = mean.reshape(-1), variance.reshape(-1)
-    findings.append(FitFinding("mean", None, _by_t(flat, mean), "of draws"))
-    square = (flat - mean) ** 2
-    if (((square / np.maximum(square.mean(0), 1e-300)) ** 2).mean(0) < 50.0).all():
-        findings.append(FitFinding("variance", None, _by_t(square, variance), "of draws"))
-    return findings
-
-
-def _of_points(d: Distribution, x: np.ndarray) -> list[FitFinding]:
-    """Pearson's test of the vectors that are common enough."""
-    batch, event = tuple(d._batch_shape), tuple(d._event_shape)
-    n, pvalues, totals = len(x), [], []
-    columns = x.reshape(n, -1, *event)
-    for i in range(columns.shape[1]):
-        points, counts = np.unique(columns[:, i], axis=0, return_counts=True)
-        grid = np.broadcast_to(points[:, None], (len(points), columns.shape[1], *event))
-        logs = log_density(d, grid.reshape(len(points), *batch, *event))
-        mass = np.exp(logs.reshape(len(points), -1)[:, i])
-        totals.append(mass.sum())
-        common = n * mass * (1.0 - np.minimum(mass, 1.0)) > 5.0
-        if common.any():
-            pvalues.append(
-                multinomial_goodness_of_fit(
-                    np.minimum(mass[common], 1.0), counts[common], total_count=n
-                )
-                if mass[common].sum() < 1.0 + 1e-6
-                else 0.0
-            )
-    worst = float(max(totals))
-    findings = [
-        FitFinding("normalisation", worst < 1.0 + SINGLE, None, f"points that came: {worst:.7g}")
-    ]
-    if pvalues:
-        p = min(1.0, min(pvalues) * len(pvalues))
-        return [*findings, FitFinding("draws: counts", None, p, "Pearson's test")]
-    return [*findings, FitFinding("draws: counts", None, None, "not tested: no point is common")]
-
-
-def _by_scores(d: Distribution, x: np.ndarray, rng: np.random.Generator) -> list[FitFinding]:
-    """Stein's identities in unconstrained space, and the integral by importance sampling."""
-    try:
-        transform = biject_to(d.support)
-        with np.errstate(all="ignore"):
-            z = to_array(transform.inv(tensor(x.astype(float)))).astype(float)
-    except NotImplementedError:
-        return [
-            FitFinding("draws: scores", None, None, "not tested: no bijection onto the support")
-        ]
-    if not np.isfinite(z).all():
-        return [
-            FitFinding("draws: scores", None, None, "not tested: draws on bounds of the support")
-        ]
-    rest = z.ndim - 1 - len(d._batch_shape)
-    shape = z.shape[z.ndim - rest :]
-    count = math.prod(shape)
-
-    def logs(at: np.ndarray, slopes: bool) -> tuple[np.ndarray, np.ndarray]:
-        leaf = tensor(at, requires_grad=slopes)
-        y, slope = transform.call_and_ladj(leaf)
-        value = d.log_prob_inside(y) + slope
-        scores = to_array(grad(value.sum(), [leaf])[0]) if slopes else at
-        return to_array(value).reshape(len(at), -1), scores.reshape(len(at), -1, count)
-
-    _, scores = logs(z, True)
-    flat = z.reshape(len(z), -1, count)
-    batch = flat.shape[1]
-    flat = (flat - flat.mean(0)) / np.maximum(flat.std(0), 1e-300)
-    scores = scores * np.maximum(z.reshape(len(z), -1, count).std(0), 1e-300)
-    pairs = [(i, j) for i in range(count) for j in range(count)]
-    if count > ALL_PAIRS:
-        pairs = [(i, j) for i, j in pairs if 0 <= j - i <= 1]
-    terms = [scores[:, b, i] for b in range(batch) for i in range(count)]
-    terms += [flat[:, b, j] * scores[:, b, i] + (i == j) for b in range(batch) for i, j in pairs]
-    p = _by_t(np.stack(terms, 1), 0.0)
-    findings = [FitFinding("draws: scores", None, p, "Stein's identities, unconstrained")]
-    return [_by_importance(z.reshape(len(z), batch, count), z.shape, logs, rng), *findings]
-
-
-def _by_importance(
-    z: np.ndarray,
-    shape: tuple[int, ...],
-    logs: Callable[[np.ndarray, bool], tuple[np.ndarray, np.ndarray]],
-    rng: np.random.Generator,
-) -> FitFinding:
-    """The integral of the density, by draws of Student's t with 5 degrees of freedom."""
-    n, batch, count = z.shape
-    at, log_q = np.empty(z.shape), np.empty((n, batch))
-    for b in range(batch):
-        scatter = np.cov(z[:, b], rowvar=False).reshape(count, count)
-        law = stats.multivariate_t(
-            z[:, b].mean(0), scatter + 1e-12 * np.eye(count) * np.trace(scatter), 5, seed=rng
-        )
-        at[:, b] = law.rvs(n).reshape(n, count)
-        log_q[:, b] = law.logpdf(at[:, b])
-    with np.errstate(all="ignore"):
-        weights = np.exp(logs(at.reshape(shape), False)[0] - log_q)
-    weights = np.where(np.isfinite(weights), weights, 0.0)
-    effective = weights.sum(0) ** 2 / np.maximum((weights**2).sum(0), 1e-300)
-    if (effective < 0.05 * n).any():
-        detail = "not tested: importance sampling fails"
-        return FitFinding("normalisation", None, None, detail)
-    total = weights.mean(0)
-    detail = f"the total is {total[np.abs(total - 1.0).argmax()]:.3g} by importance sampling"
-    return FitFinding("normalisation", None, _by_t(weights, 1.0), detail)
 
 
 explain_calls(globals())
