@@ -32,6 +32,9 @@ __all__ = ["ExpGamma", "ExpInverseGamma", "GammaGamma", "SigmoidBeta", "SkewStud
 class ExpGamma(Distribution):
     """Logarithm of a gamma number, which does not underflow for small concentrations.
 
+    Density ``f(x) = rate ** concentration / gamma(concentration) * exp(concentration * x - rate *
+    exp(x))``.
+
     Parameters
     ----------
     concentration : Tensor or number, positive
@@ -91,6 +94,9 @@ class ExpGamma(Distribution):
 class ExpInverseGamma(ExpGamma):
     """Logarithm of an inverse gamma number.
 
+    Density ``f(x) = rate ** concentration / gamma(concentration) * exp(-concentration * x - rate *
+    exp(-x))``.
+
     Parameters
     ----------
     concentration : Tensor or number, positive
@@ -116,6 +122,9 @@ def lgamma_of(a: Tensor) -> Tensor:
 
 class GammaGamma(Distribution):
     """Gamma numbers whose rate is itself a gamma draw: scaled odds, also called beta prime.
+
+    Density ``f(x) = (x / mixing_rate) ** concentration * (1 + x / mixing_rate) ** (-concentration -
+    mixing_concentration) / (x * B(concentration, mixing_concentration))``.
 
     Parameters
     ----------
@@ -177,6 +186,9 @@ class GammaGamma(Distribution):
 
 class SigmoidBeta(Distribution):
     """Log odds of a beta number: a logistic distribution with two tails of its own.
+
+    Density ``f(x) = exp(concentration1 * x) * (1 + exp(x)) ** (-concentration1 - concentration0) /
+    B(concentration1, concentration0)``.
 
     Parameters
     ----------

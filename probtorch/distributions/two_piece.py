@@ -167,6 +167,9 @@ class TwoPieceStudentT(TwoPiece):
 class DoublesidedMaxwell(Distribution):
     """Normal density times the squared distance from `loc`, where it is 0: two hills.
 
+    Density ``f(x) = (x - loc) ** 2 / (scale ** 3 * sqrt(2 * pi)) * exp(-(x - loc) ** 2 / (2 *
+    scale ** 2))``.
+
     Parameters
     ----------
     loc : Tensor or number
