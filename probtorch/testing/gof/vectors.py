@@ -181,8 +181,13 @@ def _by_importance(
         )
         at[:, b] = law.rvs(n).reshape(n, count)
         log_q[:, b] = law.logpdf(at[:, b])
-    with np.errstate(all="ignore"):
-        weights = np.exp(logs(at.reshape(shape), False)[0] - log_q)
+    try:
+        with np.errstate(all="ignore"):
+            weights = np.exp(logs(at.reshape(shape), False)[0] - log_q)
+    except np.linalg.LinAlgError:
+        # Far out a matrix has no factor after rounding.
+        detail = "not tested: the density fails far out"
+        return Importance(FitFinding("normalisation", None, None, detail), at, log_q)
     weights = np.where(np.isfinite(weights), weights, 0.0)
     effective = weights.sum(0) ** 2 / np.maximum((weights**2).sum(0), 1e-300)
     if (effective < 0.05 * n).any():
