@@ -70,7 +70,7 @@ def test_dtype_and_requires_grad_can_be_asked_for():
         (lambda: tensor([[1, 2], [3]]), ShapeError, "rows of equal length"),
         (lambda: tensor(["a"]), DTypeError, "expected: numbers"),
         (lambda: tensor(object()), DTypeError, "expected: numbers"),
-        (lambda: tensor([1, 2], requires_grad=True), DTypeError, "a floating tensor"),
+        (lambda: tensor([1, 2], requires_grad=True), DTypeError, "a floating or complex"),
         (lambda: from_numpy([1.0]), DTypeError, "a NumPy array"),
         (lambda: from_dlpack([1.0]), DTypeError, "__dlpack__"),
     ],
