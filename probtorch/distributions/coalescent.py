@@ -18,6 +18,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -354,3 +355,6 @@ class CoalescentRateLikelihood:
         """
         rates = as_tensor(rate_grid, "CoalescentRateLikelihood")
         return self._const[..., t] + self._linear[..., t] * rates + self._log[..., t] * log(rates)
+
+
+explain_calls(globals())

@@ -13,6 +13,7 @@ import numpy as np
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.dtype import float64, int64
+from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -427,3 +428,6 @@ class SineSkewed(Wrapped):
         share = 1.0 + self._tilt(value)
         some = share > 0.0
         return where(some, base + log(where(some, share, 1.0)), -math.inf)
+
+
+explain_calls(globals())

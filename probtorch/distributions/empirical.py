@@ -9,6 +9,7 @@ from typing import Self
 from probtorch.core.casting import cast
 from probtorch.core.dtype import int64
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape, SizeLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -254,3 +255,6 @@ class Rejector(Distribution):
         """Draw, and say which of the draws are kept."""
         x = expand(self.propose._sample(rng, shape), shape)
         return x, rng.uniform(batch) < exp(self.log_prob_accept(x))
+
+
+explain_calls(globals())

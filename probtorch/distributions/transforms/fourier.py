@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from probtorch.core.signatures import explain_calls
+from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import Transform
@@ -63,6 +63,7 @@ class _Coefficients(Transform):
     codomain = constraints.independent(constraints.complex, 1)
     _settings: tuple[str, ...] = ("transform_shape",)
 
+    @explained(None)
     def __init__(self, transform_shape: Shape | None = None) -> None:
         if transform_shape is not None and len(transform_shape) != 1:
             raise ArgumentError(
