@@ -52,6 +52,7 @@ from probtorch.distributions.from_gammas import (
 )
 from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
 from probtorch.distributions.gaussian_hmm import GammaGaussianHMM, GaussianHMM
+from probtorch.distributions.gaussian_mrf import GaussianMRF
 from probtorch.distributions.glm import (
     BernoulliLogitGLM,
     BinomialLogitGLM,
@@ -528,6 +529,7 @@ __all__ = [
     "HiddenMarkovModel",
     "GammaGaussianHMM",
     "GaussianHMM",
+    "GaussianMRF",
     "IndependentHMM",
     "LinearHMM",
 ]

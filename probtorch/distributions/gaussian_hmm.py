@@ -38,7 +38,7 @@ from probtorch.ops.movement import movedim, unsqueeze
 from probtorch.ops.special import lgamma_difference
 from probtorch.tensor import Tensor
 
-__all__ = ["GammaGaussianHMM", "GaussianHMM"]
+__all__ = ["GammaGaussianHMM", "GaussianHMM", "check_normal"]
 
 
 class GaussianHMM(LinearHMM):
@@ -84,7 +84,7 @@ class GaussianHMM(LinearHMM):
         duration: int | None = None,
     ) -> None:
         for d in (initial_dist, transition_dist, observation_dist):
-            _check_normal("GaussianHMM", d)
+            check_normal("GaussianHMM", d)
         super().__init__(
             initial_dist,
             transition_matrix,
@@ -212,7 +212,8 @@ def _cut(x: Tensor, event_dim: int, part: slice) -> Tensor:
     return movedim(movedim(x, at, 0)[part], 0, at)
 
 
-def _check_normal(owner: str, d: object) -> None:
+def check_normal(owner: str, d: object) -> None:
+    """Raise ArgumentError unless a distribution is a normal one of vectors."""
     normal = (MultivariateNormal, LowRankMultivariateNormal)
     numbers = isinstance(d, Independent) and isinstance(d.base_dist, Normal)
     if not (isinstance(d, normal) or numbers):
@@ -275,7 +276,7 @@ class GammaGaussianHMM(LinearHMM):
                 fix="pass Gamma(df / 2, df / 2) for Student noise with df degrees of freedom",
             )
         for d in (initial_dist, transition_dist, observation_dist):
-            _check_normal("GammaGaussianHMM", d)
+            check_normal("GammaGaussianHMM", d)
         self._take(
             scale_dist=scale_dist,
             initial_dist=initial_dist,

@@ -38,7 +38,7 @@ from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 
-__all__ = ["NAMES", "IndependentHMM", "LinearHMM"]
+__all__ = ["NAMES", "IndependentHMM", "LinearHMM", "mean_and_covariance"]
 
 NAMES = (
     "initial_dist",
@@ -157,9 +157,9 @@ class LinearHMM(HiddenMarkovModel):
 
     def _model(self) -> LinearGaussian:
         owner = type(self).__name__
-        loc, cov = _gaussian(owner, self.initial_dist)
-        c, Q = _gaussian(owner, self.transition_dist)
-        d, R = _gaussian(owner, self._noise())
+        loc, cov = mean_and_covariance(owner, self.initial_dist)
+        c, Q = mean_and_covariance(owner, self.transition_dist)
+        d, R = mean_and_covariance(owner, self._noise())
         return LinearGaussian(loc, cov, self.transition_matrix, c, Q, self.observation_matrix, d, R)
 
     def _log_prob(self, value: Tensor) -> Tensor:
@@ -233,7 +233,7 @@ def _with_time(matrix: Tensor) -> Tensor:
     return matrix if matrix.array.ndim > 2 else unsqueeze(matrix, 0)
 
 
-def _gaussian(owner: str, d: Distribution) -> tuple[Tensor, Tensor]:
+def mean_and_covariance(owner: str, d: Distribution) -> tuple[Tensor, Tensor]:
     """Return mean and covariance of normal noise; of numbers that are independent a diagonal."""
     if isinstance(d, (MultivariateNormal, LowRankMultivariateNormal)):
         return d.loc, d.covariance_matrix

@@ -484,6 +484,7 @@ STRUCTURAL = {
     "EulerMaruyama",
     "GammaGaussianHMM",
     "GaussianHMM",
+    "GaussianMRF",
     "GaussianStateSpace",
     "HiddenMarkovModel",
     "IndependentHMM",

@@ -113,6 +113,97 @@ def test_a_gaussian_hmm_is_its_dense_normal_with_and_without_missing_values():
     assert_close(d.variance, np.diag(cov)[STEPS * H :].reshape(STEPS, N), rtol=1e-12)
 
 
+def random_field(rng, batch, steps):
+    """Factors of a random field, with their means and covariances as arrays."""
+
+    def factor(k, *shape):
+        loc = rng.standard_normal((*shape, k))
+        a = rng.standard_normal((*shape, k, k))
+        return loc, a @ np.swapaxes(a, -1, -2) + np.eye(k)
+
+    return factor(H, *batch), factor(2 * H, *batch, steps), factor(H + N, *batch, 1)
+
+
+def dense_field(factors, steps):
+    """Mean and covariance of the values of a field without a batch, flat over time."""
+    size = (steps + 1) * H + steps * N
+    precision, pull = np.zeros((size, size)), np.zeros(size)
+
+    def put(at, loc, cov):
+        inverse = np.linalg.inv(cov)
+        precision[np.ix_(at, at)] += inverse
+        pull[at] += inverse @ loc
+
+    states = np.arange((steps + 1) * H).reshape(steps + 1, H)
+    seen = np.arange((steps + 1) * H, size).reshape(steps, N)
+    (first, of_first), (moves, of_moves), (values, of_values) = factors
+    put(states[0], first, of_first)
+    for i in range(steps):
+        one = min(i, len(moves) - 1)
+        put(np.concatenate(states[i : i + 2]), moves[one], of_moves[one])
+        put(np.concatenate([states[i + 1], seen[i]]), values[0], of_values[0])
+    cov = np.linalg.inv(precision)
+    at = seen.ravel()
+    return (cov @ pull)[at], cov[np.ix_(at, at)]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["by step", "shared"])
+def test_a_gaussian_field_is_its_dense_normal(shared):
+    factors = random_field(np.random.default_rng(8), (), 1 if shared else STEPS)
+    make = [dist.MultivariateNormal(t(loc), t(cov)) for loc, cov in factors]
+    d = dist.GaussianMRF(*make, duration=STEPS if shared else None)
+    mean, cov = dense_field(factors, STEPS)
+    assert d.event_shape == (STEPS, N) and d.hidden_dim == H
+    x = d.sample((3,), Generator(1)).numpy()
+    expected = stats.multivariate_normal(mean, cov).logpdf(x.reshape(3, -1))
+    assert_close(d.log_prob(x), expected, rtol=1e-11)
+    assert_close(d.mean, mean.reshape(STEPS, N), rtol=1e-10)
+    assert_close(d.variance, np.diag(cov).reshape(STEPS, N), rtol=1e-10)
+    x[1, 2, 0] = np.nan
+    kept = np.arange(STEPS * N) != 2 * N
+    some = stats.multivariate_normal(mean[kept], cov[np.ix_(kept, kept)])
+    assert_close(d.log_prob(x[1]), some.logpdf(x[1].ravel()[kept]), rtol=1e-11)
+    n = 4000
+    white = np.linalg.solve(
+        np.linalg.cholesky(cov), (d.sample((n,), Generator(3)).numpy().reshape(n, -1) - mean).T
+    )
+    # 12 means and 78 products of standard normals: z above 5.5 comes by chance in 4e-6 of seeds.
+    assert np.abs(white.mean(1)).max() < 5.5 / np.sqrt(n)
+    assert np.abs(white @ white.T / n - np.eye(len(white))).max() < 5.5 * np.sqrt(2 / n)
+
+
+def test_gaussian_fields_have_batches_and_native_gradients():
+    rng = np.random.default_rng(9)
+    factors = random_field(rng, (2,), STEPS)
+    make = [dist.MultivariateNormal(t(loc), t(cov)) for loc, cov in factors]
+    d, x = dist.GaussianMRF(*make), rng.standard_normal((2, STEPS, N))
+    assert d.batch_shape == (2,)
+    for i, density in enumerate(d.log_prob(x)):
+        mean, cov = dense_field([(loc[i], cov[i]) for loc, cov in factors], STEPS)
+        assert_close(density, stats.multivariate_normal(mean, cov).logpdf(x[i].ravel()), rtol=1e-11)
+
+    def logp(q):
+        first = dist.Normal(q[:H], q[H].exp()).to_event(1)
+        return dist.GaussianMRF(first, *make[1:]).log_prob(x).sum()
+
+    density, q = NativeDensity(logp, H + 1), rng.standard_normal(H + 1)
+    value, gradient = density.value_and_grad(q)
+    expected, slope = density.eager(q)
+    assert density.reason is None
+    assert value == pytest.approx(expected, rel=1e-11)
+    assert_close(gradient, slope, rtol=1e-9)
+
+
+def test_factors_of_a_gaussian_field_that_do_not_fit_are_refused():
+    normal = lambda k: dist.MultivariateNormal(probtorch.zeros(k), probtorch.eye(k))
+    with pytest.raises(ShapeError, match=r"\(h,\), \(2 h,\) and \(h \+ n,\)"):
+        dist.GaussianMRF(normal(2), normal(3), normal(3))
+    with pytest.raises(ArgumentError, match="noise that is MultivariateNormal"):
+        dist.GaussianMRF(dist.Gamma(1.0, 1.0).expand([2]).to_event(1), normal(4), normal(3))
+    with pytest.raises(ArgumentError, match="duration=10"):
+        dist.GaussianMRF(normal(2), normal(4), normal(3)).sample()
+
+
 def test_draws_of_states_have_the_conditional_moments_of_the_dense_normal():
     given = Linear(2)
     d = dist.GaussianHMM(*given.arguments())
