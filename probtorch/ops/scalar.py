@@ -102,10 +102,10 @@ i0         special.i0        scipy.i0          cyl_bessel_i0
 i0e        special.i0e       scipy.i0e         pt_i0e
 i1         special.i1        scipy.i1          cyl_bessel_i1
 i1e        special.i1e       scipy.i1e         pt_i1e
-j0         special.j0        scipy.j0          j0
-j1         special.j1        scipy.j1          j1
-y0         special.y0        scipy.y0          y0
-y1         special.y1        scipy.y1          y1
+j0         special.j0        scipy.j0          ::j0
+j1         special.j1        scipy.j1          ::j1
+y0         special.y0        scipy.y0          ::y0
+y1         special.y1        scipy.y1          ::y1
 k0         special.k0        scipy.k0          pt_k0
 k1         special.k1        scipy.k1          pt_k1
 k0e        special.k0e       scipy.k0e         pt_k0e

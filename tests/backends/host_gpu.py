@@ -145,6 +145,7 @@ _SCIPY = {
     "cyl_bessel_i0": "i0",
     "cyl_bessel_i1": "i1",
     "lgamma": "gammaln",
+    **{name: name for name in ("j0", "j1", "y0", "y1")},
 }
 
 
@@ -165,7 +166,7 @@ def _header():
             'extern "C" void host_pause(void);',
             "struct host_three { unsigned x, y, z; };",
             "struct host_place { host_three thread, block, threads, blocks; };",
-            'extern "C" host_place host_now;',
+            'extern "C" { host_place host_now; }',
             "#define threadIdx host_now.thread",
             "#define blockIdx host_now.block",
             "#define blockDim host_now.threads",
@@ -251,14 +252,15 @@ def compile_all(sources, flags=()):
     text = "\n".join(
         [
             _header(),
-            'extern "C" { host_place host_now; double (*host_special[8])(double, int); }',
+            'extern "C" { host_place host_now; }',
+            f'extern "C" {{ double (*host_special[{len(_SCIPY)}])(double, int); }}',
             *(_wrapped(s, space) for s, space in zip(sources, spaces, strict=True)),
             "",
         ]
     )
     name = hashlib.sha256(("".join(flags) + text).encode()).hexdigest()[:24] + ".cpp"
     built = ctypes.CDLL(str(_build(text, name, GXX, [*_FLAGS, *flags])))
-    table = (ctypes.c_void_p * 8).in_dll(built, "host_special")
+    table = (ctypes.c_void_p * len(_SCIPY)).in_dll(built, "host_special")
     found = library.require([f"pt_{x}" for x in _SCIPY.values()])
     for i, x in enumerate(_SCIPY.values()):
         table[i] = found[f"pt_{x}"]

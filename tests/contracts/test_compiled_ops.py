@@ -296,4 +296,6 @@ def test_rules_by_name_are_for_ops_that_are_no_routine_and_no_part_of_a_nest():
 
 def test_every_op_has_a_formula_a_rule_or_a_decomposition():
     missing = {op.name for op in ours()} - FORMULAS.keys() - LOWERED.keys()
-    assert missing == {"cast"}  # lowered beside the formulas
+    # What is lowered beside the formulas, and what only functions meet that stay eager.
+    of_complex = {"eig", "fft_complex", "fft_hermitian", "fft_real", "imag", "real"}
+    assert missing == {"cast", "view_as_complex", "view_as_real"} | of_complex

@@ -81,6 +81,13 @@ def run(mcmc):
     return mcmc.get_samples()
 
 
+def groups(x, y=None):
+    scale = sample("scale", dist.HalfNormal(1.0))
+    with plate("n", 12):
+        b = sample("b", dist.Normal(0.0, scale))
+        return sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+
 def svi(steps, guide=AutoNormal, optimizer=Adam, model=line, objective=Trace_ELBO):
     made = SVI(model, guide(model), optimizer({"lr": 0.05}), objective(), seed=0)
     for _ in range(steps):
@@ -331,6 +338,18 @@ ROWS = {
     ),
     "AutoGuideList": (guide_list, lambda g: len(list(g))),
     "LocScaleReparam": (lambda: effects.LocScaleReparam(0.5), lambda r: r.centered),
+    "NeuTraReparam": (
+        lambda: infer.NeuTraReparam(svi(4, infer.AutoMultivariateNormal).guide),
+        lambda r: trace_of(r.reparam(line)),
+    ),
+    "StructuredReparam": (
+        lambda: infer.StructuredReparam(svi(4, infer.AutoStructured).guide),
+        lambda r: trace_of(r.reparam(line)),
+    ),
+    "FormsOfSites": (
+        lambda: infer.choose_reparam(groups, X, Y),
+        lambda f: (f.forms, f.shares, trace_of(handlers.reparam(groups, config=f))),
+    ),
     "plate": (lambda: plate("n", 3), lambda p: (p.name, p.size)),
 }
 ROWS |= {name: ((lambda k=name: guide(getattr(infer, k))), answers_of_guide) for name in GUIDES}

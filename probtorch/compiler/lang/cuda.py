@@ -64,7 +64,10 @@ _BITS = {
 }
 _TESTS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "uno": "!="}
 # CUDA's own functions whose float versions are not good to a few units in the last place.
-_IN_DOUBLE = ("erfinv", "erfcx", "normcdf", "normcdfinv", "cyl_bessel_i0", "cyl_bessel_i1")
+_IN_DOUBLE = (
+    *("erfinv", "erfcx", "normcdf", "normcdfinv", "cyl_bessel_i0", "cyl_bessel_i1"),
+    *("::j0", "::j1", "::y0", "::y1"),  # from the global namespace: variables may have such names
+)
 # Ours that have a form for each type.
 _OF_EACH_TYPE = ("pt_maximum", "pt_minimum")
 # SciPy's functions that have no form on a GPU yet.

@@ -356,7 +356,7 @@ class Recorder(Subgraphs):
         if threading.get_ident() == self.thread and not self._made_here(t):
             self.refuse(f"{what} of an argument or of a tensor made outside")
 
-    def record_apart(self, fn, inputs, **options):
+    def _record_apart(self, fn, inputs, **options):
         """Record another function, see `record`."""
         return record(fn, inputs, **options)
 

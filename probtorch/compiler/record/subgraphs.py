@@ -21,10 +21,10 @@ __all__ = ["Subgraphs"]
 
 
 class Subgraphs(Recording):
-    """A recording that takes loops and branches whole; `record_apart` records another function."""
+    """A recording that takes loops and branches whole; `_record_apart` records another function."""
 
     records_loops = True
-    record_apart: Callable[..., tuple[Recording, Tree]]
+    _record_apart: Callable[..., tuple[Recording, Tree]]
 
     def _child(self, fn, items, structure, op, taken=False):
         """Record `fn` on copies of `items`; returns (recorder, output tensors, their structure).
@@ -87,7 +87,7 @@ class Subgraphs(Recording):
         if self.abstract:
             out = [wrap(x.array) for x in after]
         else:
-            parts, anew = (test, body), self.record_apart
+            parts, anew = (test, body), self._record_apart
             before = set_recorder(None)
             try:
                 found = final_state(cond_fn, body_fn, items, structure, parts, anew)

@@ -54,6 +54,9 @@ class _GuideReparam(abc.ABC):
         # What is left to share out in the run at hand; chains run in threads.
         self._run = threading.local()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.guide).__name__})"
+
     def __getstate__(self) -> dict[str, object]:
         return {n: v for n, v in self.__dict__.items() if n != "_run"}
 

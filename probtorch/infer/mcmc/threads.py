@@ -119,6 +119,8 @@ def run_chains(
                     if deadline is not None and time.perf_counter() >= deadline:
                         timed_out = True
                         stop.set()
+                # Those that were at rest before anyone looked.
+                tell_of_standstill(runs, told, stacklevel + 1)
                 if stop.is_set():
                     break
         return "timed out" if timed_out else ""
