@@ -166,7 +166,7 @@ def _header():
             'extern "C" void host_pause(void);',
             "struct host_three { unsigned x, y, z; };",
             "struct host_place { host_three thread, block, threads, blocks; };",
-            'extern "C" { host_place host_now; }',
+            'extern "C" host_place host_now;',
             "#define threadIdx host_now.thread",
             "#define blockIdx host_now.block",
             "#define blockDim host_now.threads",
