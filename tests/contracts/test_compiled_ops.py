@@ -215,7 +215,7 @@ def as_dtype(arrays, dtype, scale):
 @pytest.mark.parametrize(
     "name, dtype",
     [
-        (name, dtype)
+        pytest.param(name, dtype, marks=pytest.mark.slow if dtype in ("int8", "uint8") else ())
         for name in sorted(LOWERED.keys() - ELSEWHERE.keys())
         for dtype in (
             FLOATS if name in FLOATS_ONLY else (*FLOATS, "int64", "int8", "uint8", "bool")
