@@ -328,7 +328,9 @@ RESUMABLE = {
 }
 
 
-@pytest.mark.parametrize("workers", [(0, 0), (2, 2), (0, 2)], ids=str)
+@pytest.mark.parametrize(
+    "workers", [pytest.param((0, 0), marks=pytest.mark.slow), (2, 2), (0, 2)], ids=str
+)
 @pytest.mark.parametrize("name", RESUMABLE)
 def test_resumed_epoch_goes_on_exactly(name, workers):
     if name == "stream" and workers[0] != workers[1]:
