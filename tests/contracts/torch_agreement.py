@@ -50,7 +50,7 @@ UP_TO_SIGN = {
 }
 # They take functions, end in files or other processes, draw, take or give complex numbers, or set
 # what is in force; PyTorch has taken `matrix_rank` away, and its `svd` is an older form.
-# The first two lines are of complex numbers: test_complex_against_torch.py calls them.
+# Those of complex numbers are called by test_complex_against_torch.py.
 NOT_CALLED = set(
     "Tensor.cdouble Tensor.cfloat complex imag istft linalg.eig linalg.eigvals polar stft "
     "view_as_complex view_as_real "
@@ -62,6 +62,12 @@ NOT_CALLED = set(
     "enable_grad from_dlpack from_numpy get_default_dtype get_num_threads inference_mode "
     "is_grad_enabled load manual_seed no_grad save set_default_dtype set_num_threads vmap "
     "while_loop".split()
+)
+# What is called with complex numbers there; recipes call some of it with real ones.
+OF_COMPLEX = set(
+    "Tensor.cdouble Tensor.cfloat Tensor.conj_physical_ angle complex conj conj_physical imag "
+    "is_conj is_neg istft linalg.eig linalg.eigvals polar real resolve_conj resolve_neg stft "
+    "view_as_complex view_as_real".split()
 )
 # Methods that take their arguments in another order than the function does.
 ORDER_OF_METHODS = {"polygamma", "where"}
