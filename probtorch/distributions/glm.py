@@ -12,6 +12,8 @@ which has the KL rules and the conjugacies of its class.
 
 from __future__ import annotations
 
+import abc
+
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
@@ -49,15 +51,15 @@ __all__ = [
 ]
 
 
-class Regression(Distribution):
+class Regression(Distribution, abc.ABC):
     """What regressions have in common: everything but the predictor is that of `outcome`."""
 
     x: Parameter
     beta: Parameter
 
+    @abc.abstractmethod
     def outcome(self, validate_args: bool | None = None) -> Distribution:
         """Return the distribution of the outcomes at the linear predictor."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what its outcomes are")
 
     def _infer_event_shape(self) -> Shape:
         x, beta = self.x.array.shape, self.beta.array.shape

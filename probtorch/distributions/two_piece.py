@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 
 from probtorch.core.typed import Shape
@@ -22,7 +23,7 @@ from probtorch.tensor import Tensor
 __all__ = ["DoublesidedMaxwell", "TwoPieceNormal", "TwoPieceStudentT"]
 
 
-class TwoPiece(Distribution):
+class TwoPiece(Distribution, abc.ABC):
     """A density symmetric around 0, stretched by different factors on both sides of `loc`."""
 
     loc: Parameter
@@ -30,13 +31,13 @@ class TwoPiece(Distribution):
     asymmetry: Parameter
     support = constraints.real
 
+    @abc.abstractmethod
     def _symmetric(self) -> Distribution:
         """Return the distribution that is stretched."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it stretches")
 
+    @abc.abstractmethod
     def _size(self) -> Tensor:
         """Return the mean of abs(y) under the distribution that is stretched."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how far it reaches")
 
     def _sides(self) -> tuple[Tensor, Tensor]:
         """Return the widths below and above."""
