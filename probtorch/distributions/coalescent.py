@@ -8,6 +8,7 @@ events take one.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable
 
@@ -150,7 +151,7 @@ biject_to.register(CoalescentConstraint, _transform)
 transform_to.register(CoalescentConstraint, _transform)
 
 
-class _Coalescent(Distribution):
+class _Coalescent(Distribution, abc.ABC):
     """Both kinds: the time that runs at the rate, back from it, and the rate."""
 
     leaf_times: Parameter = param(constraints.real_vector)
@@ -171,12 +172,13 @@ class _Coalescent(Distribution):
             )
         return (n - 1,)
 
+    @abc.abstractmethod
     def _clock(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
         """Return the integral of the rate, and its inverse."""
-        raise NotImplementedError("a coalescent process states its clock and its rate")
 
+    @abc.abstractmethod
     def _rate_at(self, x: Tensor) -> Tensor:
-        raise NotImplementedError("a coalescent process states its clock and its rate")
+        """Return the rate at some times."""
 
     def _log_prob(self, x: Tensor) -> Tensor:
         forth, _ = self._clock()
