@@ -13,6 +13,7 @@ from probtorch.ops import (
     comparisons,
     complex_numbers,
     contraction,
+    exponential_sums,
     exponentials,
     factorisations,
     filling,
@@ -71,9 +72,10 @@ METHODS: dict[ModuleType, str] = {
     special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ sinc_ xlogy_",
     fused: "addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ baddbmm_ lerp_",
     reduction: (
-        "all allclose amax amin any argmax argmin cumsum_ equal isclose log_softmax logsumexp max "
-        "mean min prod softmax std sum sum_to var"
+        "all allclose amax amin any argmax argmin cumsum_ equal isclose max mean min prod "
+        "std sum sum_to var"
     ),
+    exponential_sums: "log_softmax logsumexp softmax",
     statistics: (
         "aminmax corrcoef count_nonzero cov dist mode msort nanmean nanmedian nanquantile nansum "
         "renorm_"

@@ -1,8 +1,8 @@
 """Special functions under the names of torch.special; defined in ops/special/ and its kin."""
 
 from probtorch.ops.arithmetic import round
+from probtorch.ops.exponential_sums import log_softmax, logsumexp, softmax
 from probtorch.ops.exponentials import exp2, expm1, log1p
-from probtorch.ops.reduction import log_softmax, logsumexp, softmax
 from probtorch.ops.special import (
     airy_ai,
     bessel_j0,

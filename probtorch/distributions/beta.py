@@ -15,10 +15,10 @@ from probtorch.distributions.distribution import Distribution, in_double, known_
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
+from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import log, sigmoid
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import amax as largest
-from probtorch.ops.reduction import softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import (
     beta_kernel,

@@ -29,10 +29,11 @@ from probtorch.distributions.validation import require, without_tape
 from probtorch.errors import DomainError
 from probtorch.ops.arithmetic import clamp, floor, where
 from probtorch.ops.comparisons import eq
+from probtorch.ops.exponential_sums import log_softmax, softmax
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.indexing import vindex
 from probtorch.ops.movement import expand, permute, reshape, stack, unsqueeze
-from probtorch.ops.reduction import amax, argmax, cumsum, log_softmax, softmax
+from probtorch.ops.reduction import amax, argmax, cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.scattering import one_hot
 from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma, xlog1py, xlogy

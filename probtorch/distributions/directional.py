@@ -26,10 +26,11 @@ from probtorch.distributions.wrapping import Wrapped
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, expm1, log, log1p
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, stack, unsqueeze
-from probtorch.ops.reduction import cumsum, logsumexp
+from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import log_i0e, log_ndtr
 from probtorch.ops.trigonometry import acos, asinh, atan2, sin, sinh

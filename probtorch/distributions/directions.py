@@ -20,9 +20,9 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.windows import counts_around
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import floor, maximum, minimum, sqrt, where
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, logaddexp
 from probtorch.ops.movement import expand, unsqueeze
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import digamma, ive, lgamma, lgamma_difference
 from probtorch.tensor import Tensor

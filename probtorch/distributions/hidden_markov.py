@@ -21,10 +21,11 @@ from probtorch.distributions.fields import Given
 from probtorch.distributions.series import Series, Steps, broadcast, whole_steps
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import log
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import cat, expand, movedim, reshape, unsqueeze
-from probtorch.ops.reduction import argmax, logsumexp
+from probtorch.ops.reduction import argmax
 from probtorch.tensor import Tensor
 
 __all__ = ["DiscreteHMM", "HiddenMarkovModel"]

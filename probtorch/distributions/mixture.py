@@ -17,9 +17,9 @@ from probtorch.distributions.fields import Values
 from probtorch.distributions.pathwise import conditionals, moved_mixture
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, reshape, unsqueeze
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

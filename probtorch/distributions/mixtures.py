@@ -30,10 +30,10 @@ from probtorch.distributions.truncated import _normal_quantile_of_log
 from probtorch.distributions.wrapping import univariate
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import where
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, reshape, stack, unsqueeze
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import ndtr
 from probtorch.tensor import Tensor

@@ -19,9 +19,9 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.windows import counts_around, skewed_nodes, weighted
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, minimum, sqrt, where
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.special import (
     betainc,
     factorial_rest,

@@ -23,10 +23,10 @@ from probtorch.distributions.windows import counts_around
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import ceil, clamp, floor, maximum, minimum, sqrt, where
 from probtorch.ops.control import while_loop
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.movement import expand, unsqueeze
 from probtorch.ops.reduction import any as some
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import factorial_rest, poisson_kernel
 from probtorch.tensor import Tensor

@@ -15,11 +15,12 @@ from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import eq
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import log
 from probtorch.ops.indexing import vindex
 from probtorch.ops.movement import cat, unsqueeze
 from probtorch.ops.reduction import all as every
-from probtorch.ops.reduction import amax, amin, cumsum, logsumexp
+from probtorch.ops.reduction import amax, amin, cumsum
 from probtorch.ops.reduction import any as some
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

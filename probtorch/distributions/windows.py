@@ -13,9 +13,9 @@ import math
 import numpy as np
 
 from probtorch.ops.arithmetic import maximum, sqrt, where
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import asinh, sinh
 from probtorch.tensor import Tensor

@@ -36,9 +36,10 @@ from probtorch.estimators.relaxed import (
     unconditional,
     uniforms,
 )
+from probtorch.ops.exponential_sums import log_softmax
 from probtorch.ops.exponentials import softplus
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import log_softmax, mean
+from probtorch.ops.reduction import mean
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.scattering import one_hot
 from probtorch.tensor import Tensor

@@ -19,8 +19,8 @@ from probtorch.core.tree import record
 from probtorch.distributions.distribution import Distribution
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
 from probtorch.ops.arithmetic import where
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

@@ -17,8 +17,9 @@ from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.distributions.distribution import Distribution
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
 from probtorch.ops.arithmetic import where
+from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import log, log1p, sigmoid, softplus
-from probtorch.ops.reduction import mean, softmax
+from probtorch.ops.reduction import mean
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probtorch.backends.registry import array_module, device_of, to_device, to_host
 from probtorch.core.casting import to_float
@@ -205,10 +206,11 @@ def histogramdd(
         weights = to_host(given.array).reshape(-1)
     try:
         limits = None if range is None else list(zip(range[::2], range[1::2], strict=True))
-        counts = bins if isinstance(bins, int) else [_bins_of(b) for b in bins]
+        # Counts and edges side by side, which NumPy takes and its types do not say.
+        counts = cast(ArrayLike, bins if isinstance(bins, int) else [_bins_of(b) for b in bins])
         hist, edges = np.histogramdd(
             points,
-            counts,  # type: ignore[arg-type]  # NumPy takes counts and edges side by side
+            counts,
             range=limits,
             weights=weights,
             density=density,

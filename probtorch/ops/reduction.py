@@ -32,7 +32,6 @@ from probtorch.ops.accumulate import add_up, floats, wider
 from probtorch.ops.arithmetic import add, sqrt, where
 from probtorch.ops.comparisons import eq, isfinite, isnan, logical_and, logical_not, logical_or
 from probtorch.ops.complex_numbers import imag, real
-from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import linear, structured, unbroadcast
 from probtorch.ops.movement import cat, expand, flip, reshape, slice_
 from probtorch.ops.named import ValuesIndices
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op
 
 __all__ = [
+    "Sample",
     "all",
     "allclose",
     "amax",
@@ -53,14 +53,14 @@ __all__ = [
     "equal",
     "in_single",
     "isclose",
-    "log_softmax",
-    "logsumexp",
+    "laid_over",
     "max",
     "mean",
     "min",
     "prod",
+    "reduction_arguments",
+    "reduction_samples",
     "safe_sqrt",
-    "softmax",
     "std",
     "sum",
     "sum_to",
@@ -68,7 +68,11 @@ __all__ = [
 ]
 
 
-def _samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray, ...], dict[str, object]]]:
+Sample = tuple[tuple[np.ndarray, ...], dict[str, object]]
+
+
+def reduction_samples(rng: np.random.Generator) -> list[Sample]:
+    """Return `samples` of an op whose attributes are `dims` and `keepdim`."""
     x = rng.standard_normal((2, 3, 4))
     return [
         ((x,), {"dims": (0, 1, 2), "keepdim": False}),
@@ -78,10 +82,11 @@ def _samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray, ...], dic
     ]
 
 
-def _samples_or_empty(
-    rng: np.random.Generator,
-) -> list[tuple[tuple[np.ndarray, ...], dict[str, object]]]:
-    return [*_samples(rng), ((rng.standard_normal((0, 3)),), {"dims": (0,), "keepdim": False})]
+def _samples_or_empty(rng: np.random.Generator) -> list[Sample]:
+    return [
+        *reduction_samples(rng),
+        ((rng.standard_normal((0, 3)),), {"dims": (0,), "keepdim": False}),
+    ]
 
 
 def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -89,7 +94,7 @@ def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]
     return tuple(1 if i in dims else s for i, s in enumerate(shape))
 
 
-def _laid_over(t: TensorBase, x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
+def laid_over(t: TensorBase, x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     """Return what a reduction of `x` gave, or its cotangent, in a shape that broadcasts with `x`.
 
     A single number does so as it is.
@@ -97,7 +102,8 @@ def _laid_over(t: TensorBase, x: TensorBase, dims: tuple[int, ...]) -> TensorBas
     return t if t.array.ndim == 0 else reshape(t, kept_shape(x.array.shape, dims))
 
 
-def _arguments(x, dim, axis, op) -> tuple[TensorBase, tuple[int, ...]]:
+def reduction_arguments(x, dim, axis, op) -> tuple[TensorBase, tuple[int, ...]]:
+    """Return a tensor and its dims, as they are meant by PyTorch's `dim` or NumPy's `axis`."""
     x = as_tensor(x, op)
     return x, normalize_dims(axis if dim is None else dim, x.array.ndim, op)
 
@@ -125,7 +131,7 @@ _SUM = linear(
     "sum",
     "reduction",
     run=add_up,
-    transpose=lambda g, x, dims, keepdim: expand(_laid_over(g, x, dims), x.array.shape),
+    transpose=lambda g, x, dims, keepdim: expand(laid_over(g, x, dims), x.array.shape),
     core="dims",
     native="reduce",
     samples=_samples_or_empty,
@@ -160,7 +166,7 @@ def sum(
     -------
     Tensor
     """
-    x, dims = _arguments(x, dim, axis, "sum")
+    x, dims = reduction_arguments(x, dim, axis, "sum")
     if dtype is not None:
         x = cast(x, dtypes.as_dtype(dtype))
     elif x.array.dtype.kind in "bui":
@@ -199,7 +205,7 @@ def mean(
     DTypeError
         If `dtype` is none of floats.
     """
-    x, dims = _arguments(x, dim, axis, "mean")
+    x, dims = reduction_arguments(x, dim, axis, "mean")
     if dtype is not None:
         x = cast(x, dtypes.as_dtype(dtype))
         if x.array.dtype.kind not in "fc":
@@ -249,7 +255,7 @@ def _variance_vjp(
 ) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     slope = _slope_of_variance(x, dims, attrs["correction"])
-    return (slope * _laid_over(g, x, dims),)
+    return (slope * laid_over(g, x, dims),)
 
 
 def _variance_jvp(tangents, out, inputs, attrs: Attrs):
@@ -275,7 +281,7 @@ _VARIANCE = structured(
     core="dims",
     samples=lambda rng: [
         (args, {**attrs, "correction": c})
-        for c, (args, attrs) in zip((1, 0, 1.5), _samples(rng), strict=False)
+        for c, (args, attrs) in zip((1, 0, 1.5), reduction_samples(rng), strict=False)
     ],
     reference=lambda x, dims, correction, keepdim: (
         ((x - x.mean(axis=dims, keepdims=True)) ** 2).sum(axis=dims, keepdims=keepdim)
@@ -304,7 +310,7 @@ def var(
     The correction is 1 by default, as in PyTorch; ``unbiased=False`` means 0. With too few elements
     the result is nan, with a warning. Single precision keeps its digits however large the mean.
     """
-    x, dims = _arguments(x, dim, axis, "var")
+    x, dims = reduction_arguments(x, dim, axis, "var")
     if unbiased is not None:
         correction = 1 if unbiased else 0
     if x.array.dtype.kind == "c":
@@ -363,14 +369,14 @@ def _extreme_vjp(
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
-    at = cast(eq(x, _laid_over(out, x, dims)), g.array.dtype)
+    at = cast(eq(x, laid_over(out, x, dims)), g.array.dtype)
     share = at / sum(at, dims, True)
-    return (share * _laid_over(g, x, dims),)
+    return (share * laid_over(g, x, dims),)
 
 
 def _extreme_jvp(tangents, out, inputs, attrs: Attrs):
     (x,), dims = inputs, attrs["dims"]
-    at = cast(eq(x, _laid_over(out, x, dims)), out.array.dtype)
+    at = cast(eq(x, laid_over(out, x, dims)), out.array.dtype)
     return sum(at * tangents[0], dims, attrs["keepdim"]) / sum(at, dims, attrs["keepdim"])
 
 
@@ -384,7 +390,7 @@ def _extreme(name: str, method: str, reference, doc: str) -> Op:
         saves="x out",
         core="dims",
         native="reduce",
-        samples=_samples,
+        samples=reduction_samples,
         doc=doc,
         reference=lambda x, dims, keepdim: reference(x, axis=dims, keepdims=keepdim),
     )
@@ -395,7 +401,7 @@ _AMIN = _extreme("amin", "min", np.min, "Smallest element over dims.")
 
 
 def _extremum(op, x, dim, keepdim, axis, keepdims):
-    x, dims = _arguments(x, dim, axis, op.name)
+    x, dims = reduction_arguments(x, dim, axis, op.name)
     if op.name.startswith("arg") and x.array.ndim and len(dims) not in (1, x.array.ndim):
         raise ShapeError(
             op.name,
@@ -451,9 +457,7 @@ def _run_arg(method: str):
     return run
 
 
-def _arg_samples(
-    rng: np.random.Generator,
-) -> list[tuple[tuple[np.ndarray, ...], dict[str, object]]]:
+def _arg_samples(rng: np.random.Generator) -> list[Sample]:
     x = rng.standard_normal((2, 3, 4))
     return [((x,), {"dims": (0, 1, 2), "keepdim": False}), ((x,), {"dims": (1,), "keepdim": True})]
 
@@ -573,7 +577,7 @@ def any(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Whether any element along `dim` is true (nonzero); False for no elements."""
-    x, dims = _arguments(x, dim, axis, "any")
+    x, dims = reduction_arguments(x, dim, axis, "any")
     return sum(cast(x, dtypes.bool_), dims, keepdim or keepdims) > 0
 
 
@@ -669,7 +673,7 @@ def _prod_vjp(
         return (g,)
     flat, moved, order = _prod_flat(x, dims)
     others = reshape(_others(flat), moved).permute(tuple(int(i) for i in np.argsort(order)))
-    return (others * _laid_over(g, x, dims),)
+    return (others * laid_over(g, x, dims),)
 
 
 def _prod_jvp(
@@ -694,7 +698,7 @@ _PROD = structured(
     saves="x",
     core="dims",
     native="reduce",
-    samples=_samples,
+    samples=reduction_samples,
     reference=lambda x, dims, keepdim: np.prod(x, axis=dims, keepdims=keepdim),
     complex=True,
     doc="Product over dims.",
@@ -712,7 +716,7 @@ def prod(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Product over `dim`; its gradient is exact where elements are 0 (n log n steps)."""
-    x, dims = _arguments(x, dim, axis, "prod")
+    x, dims = reduction_arguments(x, dim, axis, "prod")
     if x.array.dtype.kind in "bui":
         x = cast(x, dtypes.int64)
     return apply(_PROD, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
@@ -747,208 +751,3 @@ def cumsum(
         x, dim = reshape(x, -1), 0
     dim = normalize_dim(dim, x.array.ndim, "cumsum")
     return apply(_CUMSUM, (x,), {"dim": dim}) if x.array.ndim else x
-
-
-# ---------------------------------------------------------------------------------------- logsumexp
-
-
-def _run_logsumexp(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-    if x.dtype == dtypes.float16:
-        return _run_logsumexp(x.astype(dtypes.float32), dims, keepdim).astype(x.dtype)
-    xp = namespace(x)
-    top = (
-        x.max(axis=dims, keepdims=True, initial=-math.inf)
-        if x.size == 0
-        else x.max(axis=dims, keepdims=True)
-    )
-    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    out = xp.log(add_up(xp.exp(x - top), dims, True)) + top
-    return out if keepdim else out.reshape([s for i, s in enumerate(x.shape) if i not in dims])
-
-
-def _decomposed_logsumexp(x: TensorBase, dims: tuple[int, ...], keepdim: bool) -> TensorBase:
-    if x.array.size == 0:
-        return log(apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim}))
-    top = apply(_AMAX, (x,), {"dims": dims, "keepdim": True})
-    top = where(isfinite(top), top, 0.0)
-    out = log(apply(_SUM, (exp(x - top),), {"dims": dims, "keepdim": True})) + top
-    return (
-        out if keepdim else reshape(out, [s for i, s in enumerate(x.array.shape) if i not in dims])
-    )
-
-
-def _softmax_of(x: TensorBase, out: TensorBase, dims: tuple[int, ...]) -> TensorBase:
-    """exp(x - logsumexp(x)), with the limits 1 where both are +inf and 0 where all are -inf."""
-    z = _laid_over(out, x, dims)
-    same = eq(x, z)
-    return where(eq(x, -math.inf), 0.0, exp(where(same, 0.0, x - where(same, 0.0, z))))
-
-
-def _logsumexp_vjp(
-    g: TensorBase,
-    out: TensorBase,
-    inputs: tuple[TensorBase, ...],
-    attrs: Attrs,
-    needs: Sequence[bool],
-) -> tuple[TensorBase, ...]:
-    (x,), dims = inputs, attrs["dims"]
-    return (_laid_over(g, x, dims) * _softmax_of(x, out, dims),)
-
-
-def _logsumexp_jvp(
-    tangents: list[TensorBase], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
-) -> TensorBase:
-    (x,), dims = inputs, attrs["dims"]
-    return sum(tangents[0] * _softmax_of(x, out, dims), dims, attrs["keepdim"])
-
-
-_LOGSUMEXP = structured(
-    "logsumexp",
-    "reduction",
-    run=_run_logsumexp,
-    vjp=_logsumexp_vjp,
-    jvp=_logsumexp_jvp,
-    saves="x out",
-    core="dims",
-    samples=_samples,
-    doc="log(sum(exp(x))) over dims without overflow.",
-    reference=lambda x, dims, keepdim: np.log(np.sum(np.exp(x), axis=dims, keepdims=keepdim)),
-    extra={"decompose": _decomposed_logsumexp},
-)
-
-
-@takes_out
-@in_single
-def logsumexp(
-    x: TensorLike,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    axis: Dims = None,
-    keepdims: bool = False,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """log(sum(exp(x))) over `dim` without overflow; of -inf alone it is -inf with gradient 0."""
-    x, dims = _arguments(x, dim, axis, "logsumexp")
-    return apply(_LOGSUMEXP, (to_float(x),), {"dims": dims, "keepdim": keepdim or keepdims})
-
-
-# ------------------------------------------------------------------------------------------ softmax
-#
-# The largest element is subtracted first. x - logsumexp(x) would have the absolute error of the
-# rounded x: at logits of 1e6 in single precision, shares that sum to 0.97.
-
-
-def _below_top(x, dims):
-    top = x.max(axis=dims, keepdims=True, **({} if x.size else {"initial": -math.inf}))
-    return x - top
-
-
-def _run_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    if x.dtype == dtypes.float16:
-        return _run_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
-    e = namespace(x).exp(_below_top(floats(x), dims))
-    return e / add_up(e, dims, True)
-
-
-def _run_log_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    if x.dtype == dtypes.float16:
-        return _run_log_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
-    xp, z = namespace(x), _below_top(floats(x), dims)
-    return z - xp.log(add_up(xp.exp(z), dims, True))
-
-
-def _decomposed_below_top(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
-    x = to_float(x)
-    return x - apply(_AMAX, (x,), {"dims": dims, "keepdim": True}) if x.array.size else x
-
-
-def _decomposed_softmax(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
-    e = exp(_decomposed_below_top(x, dims))
-    return e / apply(_SUM, (e,), {"dims": dims, "keepdim": True})
-
-
-def _decomposed_log_softmax(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
-    z = _decomposed_below_top(x, dims)
-    return z - log(apply(_SUM, (exp(z),), {"dims": dims, "keepdim": True}))
-
-
-def _softmax_jvp(
-    tangents: tuple[TensorBase, ...], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
-) -> TensorBase:
-    weighted = out * tangents[0]
-    return weighted - out * sum(weighted, attrs["dims"], True)
-
-
-def _log_softmax_vjp(
-    g: TensorBase,
-    out: TensorBase,
-    inputs: tuple[TensorBase, ...],
-    attrs: Attrs,
-    needs: Sequence[bool],
-) -> tuple[TensorBase, ...]:
-    return (g - exp(out) * sum(g, attrs["dims"], True),)
-
-
-def _log_softmax_jvp(tangents, out, inputs, attrs: Attrs):
-    return tangents[0] - sum(exp(out) * tangents[0], attrs["dims"], True)
-
-
-def _softmax_samples(rng: np.random.Generator):
-    return [
-        ((rng.standard_normal((2, 3, 4)),), {"dims": (1,)}),
-        ((rng.standard_normal((2, 3, 4)),), {"dims": (0, 2)}),
-        ((rng.standard_normal(()),), {"dims": ()}),
-        ((rng.standard_normal((0, 3)),), {"dims": (0,)}),
-    ]
-
-
-def _shares(x, dims):
-    return np.exp(x) / np.sum(np.exp(x), axis=dims, keepdims=True)
-
-
-_SOFTMAX = structured(
-    "softmax",
-    "reduction",
-    run=_run_softmax,
-    vjp=lambda g, out, inputs, attrs, needs: (_softmax_jvp((g,), out, inputs, attrs),),
-    jvp=_softmax_jvp,
-    saves="out",
-    core="dims",
-    samples=_softmax_samples,
-    reference=_shares,
-    doc="exp(x) divided by its sum over dims.",
-    extra={"decompose": _decomposed_softmax},
-)
-_LOG_SOFTMAX = structured(
-    "log_softmax",
-    "reduction",
-    run=_run_log_softmax,
-    vjp=_log_softmax_vjp,
-    jvp=_log_softmax_jvp,
-    saves="out",
-    core="dims",
-    samples=_softmax_samples,
-    reference=lambda x, dims: np.log(_shares(x, dims)),
-    doc="Logarithm of the softmax over dims.",
-    extra={"decompose": _decomposed_log_softmax},
-)
-
-
-@takes_out
-@in_single
-def log_softmax(x: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
-    """Logarithm of `softmax` along `dim`: x - logsumexp(x), exact for large x too."""
-    x, dims = _arguments(x, dim, None, "log_softmax")
-    return apply(_LOG_SOFTMAX, (to_float(x),), {"dims": dims})
-
-
-@takes_out
-@in_single
-def softmax(x: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
-    """exp(x) divided by its sum along `dim`: positive, summing to 1.
-
-    nan where all inputs are -inf, and where one is +inf, as in PyTorch.
-    """
-    x, dims = _arguments(x, dim, None, "softmax")
-    return apply(_SOFTMAX, (to_float(x),), {"dims": dims})

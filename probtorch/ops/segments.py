@@ -126,7 +126,7 @@ def _segments(
         raise ShapeError(
             "segment_reduce",
             expected=f"lengths that are not negative and add up to {n}, the size of dim {axis}",
-            got=f"sums {np.unique(total).tolist()[:5]}, the least length {counts.min(initial=0)}",
+            got=f"sums {np.unique(total).tolist()[:5]}, the least one {np.min(counts, initial=0)}",
             fix="check the lengths",
         )
     return starts, counts

@@ -16,7 +16,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError, users_stacklevel
-from probtorch.ops import arithmetic, exponentials, reduction, trigonometry
+from probtorch.ops import arithmetic, exponential_sums, exponentials, reduction, trigonometry
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import ge, gt, le
 from probtorch.ops.exponentials import expm1
@@ -362,7 +362,7 @@ def softmax(
 ) -> Tensor:
     """Exponentials divided by their sum along `dim`; cast to `dtype` first if given."""
     x = _converted(as_tensor(input, "softmax"), dtype)
-    return reduction.softmax(x, _implicit("softmax", x, dim))
+    return exponential_sums.softmax(x, _implicit("softmax", x, dim))
 
 
 def softmin(
@@ -370,7 +370,7 @@ def softmin(
 ) -> Tensor:
     """Softmax of -x."""
     x = _converted(as_tensor(input, "softmin"), dtype)
-    return reduction.softmax(-x, _implicit("softmin", x, dim))
+    return exponential_sums.softmax(-x, _implicit("softmin", x, dim))
 
 
 def log_softmax(
@@ -378,7 +378,7 @@ def log_softmax(
 ) -> Tensor:
     """Logarithm of the softmax along `dim`, without its overflow."""
     x = _converted(as_tensor(input, "log_softmax"), dtype)
-    return reduction.log_softmax(x, _implicit("log_softmax", x, dim))
+    return exponential_sums.log_softmax(x, _implicit("log_softmax", x, dim))
 
 
 def gumbel_softmax(
@@ -401,7 +401,7 @@ def gumbel_softmax(
     if not logits.array.ndim:
         return reshape(gumbel_softmax(reshape(logits, (1,)), tau, hard, eps, dim), ())
     gumbels = -exponentials.log(-exponentials.log(rand_like(logits)))
-    soft = reduction.softmax((logits + gumbels) / tau, dim)
+    soft = exponential_sums.softmax((logits + gumbels) / tau, dim)
     if not hard:
         return soft
     best = one_hot(reduction.argmax(soft, dim), soft.array.shape[dim])

@@ -13,8 +13,9 @@ from probtorch.nn.functional.dropout import dropout
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.contraction import matmul
+from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.movement import repeat, reshape, swapaxes
-from probtorch.ops.reduction import amax, softmax
+from probtorch.ops.reduction import amax
 from probtorch.tensor import Tensor
 
 __all__ = ["attention_weights", "causal_mask", "scaled_dot_product_attention"]

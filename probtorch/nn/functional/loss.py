@@ -20,6 +20,7 @@ from probtorch.nn.arguments import reduction_of
 from probtorch.ops import reduction as ops
 from probtorch.ops.arithmetic import abs, where
 from probtorch.ops.comparisons import gt, le, lt, ne
+from probtorch.ops.exponential_sums import log_softmax
 from probtorch.ops.exponentials import exp, log, softplus
 from probtorch.ops.gathering import gather
 from probtorch.ops.indexing import getitem
@@ -318,7 +319,7 @@ def cross_entropy(
         )
     x, t = as_tensor(input, "cross_entropy"), as_tensor(target, "cross_entropy")
     dim = _class_dim("cross_entropy", x)
-    logp = ops.log_softmax(x, dim)
+    logp = log_softmax(x, dim)
     if t.array.dtype.kind == "f":
         _same_shape("cross_entropy", x, t)
         return _soft_targets(logp, t, weight, reduction, label_smoothing, dim)
