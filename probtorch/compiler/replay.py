@@ -19,7 +19,7 @@ from probtorch.compiler.nests.loops import address
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.followed import Numbers
-from probtorch.compiler.record.gradients import is_spent
+from probtorch.compiler.record.gradients import LeftGradient, is_spent
 from probtorch.compiler.record.record import record
 from probtorch.compiler.verify import coarsest, next_due
 from probtorch.core.dispatch import TapeNode, grad_enabled, last_change, mark_changed, wrap
@@ -267,7 +267,7 @@ class Path:
 
     def _note(self, frame):
         self.place = self.place or user_frame(2)
-        changed = [getattr(t, "now", t) for t in self.updates]
+        changed = [t.now if isinstance(t, LeftGradient) else t for t in self.updates]
         self.tick, self.ran = mark_changed(*changed, place=self.place), frame
 
     def restore(self):

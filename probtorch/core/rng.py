@@ -42,9 +42,11 @@ __all__ = [
     "GeneratorState",
     "bits_to_uniform",
     "consecutive_bits",
+    "consecutive_uniforms",
     "default_generator",
     "manual_seed",
     "native_draw",
+    "native_normals",
     "philox_bits",
     "philox_pairs",
 ]
@@ -92,7 +94,7 @@ def native_draw(name: str, cost: float) -> Callable[..., np.ndarray] | None:
     Parameters
     ----------
     name : str
-        "bits", or that of a sampler.
+        "bits", "uniforms", "normals", or that of a sampler.
     cost : float
         What this draw takes without it, in nanoseconds.
     """
@@ -186,11 +188,32 @@ def consecutive_bits(seed: int, stream: int, first: int, count: int) -> np.ndarr
     The same numbers as `philox_bits` on those counters, by whichever road is the shorter for that
     many.
     """
+    native = _native_sequence("bits", seed, stream, first, count)
+    return _sequence(seed, stream, first, count) if native is None else native
+
+
+def consecutive_uniforms(seed: int, stream: int, first: int, count: int) -> np.ndarray:
+    """Return ``bits_to_uniform(consecutive_bits(...))``, float64 of shape (count,)."""
+    native = _native_sequence("uniforms", seed, stream, first, count)
+    return bits_to_uniform(_sequence(seed, stream, first, count)) if native is None else native
+
+
+def native_normals(seed: int, stream: int, first: int, count: int) -> np.ndarray | None:
+    """Return the normal quantiles of `consecutive_uniforms` by native code, or None without it."""
+    return _native_sequence("normals", seed, stream, first, count)
+
+
+def _native_sequence(
+    name: str, seed: int, stream: int, first: int, count: int
+) -> np.ndarray | None:
+    if count < _FEWEST:
+        return None
+    native = native_draw(name, 5_000.0 * count if count < _FEW else 90_000.0 + 40.0 * count)
+    return None if native is None else native(seed & _WORD, stream & _WORD, first & _WORD, count)
+
+
+def _sequence(seed: int, stream: int, first: int, count: int) -> np.ndarray:
     seed, stream = seed & _WORD, stream & _WORD
-    cost = 5_000.0 * count if count < _FEW else 90_000.0 + 40.0 * count
-    native = native_draw("bits", cost) if count >= _FEWEST else None
-    if native is not None:
-        return native(seed, stream, first & _WORD, count)
     if count < _FEW:
         few = [_one(seed, stream, (first + i) & _WORD) for i in range(count)]
         return np.array(few, dtype=np.uint64)

@@ -27,9 +27,9 @@ from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.control import while_loop
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, expm1, log, log1p, sigmoid
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import atan, cos, sin, tan
 from probtorch.tensor import Tensor

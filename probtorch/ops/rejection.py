@@ -22,7 +22,7 @@ small means by inversion. Von Mises: Best and Fisher (1979).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,9 @@ __all__ = ["SAMPLERS", "STREAM_KEY", "Streams", "draw"]
 
 # The seed of an element's words is the generator's with these bits turned over: ASCII "rejectio".
 STREAM_KEY = 0x72656A656374696F
+
+# Of an algebra and parameters.
+_Formula: TypeAlias = Callable[..., Any]
 
 # Elements per pass, so that the work arrays stay in the second-level cache.
 _CHUNK = 4096
@@ -95,21 +98,32 @@ def _exp(s, x):
 # -------------------------------------------------------------------------------------------- gamma
 
 
+# The first block of an element's words that proposals take; block 0 is left for the boost.
+_GAMMA_BLOCK = 1
+
+
+def _marsaglia_tsang_scales(s, a):
+    d = a - 1.0 / 3.0
+    return d, 1.0 / s.sqrt(d * 9.0)
+
+
 def _marsaglia_tsang(s, a):
     """Return d and v, with d v^3 a draw from Gamma(a, 1), for a >= 1."""
-    d = a - 1.0 / 3.0
-    c = 1.0 / s.sqrt(d * 9.0)
+    d, c = _marsaglia_tsang_scales(s, a)
 
     def attempt(s, i, _, d, c):
         u, w = s.uniforms(i)
-        x = s.ndtri(w)
-        v = c * x + 1.0
-        square = x * x
-        quick = s.logical_and(v > 0.0, u < 1.0 - square * square * 0.0331)
+        quick, v, square = _marsaglia_tsang_proposal(s, u, s.ndtri(w), c)
         return s.either(quick, _marsaglia_tsang_test, (u, v, square, d)), (i + 1, v)
 
-    # Block 0 is left for the boost.
-    return d, s.until(attempt, (s.counting(a) + 1, d), (d, c))[1]
+    return d, s.until(attempt, (s.counting(a) + _GAMMA_BLOCK, d), (d, c))[1]
+
+
+def _marsaglia_tsang_proposal(s, u, x, c):
+    """Return whether a proposal needs no further test; v; and the square of the normal number."""
+    v = c * x + 1.0
+    square = x * x
+    return s.logical_and(v > 0.0, u < 1.0 - square * square * 0.0331), v, square
 
 
 def _marsaglia_tsang_test(s, u, v, square, d):
@@ -119,9 +133,16 @@ def _marsaglia_tsang_test(s, u, v, square, d):
     return s.logical_and(positive, _log(s, u) < bound)
 
 
-def _log_gamma_of_large(s, a):
-    d, v = _marsaglia_tsang(s, a)
+def _log_gamma_from(s, d, v):
     return _log(s, d) + _log(s, v) * 3.0
+
+
+def _gamma_from(s, d, v):
+    return d * (v * v * v)
+
+
+def _log_gamma_of_large(s, a):
+    return _log_gamma_from(s, *_marsaglia_tsang(s, a))
 
 
 def _log_gamma_of_small(s, a):
@@ -138,10 +159,20 @@ def gamma(s, a):
     """Draw from Gamma(a, 1); 0 where it underflows."""
 
     def large(s, a):
-        d, v = _marsaglia_tsang(s, a)
-        return d * (v * v * v)
+        return _gamma_from(s, *_marsaglia_tsang(s, a))
 
     return s.choose(a < 1.0, lambda s, a: _exp(s, _log_gamma_of_small(s, a)), large, (a,))
+
+
+def _quick_gamma(finish):
+    """Return the quick formula of gamma draws that ``finish(s, d, v)`` makes."""
+
+    def quick(s, u, x, a):
+        d, c = _marsaglia_tsang_scales(s, a)
+        sure, v, _ = _marsaglia_tsang_proposal(s, u, x, c)
+        return sure, finish(s, d, s.where(sure, v, 1.0))
+
+    return Quick(quick, lambda s, a: a >= 1.0, _GAMMA_BLOCK, normal=True)
 
 
 # ------------------------------------------------------------------------------------------- counts
@@ -210,15 +241,20 @@ def _transformed(s, offset, width, slope, bound, height, accepts, operands):
 
     def attempt(s, i, _, offset, width, slope, bound, height, *operands):
         u, v = s.uniforms(i)
-        u = u - 0.5
-        us = 0.5 - s.abs(u)
-        k = s.floor((slope * 2.0 / us + width) * u + offset)
-        sure = s.logical_and(us >= 0.07, v <= bound)
+        sure, k, us = _transformed_proposal(s, u, v, offset, width, slope, bound)
         ratio = v * (height / (slope / (us * us) + width))
         return s.either(sure, test, (k, ratio, *operands)), (i + 1, k)
 
     fixed = (offset, width, slope, bound, height, *operands)
     return s.until(attempt, (s.counting(offset), offset), fixed)[1]
+
+
+def _transformed_proposal(s, u, v, offset, width, slope, bound):
+    """Return whether a proposal needs no further test, the proposal, and its distance."""
+    u = u - 0.5
+    us = 0.5 - s.abs(u)
+    k = s.floor((slope * 2.0 / us + width) * u + offset)
+    return s.logical_and(us >= 0.07, v <= bound), k, us
 
 
 def poisson(s, rate):
@@ -243,11 +279,15 @@ def _poisson_by_inversion(s, rate):
     return s.until(step, start, (rate,))[0]
 
 
-def _poisson_by_rejection(s, rate):
+def _poisson_frame(s, rate):
+    """Return what proposals lie around: offset, width, slope and bound."""
     width = s.sqrt(rate) * 2.53 + 0.931
-    slope = width * 0.02483 - 0.059
+    return rate + 0.43, width, width * 0.02483 - 0.059, 0.9277 - 3.6224 / (width - 2.0)
+
+
+def _poisson_by_rejection(s, rate):
+    offset, width, slope, bound = _poisson_frame(s, rate)
     height = 1.1328 / (width - 3.4) + 1.1239
-    bound = 0.9277 - 3.6224 / (width - 2.0)
 
     def accepts(s, k, log_height, rate):
         possible = k >= 0.0
@@ -255,7 +295,15 @@ def _poisson_by_rejection(s, rate):
             possible, log_height <= _log_poisson(s, s.where(possible, k, 0.0), rate)
         )
 
-    return _transformed(s, rate + 0.43, width, slope, bound, height, accepts, (rate,))
+    return _transformed(s, offset, width, slope, bound, height, accepts, (rate,))
+
+
+def _quick_poisson(s, u, v, rate):
+    return _transformed_proposal(s, u, v, *_poisson_frame(s, rate))[:2]
+
+
+def _poisson_rejects(s, rate):
+    return s.logical_and(rate >= _MEAN, rate <= _HUGE_RATE)
 
 
 def _poisson_by_normal(s, rate):
@@ -281,11 +329,16 @@ def _binomial_by_inversion(s, n, p):
     return s.until(step, start, (n, p, p / (1.0 - p)))[0]
 
 
-def _binomial_by_rejection(s, n, p):
+def _binomial_frame(s, n, p):
+    """Return the standard deviation, and what proposals lie around, as for Poisson draws."""
     deviation = s.sqrt(n * p * (1.0 - p))
     width = deviation * 2.53 + 1.15
     slope = width * 0.0248 - 0.0873 + p * 0.01
-    bound = 0.92 - 4.2 / width
+    return deviation, (n * p + 0.5, width, slope, 0.92 - 4.2 / width)
+
+
+def _binomial_by_rejection(s, n, p):
+    deviation, (offset, width, slope, bound) = _binomial_frame(s, n, p)
     height = (5.1 / width + 2.83) * deviation
 
     def accepts(s, k, log_height, n, p):
@@ -294,7 +347,18 @@ def _binomial_by_rejection(s, n, p):
         ratio = _log_binomial(s, s.where(possible, k, 0.0), n, p) - top
         return s.logical_and(possible, log_height <= ratio)
 
-    return _transformed(s, n * p + 0.5, width, slope, bound, height, accepts, (n, p))
+    return _transformed(s, offset, width, slope, bound, height, accepts, (n, p))
+
+
+def _quick_binomial(s, u, v, n, p):
+    turned = p > 0.5
+    q = s.where(turned, 1.0 - p, p)
+    sure, k, _ = _transformed_proposal(s, u, v, *_binomial_frame(s, n, q)[1])
+    return sure, s.where(turned, n - k, k)
+
+
+def _binomial_rejects(s, n, p):
+    return n * s.where(p > 0.5, 1.0 - p, p) >= _MEAN
 
 
 # ---------------------------------------------------------------------------------------- von Mises
@@ -349,19 +413,47 @@ def _trials(s, n, p):
 
 
 @dataclass(frozen=True)
+class Quick:
+    """What most draws come to, without a branch: native code computes many at once.
+
+    Attributes
+    ----------
+    formula : callable
+        ``formula(s, u, v, *parameters)`` of a pair of uniform numbers gives whether the draw is
+        made by them, and the draw where it is: that of the whole formula, bit for bit.
+    covers : callable
+        ``covers(s, *parameters)`` gives for which parameters the formula holds.
+    block : int
+        Which pair of the element's that is.
+    normal : bool
+        Whether `v` is the normal number of that quantile.
+    """
+
+    formula: _Formula
+    covers: _Formula
+    block: int = 0
+    normal: bool = False
+
+
+@dataclass(frozen=True)
 class RejectionSampler:
     """A formula of parameters, how many there are, and which it may be given."""
 
-    formula: Callable[..., Any]
+    formula: _Formula
     arity: int
-    allows: Callable[..., Any]
+    allows: _Formula
+    quick: Quick | None = None
+
+
+def _nonnegative(s, x):
+    return s.logical_and(x >= 0.0, x < math.inf)
 
 
 SAMPLERS = {
-    "log_gamma": RejectionSampler(log_gamma, 1, _positive),
-    "gamma": RejectionSampler(gamma, 1, _positive),
-    "poisson": RejectionSampler(poisson, 1, lambda s, x: s.logical_and(x >= 0.0, x < math.inf)),
-    "binomial": RejectionSampler(binomial, 2, _trials),
+    "log_gamma": RejectionSampler(log_gamma, 1, _positive, _quick_gamma(_log_gamma_from)),
+    "gamma": RejectionSampler(gamma, 1, _positive, _quick_gamma(_gamma_from)),
+    "poisson": RejectionSampler(poisson, 1, _nonnegative, Quick(_quick_poisson, _poisson_rejects)),
+    "binomial": RejectionSampler(binomial, 2, _trials, Quick(_quick_binomial, _binomial_rejects)),
     "von_mises": RejectionSampler(von_mises, 1, _positive),
 }
 

@@ -25,8 +25,14 @@ from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.native import NativeFunction
 from probtorch.core.outputs import takes_out
-from probtorch.core.rng import Generator, consecutive_bits, default_generator, philox_bits
-from probtorch.core.rng import bits_to_uniform as uniform_of_bits
+from probtorch.core.rng import (
+    Generator,
+    consecutive_bits,
+    consecutive_uniforms,
+    default_generator,
+    native_normals,
+    philox_bits,
+)
 from probtorch.core.shape import broadcast_shapes, parse_size, sizes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import drawn
@@ -119,18 +125,22 @@ def _recorded_bits(name, shape, generator):
     return philox(*element_counters(name, shape, generator))
 
 
-def _words(shape, generator):
-    """Return uint64 random bits as an array of `shape`."""
+def _reserved(shape, generator):
+    """Return seed, stream, first counter and number of the draws of `shape`, which are taken."""
     generator = default_generator if generator is None else generator
     count = math.prod(shape)
     first = generator.advance(count)
-    bits = consecutive_bits(generator.initial_seed(), generator.stream, first, count)
-    return bits.reshape(shape)
+    return generator.initial_seed(), generator.stream, first, count
+
+
+def _words(shape, generator):
+    """Return uint64 random bits as an array of `shape`."""
+    return consecutive_bits(*_reserved(shape, generator)).reshape(shape)
 
 
 def _uniforms(shape, generator):
     """Return float64 draws from (0, 1) as an array of `shape`."""
-    return uniform_of_bits(_words(shape, generator))
+    return consecutive_uniforms(*_reserved(shape, generator)).reshape(shape)
 
 
 def _uniform_tensor(name, shape, generator):
@@ -138,6 +148,17 @@ def _uniform_tensor(name, shape, generator):
     if recorder() is None:
         return wrap(_uniforms(shape, generator))
     return bits_to_uniform(_recorded_bits(name, shape, generator))
+
+
+def _normal_tensor(name, shape, generator):
+    """Return standard normal draws, float64, as a tensor of `shape`: quantiles of uniforms."""
+    if recorder() is not None:
+        return ndtri(bits_to_uniform(_recorded_bits(name, shape, generator)))
+    numbers = _reserved(shape, generator)
+    found = native_normals(*numbers)
+    if found is not None:
+        return wrap(found.reshape(shape))
+    return ndtri(wrap(consecutive_uniforms(*numbers).reshape(shape)))
 
 
 def _run_demand(x: np.ndarray, ok: np.ndarray) -> np.ndarray:
@@ -248,8 +269,8 @@ def randn(
     Quantiles of uniforms: one counter per draw, and magnitudes up to 8.3.
     """
     kind = _float_dtype("randn", dtype)
-    u = _uniform_tensor("randn", sizes("randn", size), generator)
-    return _placed(cast(ndtri(u), kind), device, requires_grad)
+    z = _normal_tensor("randn", sizes("randn", size), generator)
+    return _placed(cast(z, kind), device, requires_grad)
 
 
 def rand_like(
@@ -284,8 +305,8 @@ def randn_like(
     )
 
 
-def _located(name, operands, size, generator, dtype):
-    """Return operands as float tensors or numbers, uniforms of their common shape, dtype."""
+def _located(name, operands, size, generator, dtype, draws=_uniform_tensor):
+    """Return operands as float tensors or numbers, draws of their common shape, dtype."""
     tensors = [as_tensor(x, name) for x in operands]
     floats = [
         x for x, given in zip(tensors, operands, strict=True) if not isinstance(given, (int, float))
@@ -305,12 +326,12 @@ def _located(name, operands, size, generator, dtype):
                 fix="let size end with the shape of the parameters",
             )
         shape = size
-    u = _uniform_tensor(name, shape, generator)
+    drawn = draws(name, shape, generator)
     located = [
         x if isinstance(x, (int, float)) else cast(t, dtype)
         for x, t in zip(operands, tensors, strict=True)
     ]
-    return located, u, dtype
+    return located, drawn, dtype
 
 
 def uniform(
@@ -351,8 +372,9 @@ def normal(
     size : tuple of int, optional
         Shape of the result, the common shape of the parameters if None.
     """
-    (loc, scale), u, kind = _located("normal", (mean, std), size, generator, dtype)
-    return cast(ndtri(u), kind) * scale + loc
+    parameters = (mean, std), size, generator, dtype
+    (loc, scale), z, kind = _located("normal", *parameters, draws=_normal_tensor)
+    return cast(z, kind) * scale + loc
 
 
 def exponential(

@@ -4,13 +4,19 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import special
 
 from probtorch.compiler.compile import compile
-from probtorch.compiler.eager_draws import native_bits, native_sampler
+from probtorch.compiler.eager_draws import native_sampler, native_sequence
 from probtorch.config import configure
 from probtorch.core import rng
 from probtorch.core.dtype import float32, float64
-from probtorch.core.rng import Generator, consecutive_bits, native_draw
+from probtorch.core.rng import (
+    Generator,
+    consecutive_bits,
+    consecutive_uniforms,
+    native_draw,
+)
 from probtorch.errors import DomainError
 from probtorch.ops.rejection import SAMPLERS, draw
 from probtorch.ops.sampling import bernoulli, categorical, multinomial, randint, randperm
@@ -134,12 +140,34 @@ def test_native_samplers_have_the_bits_of_the_ones_on_arrays(name):
     assert few.tobytes() == arrays[:5].tobytes()
 
 
-@pytest.mark.parametrize("count", [3, 15, 16, 1003])
-def test_native_random_bits_are_those_of_arrays(count):
-    for seed, stream, first in ((0, 0, 0), (2**64 - 1, 2**63 + 5, 2**64 - 7)):
-        native = native_bits()(seed, stream, first, count)
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_blocks_of_draws_of_all_parameters_have_the_bits_of_single_ones(name):
+    # Long runs of alike parameters, as blocks see them, and some that do not fit in.
+    rng = np.random.default_rng(0)
+    parameters = [np.tile(np.repeat(p, 90), 2) for p in PARAMETERS[name]]
+    shuffled = rng.permutation(parameters[0].size)
+    for order in (slice(None), shuffled):
+        given = [p[order] for p in parameters]
+        counters = np.arange(given[0].size)
+        native = native_sampler(name)(3, 1, counters, *given)
         with configure(jit=False):
-            np.testing.assert_array_equal(native, consecutive_bits(seed, stream, first, count))
+            np.testing.assert_array_equal(native, draw(name, 3, 1, counters, *given))
+
+
+@pytest.mark.parametrize("count", [3, 15, 16, 255, 1003])
+@pytest.mark.parametrize("first", [0, 2**64 - 7])
+def test_native_sequences_are_those_of_arrays(count, first):
+    for seed, stream in ((0, 0), (2**64 - 1, 2**63 + 5)):
+        with configure(jit=False):
+            bits = consecutive_bits(seed, stream, first, count)
+            uniforms = consecutive_uniforms(seed, stream, first, count)
+        native = [
+            native_sequence(name)(seed, stream, first, count)
+            for name in ("bits", "uniforms", "normals")
+        ]
+        np.testing.assert_array_equal(native[0], bits)
+        np.testing.assert_array_equal(native[1], uniforms)
+        np.testing.assert_array_equal(native[2], special.ndtri(uniforms))
 
 
 def test_native_code_is_loaded_when_draws_have_cost_more_than_loading_it(monkeypatch):

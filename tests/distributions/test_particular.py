@@ -276,3 +276,27 @@ def test_a_repulsive_subset_has_the_determinant_of_its_kernel(batch):
     native = compile(lambda k: dist.DeterminantalPointProcess(k).log_prob(at))
     for _ in range(2):
         assert_close(native(tensor(kernel)), d.log_prob(at))
+
+
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_divergences_of_directions_equal_the_mean_of_draws(n):
+    rng = np.random.default_rng(n)
+    axes = rng.standard_normal((2, n))
+    first, second = axes / np.linalg.norm(axes, axis=-1, keepdims=True)
+    uniform = dist.SphericalUniform(n)
+    vmf = dist.VonMisesFisher(tensor(first), tensor(3.0).double())
+    others = [
+        (vmf, dist.VonMisesFisher(tensor(second), tensor(0.7).double())),
+        (dist.PowerSpherical(tensor(first), tensor(2.0).double()), vmf),
+        (dist.PowerSpherical(tensor(first), tensor(2.0).double()), uniform),
+        (uniform, vmf),
+        (vmf, uniform),
+    ]
+    for p, q in others:
+        x = p.sample((10_000,), generator=Generator(0)).double()
+        gap = (p.log_prob(x) - q.log_prob(x)).numpy()
+        # z below 5: one false alarm in 10^6; and rounding, where the gap is the same everywhere.
+        error = 5.0 * gap.std() / 100 + 1e-9
+        assert abs(gap.mean() - dist.kl_divergence(p, q).item()) < error
+    assert_close(dist.kl_divergence(vmf, vmf), tensor(0.0).double(), atol=1e-12)
+    assert dist.kl_divergence(uniform, uniform).item() == 0.0

@@ -17,6 +17,7 @@ from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float16, float32, float64, int64
 from probtorch.core.rng import Generator, default_generator, philox_bits
+from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops.sampling import (
     bernoulli,
@@ -196,7 +197,9 @@ def test_uniforms_and_normals_fit_their_distributions(dtype):
 @pytest.mark.parametrize("dtype", [float16, float32, float64])
 def test_uniforms_stay_inside_the_open_interval_at_the_extreme_bits(dtype, monkeypatch):
     words = np.array([0, 2**64 - 1], np.uint64)
-    monkeypatch.setattr("probtorch.ops.sampling.consecutive_bits", lambda *_: words)
+    uniforms = uniform_of_bits(words)
+    monkeypatch.setattr("probtorch.ops.sampling.consecutive_uniforms", lambda *_: uniforms)
+    monkeypatch.setattr("probtorch.ops.sampling.native_normals", lambda *_: None)
     u = rand(2, dtype=dtype)
     assert u.dtype == dtype and 0.0 < u[0].item() and u[1].item() < 1.0
     assert np.isfinite(randn(2, dtype=dtype).numpy()).all()
@@ -300,8 +303,8 @@ def test_categorical_fits_each_row_and_never_draws_weight_0():
 @pytest.mark.parametrize("word", [0, 2**64 - 1], ids=["least", "greatest"])
 def test_the_extreme_bits_draw_the_first_and_last_positive_weight(word, monkeypatch):
     monkeypatch.setattr(
-        "probtorch.ops.sampling.consecutive_bits",
-        lambda seed, stream, first, count: np.full(count, word, np.uint64),
+        "probtorch.ops.sampling.consecutive_uniforms",
+        lambda seed, stream, first, count: uniform_of_bits(np.full(count, word, np.uint64)),
     )
     # A total that rounds: the greatest uniform times it must stay below the last step.
     weights = tensor([0.0, 0.1, 0.2, 0.3, 0.0], dtype=float64)

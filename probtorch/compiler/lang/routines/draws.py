@@ -17,7 +17,7 @@ from probtorch.compiler.lang.routines.formats import F64
 from probtorch.compiler.lang.routines.philox import philox_pair
 from probtorch.ops.rejection import SAMPLERS, STREAM_KEY
 
-__all__ = ["signature", "write_draw"]
+__all__ = ["Draw", "signature", "stream_key", "write_draw"]
 
 
 def signature(name: str) -> tuple[str, list[str]]:
@@ -30,12 +30,17 @@ def write_draw(module: RoutineModule, name: str) -> None:
     sampler, (result, types) = SAMPLERS[name], signature(name)
     s = Draw(module, module.printer, f"pt_draw_{name}", result, types, flags="")
     parameters, (seed, stream, counter) = s.arguments[:-3], s.arguments[-3:]
-    s.key = seed ^ (STREAM_KEY - (1 << 64) if STREAM_KEY >> 63 else STREAM_KEY)
+    s.key = stream_key(seed)
     s.stream = s.philox(seed, stream, counter)
     out = s.variable("double", math.nan)
     with s.when(sampler.allows(s, *parameters)):
         out.value = sampler.formula(s, *parameters)
     s.finish(out.value)
+
+
+def stream_key(seed: Value) -> Value:
+    """Write the key of the elements' words."""
+    return seed ^ (STREAM_KEY - (1 << 64) if STREAM_KEY >> 63 else STREAM_KEY)
 
 
 class Draw(KernelFunction):

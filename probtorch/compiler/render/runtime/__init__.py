@@ -65,6 +65,7 @@ def _modules():
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
     out["integers"] = _of_routines(draws.INTEGERS)
+    out |= {name: _of_routines({name: routine}) for name, routine in draws.NUMBERS.items()}
     for kin in (pool, interrupts, replays):
         out[kin.MODULE] = _of_routines(kin.ROUTINES, kin.DECLARATIONS)
     return out
