@@ -1,6 +1,6 @@
 """Constraints as plain data, for files: `constraint_state` and `constraint_of`.
 
-A constraint is told by the name that `constraints.py` exports it under, or by its class there and
+A constraint is told by the name that `constraints` exports it under, or by its class there and
 the arguments of its constructor. Nothing else can be named, so what a file says is looked up and
 never run.
 """
@@ -21,7 +21,7 @@ _CLASSES = {
     if isinstance(found, type)
     and issubclass(found, Constraint)
     and not issubclass(found, Dependent)
-    and found.__module__ == constraints.__name__
+    and found.__module__.startswith(f"{constraints.__name__}.")
 }
 
 

@@ -91,6 +91,9 @@ APART = {
     dist.ZeroSumNormal,
     # In test_normal_kin.py.
     dist.OMTMultivariateNormal,
+    # In test_particular.py.
+    dist.SphericalUniform,
+    dist.VonMisesFisher,
 }
 
 

@@ -5,11 +5,19 @@
   `rarer_expectations.py`, what is known of p
 - discrete.py: counts and categories
 - vectors.py: vectors, and distributions made of others
+- directions.py: unit vectors
 - matrices.py: matrices, and normal vectors with a structure of their own
 
 A class with a family of its own may bring its rules along: `register_kl` imports no distribution.
 """
 
-from probtorch.distributions.divergences import between, discrete, matrices, same, vectors
+from probtorch.distributions.divergences import (
+    between,
+    directions,
+    discrete,
+    matrices,
+    same,
+    vectors,
+)
 
-__all__ = ["between", "discrete", "matrices", "same", "vectors"]
+__all__ = ["between", "directions", "discrete", "matrices", "same", "vectors"]

@@ -61,7 +61,8 @@ def _log_ray(n: int) -> float:
     nodes, weights = np.polynomial.legendre.leggauss(100)
     r = 0.5 * (top - low) * (nodes + 1.0) + low
     logs = (n - 1) * np.log(r) - 0.5 * ((r - CENTRE) / SPREAD) ** 2
-    return float(logs.max() + np.log(0.5 * (top - low) * (weights @ np.exp(logs - logs.max()))))
+    most = np.max(logs)
+    return float(most + np.log(0.5 * (top - low) * (weights @ np.exp(logs - most))))
 
 
 class UnitVectorTransform(_Augmented):

@@ -14,6 +14,7 @@ from probtorch.distributions.transforms.transform import Transform
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import neg, where
+from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import exp, log, softplus
 from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import (
@@ -26,7 +27,7 @@ from probtorch.ops.movement import (
     squeeze,
     unsqueeze,
 )
-from probtorch.ops.reduction import cumsum, softmax
+from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

@@ -25,9 +25,9 @@ from probtorch.nn.arguments import whole
 from probtorch.nn.autoregressive import AutoRegressiveNN, ConditionalAutoRegressiveNN
 from probtorch.nn.module import Module
 from probtorch.ops.arithmetic import maximum, minimum, neg, where
+from probtorch.ops.exponential_sums import log_softmax, logsumexp
 from probtorch.ops.exponentials import exp, expm1, log, log1p, softplus
 from probtorch.ops.movement import reshape, stack, unsqueeze
-from probtorch.ops.reduction import log_softmax, logsumexp
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

@@ -38,6 +38,7 @@ from probtorch.nn.autoregressive import (
 from probtorch.nn.module import Module
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, sqrt, where
+from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import log, softplus
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import (
@@ -50,7 +51,7 @@ from probtorch.ops.movement import (
     unbind,
     unsqueeze,
 )
-from probtorch.ops.reduction import cumsum, softmax
+from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 
