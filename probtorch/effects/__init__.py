@@ -1,9 +1,10 @@
 """Effects: models as plain functions, and what handlers make of them.
 
 Statements (`sample`, `param`, `plate`, `factor`, `deterministic`) are in primitives.py and
-plates.py, `markov` in markov.py, what they say in site.py, the stack that carries it in runtime.py,
-and what can be done to it in handlers.py, reparams.py and enumeration.py. The handlers are reached
-as ``effects.handlers``. Networks as parts of a model are in modules.py and pyro_module.py.
+plates.py, `markov` in markov.py, `scan` in scans.py, what they say in site.py, the stack that
+carries it in runtime.py, and what can be done to it in handlers.py, reparams.py and enumeration.py.
+The handlers are reached as ``effects.handlers``. Networks as parts of a model are in modules.py and
+pyro_module.py.
 """
 
 from probtorch.effects import handlers
@@ -39,6 +40,7 @@ from probtorch.effects.pyro_module import (
 from probtorch.effects.reparam_strategies import AutoReparam, MinimalReparam, ReparamStrategy
 from probtorch.effects.reparams import LocScaleReparam, Reparam, TransformReparam, reparam
 from probtorch.effects.runtime import Handler, perform
+from probtorch.effects.scans import scan
 from probtorch.effects.site import Frame, Site
 from probtorch.effects.stable_reparams import (
     LatentStableReparam,
@@ -98,6 +100,7 @@ __all__ = [
     "reparam",
     "replicate",
     "sample",
+    "scan",
     "subsample",
     "to_pyro_module_",
 ]

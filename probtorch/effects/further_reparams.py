@@ -25,8 +25,8 @@ from probtorch.effects.reparams import peeled
 from probtorch.effects.site import Site
 from probtorch.errors import ModelError
 from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import log
-from probtorch.ops.reduction import softmax
 from probtorch.tensor import Tensor
 
 __all__ = [

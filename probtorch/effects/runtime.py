@@ -21,7 +21,7 @@ import contextlib
 import copy
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, SupportsIndex, TypeVar
 
@@ -47,6 +47,7 @@ __all__ = [
     "generator_in_force",
     "outside",
     "perform",
+    "perform_together",
 ]
 
 
@@ -142,6 +143,37 @@ def perform(site: Site) -> Tree:
         if hook is not None:
             hook(handler, site)
     return site.value
+
+
+def perform_together(sites: Sequence[Site], complete: Callable[[], None]) -> None:
+    """Send sites through the handler stack, of which no one can be drawn without the others.
+
+    Parameters
+    ----------
+    sites : sequence of Site
+    complete : callable
+        Called when the handlers have seen all of them on the way out; gives those a value that have
+        none.
+    """
+    STATE.performed += len(sites)
+    stack = STATE.handlers
+    reached = []
+    for site in sites:
+        seen = len(stack)
+        while seen:
+            seen -= 1
+            hook = stack[seen]._before.get(site.kind)
+            if hook is not None:
+                hook(stack[seen], site)
+                if site.stop:
+                    break
+        reached.append(seen)
+    complete()
+    for site, seen in zip(sites, reached, strict=True):
+        for handler in stack[seen:]:
+            hook = handler._after.get(site.kind)
+            if hook is not None:
+                hook(handler, site)
 
 
 def generator_in_force() -> Generator | None:
