@@ -29,16 +29,32 @@ from probtorch.diagnostics.convergence import (
     rhat,
     split_rhat,
 )
+from probtorch.diagnostics.criteria import (
+    Comparison,
+    Elpd,
+    compare,
+    loo,
+    stacking_weights,
+    waic,
+)
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.intervals import eti, hdi
 from probtorch.diagnostics.plots import trace_plot
 from probtorch.diagnostics.psis import pareto_k_limit, psis
+from probtorch.diagnostics.scores import (
+    crps_empirical,
+    energy_score_empirical,
+    loo_pit,
+    loo_score,
+)
 from probtorch.diagnostics.summary import Summary, summary
 
 __all__ = [
+    "Comparison",
     "ConvergenceWarning",
     "DivergenceWarning",
     "Draws",
+    "Elpd",
     "EnergyWarning",
     "Finding",
     "InferenceWarning",
@@ -46,7 +62,10 @@ __all__ = [
     "TreeDepthWarning",
     "autocovariance",
     "bfmi",
+    "compare",
+    "crps_empirical",
     "diagnose",
+    "energy_score_empirical",
     "ess_bulk",
     "ess_mean",
     "ess_quantile",
@@ -54,6 +73,9 @@ __all__ = [
     "ess_tail",
     "eti",
     "hdi",
+    "loo",
+    "loo_pit",
+    "loo_score",
     "mcse_mean",
     "mcse_quantile",
     "mcse_sd",
@@ -61,7 +83,9 @@ __all__ = [
     "psis",
     "rhat",
     "split_rhat",
+    "stacking_weights",
     "summary",
     "trace_plot",
+    "waic",
     "warn_about",
 ]

@@ -30,6 +30,7 @@ import numpy as np
 from probtorch.diagnostics.layout import (
     GROUP_DIMS,
     dim_names,
+    dims_key,
     real_parts,
 )
 from probtorch.errors import ArgumentError, FileError, ProbtorchError
@@ -114,7 +115,7 @@ def to_datatree(draws: Draws) -> xarray.DataTree:
             values = np.asarray(values)
             if values.dtype.kind == "c":
                 layout["complex"].append(f"{group}/{name}")
-            given = dim_names(name, values.ndim - len(lead), draws.dims)
+            given = dim_names(name, values.ndim - len(lead), draws.dims, group)
             spelled = (*lead, *(dims[dim] for dim in given))
             for dim in given:
                 if dim in draws.coords:
@@ -176,8 +177,9 @@ def fields_from_datatree(tree: xarray.DataTree) -> dict[str, Any]:
             name = names.get(spelled, spelled)
             own = [dim_spelling.get(dim, dim) for dim in variable.dims[len(lead) :]]
             given = tuple(None if dim == f"{name}_dim_{i}" else dim for i, dim in enumerate(own))
-            if any(given) and len(given) > len(dims.get(name, ())):
-                dims[name] = given
+            key = dims_key(group, name)
+            if any(given) and len(given) > len(dims.get(key, ())):
+                dims[key] = given
         for key in layout.get("complex", []):
             of_group, name = key.split("/", 1)
             if of_group == group:
@@ -298,7 +300,7 @@ def _dim_spelling(
     spelling = {}
     for group, variables in groups.items():
         for name, values in variables.items():
-            for dim in dim_names(name, values.ndim - len(GROUP_DIMS[group]), draws.dims):
+            for dim in dim_names(name, values.ndim - len(GROUP_DIMS[group]), draws.dims, group):
                 if dim in spelling:
                     continue
                 new = _storable_name(dim)

@@ -62,6 +62,10 @@ HALF_SIZE = 50
 # Standard error of an estimated effective size n, relative to n: this over the square root of n.
 # Autoregressive chains (coefficient 0.8, of 1000 draws) have 2.3 to 2.6, with a longer tail below.
 SIZE_ERROR = 3.0
+# Share by which the variances of a kernel that rejects nothing may be too large.
+EXCESS = 0.1
+# Draws for each replica of a run in which it should have been at 1.
+TRAVELS = 50
 # Parameters whose draws are worked on at a time.
 BLOCK = 256
 
@@ -93,7 +97,8 @@ class Finding:
     Parameters
     ----------
     kind : str
-        ``non_finite stuck divergence short_run rhat ess treedepth energy few_chains``.
+        ``non_finite stuck divergence excess_variance replicas short_run rhat ess treedepth energy
+        few_chains``.
     subject, expected, got, fix : str
         The message: what it is about, what would be right, what was found, what to do.
     parameters : tuple of str
@@ -167,6 +172,7 @@ def diagnose(
     draws: Draws,
     *,
     names: str | Sequence[str] | None = None,
+    every: int = 1,
     rhat_max: float = 1.01,
     ess_per_chain: int = 100,
     bfmi_min: float = 0.3,
@@ -183,6 +189,9 @@ def diagnose(
         What an inference engine returned.
     names : str or sequence of str, optional
         Which variables to judge; all of the posterior by default.
+    every : int
+        Judge variables by every so many-th draw, for draws that fill a disk. What the sampler
+        tells, such as divergences, is counted in all.
     rhat_max : float
         Largest acceptable rank-normalised split R-hat, where it is more than chance explains.
     ess_per_chain : float
@@ -214,14 +223,18 @@ def diagnose(
     -----
     Entries that never vary (structural zeros, constants) are not judged.
     """
-    entries = _entries(draws, names)
+    entries = [(labels, values[:, ::every]) for labels, values in _entries(draws, names)]
+    if every > 1:
+        entries = [(labels, np.ascontiguousarray(values)) for labels, values in entries]
     quality = _quality(entries)
     stuck = _stuck(draws, entries)
     findings = [
-        _non_finite(entries),
+        _non_finite(entries, every),
         stuck,
-        _divergences(draws, entries, max_divergences),
-        _energy(draws, entries, bfmi_min),
+        _divergences(draws, entries, max_divergences, every),
+        _excess_variance(draws),
+        _replicas(draws),
+        _energy(draws, entries, bfmi_min, every),
         _few_chains(draws, min_chains),
     ]
     if stuck is None:
@@ -236,7 +249,7 @@ def diagnose(
 # -------------------------------------------------------------------------------- the single checks
 
 
-def _non_finite(entries: list[tuple[list[str], np.ndarray]]) -> Finding | None:
+def _non_finite(entries: Entries, every: int) -> Finding | None:
     bad = []
     for labels, values in entries:
         finite = np.isfinite(values)
@@ -248,7 +261,7 @@ def _non_finite(entries: list[tuple[list[str], np.ndarray]]) -> Finding | None:
         return None
     bad.sort(key=lambda item: -item[0])
     count, worst, where = bad[0]
-    chain, draw = np.argwhere(where)[0]
+    chain, draw = np.argwhere(where)[0] * (1, every)
     return Finding(
         kind="non_finite",
         subject=f"draws of {_listed([label for _, label, _ in bad])} are not finite",
@@ -321,7 +334,7 @@ def _went_nowhere(draws: Draws) -> np.ndarray:
     return (deepest.mean(axis=1) > 0.9) & (np.median(length, axis=1) < SHORT_TRAJECTORY)
 
 
-def _divergences(draws: Draws, entries: Entries, allowed: int) -> Finding | None:
+def _divergences(draws: Draws, entries: Entries, allowed: int, every: int) -> Finding | None:
     diverging = draws.sample_stats.get("diverging")
     if diverging is None:
         return None
@@ -331,11 +344,11 @@ def _divergences(draws: Draws, entries: Entries, allowed: int) -> Finding | None
         return None
     where = ""
     suspects: Sequence[tuple[str, np.ndarray]] = ()
-    if not diverging.all():
-        suspects = _most(entries, lambda scores: _shift(scores, diverging))
+    seen = diverging[:, ::every]
+    if seen.any() and not seen.all():
+        suspects = _most(entries, lambda scores: _shift(scores, seen))
         medians = (
-            f"{label} ({np.median(x[diverging]):.3g} there, "
-            f"{np.median(x[~diverging]):.3g} elsewhere)"
+            f"{label} ({np.median(x[seen]):.3g} there, {np.median(x[~seen]):.3g} elsewhere)"
             for label, x in suspects
         )
         where = "; divergent draws differ most, by their medians, in " + ", ".join(medians)
@@ -351,6 +364,48 @@ def _divergences(draws: Draws, entries: Entries, allowed: int) -> Finding | None
         fix=_cure_for_divergences(draws.attrs, parameters, now),
         parameters=parameters,
         category=DivergenceWarning,
+    )
+
+
+def _excess_variance(draws: Draws) -> Finding | None:
+    """Of kernels that accept everything: what steps and noise of the gradients add."""
+    told = draws.sample_stats.get("excess_variance")
+    if told is None:
+        return None
+    share = float(np.mean(told))
+    if not share > EXCESS:
+        return None
+    return Finding(
+        kind="excess_variance",
+        subject="nothing is rejected, and the draws are too wide",
+        expected=f"variances that are at most {_percent(EXCESS)} too large",
+        got=f"about {_percent(share)} too large, by the gradients at the draws",
+        fix="a smaller step_size, a larger subsample_size, control_variates=True, or SGNHT, whose "
+        "friction takes up the noise",
+        category=InferenceWarning,
+    )
+
+
+def _replicas(draws: Draws) -> Finding | None:
+    """Of replica exchange: replicas that should have come to 1 long ago."""
+    told, powers = draws.sample_stats.get("replica"), draws.attrs.get("inverse_temperatures")
+    if told is None or powers is None or np.shape(told)[-1] < TRAVELS * len(powers):
+        return None
+    missing = [len(powers) - len(np.unique(chain)) for chain in np.asarray(told)]
+    stranded = [i for i, count in enumerate(missing) if count]
+    if not stranded:
+        return None
+    worst = int(np.argmax(missing))
+    rate = ""
+    if "swap_rate" in draws.sample_stats:
+        rate = f"; neighbours swap in {_percent(float(np.mean(draws.sample_stats['swap_rate'])))}"
+    return Finding(
+        kind="replicas",
+        subject="replicas do not travel: modes may be missing, or have the wrong shares",
+        expected=f"each of {len(powers)} replicas at 1 now and then, in {np.shape(told)[-1]} draws",
+        got=f"{missing[worst]} of them never were in chain {worst}{rate}",
+        fix="give more inverse_temperatures, closer together",
+        category=ConvergenceWarning,
     )
 
 
@@ -534,7 +589,7 @@ def _treedepth(
     )
 
 
-def _energy(draws: Draws, entries: Entries, bfmi_min: float) -> Finding | None:
+def _energy(draws: Draws, entries: Entries, bfmi_min: float, every: int) -> Finding | None:
     energy = draws.sample_stats.get("energy")
     if energy is None:
         return None
@@ -544,7 +599,7 @@ def _energy(draws: Draws, entries: Entries, bfmi_min: float) -> Finding | None:
         return None
     suspects = []
     if np.isfinite(energy).all():
-        of_energy = normal_scores(np.asarray(energy, float)[None])[0]
+        of_energy = normal_scores(np.asarray(energy, float)[None, :, ::every])[0]
         suspects = _most(entries, lambda scores: np.abs((scores * of_energy).mean(axis=(1, 2))))
     tied = ", ".join(label for label, _ in suspects)
     return Finding(

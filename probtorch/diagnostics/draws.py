@@ -29,7 +29,15 @@ from probtorch.diagnostics.arviz_ import (
     to_arviz,
     to_datatree,
 )
-from probtorch.diagnostics.layout import GROUP_DIMS, MATCHING_GROUPS, chosen, dim_names
+from probtorch.diagnostics.layout import (
+    GROUP_DIMS,
+    MATCHING_GROUPS,
+    PREDICTIONS,
+    chosen,
+    dim_names,
+    dims_key,
+)
+from probtorch.diagnostics.stored import read_folder
 from probtorch.diagnostics.summary import Summary, summary
 from probtorch.errors import ArgumentError, DTypeError, FileError, ProbtorchError, ShapeError
 from probtorch.serialization.files import reading, replacing
@@ -40,6 +48,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Draws"]
 
+# Groups of what the sampler did, mostly a number per draw.
+STATISTICS = ("sample_stats", "warmup_sample_stats")
 # The reader of a .npz file refuses others: a later layout gets a later number.
 NPZ_FORMAT = 1
 
@@ -57,7 +67,8 @@ class Draws:
         reached_max_treedepth step_size acceptance_rate ...``.
     dims : dict of str to tuple of str
         Names of the event dims of a variable, outermost first. Dims left out at the end, or given
-        as None, get names like ``theta_dim_1``.
+        as None, get names like ``theta_dim_1``. Those of a variable of the groups of predictions
+        are under ``predictions/NAME``: its rows are not those of the data.
     coords : dict of str to sequence
         Labels along a dim.
     groups : dict of str to dict
@@ -257,6 +268,42 @@ class Draws:
         """Summarise each scalar parameter in one row; see `probtorch.diagnostics.summary`."""
         return summary(self, names=names, hdi_prob=hdi_prob, round_to=round_to)
 
+    def log_likelihood(self) -> dict[str, np.ndarray]:
+        """Return the log density of each observation at each draw.
+
+        Returns
+        -------
+        dict of str to ndarray, each (chain, draw, *observations)
+            By observed site, natural log.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no group ``log_likelihood``.
+        """
+        found = self.groups.get("log_likelihood")
+        if not found:
+            raise ArgumentError(
+                "log densities of the observations", expected="a group log_likelihood",
+                got=f"groups {', '.join(self.groups) or '(none)'}",
+                fix="take them from the fit: mcmc.draws.extended(log_likelihood=True)",
+            )  # fmt: skip
+        return dict(found)
+
+    def replications(self, seed: int = 0) -> dict[str, np.ndarray]:
+        """Return replications of the data, one per draw: the group ``posterior_predictive``.
+
+        Parameters
+        ----------
+        seed : int
+            For draws that know their model, and make the group where it is missing.
+
+        Returns
+        -------
+        dict of str to ndarray, each (chain, draw, *shape)
+        """
+        return dict(self.groups.get("posterior_predictive", {}))
+
     def to_arviz(self) -> arviz.InferenceData | xarray.DataTree:
         """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23)."""
         return to_arviz(self)
@@ -297,12 +344,14 @@ class Draws:
         Parameters
         ----------
         path : str or path-like
-            The file. Nothing in it is executed: no pickles are read.
+            The file. Nothing in it is executed: no pickles are read. Or the folder that
+            ``MCMC.run(store=...)`` wrote to, of a run that has ended, was killed, or goes on.
 
         Returns
         -------
         Draws
-            Everything in memory, the file closed.
+            Everything in memory, the file closed; of a folder, arrays that are mapped from its
+            files, with the draws that are there by now.
 
         Raises
         ------
@@ -312,6 +361,8 @@ class Draws:
             If the file is of another kind or damaged, or would unpack to far more than it holds.
         """
         path = os.fspath(path)
+        if os.path.isdir(path):
+            return cls(**read_folder(path))
         fields = _read_npz(path) if path.endswith(".npz") else fields_from_datatree(
             read_datatree(path)
         )  # fmt: skip
@@ -400,7 +451,8 @@ def _check_dims(
     coords: Mapping[str, np.ndarray],
 ) -> None:
     """Names of dims fit the arrays, and each name has one size."""
-    seen = {dim: (f"coords[{dim!r}]", len(labels)) for dim, labels in coords.items()}
+    labelled = {dim: (f"coords[{dim!r}]", len(labels)) for dim, labels in coords.items()}
+    sizes = {False: dict(labelled), True: dict(labelled)}
     for reserved in ("chain", "draw", "sample"):
         users = [name for name, given in dims.items() if reserved in given]
         if users or reserved in coords:
@@ -412,15 +464,17 @@ def _check_dims(
     for group, variables in arrays.items():
         for name, values in variables.items():
             shape = values.shape[len(GROUP_DIMS[group]) :]
-            given = dims.get(name, ())
-            # A log density has lost the event dims of its site, which come last.
-            if len(given) > len(shape) and group not in ("log_likelihood", "log_prior"):
+            given, seen = dims.get(dims_key(group, name), ()), sizes[group in PREDICTIONS]
+            # A log density has lost the event dims of its site, which come last; a statistic of
+            # the sampler may have the name of a site.
+            lost = group in ("log_likelihood", "log_prior") or (not shape and group in STATISTICS)
+            if len(given) > len(shape) and not lost:
                 raise ShapeError(
                     f"dims of {group}[{name!r}]", expected=f"at most {len(shape)} names",
                     got=f"{given} for shape {values.shape}",
                     fix="name event dims only; chain and draw need no names",
                 )  # fmt: skip
-            names = dim_names(name, len(shape), dims)
+            names = dim_names(name, len(shape), dims, group)
             if len(set(names)) < len(names):
                 raise ArgumentError(
                     f"dims of {group}[{name!r}]", expected="different names", got=str(names),

@@ -17,8 +17,10 @@ from probtorch.errors import ArgumentError
 __all__ = [
     "GROUP_DIMS",
     "MATCHING_GROUPS",
+    "PREDICTIONS",
     "chosen",
     "dim_names",
+    "dims_key",
     "entry_labels",
     "flat_entries",
     "real_parts",
@@ -45,15 +47,26 @@ MATCHING_GROUPS = (
     ("warmup_posterior", "warmup_sample_stats"),
 )  # fmt: skip
 
+# What is predicted has rows of its own: they are neither those of the data nor as many.
+PREDICTIONS = ("predictions", "predictions_constant_data")
+
+
+def dims_key(group: str, name: str) -> str:
+    """Return what the dims of a variable of a group are called in `Draws.dims`."""
+    return f"predictions/{name}" if group in PREDICTIONS else name
+
 
 def dim_names(
-    name: str, event_ndim: int, dims: Mapping[str, Sequence[str | None]]
+    name: str,
+    event_ndim: int,
+    dims: Mapping[str, Sequence[str | None]],
+    group: str = "posterior",
 ) -> tuple[str, ...]:
     """Name each event dim of a variable: from `dims` where given, else like ``theta_dim_0``.
 
     A variable may name fewer dims than it has (the plates come first, the event dims stay unnamed).
     """
-    given = dims.get(name, ())[:event_ndim]
+    given = dims.get(dims_key(group, name), ())[:event_ndim]
     return tuple(
         dim if i < len(given) and (dim := given[i]) is not None else f"{name}_dim_{i}"
         for i in range(event_ndim)

@@ -365,3 +365,19 @@ def test_one_divergence_is_one_transition():
     assert only(diagnose(with_stats(diverging=diverging))).subject.startswith(
         "1 divergent transition after"
     )
+
+
+def test_every_so_many_draws_judge_variables_and_all_draws_are_counted():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 1000, 3))
+    x[3, :, 1] += 4.0
+    diverging = np.zeros((4, 1000), bool)
+    diverging[0, [1, 5, 10]] = True  # one of them among the draws that are looked at
+    draws = Draws({"x": x}, {"diverging": diverging})
+    found = {finding.kind: finding for finding in diagnose(draws, every=5)}
+    assert found["divergence"].subject.startswith("3 divergent") and "rhat" in found
+    assert found["rhat"].parameters == ("x[1]",)
+    assert "of 4000 draws" in found["divergence"].got
+    x[2, 15, 0] = np.nan
+    (found,) = [f for f in diagnose(draws, every=5) if f.kind == "non_finite"]
+    assert "chain 2, draw 15" in found.got

@@ -321,3 +321,8 @@ def test_a_netcdf_file_cut_short_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-500])
     with pytest.raises(FileError, match="copy it again"):
         Draws.load(path)
+
+
+def test_statistic_may_have_the_name_of_a_variable_with_dims():
+    draws = Draws({"lp": np.zeros((1, 5, 2))}, {"lp": np.ones((1, 5))}, dims={"lp": ("bush",)})
+    assert draws.sample_stats["lp"].shape == (1, 5) and draws.dims["lp"] == ("bush",)
