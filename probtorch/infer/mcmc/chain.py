@@ -7,7 +7,6 @@ lets others see how far it is; within a call it holds no interpreter lock.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypedDict
@@ -17,17 +16,21 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
 from probtorch.core.typed import Tree
-from probtorch.infer.mcmc.adaptation import Learner, Segment, check_found, mean_restarted
+from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.kernel import Kernel, statistics
+from probtorch.infer.mcmc.recording import DrawRecord
+from probtorch.infer.mcmc.running import RunningTrace
 from probtorch.infer.mcmc.saved import chain_leaves
 from probtorch.infer.mcmc.standstill import Standstill
+from probtorch.infer.mcmc.store import StoredRecord
+from probtorch.infer.mcmc.warm_up.adaptation import Learner, Segment, check_found
 
 if TYPE_CHECKING:
     from probtorch.compiler.density import DensityContext
     from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
     from probtorch.infer.potential import Target
 
-__all__ = ["ChainRun", "ChainSnapshot", "DrawRecord"]
+__all__ = ["ChainRun", "ChainSnapshot"]
 
 # A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
 # progress display, long enough that what happens between calls costs nothing.
@@ -38,83 +41,6 @@ GROWTH = 8
 # Share of the native time that comparing a density with Python's may take, but for the first
 # comparison where a warm-up has ended, in the midst of the posterior.
 VERIFYING_SHARE = 0.1
-
-
-class DrawRecord:
-    """Draws of one chain and their statistics.
-
-    Parameters
-    ----------
-    iterations : int
-        How many transitions there will be.
-    shape : tuple of int
-        Of a position: (dim,) or (members, dim).
-    info : type
-        The kernel's class of infos.
-    thinning : int
-        Each row stands for this many transitions and holds the last of them; statistics that are
-        declared with ``combine`` are those of all.
-    """
-
-    def __init__(
-        self, iterations: int, shape: tuple[int, ...], info: type, thinning: int = 1
-    ) -> None:
-        self.thinning, rows = thinning, iterations // thinning
-        self.positions = np.empty((rows, *shape))
-        self._declared = {s.name: s for s in statistics(info) if s.name is not None}
-        self.stats = {
-            name: np.zeros((rows, *shape[:-1]), s.dtype) for name, s in self._declared.items()
-        }
-        self._seen = 0
-
-    def add(self, positions: np.ndarray, info: object) -> None:
-        """Store the next transitions."""
-        count = len(positions)
-        rows = (self._seen + np.arange(count)) // self.thinning
-        fits = rows < len(self.positions)
-        rows = rows[fits]
-        self._seen += count
-        # Of repeated indices the last one stays.
-        self.positions[rows] = positions[fits]
-        for name, s in self._declared.items():
-            values = getattr(info, s.field)[fits]
-            if s.combine is None:
-                self.stats[name][rows] = values
-            else:
-                s.combine.at(self.stats[name], rows, values)
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was stored yet."""
-        return not self._seen
-
-    @property
-    def complete(self) -> int:
-        """Number of rows whose transitions are all there."""
-        return min(self._seen // self.thinning, len(self.positions))
-
-    def snapshot(self) -> Tree:
-        """Return what is there, as a tree for `probtorch.save`.
-
-        Complete rows are views: they change no more. The row that is being filled is a copy.
-        """
-        row = self.complete
-        parts = {"position": self.positions, **self.stats}
-        begun = row < len(self.positions) and self._seen % self.thinning
-        return {
-            "seen": self._seen,
-            "rows": {name: x[:row] for name, x in parts.items()},
-            "begun": {name: x[row : row + 1].copy() for name, x in parts.items()} if begun else {},
-        }
-
-    def restore(self, saved: Tree) -> None:
-        """Take over what `snapshot` returned."""
-        self._seen = saved["seen"]
-        row = self.complete
-        for name, x in {"position": self.positions, **self.stats}.items():
-            x[:row] = saved["rows"][name]
-            if saved["begun"]:
-                x[row] = saved["begun"][name][0]
 
 
 class ChainSnapshot(TypedDict):
@@ -158,6 +84,8 @@ class ChainRun:
         Seconds between snapshots; none are taken if None.
     verifying : bool
         Whether it is this chain that compares the density with Python's now and then.
+    stored : StoredRecord, optional
+        Where draws go, instead of into memory.
 
     Attributes
     ----------
@@ -171,6 +99,8 @@ class ChainRun:
         Whether it was sent to where another chain stood.
     course : list of array
         Log densities during warm-up, in parts.
+    trace : RunningTrace
+        Of the log density, coarsely, for displays.
     acceptance : float
         Mean of what the tuner follows in the last segment of the warm-up.
     effort : float
@@ -181,7 +111,8 @@ class ChainRun:
     seconds : float
         Time spent, up to now or to the end.
     error : BaseException or None
-    draws, warmup_draws : Recording
+    draws : DrawRecord or StoredRecord
+    warmup_draws : DrawRecord or None
     adapted : Chain or None
         The chain as warm-up left it.
     snapshot : ChainSnapshot or None
@@ -202,6 +133,7 @@ class ChainRun:
         hook: Callable[[np.ndarray, str, int], object] | None = None,
         snapshot_every: float | None = None,
         verifying: bool = False,
+        stored: StoredRecord | None = None,
     ) -> None:
         self.runner, self.context, self.kernel, self.hook = runner, context, kernel, hook
         self.warmup = kernel.warmup
@@ -212,7 +144,7 @@ class ChainRun:
         self.learner = None
         if self.warmup.learner is not None and num_warmup:
             self.learner = self.warmup.learner(target, position)
-        self.draws = DrawRecord(num_samples, position.shape, kernel.info, thinning)
+        self.draws = stored or DrawRecord(num_samples, position.shape, kernel.info, thinning)
         self.warmup_draws = (
             DrawRecord(num_warmup, position.shape, kernel.info) if keep_warmup else None
         )
@@ -221,12 +153,14 @@ class ChainRun:
         self.extensions: list[int] = []
         self.moved = False
         self.course: list[np.ndarray] = []
+        self.trace = RunningTrace()
         self._accepted = np.zeros(3)
         self.verifying, self._calls = verifying, 0
         self.standstill = Standstill()
         self.step_size = np.nan
-        if (name := "step_size") in self._fields:
-            self.step_size = float(getattr(chain.kernel, name).array)
+        if hasattr(chain.kernel, name := "step_size") and name in self._fields:
+            sizes = getattr(chain.kernel, name).array
+            self.step_size = float(sizes.mean()) if sizes.size else np.nan
         self.warming_up = bool(self.segments)
         self.error: BaseException | None = None
         self.adapted: Chain | None = None
@@ -261,28 +195,29 @@ class ChainRun:
         _, total, count = self._accepted
         return total / count if count else np.nan
 
-    def warm_up(self, stop: threading.Event) -> None:
-        """Warm up to the end, or until `stop`, an Event, is set; an exception is in `error`."""
-        self._in_time(self._warm_up, stop)
+    def warm_up(self, control: Control) -> None:
+        """Warm up to the end, or until `control` says stop; an exception is in `error`."""
+        self._in_time(self._warm_up, control)
 
-    def sample(self, stop: threading.Event) -> None:
-        """Draw to the end, or until `stop` is set; an exception is kept in `error`."""
-        self._in_time(self._sample, stop)
+    def sample(self, control: Control) -> None:
+        """Draw to the end, or until `control` says stop; an exception is kept in `error`."""
+        self._in_time(self._sample, control)
 
-    def _in_time(self, stage: Callable[[threading.Event], None], stop: threading.Event) -> None:
+    def _in_time(self, stage: Callable[[Control], None], control: Control) -> None:
         self._began, self._ended = time.perf_counter() - self.seconds, None
         try:
-            stage(stop)
+            stage(control)
+            self.draws.flush()
             self._take_snapshot()
         except BaseException as error:
             self.error = error
         self._ended = time.perf_counter()
 
-    def _warm_up(self, stop: threading.Event) -> None:
+    def _warm_up(self, control: Control) -> None:
         for segment in self.segments[self._segment :]:
-            self._run_segment(segment, stop)
+            self._run_segment(segment, control)
 
-    def _sample(self, stop: threading.Event) -> None:
+    def _sample(self, control: Control) -> None:
         if self._segment < len(self.segments):
             return
         if self.warming_up and self.segments:
@@ -290,7 +225,7 @@ class ChainRun:
         self.warming_up = False
         if self.adapted is None:
             self.adapted = self.runner.chain
-        self._advance(self.num_samples, self.draws, stop)
+        self._advance(self.num_samples, self.draws, control)
 
     # --------------------------------------------------------------------------- a longer warm-up
 
@@ -362,7 +297,7 @@ class ChainRun:
 
     # ------------------------------------------------------------------------------------ stretches
 
-    def _run_segment(self, segment: Segment, stop: threading.Event) -> None:
+    def _run_segment(self, segment: Segment, control: Control) -> None:
         learner = self.learner if segment.learn else None
         if not self._done:
             self._accepted = np.zeros(3)
@@ -371,7 +306,7 @@ class ChainRun:
         self._advance(
             segment.length,
             self.warmup_draws,
-            stop,
+            control,
             search=segment.search,
             adapt=self.warmup.follows,
             learner=learner,
@@ -390,20 +325,19 @@ class ChainRun:
         if rest and segment.learn and not rest[0].learn:
             chain = self.runner.chain
             if chain.tuner is not None:
-                tuner = replace(chain.tuner, averaging=mean_restarted(chain.tuner.averaging))
-                self.runner.chain = replace(chain, tuner=tuner)
+                self.runner.chain = replace(chain, tuner=chain.tuner.refocused())
 
     def _end_warmup(self) -> None:
         chain = self.runner.chain
         if self.warmup.follows and chain.tuner is not None:
-            settled = {chain.tuner.tunes: chain.tuner.settled()}
-            self.runner.chain = replace(chain, kernel=replace(chain.kernel, **settled))
+            kernel = replace(chain.kernel, **chain.tuner.settled())
+            self.runner.chain = replace(chain, kernel=kernel)
 
     def _advance(
         self,
         length: int,
-        recording: DrawRecord | None,
-        stop: threading.Event,
+        recording: DrawRecord | StoredRecord | None,
+        control: Control,
         *,
         search: bool = False,
         adapt: bool = False,
@@ -411,7 +345,7 @@ class ChainRun:
     ) -> None:
         """Run `length` transitions, less those done before, in calls of a good size."""
         search = search and not self._done
-        while self._done < length and not stop.is_set():
+        while self._done < length and self._goes_on(control):
             count = min(length - self._done, self._count, self.runner.capacity)
             start = time.perf_counter()
             positions, grads, info = self.runner.run(count, search=search, adapt=adapt)
@@ -420,7 +354,8 @@ class ChainRun:
             self._calls += 1
             self._verify_now_and_then(positions[-1].reshape(-1, positions.shape[-1])[-1], seconds)
             if search and (step_size := self._told(info, "step_size")) is not None:
-                check_found(float(step_size[0]))
+                if not np.isnan(step_size[0]).all():  # there is one
+                    check_found(float(np.min(step_size[0])))
             search = False
             if recording is not None:
                 recording.add(positions, info)
@@ -432,6 +367,18 @@ class ChainRun:
             self._count = max(1, min(fitting, GROWTH * self._count))
             if self._snapshot_every is not None and time.perf_counter() >= self._next_snapshot:
                 self._take_snapshot()
+
+    def _goes_on(self, control: Control) -> bool:
+        """Whether to make another call; waits while the run is paused."""
+        if not control.paused:
+            return control.go_on()
+        # Nothing of what is done by now is lost, should a paused run be killed.
+        self._take_snapshot()
+        began = time.perf_counter()
+        going = control.go_on()
+        if self._began is not None:
+            self._began += time.perf_counter() - began
+        return going
 
     def _verify_now_and_then(self, position: np.ndarray, seconds: float) -> None:
         """Compare the density with Python's, after a call that took so many seconds."""
@@ -446,7 +393,8 @@ class ChainRun:
             due = warm and not costs.compared
         if due:
             began = time.perf_counter()
-            density.verify(np.array(position), self.context)
+            point = self.runner.chain.kernel.evaluated_at(np.array(position))
+            density.verify(point, self.context)
             costs.compared += time.perf_counter() - began
 
     def _told(self, info: object, name: str) -> np.ndarray | None:
@@ -466,13 +414,17 @@ class ChainRun:
         self.evaluations += evaluations
         if (step_size := self._told(info, "step_size")) is not None:
             self.step_size = float(step_size[-1].mean())
+        lp = self._told(info, "lp")
+        if lp is not None:
+            self.trace.add(float(lp[-1].mean()))
         if self.warming_up:
             self.warmup_evaluations += evaluations
-            if (lp := self._told(info, "lp")) is not None:
+            if lp is not None:
                 self.course.append(lp.copy() if lp.ndim == 1 else lp.mean(axis=1))
             followed = 0.0
             if self.warmup.tuner is not None:
-                followed = getattr(info, self.warmup.tuner.follows).sum()
+                rates = np.asarray(getattr(info, self.warmup.tuner.follows))
+                followed = rates.sum() * (len(positions) / rates.size)
             self._accepted += (followed, evaluations, len(positions))
         elif (diverging := self._told(info, "diverging")) is not None:
             self.divergences += int(diverging.sum())

@@ -20,9 +20,9 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, map_tree, record, replace, unflatten
 from probtorch.core.typed import DType
-from probtorch.infer.mcmc.adaptation import Tuner
 from probtorch.infer.mcmc.kernel import Kernel, State, statistics
 from probtorch.infer.mcmc.randomness import Key
+from probtorch.infer.mcmc.warm_up.adaptation import Tuner
 from probtorch.ops.arithmetic import where
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
@@ -132,7 +132,7 @@ def run_chunk(task: Task, capacity: int) -> tuple[Chain, ChunkTrace]:
         chain = cond(plan.search, _searched, lambda chain: chain, chain)
     key, kernel = chain.key, chain.kernel
     # What the loop carries of the kernel: only what is tuned, not, say, a metric.
-    names = () if chain.tuner is None else (chain.tuner.tunes,)
+    names = () if chain.tuner is None else chain.tuner.fields
 
     def going(carry: Carry) -> TensorBase:
         return carry[0] < plan.count
@@ -141,8 +141,8 @@ def run_chunk(task: Task, capacity: int) -> tuple[Chain, ChunkTrace]:
         at, state, values, tuner, trace = carry
         state, info = replace(kernel, **values).step(key, state)
         if tuner is not None:
-            tuner, value = tuner.updated(info, plan.adapt)
-            values = {tuner.tunes: where(plan.adapt, value, values[tuner.tunes])}
+            tuner, tuned = tuner.updated(info, plan.adapt)
+            values = {n: where(plan.adapt, tuned[n], value) for n, value in values.items()}
         rows = ChunkTrace(state.position, getattr(state, "grad", None), info)
         trace = map_tree(lambda whole, row: index_put(whole, (at,), row), trace, rows)
         return at + 1, state, values, tuner, trace
@@ -178,7 +178,12 @@ def empty_trace(chain: Chain, capacity: int) -> ChunkTrace:
         return wrap(np.broadcast_to(np.zeros((), dtype), (capacity, *shape)))
 
     info = chain.kernel.info(
-        **{s.field: column(shape[:-1], s.dtype) for s in statistics(chain.kernel.info)}
+        **{
+            s.field: column(
+                shape[:-1] if s.like is None else getattr(chain.kernel, s.like).array.shape, s.dtype
+            )
+            for s in statistics(chain.kernel.info)
+        }
     )
     grads = column(shape) if hasattr(chain.state, "grad") else None
     return ChunkTrace(column(shape), grads, info)
@@ -249,7 +254,7 @@ class ChunkRunner:
             places = self._program.inputs[at : at + len(parts)]
             self._fields[name] = value, structure, places
             # Of the kernel the program itself changes only what is tuned: not, say, the metric.
-            if chain.tuner is not None and name == chain.tuner.tunes:
+            if chain.tuner is not None and name in chain.tuner.fields:
                 self._changing += range(at, at + len(parts))
             at += len(parts)
         self._changing += range(at, self._leaves)

@@ -14,11 +14,13 @@ import numpy as np
 
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import InferenceError
-from probtorch.infer.mcmc.chain import ChainRun, DrawRecord
+from probtorch.infer.mcmc.chain import ChainRun
+from probtorch.infer.mcmc.recording import DrawRecord
+from probtorch.infer.mcmc.store import StoredRecord
 from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws, make_draws
 
-__all__ = ["kept_after_interrupt", "sampled_draws", "survivors", "warmup_draws"]
+__all__ = ["kept_after_interrupt", "most_draws", "sampled_draws", "survivors", "warmup_draws"]
 
 
 def survivors(
@@ -52,7 +54,7 @@ def survivors(
 
 
 def kept_after_interrupt(
-    runs: Sequence[ChainRun], alive: Sequence[int], *, sampling: str
+    runs: Sequence[ChainRun], alive: Sequence[int], *, ended: str
 ) -> tuple[list[int], int]:
     """Return which chains to keep, and how many draws of each; says so.
 
@@ -60,23 +62,26 @@ def kept_after_interrupt(
     ----------
     runs : sequence of ChainRun
     alive : sequence of int
-    sampling : str
-        What ended a run that was to sample, "interrupted" or "max_seconds"; else empty.
+    ended : str
+        What ended a run that was to sample, "interrupted", "timed out" or "aborted"; else empty.
 
     Raises
     ------
     KeyboardInterrupt, InferenceError
         If a run that was to sample had no draw yet.
     """
-    kept, length = _rectangle({i: runs[i].draws.complete for i in alive})
-    if sampling == "interrupted" and not length:
+    kept, length = most_draws({i: runs[i].draws.complete for i in alive})
+    if ended == "interrupted" and not length:
         raise KeyboardInterrupt("interrupted before the first draw after warm-up")
-    if sampling and not length:
+    if ended and not length:
+        aborted = ended == "aborted"
         raise InferenceError(
-            "MCMC.run(max_seconds=...)",
+            "RunHandle.abort" if aborted else "MCMC.run(max_seconds=...)",
             expected="time for the warm-up and some draws",
             got=f"{max(run.iteration for run in runs)} iterations of warm-up at most",
-            fix="give it more time, or fewer warmup_steps",
+            fix="look at handle.progress before"
+            if aborted
+            else "give it more time, or fewer warmup_steps",
         )
     message = f"kept {len(kept)} of {len(runs)} chains with {length} draws each"
     print(message, file=sys.stderr, flush=True)
@@ -88,10 +93,21 @@ def sampled_draws(
 ) -> SampledDraws:
     """Return the first `length` draws of each chain, and those of the warm-up if they are kept."""
     positions, stats = _warmup_of(runs)
+    draws = [run.draws for run in runs]
+    in_memory = [x for x in draws if isinstance(x, DrawRecord)]
+    stored = [x for x in draws if isinstance(x, StoredRecord)]
+    if stored:
+        return stored[0].store.draws(
+            [x.number for x in stored],
+            length,
+            attrs,
+            warmup_positions=positions,
+            warmup_stats=stats,
+        )
     return make_draws(
         target,
-        _by_chain([run.draws.positions[:length] for run in runs], 1),
-        _stacked([run.draws for run in runs], length),
+        _by_chain([x.positions[:length] for x in in_memory], 1),
+        _stacked(in_memory, length),
         attrs,
         warmup_positions=positions,
         warmup_stats=stats,
@@ -141,8 +157,8 @@ def _by_chain(parts: list[np.ndarray], event_dims: int) -> np.ndarray:
     return np.stack(parts)
 
 
-def _rectangle(counts: dict[int, int]) -> tuple[list[int], int]:
-    """Which chains and how many draws of each keep the most; `counts` is a dict by chain."""
+def most_draws(counts: dict[int, int]) -> tuple[list[int], int]:
+    """Return which chains, and how many draws of each, keep the most; `counts` is by chain."""
     ordered = sorted(counts, key=lambda i: (-counts[i], i))
     best = max(range(len(ordered)), key=lambda k: (k + 1) * counts[ordered[k]])
     return sorted(ordered[: best + 1]), counts[ordered[best]]

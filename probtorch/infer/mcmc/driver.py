@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
 from probtorch.core.typed import TensorLike
 from probtorch.diagnostics.checks import warn_about
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError, InferenceError, users_stacklevel
 from probtorch.infer.display import activity
 from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.budget import Budget
@@ -30,18 +30,22 @@ from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.collect import (
     kept_after_interrupt,
+    most_draws,
     sampled_draws,
     survivors,
     warmup_draws,
 )
-from probtorch.infer.mcmc.guard import WarmupGuard
+from probtorch.infer.mcmc.control import Control
+from probtorch.infer.mcmc.handle import RunHandle
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
 from probtorch.infer.mcmc.run_results import RunResults, checked_fields
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
 from probtorch.infer.mcmc.settings import MEANT, count, one_of
 from probtorch.infer.mcmc.starts import Params, Start, first_chain, new_chains, resumed_chains
+from probtorch.infer.mcmc.store import DrawStore, StoredRecord
 from probtorch.infer.mcmc.threads import run_chains
+from probtorch.infer.mcmc.warm_up.guard import WarmupGuard
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws, joined
 
@@ -54,6 +58,8 @@ __all__ = ["MCMC"]
 
 # Draws and gradients together tell so much that more warm-up gains nothing (benchmarks/warmup.py).
 DEFAULT_WARMUP = 400
+# Of draws on the disk so many numbers are judged, but at least so many draws of a chain.
+JUDGED, FEWEST_JUDGED = 2**19, 250
 CHAIN_METHODS = ("parallel", "sequential", "vectorized")
 
 
@@ -214,11 +220,14 @@ class MCMC(RunResults):
         self.post_warmup_state: Sequence[Chain] | None = None
         self.seconds: dict[str, float] = {}
         self.forms: FormsOfSites | None = None
+        self._under_way: RunHandle | None = None
+        self._store: str | None = None
         self._draws = None
         self._extra_fields = ()
 
     # -------------------------------------------------------------------------------------- running
 
+    @overload
     def run(
         self,
         *args: object,
@@ -227,10 +236,41 @@ class MCMC(RunResults):
         rng_key: int | Generator | None = None,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         checkpoint_every: float | None = None,
+        store: str | os.PathLike[str] | None = None,
         until_ess: float | None = None,
         max_seconds: float | None = None,
+        blocking: Literal[True] = True,
         **kwargs: object,
-    ) -> SampledDraws:
+    ) -> SampledDraws: ...
+    @overload
+    def run(
+        self,
+        *args: object,
+        init_params: TensorLike | Mapping[str, TensorLike] | None = None,
+        extra_fields: Sequence[str] = (),
+        rng_key: int | Generator | None = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        checkpoint_every: float | None = None,
+        store: str | os.PathLike[str] | None = None,
+        until_ess: float | None = None,
+        max_seconds: float | None = None,
+        blocking: Literal[False],
+        **kwargs: object,
+    ) -> RunHandle: ...
+    def run(
+        self,
+        *args: object,
+        init_params: TensorLike | Mapping[str, TensorLike] | None = None,
+        extra_fields: Sequence[str] = (),
+        rng_key: int | Generator | None = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        checkpoint_every: float | None = None,
+        store: str | os.PathLike[str] | None = None,
+        until_ess: float | None = None,
+        max_seconds: float | None = None,
+        blocking: bool = True,
+        **kwargs: object,
+    ) -> SampledDraws | RunHandle:
         """Warm up and sample, given the arguments of the model.
 
         Parameters
@@ -249,15 +289,23 @@ class MCMC(RunResults):
             draws are those of a run without a break, bit for bit.
         checkpoint_every : float, optional
             Seconds between two checkpoints; 10 by default.
+        store : path, optional
+            A folder that draws go to as they are drawn, so that memory does not grow with the run.
+            The result maps its files; ``Draws.load(store)`` reads it while the run goes on, or
+            after it was killed. What the warm-up draws stays in memory.
         until_ess : float, optional
             Go on beyond `num_samples` until bulk and tail effective size of every parameter are at
             least this, over all chains.
         max_seconds : float, optional
             Stop after this time, warm-up included and compiling not, and keep what was drawn.
+        blocking : bool
+            False returns as soon as the chains have begun; they go on in the background.
 
         Returns
         -------
         Draws
+            If `blocking`; else a `RunHandle`, by which the run is paused, looked at and ended, and
+            whose `result` is the draws.
 
         Raises
         ------
@@ -267,8 +315,8 @@ class MCMC(RunResults):
             If the folder has a run with other settings, another model or other data; if an extra
             field is not among the statistics.
         FileError
-            If the folder cannot be written to when the run begins. Later on a checkpoint that fails
-            is a warning (see `Checkpoint`).
+            If a folder cannot be written to when the run begins. Later on a checkpoint that fails
+            is a warning (see `Checkpoint`); a `store` that takes no more draws ends the run.
         KeyboardInterrupt
             On Ctrl-C before any draw after warm-up, or on a second Ctrl-C. A first one later on
             keeps what was drawn.
@@ -280,6 +328,20 @@ class MCMC(RunResults):
             that failed.
         """
         self._extra_fields = checked_fields(self.kernel, extra_fields)
+        if until_ess is not None and not blocking:
+            raise ArgumentError(
+                "MCMC.run(until_ess=..., blocking=False)",
+                expected="one of them",
+                got="both",
+                fix="run in the background, then ask for more: mcmc.more(1000, until_ess=400)",
+            )
+        if until_ess is not None and store is not None:
+            raise ArgumentError(
+                "MCMC.run(until_ess=..., store=...)",
+                expected="one of them",
+                got="both",
+                fix="ask for as many draws as are surely enough, and for max_seconds",
+            )
         if until_ess is not None and checkpoint is not None:
             raise ArgumentError(
                 "MCMC.run(until_ess=..., checkpoint=...)",
@@ -288,15 +350,21 @@ class MCMC(RunResults):
                 fix="run with the checkpoint, then ask for more: mcmc.more(1000)",
             )
         budget = Budget(until_ess, max_seconds)
+        self._check_idle("MCMC.run")
+        self._store = None if store is None else os.path.abspath(os.fspath(store))
         saved = SavedRun(checkpoint, checkpoint_every, self._settings(rng_key))
+        if not blocking:
+            runs, started = self._begun(args, kwargs, init_params, rng_key, self.num_samples, saved)
+            self._under_way = self._in_background(runs, saved, budget, started)
+            return self._under_way
+        level = users_stacklevel() + 1
         draws = self._run(
-            args, kwargs, init_params, rng_key, self.num_samples, saved, budget, stacklevel=3
+            args, kwargs, init_params, rng_key, self.num_samples, saved, budget, level
         )
         assert draws is not None  # there are samples to draw
         while more := budget.missing(draws):
-            draws = self._add(more, budget, stacklevel=3)
-        if self.diagnose:
-            warn_about(draws, stacklevel=2)
+            draws = self._add(more, budget, level)
+        self._judge(draws, level)
         return draws
 
     def more(
@@ -329,22 +397,31 @@ class MCMC(RunResults):
             raise InferenceError(
                 "MCMC.more", expected="a finished run", got="none", fix="call run() first"
             )
+        self._check_idle("MCMC.more")
+        if self._store is not None:
+            raise InferenceError(
+                "MCMC.more",
+                expected="a run whose draws are in memory",
+                got=f"one with store={self._store!r}",
+                fix="mcmc.post_warmup_state = mcmc.last_state, and run to another folder",
+            )
         budget = Budget(until_ess, max_seconds)
         more = count("num_samples", num_samples, self.thinning)
+        level = users_stacklevel() + 1
         while more:
-            draws = self._add(more, budget, stacklevel=3)
+            draws = self._add(more, budget, level)
             more = budget.missing(draws)
-        if self.diagnose:
-            warn_about(draws, stacklevel=2)
+        self._judge(draws, level)
         return draws
 
     def _add(self, num_samples: int, budget: Budget, stacklevel: int) -> SampledDraws:
         """Draw more from the chains as they stand, and append it."""
         num_samples = -(-num_samples // self.thinning) * self.thinning
         chains = resumed_chains(self.target, self.last_state, len(self.last_state))
-        runs = self._chain_runs(self.target, chains, num_samples, None, adapted=True)
+        saved = SavedRun(None, None, {})
+        runs = self._chain_runs(self.target, chains, num_samples, saved, adapted=True)
         began = time.perf_counter()
-        ended = self._run_chains(runs, SavedRun(None, None, {}), budget, stacklevel + 1)
+        ended = self._run_chains(runs, saved, budget, stacklevel + 1)
         self.seconds["sampling"] += time.perf_counter() - began
         _, failed = survivors(runs, stacklevel)
         length = min(run.draws.complete for run in runs)
@@ -380,7 +457,8 @@ class MCMC(RunResults):
         collect_warmup : bool
             Whether `get_samples` returns the draws of the warm-up until then.
         """
-        self.post_warmup_state = None
+        self._check_idle("MCMC.warmup")
+        self.post_warmup_state = self._store = None
         keep, self.keep_warmup = self.keep_warmup, collect_warmup or self.keep_warmup
         try:
             saved = SavedRun(None, None, {})
@@ -388,6 +466,16 @@ class MCMC(RunResults):
         finally:
             self.keep_warmup = keep
         self.post_warmup_state = self.last_state
+
+    def _judge(self, draws: SampledDraws, stacklevel: int) -> None:
+        """Warn of what is doubtful, if that is wanted."""
+        if not self.diagnose:
+            return
+        every = 1
+        if self._store is not None:
+            numbers = sum(x.size for x in draws.posterior.values())
+            every = max(1, min(-(-numbers // JUDGED), draws.num_draws // FEWEST_JUDGED))
+        warn_about(draws, every=every, stacklevel=stacklevel)
 
     def _settings(self, rng_key: int | Generator | None = None) -> dict[str, object]:
         """What a checkpoint has to agree in."""
@@ -404,6 +492,7 @@ class MCMC(RunResults):
             "num_chains": self.num_chains,
             "thinning": self.thinning,
             "keep_warmup": self.keep_warmup,
+            **({} if self._store is None else {"store": self._store}),
         }
 
     def _run(
@@ -417,6 +506,22 @@ class MCMC(RunResults):
         budget: Budget,
         stacklevel: int,
     ) -> SampledDraws | None:
+        runs, started = self._begun(args, kwargs, init_params, rng_key, num_samples, saved)
+        began = time.perf_counter()
+        ended = self._run_chains(runs, saved, budget, stacklevel + 1)
+        self.seconds["sampling"] = saved.seconds + time.perf_counter() - began
+        return self._collect(runs, ended, num_samples, started, stacklevel + 1)
+
+    def _begun(
+        self,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        init_params: Params | None,
+        rng_key: int | Generator | None,
+        num_samples: int,
+        saved: SavedRun,
+    ) -> tuple[list[ChainRun], int]:
+        """Chains that are ready to go, and how many gradients it took to find their starts."""
         init_params = self.initial_params if init_params is None else init_params
         self._draws = None
         began = time.perf_counter()
@@ -436,38 +541,89 @@ class MCMC(RunResults):
                 chains = self._chains(target, init_params, rng_key)
         prepared = time.perf_counter()
         with activity("compiling the sampler", shown=self.progress_bar):
-            runs = self._chain_runs(target, chains, num_samples, saved.every)
+            runs = self._chain_runs(target, chains, num_samples, saved, rng_key=rng_key)
             saved.begin(runs)
-        compiled = time.perf_counter()
-        ended = self._run_chains(runs, saved, budget, stacklevel + 1)
         self.seconds = {
             "model": prepared - began,
-            "compile": compiled - prepared,
-            "sampling": saved.seconds + time.perf_counter() - compiled,
+            "compile": time.perf_counter() - prepared,
+            "sampling": saved.seconds,
         }
-        started = getattr(chains, "gradients", 0)
-        return self._collect(runs, ended, num_samples, started, stacklevel + 1)
+        return runs, getattr(chains, "gradients", 0)
+
+    def _in_background(
+        self, runs: list[ChainRun], saved: SavedRun, budget: Budget, started: int
+    ) -> RunHandle:
+        """Let the chains run in a thread of their own; warnings wait for who asks for the draws."""
+        guard = WarmupGuard(runs)
+
+        def drive(control: Control) -> str:
+            began = time.perf_counter()
+            ended = self._driven(runs, saved, budget, guard, 2, control)
+            self.seconds["sampling"] = saved.seconds + time.perf_counter() - began - control.waited
+            return ended
+
+        def finish(ended: str, stacklevel: int) -> SampledDraws:
+            self._under_way = None
+            if self.diagnose:
+                guard.warn(stacklevel)
+            draws = self._collect(runs, ended, self.num_samples, started, stacklevel + 1)
+            assert draws is not None  # there were samples to draw
+            self._judge(draws, stacklevel + 1)
+            return draws
+
+        def so_far() -> SampledDraws | None:
+            well = {i: run.draws.readable for i, run in enumerate(runs) if run.error is None}
+            kept, length = most_draws(well) if well else ([], 0)
+            if not length:
+                return None
+            attrs = self._attrs(runs, {}, True, kept)
+            kept_runs = [runs[i] for i in kept]
+            return self._selected(sampled_draws(self.target, kept_runs, length, attrs))
+
+        return RunHandle(runs, drive, finish, so_far)
+
+    def _check_idle(self, what: str) -> None:
+        """Refuse to begin anew while a run goes on in the background."""
+        if self._under_way is not None:
+            raise InferenceError(
+                what,
+                expected="an MCMC whose last run has ended",
+                got="a run in the background whose draws were not asked for",
+                fix="call result() or abort() of its handle, or make another MCMC",
+            )
 
     def _run_chains(
         self, runs: list[ChainRun], saved: SavedRun, budget: Budget, stacklevel: int
     ) -> str:
         """Run all chains to their ends; returns what ended them early, if anything did."""
         guard = WarmupGuard(runs)
+        ended = self._driven(runs, saved, budget, guard, stacklevel + 1)
+        if self.diagnose:
+            guard.warn(stacklevel)
+        return ended
+
+    def _driven(
+        self,
+        runs: list[ChainRun],
+        saved: SavedRun,
+        budget: Budget,
+        guard: WarmupGuard,
+        stacklevel: int,
+        control: Control | None = None,
+    ) -> str:
         try:
-            ended = run_chains(
+            return run_chains(
                 runs,
                 self._thread_count(len(runs)),
                 saved,
                 shown=self.progress_bar,
                 look=guard.look,
                 seconds=budget.seconds_left(),
+                control=control,
                 stacklevel=stacklevel + 1,
             )
         finally:
             saved.update(runs, last=True)
-        if self.diagnose:
-            guard.warn(stacklevel)
-        return ended
 
     def _chains(
         self,
@@ -496,10 +652,23 @@ class MCMC(RunResults):
         target: Target,
         chains: list[Start],
         num_samples: int,
-        snapshot_every: float | None,
+        saved: SavedRun,
         *,
+        rng_key: int | Generator | None = None,
         adapted: bool = False,
     ) -> list[ChainRun]:
+        stored: list[StoredRecord] = []
+        if self._store is not None and num_samples:
+            saved.store = DrawStore(
+                self._store,
+                target,
+                self._settings(rng_key),
+                resumed=bool(saved),
+                anew=saved.every is not None,
+                names=self.save_params,
+            )
+            positions = np.stack([chain.state.position.array for chain, _ in chains])
+            stored = saved.store.begin(positions, num_samples, self.kernel.info, self.thinning)
         adapts = self.post_warmup_state is None and not adapted
         return [
             ChainRun(
@@ -512,8 +681,9 @@ class MCMC(RunResults):
                 self.kernel,
                 keep_warmup=self.keep_warmup and adapts,
                 hook=self._hook(target),
-                snapshot_every=snapshot_every,
+                snapshot_every=saved.every,
                 verifying=i == 0,
+                stored=stored[i] if stored else None,
             )
             for i, (chain, context) in enumerate(chains)
         ]
@@ -571,10 +741,7 @@ class MCMC(RunResults):
         alive, failed = survivors(runs, stacklevel)
         kept, length = alive, num_samples // self.thinning
         if ended:
-            sampling = "interrupted" if ended == "interrupted" else "max_seconds"
-            kept, length = kept_after_interrupt(
-                runs, alive, sampling=sampling if num_samples else ""
-            )
+            kept, length = kept_after_interrupt(runs, alive, ended=ended if num_samples else "")
         kept_runs = [runs[i] for i in kept]
         self._keep_state(kept_runs)
         if not num_samples:
@@ -585,6 +752,9 @@ class MCMC(RunResults):
         draws = self._selected(sampled_draws(self.target, kept_runs, length, attrs))
         if np.any(draws.sample_stats.get("diverging")):
             draws = replace(draws, attrs={**draws.attrs, **self._of_divergences(draws)})
+        stored = runs[0].draws
+        if isinstance(stored, StoredRecord):
+            stored.store.close(draws, kept)
         self._draws = draws
         return draws
 
@@ -634,6 +804,9 @@ class MCMC(RunResults):
         if failed:
             attrs["failed_chains"] = {str(i): f"{type(e).__name__}: {e}" for i, e in failed.items()}
         return attrs
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_under_way": None}  # threads stay where they are
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)

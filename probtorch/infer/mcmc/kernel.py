@@ -36,18 +36,19 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import record, static
+from probtorch.core.tree import record, replace, static
 from probtorch.core.typed import DType, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError
-from probtorch.infer.mcmc.adaptation import Warmup
-from probtorch.infer.mcmc.estimates import Spectrum
 from probtorch.infer.mcmc.integrators import Density
 from probtorch.infer.mcmc.randomness import Key
+from probtorch.infer.mcmc.warm_up.adaptation import Warmup
+from probtorch.infer.mcmc.warm_up.estimates import Spectrum
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.starts.path_starts import init_to_typical_set
 
 if TYPE_CHECKING:
+    from probtorch.compiler.density import NativeDensity
     from probtorch.infer.results import SampledDraws
 
 __all__ = [
@@ -77,6 +78,8 @@ MEANT = {
     "init": "init_strategy",
     "mass_matrix": "inverse_mass_matrix",
     "mass_matrix_type": "metric",
+    "dense_mass": "metric",
+    "full_mass": "metric",
     "path_length": "trajectory_length",
     **dict.fromkeys(_ELSEWHERE.split(), _DRIVER),
 }
@@ -119,16 +122,23 @@ class Statistic:
     combine : ufunc or None
         Makes one value of those of several transitions when draws are thinned; the last one counts
         if None.
+    like : str or None
+        The field of the kernel whose shape it has, for what warm-up reads only.
     """
 
     field: str
     name: str | None
     dtype: DType
     combine: np.ufunc | None
+    like: str | None = None
 
 
 def statistic(
-    name: str | None = None, *, combine: np.ufunc | None = None, dtype: DTypeLike = np.float64
+    name: str | None = None,
+    *,
+    combine: np.ufunc | None = None,
+    dtype: DTypeLike = np.float64,
+    like: str | None = None,
 ) -> Any:
     """Declare a field of an info: a tensor of the position's shape without its last dim.
 
@@ -138,10 +148,10 @@ def statistic(
         Under which results have it: ArviZ's where there is one (``acceptance_rate lp n_steps
         diverging energy step_size tree_depth reached_max_treedepth``). Without a name it is read by
         warm-up only. `n_steps` is how often the density was evaluated.
-    combine, dtype
+    combine, dtype, like
         See `Statistic`.
     """
-    return dataclasses.field(metadata={"statistic": (name, dtype, combine)})
+    return dataclasses.field(metadata={"statistic": (name, dtype, combine, like)})
 
 
 def statistics(info: type) -> list[Statistic]:
@@ -151,11 +161,11 @@ def statistics(info: type) -> list[Statistic]:
 
 def _declared(
     field: dataclasses.Field[object], info: type
-) -> tuple[str | None, DType, np.ufunc | None]:
+) -> tuple[str | None, DType, np.ufunc | None, str | None]:
     if "statistic" not in field.metadata:
         raise TypeError(f"{info.__name__}.{field.name} is declared without statistic(...)")
-    name, dtype, combine = field.metadata["statistic"]
-    return name, np.dtype(dtype), combine
+    name, dtype, combine, like = field.metadata["statistic"]
+    return name, np.dtype(dtype), combine, like
 
 
 # ---------------------------------------------------------------------------- what a kernel is like
@@ -246,6 +256,9 @@ class Kernel(_Fields, ABC, Generic[S]):
     """
 
     info: ClassVar[type]
+    # Whether particles may be moved by it (sequential/): steps from a state that `init` has just
+    # made leave any density that it is given invariant, exactly.
+    moves_particles: ClassVar[bool] = True
 
     model: Callable[..., object] | Target | None = dataclasses.field(
         default=None, metadata={"outside": True}, kw_only=False
@@ -265,6 +278,18 @@ class Kernel(_Fields, ABC, Generic[S]):
     @abstractmethod
     def step(self, key: Key, state: S) -> tuple[S, object]:
         """Return ``(state, info)`` after one transition; a pure function in tensor ops."""
+
+    def resumed(self, state: S) -> S:
+        """Return a state to go on from, its density taken anew: the model's data may have changed.
+
+        What `init` cannot know, say a momentum, goes on. A kernel whose states have more that is of
+        the density than `logdensity` and `grad` says here how that is renewed.
+        """
+        new = self.init(state.position, state.counter)
+        changed = {"logdensity": new.logdensity}
+        if hasattr(new, "grad"):
+            changed["grad"] = new.grad
+        return replace(state, **changed)
 
     @property
     def warmup(self) -> Warmup:
@@ -310,6 +335,29 @@ class Kernel(_Fields, ABC, Generic[S]):
             The chain's.
         """
         return {}
+
+    def on(self, target: Target) -> Self:
+        """Return the kernel with what its programs have to know of a target: itself, mostly."""
+        return self
+
+    def native(self, target: Target) -> NativeDensity:
+        """Return the density that it evaluates: the target's, unless a kernel says which."""
+        return target.density
+
+    def evaluated_at(self, position: np.ndarray) -> np.ndarray:
+        """Return an argument of that density, for a position of shape (dim,)."""
+        return position
+
+    def dim_of(self, leaves: Sequence[np.ndarray]) -> int:
+        """Return the number of coordinates of a saved chain.
+
+        Parameters
+        ----------
+        leaves : list of ndarray
+            The chain's.
+        """
+        of_position = 2 if self.members else 1
+        return max((x.shape[-1] for x in leaves if x.ndim == of_position), default=0)
 
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""

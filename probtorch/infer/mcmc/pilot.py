@@ -29,7 +29,8 @@ from probtorch.infer.display import activity
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.kernel import Kernel
-from probtorch.infer.mcmc.nuts import NUTS
+from probtorch.infer.mcmc.kernels.nuts import NUTS
+from probtorch.infer.mcmc.recording import DrawRecord
 from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.starts import new_chains
 from probtorch.infer.mcmc.threads import run_chains
@@ -213,7 +214,8 @@ def _pilot(target: Target) -> np.ndarray:
     for run in runs:
         if run.error is not None:
             raise run.error
-    return np.concatenate([run.draws.positions[: run.draws.complete] for run in runs])
+    records = [run.draws for run in runs if isinstance(run.draws, DrawRecord)]
+    return np.concatenate([x.positions[: x.complete] for x in records])
 
 
 def _share_of_data(target: Target, draws: np.ndarray, part: slice) -> float:

@@ -12,8 +12,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from probtorch.config import settings
 from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH
+from probtorch.infer.mcmc.running import convergence
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,7 +34,15 @@ COLUMNS = (
     "divergences",
     "evaluations/s",
     "time",
+    "log density",
 )
+# Of rows with more numbers R-hat and effective sizes are not shown while a run lasts.
+SHOWN_SIZE = 10_000
+# A trace in a terminal: how many characters, and which; in a notebook its size in pixels.
+WIDTH, BARS = 16, "▁▂▃▄▅▆▇█"
+# Columns of a terminal that has room for traces, too.
+ROOM = 110
+WIDE, HIGH = 120, 18
 
 
 class Progress:
@@ -82,20 +93,24 @@ def _in_notebook() -> bool:
 # --------------------------------------------------------------------------------------------- rows
 
 
+def phase_of(chain: ChainRun) -> str:
+    """Return what a chain is doing, in a word."""
+    if chain.finished:
+        whole = chain.iteration == chain.num_warmup + chain.num_samples
+        return "failed" if chain.error is not None else "done" if whole else "stopped"
+    if not chain.seconds:
+        return "waiting"
+    return "warm-up" if chain.warming_up else "sampling"
+
+
 def row(number: int, chain: ChainRun) -> tuple[str, ...]:
     """Return the cells of a chain, without the bar."""
     total = chain.num_warmup + chain.num_samples
-    phase = "warm-up" if chain.warming_up else "sampling"
-    if chain.finished:
-        done = chain.error is None and chain.iteration == total
-        phase = "done" if done else "failed" if chain.error is not None else "stopped"
-    elif not chain.seconds:
-        phase = "waiting"
     rate = chain.evaluations / chain.seconds if chain.seconds else 0.0
     return (
         str(number),
         f"{chain.iteration}/{total}",
-        phase,
+        phase_of(chain),
         "" if math.isnan(chain.step_size) else f"{chain.step_size:.3g}",
         str(chain.divergences),
         _rounded(rate),
@@ -115,6 +130,62 @@ def share(chain: ChainRun) -> float:
     return chain.iteration / max(chain.num_warmup + chain.num_samples, 1)
 
 
+def worst(chains: Sequence[ChainRun]) -> tuple[float, float]:
+    """Return the largest R-hat and the smallest effective size so far; nan where none is known."""
+    well = [chain.draws for chain in chains if chain.error is None]
+    if not well or not all(x.readable for x in well):
+        return math.nan, math.nan
+    rhat, ess = convergence([x.moments() for x in well], well[0].members)
+    known = ~np.isnan(rhat)
+    if not known.any():
+        return math.nan, math.nan
+    return float(rhat[known].max()), float(ess[known].min())
+
+
+def quality(chains: Sequence[ChainRun]) -> str:
+    """Return the worst R-hat and effective size so far in words, nothing where none is known."""
+    if any(chain.draws.size > SHOWN_SIZE for chain in chains):
+        return ""
+    rhat, ess = worst(chains)
+    if math.isnan(rhat):
+        return ""
+    return f"R-hat at most {rhat:.3f}, effective size at least {ess:.0f}"
+
+
+def levels(chain: ChainRun) -> list[float]:
+    """Return the trace of a chain's log density, from 0 to 1.
+
+    The way up from where a chain starts is long; what is far below the rest is 0.
+    """
+    values = np.array(chain.trace.values)
+    if not len(values):
+        return []
+    top, middle = values.max(), np.median(values)
+    floor = max(values.min(), middle - 2.0 * (top - middle))
+    if not top > floor:
+        return [0.5] * len(values)
+    found: list[float] = np.clip((values - floor) / (top - floor), 0.0, 1.0).tolist()
+    return found
+
+
+def sparkline(chain: ChainRun) -> str:
+    """Return the end of a chain's trace in a few characters."""
+    return "".join(BARS[round(x * (len(BARS) - 1))] for x in levels(chain)[-WIDTH:])
+
+
+def drawing(chain: ChainRun) -> str:
+    """Return a chain's trace as a line in SVG."""
+    heights = levels(chain)
+    step = WIDE / max(len(heights) - 1, 1)
+    points = " ".join(
+        f"{i * step:.1f},{HIGH - 1 - x * (HIGH - 2):.1f}" for i, x in enumerate(heights)
+    )
+    return (
+        f'<svg width="{WIDE}" height="{HIGH}"><polyline points="{points}" fill="none" '
+        'stroke="currentColor"/></svg>'
+    )
+
+
 def log_line(chains: Sequence[ChainRun]) -> str:
     """Return all chains in one line."""
     total = sum(c.num_warmup + c.num_samples for c in chains)
@@ -130,7 +201,20 @@ def log_line(chains: Sequence[ChainRun]) -> str:
         f"{rate} evaluations/s",
         f"{seconds:.1f} s",
     )
-    return ", ".join(parts)
+    return ", ".join((*parts, *filter(None, [quality(chains)])))
+
+
+def table_of(chains: Sequence[ChainRun]) -> str:
+    """Return all chains as a table in HTML; all its text is our own."""
+    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+    body = ""
+    for i, chain in enumerate(chains):
+        number, *cells = row(i, chain)
+        bar = f'<progress max="1" value="{share(chain):.3f}"></progress>'
+        cells = [number, bar, *cells, drawing(chain)]
+        body += "<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+    caption = f"<caption>{quality(chains)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 # ----------------------------------------------------------------------------------------- displays
@@ -164,8 +248,10 @@ class TerminalDisplay:
         from rich.live import Live
 
         self.chains = chains
+        console = Console(stderr=True)
+        self._traces = console.encoding.startswith("utf") and console.width >= ROOM
         self._live = Live(
-            console=Console(stderr=True),
+            console=console,
             get_renderable=self._table,
             auto_refresh=False,
             redirect_stdout=False,
@@ -179,12 +265,14 @@ class TerminalDisplay:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False)
-        for name in COLUMNS:
-            left = name in ("progress", "phase")
+        for name in COLUMNS if self._traces else COLUMNS[:-1]:
+            left = name in ("progress", "phase", "log density")
             table.add_column(name, justify="left" if left else "right", no_wrap=True)
         for i, chain in enumerate(self.chains):
             number, *cells = row(i, chain)
-            table.add_row(number, ProgressBar(total=1.0, completed=share(chain), width=12), *cells)
+            bar = ProgressBar(total=1.0, completed=share(chain), width=12)
+            table.add_row(number, bar, *cells, *([sparkline(chain)] if self._traces else []))
+        table.caption = quality(self.chains)
         return table
 
     def update(self) -> None:
@@ -207,26 +295,16 @@ class NotebookDisplay:
         from IPython.display import HTML, display
 
         self.chains, self._html = chains, HTML
-        self._handle = display(HTML(self.html()), display_id=True)
+        self._handle = display(HTML(table_of(chains)), display_id=True)
         self._last = time.perf_counter()
-
-    def html(self) -> str:
-        """Return the table as HTML; all its text is our own."""
-        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-        body = ""
-        for i, chain in enumerate(self.chains):
-            number, *cells = row(i, chain)
-            bar = f'<progress max="1" value="{share(chain):.3f}"></progress>'
-            body += "<tr>" + "".join(f"<td>{c}</td>" for c in (number, bar, *cells)) + "</tr>"
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def update(self) -> None:
         """Replace the table if it is time."""
         now = time.perf_counter()
         if now - self._last >= REFRESH:
             self._last = now
-            self._handle.update(self._html(self.html()))
+            self._handle.update(self._html(table_of(self.chains)))
 
     def close(self) -> None:
         """Show the last state."""
-        self._handle.update(self._html(self.html()))
+        self._handle.update(self._html(table_of(self.chains)))

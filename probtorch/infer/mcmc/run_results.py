@@ -14,9 +14,9 @@ from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.convergence import ess_bulk, rhat
 from probtorch.diagnostics.summary import Summary
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.mcmc.adapted import AdaptedChain, adapted_chains
 from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.settings import count
+from probtorch.infer.mcmc.warm_up.adapted import AdaptedChain, adapted_chains
 from probtorch.infer.results import ArvizGroups, SampledDraws
 from probtorch.tensor import Tensor
 

@@ -28,6 +28,7 @@ from probtorch.infer.mcmc.randomness import Key
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.chain import ChainRun, ChainSnapshot
     from probtorch.infer.mcmc.starts import Start
+    from probtorch.infer.mcmc.store import DrawStore
 
 
 __all__ = ["SavedRun", "chain_leaves", "chain_of"]
@@ -59,8 +60,7 @@ def chain_of(kernel: Kernel, leaves: Sequence[np.ndarray]) -> Chain:
         If they are of another kernel.
     """
     given = [np.asarray(x) for x in leaves]
-    of_position = 2 if kernel.members else 1
-    dim = max((x.shape[-1] for x in given if x.ndim == of_position), default=0)
+    dim = kernel.dim_of(given)
     none = wrap(np.zeros((), np.int64))
     blank = kernel.in_use(_flat, **kernel.blank_values(dim, given))
     position = wrap(np.zeros((kernel.members, dim) if kernel.members else dim))
@@ -99,6 +99,8 @@ class SavedRun:
         Seconds between snapshots, None for none.
     seconds : float
         That earlier processes took.
+    store : DrawStore or None
+        Where draws go, if not into memory; `update` has it tell of what is there.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class SavedRun:
                 fix='write mcmc.run(checkpoint="folder", checkpoint_every=10.0)',
             )
         self.seconds = 0.0
+        self.store: DrawStore | None = None
         self.every: float | None = None
         self._chains: list[ChainSnapshot] = []
         self._checkpoint: Checkpoint | None = None
@@ -186,9 +189,14 @@ class SavedRun:
 
     def update(self, runs: Sequence[ChainRun], *, last: bool = False) -> None:
         """Write a file with the latest snapshot of every chain, if it is time or the last one."""
+        if self.store is not None:
+            self.store.update()
         if self._checkpoint is None or not (last or time.perf_counter() >= self._next):
             return
         chains = [run.snapshot for run in runs if run.snapshot is not None]
+        if self.store is not None:
+            # Rows that a checkpoint counts on are on the disk before it is.
+            self.store.sync()
         values = {
             "settings": self._settings,
             "chains": chains,

@@ -20,10 +20,10 @@ from probtorch.core.typed import TensorLike
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.forgotten import refuse_flat
 from probtorch.infer.mcmc.chunk import Chain
-from probtorch.infer.mcmc.estimates import Spectrum
 from probtorch.infer.mcmc.integrators import DensityHandle
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.randomness import key_of
+from probtorch.infer.mcmc.warm_up.estimates import Spectrum
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.initialization import StartingPoints, starting_points
 from probtorch.infer.starts.start_errors import bad_start
@@ -113,14 +113,15 @@ def _new_chain(
     stream: Generator,
     warming: bool,
 ) -> Start:
-    context = target.density.context()
+    kernel = kernel.on(target)
+    context = kernel.native(target).context()
     in_use = kernel.in_use(_handle(context))
     state = in_use.init(wrap(np.array(position, np.float64)), wrap(np.array(0)))
     context.raise_error()
     if not all(np.isfinite(leaf.array).all() for leaf in leaves(state)):
         raise bad_start(
             target,
-            _worst(context, position),
+            _worst(kernel, context, position),
             "initial_params",
             "start elsewhere, or leave initial_params out",
         )
@@ -129,10 +130,10 @@ def _new_chain(
     return chain, context
 
 
-def _worst(context: DensityContext, position: np.ndarray) -> np.ndarray:
+def _worst(kernel: Kernel, context: DensityContext, position: np.ndarray) -> np.ndarray:
     """The first of several points at which the density is not finite."""
     for point in position.reshape(-1, position.shape[-1]):
-        value, grad = context.value_and_grad(point)
+        value, grad = context.value_and_grad(kernel.evaluated_at(point))
         if not (np.isfinite(value) and np.isfinite(grad).all()):
             return point
     return point
@@ -163,10 +164,11 @@ def resumed_chains(target: Target, chains: Sequence[Chain], num_chains: int) -> 
         )
     resumed = []
     for chain in chains:
-        context = target.density.context()
-        kernel = replace(chain.kernel, density=_handle(context))
+        kernel = chain.kernel.on(target)
+        context = kernel.native(target).context()
+        kernel = replace(kernel, density=_handle(context))
         # The arguments of the model may have changed since.
-        state = kernel.init(chain.state.position, chain.state.counter)
+        state = kernel.resumed(chain.state)
         context.raise_error()
         resumed.append((replace(chain, kernel=kernel, state=state), context))
     return resumed

@@ -22,6 +22,7 @@ from threadpoolctl import ThreadpoolController
 from probtorch.compiler.native.threads import occupied
 from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.infer.mcmc.chain import ChainRun
+from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.progress import Progress
 from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.standstill import tell_of_standstill
@@ -29,7 +30,7 @@ from probtorch.infer.mcmc.standstill import tell_of_standstill
 __all__ = ["run_chains"]
 
 # What a thread does with a chain.
-Stage: TypeAlias = Callable[[ChainRun, threading.Event], None]
+Stage: TypeAlias = Callable[[ChainRun, Control], None]
 
 # How often the main thread looks at the chains, in seconds.
 POLL = 0.05
@@ -43,6 +44,7 @@ def run_chains(
     shown: bool,
     look: Callable[[list[ChainRun]], list[ChainRun]],
     seconds: float | None = None,
+    control: Control | None = None,
     stacklevel: int = 2,
 ) -> str:
     """Run all chains in `count` threads, to their ends, for so many seconds, or until Ctrl-C.
@@ -61,17 +63,19 @@ def run_chains(
     look : callable
         Is given the chains that are warm, and returns those that shall go on warming up.
     seconds : float, optional
-        When to stop, from now.
+        When to stop, from now; pauses do not count.
+    control : Control, optional
+        By which others stop and pause the run.
     stacklevel : int
         Of warnings about chains that stand still, from here.
 
     Returns
     -------
     str
-        What ended it early: "interrupted" by Ctrl-C, or "timed out"; else empty. A second Ctrl-C is
-        raised.
+        What ended it early: "interrupted" by Ctrl-C, "timed out" or "aborted"; else empty. A second
+        Ctrl-C is raised.
     """
-    stop, ended = threading.Event(), threading.Semaphore(0)
+    control, ended = control or Control(), threading.Semaphore(0)
     deadline = None if seconds is None else time.perf_counter() + seconds
     timed_out = False
     told: set[int] = set()
@@ -85,8 +89,8 @@ def run_chains(
     def work(waiting: queue.SimpleQueue[ChainRun], stage: Stage) -> None:
         at_work.add(threading.current_thread())
         with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
-            while not stop.is_set():
-                stage(waiting.get_nowait(), stop)
+            while control.go_on():
+                stage(waiting.get_nowait(), control)
         at_rest.add(threading.current_thread())
         ended.release()
 
@@ -116,16 +120,20 @@ def run_chains(
                     progress.update()
                     saved.update(runs)
                     tell_of_standstill(runs, told, stacklevel + 1)
-                    if deadline is not None and time.perf_counter() >= deadline:
+                    if (
+                        deadline is not None
+                        and not control.paused
+                        and time.perf_counter() >= deadline + control.waited
+                    ):
                         timed_out = True
-                        stop.set()
+                        control.stop()
                 # Those that were at rest before anyone looked.
                 tell_of_standstill(runs, told, stacklevel + 1)
-                if stop.is_set():
+                if control.stopped:
                     break
-        return "timed out" if timed_out else ""
+        return "timed out" if timed_out else "aborted" if control.aborted else ""
     except KeyboardInterrupt:
-        stop.set()
+        control.stop()
         drawn = any(run.draws.complete for run in runs)
         print(
             "interrupted: keeping what was drawn (Ctrl-C again to give it up)"
@@ -138,7 +146,7 @@ def run_chains(
             ended.acquire(timeout=POLL)
         return "interrupted"
     finally:
-        stop.set()
+        control.stop()
 
 
 @functools.cache

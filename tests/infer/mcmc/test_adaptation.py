@@ -6,7 +6,10 @@ import pytest
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
-from probtorch.infer.mcmc.adaptation import (
+from probtorch.infer.mcmc.kernels.hmc import HMCState
+from probtorch.infer.mcmc.metrics import DiagonalMetric
+from probtorch.infer.mcmc.randomness import key_of
+from probtorch.infer.mcmc.warm_up.adaptation import (
     dual_averaging_start,
     dual_averaging_update,
     find_step_size,
@@ -14,9 +17,6 @@ from probtorch.infer.mcmc.adaptation import (
     schedule,
     switches,
 )
-from probtorch.infer.mcmc.hmc import HMCState
-from probtorch.infer.mcmc.metrics import DiagonalMetric
-from probtorch.infer.mcmc.randomness import key_of
 from probtorch.testing.compare import assert_close
 from tests.infer.mcmc.targets import eager, gaussian, number
 

@@ -18,10 +18,10 @@ from probtorch.diagnostics.convergence import ess_mean
 from probtorch.errors import ArgumentError
 from probtorch.infer import MCMC, NUTS
 from probtorch.infer.mcmc import chunk
-from probtorch.infer.mcmc.adaptive_steps import AdaptiveSteps
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
-from probtorch.infer.mcmc.hmc import HMCState
 from probtorch.infer.mcmc.integrators import FixedSteps, PhasePoint
+from probtorch.infer.mcmc.kernels.adaptive_steps import AdaptiveSteps
+from probtorch.infer.mcmc.kernels.hmc import HMCState
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
 from probtorch.infer.mcmc.randomness import Key, key_of
 from tests.infer.mcmc.targets import (

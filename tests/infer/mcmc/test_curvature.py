@@ -10,8 +10,8 @@ from probtorch import sample, tensor
 from probtorch.core.dispatch import wrap
 from probtorch.diagnostics import DivergenceWarning
 from probtorch.infer import MCMC, NUTS
-from probtorch.infer.mcmc.curvature import curvature_at_divergences, stability_share
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
+from probtorch.infer.mcmc.warm_up.curvature import curvature_at_divergences, stability_share
 from probtorch.infer.potential import Target
 from tests.infer.mcmc.targets import funnel_logdensity, number
 

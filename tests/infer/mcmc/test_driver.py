@@ -18,8 +18,8 @@ from probtorch.core.rng import Generator, default_generator, manual_seed
 from probtorch.diagnostics.checks import DivergenceWarning, InferenceWarning
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.hmc import HMC
-from probtorch.infer.mcmc.nuts import NUTS
+from probtorch.infer.mcmc.kernels.hmc import HMC
+from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import Target
 from probtorch.testing.compare import assert_close
 from tests.infer.mcmc.targets import funnel_logdensity
@@ -376,7 +376,7 @@ import signal, warnings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 warnings.simplefilter("ignore")
 from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.nuts import NUTS
+from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import Target
 target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 2)
 mcmc = MCMC(NUTS(target), {samples}, {warmup}, num_chains=3, num_threads={threads}, seed=1)

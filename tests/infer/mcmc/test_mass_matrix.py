@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 
 from probtorch.infer import MCMC, NUTS, Target
-from probtorch.infer.mcmc import estimates
-from probtorch.infer.mcmc.adaptation import schedule
-from probtorch.infer.mcmc.estimates import Moments, Rows, Spectrum
-from probtorch.infer.mcmc.mass_matrix import Auto, Blocks, Dense, Diagonal, LowRank, MassMatrix
 from probtorch.infer.mcmc.metrics import DiagonalMetric
+from probtorch.infer.mcmc.warm_up import estimates
+from probtorch.infer.mcmc.warm_up.adaptation import schedule
+from probtorch.infer.mcmc.warm_up.estimates import Moments, Rows, Spectrum
+from probtorch.infer.mcmc.warm_up.mass_matrix import (
+    Auto,
+    Blocks,
+    Dense,
+    Diagonal,
+    LowRank,
+    MassMatrix,
+)
 from probtorch.testing.compare import assert_close
 
 

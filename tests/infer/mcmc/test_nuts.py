@@ -10,10 +10,10 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
-from probtorch.infer.mcmc import nuts
-from probtorch.infer.mcmc.hmc import HMCState
+from probtorch.infer.mcmc.kernels import nuts
+from probtorch.infer.mcmc.kernels.hmc import HMCState
+from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.mcmc.metrics import DiagonalMetric
-from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.infer.mcmc.randomness import Key, key_of
 from tests.infer.mcmc.targets import banana, eager, funnel, handle, number
 

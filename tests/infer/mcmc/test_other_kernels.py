@@ -1,5 +1,7 @@
 """Kernels beside HMC and its kin, from their warm-up to posteriors whose moments are known."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,25 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch.diagnostics.convergence import ess_mean
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer import AIES, MALA, MCMC, RandomWalk, Slice, Target
+from probtorch.infer import (
+    AIES,
+    ESS,
+    GHMC,
+    MALA,
+    MCLMC,
+    MCMC,
+    MEADS,
+    SNAPERHMC,
+    AdjustedMCLMC,
+    BarkerMH,
+    ChEESHMC,
+    DEMetropolis,
+    DynamicHMC,
+    EllipticalSlice,
+    RandomWalk,
+    Slice,
+    Target,
+)
 
 X = np.array([0.2, -1.0, 1.7, 3.1, 0.4])
 Y = 1.0 + 0.5 * X + np.array([0.3, -0.1, 0.2, 0.0, -0.4])
@@ -24,13 +44,24 @@ def line(x, y):
         probtorch.sample("y", dist.Normal(a + b * x, 0.5), obs=y)
 
 
+ONE = Target.from_density(lambda q: -0.5 * (q * q).sum(), 1)
 ARGUMENTS = probtorch.tensor(X), probtorch.tensor(Y)
 KERNELS = {
     "random walk": (RandomWalk, 8000),
     "random walk, variances": (lambda m: RandomWalk(m, metric="diag"), 8000),
     "mala": (MALA, 3000),
+    "barker": (BarkerMH, 5000),
+    "dynamic hmc": (DynamicHMC, 1000),
+    "ghmc": (GHMC, 5000),
+    "chees": (lambda m: ChEESHMC(m, walkers=8), 500),
+    "meads": (lambda m: MEADS(m, walkers=16), 400),
+    "snaper": (lambda m: SNAPERHMC(m, walkers=8), 500),
+    "adjusted mclmc": (AdjustedMCLMC, 1500),
     "slice": (Slice, 2000),
     "affine-invariant ensemble": (lambda m: AIES(m, walkers=8), 5000),
+    "differential evolution": (lambda m: DEMetropolis(m, walkers=8), 5000),
+    "ensemble slice": (lambda m: ESS(m, walkers=8), 1000),
+    "elliptical slice": (EllipticalSlice, 8000),
 }
 
 
@@ -58,7 +89,7 @@ def test_posterior_of_a_line_has_its_mean_and_covariance(name):
         assert abs(values.mean()) < 5.0 * sd / np.sqrt(ess_mean(values))
 
 
-@pytest.mark.parametrize("name, target", [("random walk", 0.234), ("mala", 0.574)])
+@pytest.mark.parametrize("name, target", [("random walk", 0.234), ("mala", 0.574), ("barker", 0.4)])
 def test_warmup_finds_the_acceptance_and_the_covariance(name, target):
     scale = np.array([1e-3, 1.0, 50.0])
     correlated = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
@@ -91,9 +122,54 @@ def test_walkers_are_chains_of_the_result():
     assert mcmc.adapted == []
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("kernel", [ChEESHMC, SNAPERHMC])
+def test_walkers_learn_how_long_trajectories_should_be(kernel):
+    """Of a correlated normal they have to be as long as its widest direction, here 4 times."""
+    lengths = []
+    for r in (0.0, 0.95):
+        covariance = np.full((20, 20), r) + (1.0 - r) * np.eye(20)
+        precision = probtorch.tensor(np.linalg.inv(covariance))
+        target = Target.from_density(lambda q, p=precision: -0.5 * (q * (p @ q)).sum(), 20)
+        mcmc = run(kernel(target, walkers=12), 20, num_chains=1)
+        mcmc.diagnose = False
+        mcmc.run()
+        lengths.append(float(mcmc.last_state[0].kernel.trajectory_length.array))
+    assert 0.3 < lengths[0] < 1.5 and 2.5 * lengths[0] < lengths[1]
+
+
+def test_the_bias_of_steps_that_are_not_adjusted_is_controlled():
+    """At five standard errors beside the bias, either bound is crossed by chance in 1 of 2e6."""
+    target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 20)
+    for wanted, bias in ((5e-4, 0.03), (5e-6, 0.006)):
+        mcmc = run(MCLMC(target, desired_energy_var=wanted), 1000)
+        draws = mcmc.run()
+        x = draws.posterior["x"]
+        error = np.sqrt(2.0 / 20 / ess_mean(x[..., 0] ** 2))
+        assert abs(x.var(axis=(0, 1)).mean() - 1.0) < bias + 5.0 * error
+        assert 0.5 < draws.sample_stats["energy_variance"].mean() / wanted < 2.0
+        assert not draws.sample_stats["diverging"].any()
+
+
+def test_a_step_that_loses_the_energy_is_not_taken_and_told():
+    """Beyond a wall there is nothing: a chain stays before it, and says that it met it."""
+    inf = probtorch.tensor(-np.inf, dtype=probtorch.float64)
+
+    def walled(q):
+        return probtorch.where(q[0] > -1.0, -0.5 * (q * q).sum(), inf)
+
+    mcmc = run(MCLMC(Target.from_density(walled, 2), step_size=0.5), 200)
+    mcmc.diagnose = False
+    with warnings.catch_warnings(action="ignore"):
+        draws = mcmc.run(init_params=np.ones(2))
+    assert draws.posterior["x"][..., 0].min() > -1.0
+    diverging = draws.sample_stats["diverging"]
+    assert diverging.any()
+    assert (np.isinf(draws.sample_stats["energy_variance"]) == diverging).all()
+
+
+@pytest.mark.parametrize("name", [*KERNELS, "mclmc"])
 def test_runs_depend_on_the_seed_alone_and_can_be_gone_on_with(name, tmp_path):
-    make, _ = KERNELS[name]
+    make = MCLMC if name == "mclmc" else KERNELS[name][0]
     whole, threads, first = (
         run(make(line), n, num_chains=2, num_threads=t) for n, t in ((60, 1), (60, 2), (40, 2))
     )
@@ -141,6 +217,31 @@ def test_slice_sampling_copes_with_jumps():
     assert x.min() > 0.0 and x.max() < 3.0
 
 
+def test_walkers_of_differential_evolution_go_between_modes():
+    """3/10 of the weight is 12 sd away from the rest: the share has a score below 5."""
+
+    def two(q):
+        logs = probtorch.stack([-0.5 * (q[0] + 6.0) ** 2, -0.5 * (q[0] - 6.0) ** 2])
+        return probtorch.logsumexp(logs + probtorch.tensor([0.3, 0.7]).log(), 0)
+
+    mcmc = run(DEMetropolis(Target.from_density(two, 1), walkers=8, jumps=0.3), 10000)
+    mcmc.diagnose = False
+    starts = np.where(np.arange(32) % 2, -6.0, 6.0) + 0.01 * np.arange(32)
+    left = (mcmc.run(init_params=starts[:, None]).posterior["x"] < 0.0).astype(float)
+    assert ess_mean(left) > 400
+    assert abs(left.mean() - 0.3) < 5.0 * np.sqrt(0.21 / ess_mean(left))
+
+
+def test_warmup_of_ensemble_slices_expands_as_often_as_it_shrinks():
+    mcmc = run(ESS(line, walkers=6, mu=40.0), 300)
+    mcmc.diagnose = False
+    mcmc.run(*ARGUMENTS)
+    chain = mcmc.last_state[0]
+    assert 0.3 < float(chain.kernel.mu.array) < 5.0
+    # About five evaluations a draw; stuck with the interval of 80 differences, some ten.
+    assert mcmc.draws.sample_stats["n_steps"].mean() < 6.5
+
+
 @pytest.mark.parametrize(
     "make, words",
     [
@@ -148,9 +249,23 @@ def test_slice_sampling_copes_with_jumps():
         (lambda: RandomWalk(line, find_heuristic_step_size=True), ["leave it out"]),
         (lambda: MALA(line, target_accept_prob=1.5), ["MALA(target_accept_prob=...)", "(0, 1)"]),
         (lambda: MALA(), ["MALA", "one of model and potential_fn", "neither"]),
+        (lambda: DynamicHMC(line, law="normal"), ["DynamicHMC(law=...)", "'exponential'"]),
+        (lambda: DynamicHMC(line, max_num_steps=0), ["max_num_steps", "at least 1"]),
+        (lambda: ChEESHMC(line, walkers=1), ["ChEESHMC(walkers=...)", "at least 2"]),
+        (lambda: ChEESHMC(line, metric="dense"), ["ChEESHMC(metric=...)", "'diag'"]),
+        (lambda: MEADS(line, folds=1), ["MEADS(folds=...)", "at least 2"]),
+        (lambda: MEADS(line, walkers=10), ["MEADS(walkers=...)", "a multiple of 4", "10"]),
+        (lambda: MCLMC(line, integrator="euler"), ["MCLMC(integrator=...)", "'leapfrog'"]),
+        (lambda: MCLMC(line, num_steps=0), ["MCLMC(num_steps=...)", "at least 1"]),
+        (lambda: run(AdjustedMCLMC(ONE), 9).run(), ["2 coordinates", "NUTS"]),
+        (lambda: BarkerMH(line, dense_mass=True), ["BarkerMH(dense_mass=...)", "metric"]),
+        (lambda: GHMC(line, drift=1.5), ["GHMC(drift=...)", "(0, 1)"]),
         (lambda: Slice(line, width=-1.0), ["Slice(width=...)", "-1.0"]),
         (lambda: Slice(line, max_treedepth=3), ["Slice(max_treedepth=...)", "a name among"]),
         (lambda: AIES(line, walkers=1), ["AIES(walkers=...)", "at least 2"]),
+        (lambda: DEMetropolis(line, walkers=3), ["DEMetropolis(walkers=...)", "at least 4"]),
+        (lambda: DEMetropolis(line, snooker=1.5), ["DEMetropolis(snooker=...)", "1.5"]),
+        (lambda: DEMetropolis(line, gamma=-1.0), ["DEMetropolis(gamma=...)", "-1.0"]),
         (lambda: run(AIES(line, walkers=3), 9).run(*ARGUMENTS), ["at least 4", "walkers=4"]),
     ],
 )

@@ -16,12 +16,12 @@ from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.normal import Normal
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import sample
-from probtorch.infer.mcmc.adaptive_steps import AdaptiveSteps
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.hmc import HMC
+from probtorch.infer.mcmc.kernels.adaptive_steps import AdaptiveSteps
+from probtorch.infer.mcmc.kernels.hmc import HMC
+from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric, LowRankMetric
-from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.infer.mcmc.randomness import Key, key_of
 from probtorch.infer.potential import Target
 from tests.infer.mcmc.targets import handle

@@ -7,13 +7,17 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from probtorch.config import configure
 from probtorch.infer import display
 from probtorch.infer.display import activity
 from probtorch.infer.mcmc import progress
+from probtorch.infer.mcmc.kernels.hmc import HMCInfo
 from probtorch.infer.mcmc.progress import Progress
+from probtorch.infer.mcmc.recording import DrawRecord
+from probtorch.infer.mcmc.running import RunningTrace
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,6 +27,7 @@ def chain(**changes):
         "num_warmup": 100, "num_samples": 300, "iteration": 150, "warming_up": False,
         "finished": False, "error": None,
         "seconds": 2.0, "step_size": 0.123456, "divergences": 3, "evaluations": 3_000_000,
+        "draws": DrawRecord(300, (2,), HMCInfo), "trace": RunningTrace(),
     }  # fmt: skip
     return SimpleNamespace(**{**fields, **changes})
 
@@ -97,6 +102,47 @@ def test_notebook_replaces_its_table(monkeypatch, patient):
     with Progress([chain(), chain()]) as display:
         display.update()
     assert updates[-1].count("<tr>") == 3 and "<td>150/400</td>" in updates[-1]
+
+
+def sampled():
+    """Two chains with 100 independent draws each, and traces that rise from far below."""
+    rng = np.random.default_rng(0)
+    chains = [chain(), chain()]
+    for one in chains:
+        one.draws = DrawRecord(300, (2,), HMCInfo)
+        one.draws.positions[:100] = rng.normal(size=(100, 2))
+        one.draws._seen = 100
+        for lp in (-1e6, -500.0, -4.0, -3.0, -2.0, -3.0):
+            one.trace.add(lp)
+    return chains
+
+
+def test_displays_show_rhat_and_effective_size_of_the_draws_so_far(monkeypatch, patient):
+    rhat, ess = progress.worst(sampled())
+    assert 0.9 < rhat < 1.1 and 50 < ess < 800
+    told = f"R-hat at most {rhat:.3f}, effective size at least {ess:.0f}"
+    assert shown(monkeypatch, False, sampled()).count(told) == 4
+    assert told in shown(monkeypatch, True, sampled())
+    assert told in progress.table_of(sampled())
+    monkeypatch.setattr(progress, "SHOWN_SIZE", 1)
+    assert "R-hat" not in progress.log_line(sampled())
+    assert "R-hat" not in progress.log_line([chain()])
+
+
+def test_displays_show_the_trace_of_the_log_density(monkeypatch, patient):
+    chains = sampled()
+    assert progress.sparkline(chains[0]) == "▁▁▅▆█▆"
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "▁▁▅▆█▆" in shown(monkeypatch, True, sampled())
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "▁▁▅▆█▆" not in shown(monkeypatch, True, sampled())
+    assert progress.table_of(chains).count("<polyline") == 2
+    assert progress.sparkline(chain()) == ""
+    trace = RunningTrace()
+    for i in range(1000):
+        trace.add(float(i))
+    trace.add(float("nan"))
+    assert len(trace.values) == 62 and trace.values[:2] == [7.5, 23.5]
 
 
 @pytest.mark.parametrize("how", ["short", "argument", "setting"])

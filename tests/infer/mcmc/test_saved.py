@@ -2,14 +2,10 @@
 
 import contextlib
 import os
-import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +16,6 @@ from probtorch.infer import HMC, MCMC, NUTS, Checkpoint, CheckpointWarning, Targ
 from probtorch.infer.mcmc import chain
 from probtorch.serialization import load, save
 
-ROOT = Path(__file__).parents[3]
 # A snapshot after every call of the native program, and a file each time the main thread looks.
 ALWAYS = 1e-9
 
@@ -270,50 +265,6 @@ def test_adapted_chains_go_through_a_file(tmp_path):
         mcmc_of("dense NUTS").load_state_dict(load(tmp_path / "chains"))
     with pytest.raises(InferenceError, match="call run"):
         mcmc_of().state_dict()
-
-
-SCRIPT = """
-import sys
-import numpy as np
-import probtorch
-from probtorch.infer import MCMC, NUTS, Target
-scale = probtorch.tensor(np.geomspace(0.01, 1.0, 20))
-target = Target.from_density(lambda q: -0.5 * ((q / scale) ** 2).sum(), 20)
-mcmc = MCMC(NUTS(target), 6000, 3000, num_chains=2, seed=1, thinning=10, progress_bar=False)
-folder = None if sys.argv[1] == "-" else sys.argv[1]
-draws = mcmc.run(checkpoint=folder, checkpoint_every=None if folder is None else 0.02)
-np.savez(sys.argv[2], x=draws.posterior["x"], **draws.sample_stats)
-"""
-
-
-def test_a_process_killed_in_warm_up_and_sampling_ends_as_one_that_never_was(tmp_path):
-    rng, folder = random.Random(1), tmp_path / "run"
-
-    def started(*args):
-        command = [sys.executable, "-W", "ignore", "-c", SCRIPT, *map(str, args)]
-        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
-
-    whole, reached = started("-", tmp_path / "whole.npz"), [0]
-    for _ in range(2):
-        process = started(folder, tmp_path / "parts.npz")
-        deadline = time.monotonic() + 60.0
-        while not any(c > reached[-1] for c in steps_in(folder)) and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0.0, 0.15))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        for path in folder.glob("*.ckpt"):
-            load(path)
-        reached.append(max(steps_in(folder)))
-    assert started(folder, tmp_path / "parts.npz").wait() == 0
-    assert whole.wait() == 0
-    # On a fast machine the last of them may come after the end.
-    assert reached[1] > 0
-    with np.load(tmp_path / "whole.npz") as a, np.load(tmp_path / "parts.npz") as b:
-        assert a["x"].shape == (2, 600, 20)
-        for name in a:
-            np.testing.assert_array_equal(a[name], b[name], name)
 
 
 def steps_in(folder):

@@ -40,16 +40,20 @@ from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.errors import ArgumentError
-from probtorch.infer.mcmc.adaptive_steps import ENERGY_TOLERANCE, MAX_HALVINGS, AdaptiveSteps
-from probtorch.infer.mcmc.hmc import (
+from probtorch.infer.mcmc.integrators import FixedSteps, Integrator, PhasePoint
+from probtorch.infer.mcmc.kernel import MEANT, setting
+from probtorch.infer.mcmc.kernels.adaptive_steps import (
+    ENERGY_TOLERANCE,
+    MAX_HALVINGS,
+    AdaptiveSteps,
+)
+from probtorch.infer.mcmc.kernels.hmc import (
     HMCInfo,
     HMCState,
     TrajectoryKernel,
     acceptance,
     energy_drop,
 )
-from probtorch.infer.mcmc.integrators import FixedSteps, Integrator, PhasePoint
-from probtorch.infer.mcmc.kernel import MEANT, setting
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import Key, bits, uniform
 from probtorch.infer.starts.path_starts import init_to_typical_set
@@ -62,7 +66,7 @@ from probtorch.ops.indexing import index_put
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.metric_settings import FormOfMetric, GivenMass
+    from probtorch.infer.mcmc.warm_up.metric_settings import FormOfMetric, GivenMass
     from probtorch.infer.potential import Target
     from probtorch.infer.starts.initialization import Strategy
 

@@ -19,7 +19,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.infer.mcmc.kernel import setting, statistic
-from probtorch.infer.mcmc.kernels import SteppingKernel
+from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
 from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.comparisons import isnan

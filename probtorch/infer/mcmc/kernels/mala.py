@@ -19,12 +19,12 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
-from probtorch.infer.mcmc.hmc import HMCState, energy_drop
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.kernel import setting
-from probtorch.infer.mcmc.kernels import SteppingKernel
+from probtorch.infer.mcmc.kernels.hmc import HMCState, energy_drop
+from probtorch.infer.mcmc.kernels.random_walk import MetropolisInfo, accept_probability
+from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
-from probtorch.infer.mcmc.random_walk import MetropolisInfo, accept_probability
 from probtorch.infer.mcmc.randomness import Key, uniform
 from probtorch.ops.arithmetic import where
 

@@ -15,41 +15,24 @@ Mathematics and Computational Science 5 (2010). D. Foreman-Mackey, D. W. Hogg, D
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
-from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import record, static
-from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.mcmc.kernel import Kernel, statistic, tuned
-from probtorch.infer.mcmc.random_walk import PointState, accept_probability
+from probtorch.infer.mcmc.kernel import tuned
+from probtorch.infer.mcmc.kernels.ensembles import EnsembleInfo, EnsembleKernel, others_of
+from probtorch.infer.mcmc.kernels.random_walk import PointState, accept_probability
 from probtorch.infer.mcmc.randomness import Key, uniform
-from probtorch.ops.arithmetic import floor, where
+from probtorch.ops.arithmetic import where
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import log
 from probtorch.ops.indexing import index_put
 
-if TYPE_CHECKING:
-    from probtorch.infer.mcmc.estimates import Spectrum
-    from probtorch.infer.potential import Target
-
-__all__ = ["AIES", "EnsembleInfo"]
+__all__ = ["AIES"]
 
 
-@record
-class EnsembleInfo:
-    """For each walker: the acceptance of its proposal, its log density, and one evaluation."""
-
-    accept_prob: TensorBase = statistic("acceptance_rate")
-    lp: TensorBase = statistic("lp")
-    n_steps: TensorBase = statistic("n_steps", dtype=np.int64, combine=np.add)
-
-
-class AIES(Kernel[PointState]):
+class AIES(EnsembleKernel):
     """The affine-invariant ensemble sampler with stretch moves [goodman2010]_; `emcee`'s.
 
     It needs no gradient and no tuning: a warm-up is for moving to the posterior. Good in up to ten
@@ -83,75 +66,18 @@ class AIES(Kernel[PointState]):
 
     info = EnsembleInfo
 
-    walkers: int = static(default=32)
     stretch: float | TensorBase = tuned(default=2.0, between=(1.0, math.inf))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (isinstance(self.walkers, int) and self.walkers >= 2):
-            raise ArgumentError(
-                "AIES(walkers=...)",
-                expected="an int of at least 2",
-                got=repr(self.walkers),
-                fix="give twice the dimensions of the posterior, or more",
-            )
-
-    @property
-    def members(self) -> int:
-        """How many points a state holds."""
-        return self.walkers
 
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
-        return {**super().attrs(), "walkers": self.walkers, "stretch": self.stretch}
-
-    def first_values(
-        self, target: Target, state: PointState, spectrum: Spectrum | None, warming: bool
-    ) -> Mapping[str, object]:
-        """Return nothing, after a look at the walkers.
-
-        Raises
-        ------
-        ArgumentError
-            If they are fewer than twice the dimensions.
-        InferenceError
-            If they all lie in a plane, which no stretch leaves.
-        """
-        if self.walkers < 2 * target.dim:
-            raise ArgumentError(
-                "AIES(walkers=...)",
-                expected=f"at least {2 * target.dim}, twice the dimensions",
-                got=str(self.walkers),
-                fix=f"write AIES(model, walkers={2 * target.dim}), or use NUTS",
-            )
-        spread = state.position.array - state.position.array.mean(axis=0)
-        rank = int(np.linalg.matrix_rank(spread / np.maximum(spread.std(axis=0), 1e-300)))
-        if rank < target.dim:
-            raise InferenceError(
-                "AIES: where the walkers start",
-                expected=f"points that span {target.dim} dimensions",
-                got=f"points that span {rank}",
-                fix="give initial_params a row for each walker, or leave them out",
-            )
-        return {}
-
-    def init(self, position: TensorBase, counter: TensorBase | int = 0) -> PointState:
-        """Return the state at positions, shape (walkers, dim)."""
-
-        def evaluate(carry: tuple[TensorBase, TensorBase]) -> tuple[TensorBase, TensorBase]:
-            k, values = carry
-            return k + 1, index_put(values, (k,), self.density(position[k])[0])
-
-        start = wrap(np.array(0)), wrap(np.zeros(self.walkers))
-        _, values = while_loop(lambda carry: carry[0] < self.walkers, evaluate, start)
-        return PointState(position, values, as_tensor(counter))
+        return {**super().attrs(), "stretch": self.stretch}
 
     def step(self, key: Key, state: PointState) -> tuple[PointState, EnsembleInfo]:
         """Return ``(state, info)`` after one proposal for each walker."""
         count, dim = state.position.shape
         # Three numbers for each walker: whom it looks at, how far it goes, whether it does.
         drawn = uniform(key, state.counter + wrap(np.arange(3 * count).reshape(3, count)))
-        others = 1 + floor((count - 1) * drawn[0]).long()
+        (others,) = others_of(drawn[:1], count, 1)
         factors = (1.0 + (self.stretch - 1.0) * drawn[1]) ** 2 / self.stretch
 
         def move(

@@ -1,11 +1,11 @@
 """Warm-up: the step size by dual averaging, and the course of it all.
 
 A kernel brings its `Warmup`: a `Tuner`, which is part of the compiled program and follows the
-acceptance after each transition, and a `Learner`, which is shown the draws between calls of the
-program and finds, say, a mass matrix (mass_matrix.py). `dual_averaging_*` and `find_step_size` are
-pure functions in tensor ops; `schedule` says when what is learnt is set. The step size is looked
-for once, at the start; from then on dual averaging follows every change of the mass matrix without
-a break.
+acceptance after each transition (tuners.py has one that does not), and a `Learner`, which is shown
+the draws between calls of the program and finds, say, a mass matrix (mass_matrix.py).
+`dual_averaging_*` and `find_step_size` are pure functions in tensor ops; `schedule` says when what
+is learnt is set. The step size is looked for once, at the start; from then on dual averaging
+follows every change of the mass matrix without a break.
 
 References
 ----------
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -35,12 +35,13 @@ from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import exp, log
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.hmc import HMCState
+    from probtorch.infer.mcmc.kernels.hmc import HMCState
     from probtorch.infer.mcmc.randomness import Key
     from probtorch.infer.potential import Target
 
 
 __all__ = [
+    "AcceptanceTuner",
     "DEEPEST",
     "DualAveraging",
     "Learner",
@@ -83,7 +84,7 @@ STEP_SIZE_SHARE = 0.15
 
 @record
 class DualAveraging:
-    """State of the step size adaptation; all 0-d float64.
+    """State of the step size adaptation; all float64, 0-d or, for several, 1-d but the counts.
 
     Parameters
     ----------
@@ -114,8 +115,8 @@ def dual_averaging_start(step_size: TensorBase) -> DualAveraging:
 
     Early updates are drawn towards ten times as much: large steps are cheap to try.
     """
-    zero = wrap(np.zeros(()))
-    return DualAveraging(log(10.0 * step_size), zero, log(step_size), zero, zero, zero)
+    none, zero = 0.0 * step_size, wrap(np.zeros(()))
+    return DualAveraging(log(10.0 * step_size), none, log(step_size), none, zero, zero)
 
 
 def mean_restarted(state: DualAveraging) -> DualAveraging:
@@ -215,21 +216,68 @@ def find_step_size(
     return step_size, counter
 
 
+class Tuner(Protocol):
+    """What the program itself tunes, after each transition; a record, its state the fields.
+
+    Attributes
+    ----------
+    tunes : str
+        The field of the kernel that a search begins with, a step size say.
+    fields : tuple of str
+        All that are tuned.
+    follows : str
+        The field of the info that says how well it does, and is compared with `target`.
+    searches : bool
+        Whether the kernel has a ``first_guess(key, state) -> (value, state)``, in tensor ops.
+    """
+
+    @property
+    def target(self) -> TensorBase:
+        """What to aim at, 0-d."""
+
+    @property
+    def tunes(self) -> str:
+        """The field that a search begins with."""
+
+    @property
+    def follows(self) -> str:
+        """The field of the info that is compared with the target."""
+
+    @property
+    def searches(self) -> bool:
+        """Whether the kernel finds a first value."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All fields of the kernel that are tuned."""
+
+    def restarted(self, value: TensorBase) -> Self:
+        """Return it as it is around another value of what it `tunes`, a Tensor."""
+
+    def updated(self, info: object, wanted: TensorBase) -> tuple[Self, dict[str, TensorBase]]:
+        """Return the tuner after a transition, and the values of its `fields` to go on with.
+
+        The tuner is unchanged where `wanted`, a bool Tensor, is not.
+        """
+
+    def refocused(self) -> Self:
+        """Return it ready to settle: what else is learnt, a metric say, changes no more."""
+
+    def settled(self) -> dict[str, TensorBase]:
+        """Return the values of its `fields` to keep after warm-up."""
+
+
 @record
-class Tuner:
-    """What the program itself tunes, after each transition: a positive number, by an acceptance.
+class AcceptanceTuner:
+    """Tunes a positive number by an acceptance, with dual averaging; see `Tuner`.
 
     Parameters
     ----------
     averaging : DualAveraging
     target : Tensor, 0-d
         The acceptance to aim at.
-    tunes : str
-        The field of the kernel.
-    follows : str
-        The field of the info that is compared with the target.
+    tunes, follows : str
     searches : bool
-        Whether the kernel has a ``first_guess(key, state) -> (value, state)``, in tensor ops.
     """
 
     averaging: DualAveraging
@@ -241,29 +289,40 @@ class Tuner:
     @classmethod
     def around(
         cls,
-        value: float,
-        target: float,
+        value: float | np.ndarray,
+        target: float | np.ndarray,
         *,
         follows: str = "accept_symmetric",
         searches: bool = True,
-    ) -> Tuner:
-        """Return the tuner of a number that has this value to begin with."""
+    ) -> AcceptanceTuner:
+        """Return the tuner of a number, or of several, that have this value to begin with."""
         averaging = dual_averaging_start(wrap(np.asarray(value)))
         return cls(averaging, wrap(np.asarray(target)), follows=follows, searches=searches)
 
-    def restarted(self, value: TensorBase) -> Tuner:
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The one that it tunes."""
+        return (self.tunes,)
+
+    def restarted(self, value: TensorBase) -> AcceptanceTuner:
         """Return it as it is around another value, a Tensor."""
         return replace(self, averaging=dual_averaging_start(value))
 
-    def updated(self, info: object, wanted: TensorBase) -> tuple[Tuner, TensorBase]:
-        """Return the tuner after a transition; unchanged where `wanted`, a bool Tensor, is not."""
+    def updated(
+        self, info: object, wanted: TensorBase
+    ) -> tuple[AcceptanceTuner, dict[str, TensorBase]]:
+        """Return the tuner after a transition, and the value to go on with."""
         new = dual_averaging_update(self.averaging, getattr(info, self.follows), self.target)
         kept = map_tree(lambda new, old: where(wanted, new, old), new, self.averaging)
-        return replace(self, averaging=kept), exp(new.log_step)
+        return replace(self, averaging=kept), {self.tunes: exp(new.log_step)}
 
-    def settled(self) -> TensorBase:
-        """Return the value to keep after warm-up, a Tensor."""
-        return wrap(np.exp(self.averaging.log_step_mean.array))
+    def refocused(self) -> AcceptanceTuner:
+        """Return it with a mean that begins anew."""
+        return replace(self, averaging=mean_restarted(self.averaging))
+
+    def settled(self) -> dict[str, TensorBase]:
+        """Return the mean."""
+        return {self.tunes: wrap(np.exp(self.averaging.log_step_mean.array))}
 
 
 def check_found(value: float) -> None:

@@ -144,7 +144,7 @@ class _Standing:
         chain = run.runner.chain
         self.step_size = run.step_size
         if run.warmup.follows and chain.tuner is not None:
-            self.step_size = float(chain.tuner.settled().array)
+            self.step_size = float(chain.tuner.settled()[chain.tuner.tunes].array.mean())
         # Without a metric nothing is known of the volume, and nobody is called lost.
         metric = getattr(chain.kernel, "metric", None)
         evidence = np.nan if metric is None else self.mean + 0.5 * metric.log_determinant()
@@ -204,7 +204,7 @@ def _rejecting(standing: _Standing) -> Trouble | None:
     tuner = standing.run.warmup.tuner
     if tuner is None or not standing.run.warmup.follows:
         return None
-    target, got = float(tuner.target.array), standing.run.acceptance
+    target, got = float(tuner.target.array.mean()), standing.run.acceptance
     if not got < target - ACCEPTANCE_GAP:
         return None
     return Trouble(

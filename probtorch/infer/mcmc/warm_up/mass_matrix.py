@@ -15,8 +15,6 @@ import numpy as np
 
 from probtorch.core.typed import Tree
 from probtorch.errors import DomainError
-from probtorch.infer.mcmc import estimates
-from probtorch.infer.mcmc.estimates import Moments, Rows, Spectrum
 from probtorch.infer.mcmc.metrics import (
     BlockMetric,
     DenseMetric,
@@ -24,6 +22,8 @@ from probtorch.infer.mcmc.metrics import (
     LowRankMetric,
     Metric,
 )
+from probtorch.infer.mcmc.warm_up import estimates
+from probtorch.infer.mcmc.warm_up.estimates import Moments, Rows, Spectrum
 
 M = TypeVar("M", bound=Metric)
 

@@ -10,7 +10,14 @@ import numpy as np
 
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.infer.mcmc.mass_matrix import (
+from probtorch.infer.mcmc.metrics import (
+    BlockMetric,
+    DenseMetric,
+    DiagonalMetric,
+    LowRankMetric,
+    Metric,
+)
+from probtorch.infer.mcmc.warm_up.mass_matrix import (
     WIDEST,
     Auto,
     Blocks,
@@ -20,13 +27,6 @@ from probtorch.infer.mcmc.mass_matrix import (
     Form,
     LowRank,
     Variances,
-)
-from probtorch.infer.mcmc.metrics import (
-    BlockMetric,
-    DenseMetric,
-    DiagonalMetric,
-    LowRankMetric,
-    Metric,
 )
 from probtorch.infer.names import unknown_name
 

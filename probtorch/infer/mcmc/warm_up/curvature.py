@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.kernels import SteppingKernel
+    from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
     from probtorch.infer.potential import Target
 
 

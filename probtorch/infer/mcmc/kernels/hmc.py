@@ -25,13 +25,13 @@ from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, replace, static
 from probtorch.errors import ArgumentError
-from probtorch.infer.mcmc.adaptation import DEEPEST, Warmup
-from probtorch.infer.mcmc.curvature import curvature_at_divergences
-from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
+from probtorch.infer.mcmc.integrators import Density, PhasePoint, leapfrog
 from probtorch.infer.mcmc.kernel import MEANT, statistic, tuned
-from probtorch.infer.mcmc.kernels import SteppingKernel
-from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
+from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
+from probtorch.infer.mcmc.metrics import Metric, kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import Key, uniform
+from probtorch.infer.mcmc.warm_up.adaptation import DEEPEST, Warmup
+from probtorch.infer.mcmc.warm_up.curvature import curvature_at_divergences
 from probtorch.infer.starts.path_starts import init_to_typical_set
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, minimum, where
@@ -40,7 +40,7 @@ from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import exp
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.metric_settings import FormOfMetric, GivenMass
+    from probtorch.infer.mcmc.warm_up.metric_settings import FormOfMetric, GivenMass
     from probtorch.infer.potential import Target
     from probtorch.infer.results import SampledDraws
     from probtorch.infer.starts.initialization import Strategy
@@ -54,6 +54,7 @@ __all__ = [
     "TrajectoryKernel",
     "acceptance",
     "energy_drop",
+    "trajectory",
 ]
 
 # An energy error this large means that the integrator has left the level set [hoffman2014, section
@@ -144,6 +145,43 @@ def acceptance(drop: TensorBase) -> tuple[TensorBase, TensorBase]:
     return where(drop < 0.0, smaller, 1.0), 2.0 * smaller / (1.0 + smaller)
 
 
+def trajectory(
+    density: Density,
+    metric: Metric,
+    start: PhasePoint,
+    step_size: TensorBase,
+    steps: TensorBase,
+    threshold: float = DIVERGENCE_THRESHOLD,
+) -> tuple[TensorBase, TensorBase, PhasePoint]:
+    """Return how many leapfrog steps were taken, the energy drop at their end, and that end.
+
+    Parameters
+    ----------
+    density, metric
+        As for `leapfrog`.
+    start : PhasePoint
+    step_size, steps : Tensor, 0-d
+    threshold : float
+        The trajectory ends where the energy has grown by more.
+    """
+    energy = kinetic_energy(start.momentum) - start.logdensity
+
+    def going(carry: tuple[TensorBase, TensorBase, PhasePoint]) -> TensorBase:
+        taken, drop, _ = carry
+        return (taken < steps) & (drop > -threshold)
+
+    def advance(
+        carry: tuple[TensorBase, TensorBase, PhasePoint],
+    ) -> tuple[TensorBase, TensorBase, PhasePoint]:
+        taken, _, point = carry
+        point = leapfrog(density, metric, point, step_size)
+        drop = energy_drop(energy, kinetic_energy(point.momentum) - point.logdensity)
+        return taken + 1, drop, point
+
+    zero = wrap(np.zeros((), np.int64)), wrap(np.zeros(()))
+    return while_loop(going, advance, (*zero, start))
+
+
 class TrajectoryKernel(SteppingKernel[HMCState]):
     """What `HMC` and `NUTS` have in common: trajectories, which may diverge.
 
@@ -170,6 +208,57 @@ class TrajectoryKernel(SteppingKernel[HMCState]):
     def warmup(self) -> Warmup:
         """Step size and mass matrix; the first trajectories are short."""
         return replace(super().warmup, shallow=True)
+
+    def along(
+        self,
+        key: Key,
+        state: HMCState,
+        step_size: TensorBase,
+        steps: TensorBase,
+        counter: TensorBase,
+    ) -> tuple[HMCState, HMCInfo]:
+        """Return ``(state, info)`` after a trajectory of so many steps, accepted at its end or not.
+
+        Parameters
+        ----------
+        key : Key
+        state : HMCState
+            The momentum is drawn by its counter.
+        step_size, steps : Tensor, 0-d
+        counter : Tensor, 0-d int64
+            Whose number decides; the next one is the first not used.
+        """
+        momentum = sample_momentum(key, state.counter, state.position.array.shape[0])
+        accept_draw = uniform(key, counter)
+        start = PhasePoint(state.position, momentum, state.logdensity, state.grad)
+        energy = kinetic_energy(momentum) - state.logdensity
+        taken, drop, end = trajectory(
+            self.density, self.metric, start, step_size, steps, self.divergence_threshold
+        )
+        accept_prob, accept_symmetric = acceptance(drop)
+        diverging = ~(drop > -self.divergence_threshold)
+        accepted = (accept_draw < accept_prob) & ~diverging
+        new = HMCState(
+            where(accepted, end.position, state.position),
+            where(accepted, end.logdensity, state.logdensity),
+            where(accepted, end.grad, state.grad),
+            counter + 1,
+        )
+        error = where(accepted, -drop, 0.0)
+        never = diverging & ~diverging
+        info = HMCInfo(
+            accept_prob,
+            accept_symmetric,
+            diverging,
+            energy + error,
+            error,
+            new.logdensity,
+            step_size,
+            taken,
+            0 * taken,
+            never,
+        )
+        return new, info
 
     def of_divergences(
         self, target: Target, kernels: Sequence[Self], draws: SampledDraws
@@ -278,53 +367,10 @@ class HMC(TrajectoryKernel):
         state : HMCState
         """
         dim = state.position.array.shape[0]
-        momentum = sample_momentum(key, state.counter, dim)
         counter = state.counter + dim
         jittered = 1.0 + self.jitter * (2.0 * uniform(key, counter) - 1.0)
         step_size = self.step_size * jittered
-        accept_draw = uniform(key, counter + 1)
-        steps = self._steps(step_size)
-        start = PhasePoint(state.position, momentum, state.logdensity, state.grad)
-        energy = kinetic_energy(momentum) - state.logdensity
-
-        def going(carry: tuple[TensorBase, TensorBase, PhasePoint]) -> TensorBase:
-            taken, drop, _ = carry
-            return (taken < steps) & (drop > -self.divergence_threshold)
-
-        def advance(
-            carry: tuple[TensorBase, TensorBase, PhasePoint],
-        ) -> tuple[TensorBase, TensorBase, PhasePoint]:
-            taken, _, point = carry
-            point = leapfrog(self.density, self.metric, point, step_size)
-            drop = energy_drop(energy, kinetic_energy(point.momentum) - point.logdensity)
-            return taken + 1, drop, point
-
-        zero = wrap(np.zeros((), np.int64)), wrap(np.zeros(()))
-        taken, drop, end = while_loop(going, advance, (*zero, start))
-        accept_prob, accept_symmetric = acceptance(drop)
-        diverging = ~(drop > -self.divergence_threshold)
-        accepted = (accept_draw < accept_prob) & ~diverging
-        new = HMCState(
-            where(accepted, end.position, state.position),
-            where(accepted, end.logdensity, state.logdensity),
-            where(accepted, end.grad, state.grad),
-            counter + 2,
-        )
-        error = where(accepted, -drop, 0.0)
-        never = diverging & ~diverging
-        info = HMCInfo(
-            accept_prob,
-            accept_symmetric,
-            diverging,
-            energy + error,
-            error,
-            new.logdensity,
-            step_size,
-            taken,
-            0 * taken,
-            never,
-        )
-        return new, info
+        return self.along(key, state, step_size, self._steps(step_size), counter + 1)
 
     def _steps(self, step_size: TensorBase) -> TensorBase:
         if self.num_steps:

@@ -1,8 +1,9 @@
 """What kernels with a metric and a step size have in common: their settings, and their warm-up.
 
-`MetricKernel` has proposals shaped by a mass matrix that warm-up learns; `SteppingKernel` has a
-step size beside it, tuned by the acceptance. Pyro's signatures, with NumPyro's names as keyword
-aliases, are those of `NUTS` (nuts.py) and `HMC` (hmc.py); here each setting is stated once.
+`MetricKernel` has proposals shaped by a mass matrix that warm-up learns; `StepSizeKernel` has a
+step size beside it, `SteppingKernel` one that is tuned by the acceptance. Pyro's signatures, with
+NumPyro's names as keyword aliases, are those of `NUTS` (nuts.py) and `HMC` (hmc.py); here each
+setting is stated once.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import numpy as np
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import replace
 from probtorch.errors import ArgumentError
-from probtorch.infer.mcmc.adaptation import Tuner, Warmup, find_step_size
 from probtorch.infer.mcmc.kernel import Kernel, S, setting, tuned
-from probtorch.infer.mcmc.mass_matrix import Form, MassMatrix
-from probtorch.infer.mcmc.metric_settings import (
+from probtorch.infer.mcmc.warm_up.adaptation import AcceptanceTuner, Tuner, Warmup, find_step_size
+from probtorch.infer.mcmc.warm_up.mass_matrix import Form, MassMatrix
+from probtorch.infer.mcmc.warm_up.metric_settings import (
     FORMS,
     FORMS_OF_DRAWS,
     block_places,
@@ -31,13 +32,13 @@ from probtorch.infer.mcmc.metric_settings import (
 )
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.estimates import Spectrum
-    from probtorch.infer.mcmc.hmc import HMCState
+    from probtorch.infer.mcmc.kernels.hmc import HMCState
     from probtorch.infer.mcmc.randomness import Key
+    from probtorch.infer.mcmc.warm_up.estimates import Spectrum
     from probtorch.infer.potential import Target
 
 
-__all__ = ["MetricKernel", "SteppingKernel"]
+__all__ = ["MetricKernel", "StepSizeKernel", "SteppingKernel"]
 
 
 class MetricKernel(Kernel[S]):
@@ -132,8 +133,8 @@ class MetricKernel(Kernel[S]):
         }
 
 
-class SteppingKernel(MetricKernel[S]):
-    """A kernel with a metric and a step size, which warm-up tunes by the acceptance.
+class StepSizeKernel(MetricKernel[S]):
+    """A kernel with a metric and a step size, which warm-up tunes.
 
     Parameters
     ----------
@@ -141,34 +142,13 @@ class SteppingKernel(MetricKernel[S]):
         To begin with, or to keep.
     adapt_step_size : bool
         Whether warm-up tunes it.
-    target_accept_prob : float, in (0, 1)
-        Acceptance that it is tuned to.
     find_heuristic_step_size : bool, optional
         Whether to look for a step size before adapting it; by default whenever it is adapted.
     """
 
     step_size: Any = tuned(default=1.0, between=(0.0, math.inf))
     adapt_step_size: bool = setting(default=True)
-    target_accept_prob: float = setting(default=0.8, between=(0.0, 1.0))
     find_heuristic_step_size: bool | None = setting(default=None)
-
-    # The field of the info that is compared with the target.
-    follows: ClassVar[str] = "accept_prob"
-
-    def _settle(self, given: dict[str, Any]) -> None:
-        """Take over the arguments of a constructor with Pyro's signature, by name."""
-        if given["transforms"] is not None:
-            raise ArgumentError(
-                f"{self.name}(transforms=...)",
-                expected="None",
-                got=type(given["transforms"]).__name__,
-                fix="a site is transformed by the support of its distribution; see reparam",
-            )
-        spellings = given["metric"], given["full_mass"], given["dense_mass"]
-        known = {f.name: f.default for f in dataclasses.fields(self) if f.init}
-        self._set(**{name: given.get(name, default) for name, default in known.items()})
-        self._set(metric=chosen_metric(self.name, *spellings))
-        self.__post_init__()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,25 +174,60 @@ class SteppingKernel(MetricKernel[S]):
         )
         return step_size, replace(state, counter=counter)
 
+    def tuner(self) -> Tuner:
+        """Return what tunes the step size, as a chain begins with it."""
+        raise NotImplementedError(type(self).__name__)
+
     @property
     def warmup(self) -> Warmup:
         """The step size is tuned, and the metric learnt."""
         return dataclasses.replace(
             super().warmup,
-            tuner=Tuner.around(
-                self.step_size,
-                self.target_accept_prob,
-                follows=self.follows,
-                searches=self.gradients,
-            ),
+            tuner=self.tuner(),
             tunes=self.adapt_step_size,
             searches=bool(self.find_heuristic_step_size),
         )
 
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
-        return {
-            **super().attrs(),
-            "target_accept_prob": self.target_accept_prob,
-            "adapt_step_size": self.adapt_step_size,
-        }
+        return {**super().attrs(), "adapt_step_size": self.adapt_step_size}
+
+
+class SteppingKernel(StepSizeKernel[S]):
+    """A kernel whose step size is tuned by the acceptance.
+
+    Parameters
+    ----------
+    target_accept_prob : float, in (0, 1)
+        Acceptance that it is tuned to.
+    """
+
+    target_accept_prob: float = setting(default=0.8, between=(0.0, 1.0))
+
+    # The field of the info that is compared with the target.
+    follows: ClassVar[str] = "accept_prob"
+
+    def _settle(self, given: dict[str, Any]) -> None:
+        """Take over the arguments of a constructor with Pyro's signature, by name."""
+        if given["transforms"] is not None:
+            raise ArgumentError(
+                f"{self.name}(transforms=...)",
+                expected="None",
+                got=type(given["transforms"]).__name__,
+                fix="a site is transformed by the support of its distribution; see reparam",
+            )
+        spellings = given["metric"], given["full_mass"], given["dense_mass"]
+        known = {f.name: f.default for f in dataclasses.fields(self) if f.init}
+        self._set(**{name: given.get(name, default) for name, default in known.items()})
+        self._set(metric=chosen_metric(self.name, *spellings))
+        self.__post_init__()
+
+    def tuner(self) -> Tuner:
+        """Return what tunes the step size, as a chain begins with it."""
+        return AcceptanceTuner.around(
+            self.step_size, self.target_accept_prob, follows=self.follows, searches=self.gradients
+        )
+
+    def attrs(self) -> dict[str, object]:
+        """Return the settings that results should carry."""
+        return {**super().attrs(), "target_accept_prob": self.target_accept_prob}

@@ -1,0 +1,1 @@
+"""Gibbs sampling: blocks of sites, discrete ones among them, each with an update of its own."""

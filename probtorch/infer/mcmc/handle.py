@@ -1,0 +1,278 @@
+"""`RunHandle`: a run of `MCMC` that goes on by itself, and what it can be told and asked.
+
+``mcmc.run(..., blocking=False)`` builds and compiles the model, so that what is wrong with it is
+said at once, starts a thread that does for the chains what the caller's else does, and returns. The
+result is put together in the thread that asks for it, where its warnings belong.
+"""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from probtorch.core.signatures import explain_calls
+from probtorch.distributions.validation import validation_enabled, validation_in_force
+from probtorch.infer.mcmc.control import Control
+from probtorch.infer.mcmc.progress import log_line, phase_of, share, table_of, worst
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chain import ChainRun
+    from probtorch.infer.results import SampledDraws
+
+__all__ = ["ChainProgress", "RunHandle", "RunProgress"]
+
+
+@dataclass(frozen=True)
+class ChainProgress:
+    """How far one chain is.
+
+    Parameters
+    ----------
+    phase : str
+        "waiting", "warm-up", "sampling", "paused", "done", "stopped" or "failed".
+    iteration, total : int
+        Transitions made, and those of warm-up and sampling together.
+    draws : int
+        That are kept, after thinning.
+    divergences : int
+        After warm-up.
+    step_size : float
+        Nan if the kernel has none.
+    seconds : float
+        Since it began; pauses do not count.
+    """
+
+    phase: str
+    iteration: int
+    total: int
+    draws: int
+    divergences: int
+    step_size: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run is, at the moment it was asked.
+
+    Parameters
+    ----------
+    chains : tuple of ChainProgress
+    share : float
+        What is done of all transitions, from 0 to 1.
+    rhat, ess : float
+        The worst split R-hat and the least effective size of all unconstrained parameters, of the
+        draws so far; by batch means, so that it costs little to ask. Nan where there are too few.
+    line : str
+        All in one line, as logs have it.
+    """
+
+    chains: tuple[ChainProgress, ...]
+    share: float
+    rhat: float
+    ess: float
+    line: str
+
+    def __str__(self) -> str:
+        return self.line
+
+
+class RunHandle:
+    """A run that goes on in the background; made by ``MCMC.run(..., blocking=False)``.
+
+    Parameters
+    ----------
+    runs : sequence of ChainRun
+    drive : callable
+        Runs all chains, given a `Control`; returns what ended them early, if anything did.
+    finish : callable
+        Makes the result, given what ended the chains and the stack level of warnings.
+    draws_so_far : callable
+        Makes draws of what is there.
+
+    Notes
+    -----
+    Chains answer between two calls of their native program, some 50 ms apart. The process does not
+    wait for a run in the background when it ends: call `result`, or give the run a checkpoint.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> from probtorch.infer import MCMC, NUTS, Target
+    >>> target = Target.from_density(lambda q: -0.5 * (q * q).sum(), dim=2)
+    >>> mcmc = MCMC(NUTS(target), num_samples=500, num_chains=4, seed=1, progress_bar=False)
+    >>> run = mcmc.run(blocking=False)
+    >>> run.pause()
+    >>> run.resume()
+    >>> run.result()
+    Draws(4 chains x 500 draws: x (2))
+    >>> run.progress.share
+    1.0
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[ChainRun],
+        drive: Callable[[Control], str],
+        finish: Callable[[str, int], SampledDraws],
+        draws_so_far: Callable[[], SampledDraws | None],
+    ) -> None:
+        self._runs, self._finish, self._draws_so_far = list(runs), finish, draws_so_far
+        self._control, self._lock = Control(), threading.Lock()
+        self._ended: str | None = None
+        self._error: BaseException | None = None
+        self._result: SampledDraws | None = None
+        checked = validation_in_force()
+
+        def work() -> None:
+            try:
+                with validation_enabled(checked):
+                    self._ended = drive(self._control)
+            except BaseException as error:  # raised where the result is asked for
+                self._error = error
+
+        # A daemon: nothing waits for it when the process ends.
+        self._thread = threading.Thread(target=work, name="probtorch run", daemon=True)
+        self._thread.start()
+
+    # -------------------------------------------------------------------------------------- telling
+
+    def pause(self) -> None:
+        """Let all chains wait, with what they have; with a checkpoint, all of it is saved."""
+        self._control.pause()
+
+    def resume(self) -> None:
+        """Let chains that wait go on: the draws are those of a run without a pause."""
+        self._control.resume()
+
+    def abort(self) -> SampledDraws:
+        """End the run, and return what was drawn.
+
+        Returns
+        -------
+        Draws
+            As `result`; all of them, if the run has ended by itself.
+
+        Raises
+        ------
+        InferenceError
+            If there was no draw after warm-up yet. The run has ended all the same.
+        """
+        if self._thread.is_alive():
+            self._control.aborted = True
+            self._control.stop()
+        return self._collected(None)
+
+    # --------------------------------------------------------------------------------------- asking
+
+    @property
+    def finished(self) -> bool:
+        """Whether all chains have ended, well or badly."""
+        return not self._thread.is_alive()
+
+    @property
+    def paused(self) -> bool:
+        """Whether chains were told to wait."""
+        return self._control.paused
+
+    @property
+    def progress(self) -> RunProgress:
+        """How far the chains are, a `RunProgress`; its text is one line."""
+        total = max(sum(run.num_warmup + run.num_samples for run in self._runs), 1)
+        chains = tuple(
+            ChainProgress(
+                phase="paused" if self.paused and not run.finished else phase_of(run),
+                iteration=run.iteration,
+                total=run.num_warmup + run.num_samples,
+                draws=run.draws.complete,
+                divergences=run.divergences,
+                step_size=run.step_size,
+                seconds=run.seconds,
+            )
+            for run in self._runs
+        )
+        done = sum(share(run) * (run.num_warmup + run.num_samples) for run in self._runs)
+        rhat, ess = worst(self._runs)
+        return RunProgress(
+            chains=chains,
+            share=min(done / total, 1.0),
+            rhat=rhat,
+            ess=ess,
+            line=log_line(self._runs),
+        )
+
+    def peek(self) -> SampledDraws | None:
+        """Return the draws so far, while the run goes on; None before the first after warm-up.
+
+        Returns
+        -------
+        Draws or None
+            As many of each chain as keep the most of all; they change no more. With `store` those
+            that are on the disk.
+        """
+        return self._draws_so_far()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all chains have ended, at most so many seconds; returns whether they have.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            As long as it takes by default. Ctrl-C ends the wait; the run goes on.
+        """
+        self._thread.join(timeout)
+        return self.finished
+
+    def result(self, timeout: float | None = None) -> SampledDraws:
+        """Wait for the end, and return the draws: what `MCMC.run` returns that blocks.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait at most.
+
+        Returns
+        -------
+        Draws
+
+        Raises
+        ------
+        TimeoutError
+            If it takes longer; the run goes on.
+        InferenceError
+            If no chain could go on; if the run was aborted, or its time was up, before a draw.
+
+        Warns
+        -----
+        InferenceWarning
+            As `MCMC.run`, the first time.
+        """
+        return self._collected(timeout)
+
+    def _collected(self, timeout: float | None) -> SampledDraws:
+        if not self.wait(timeout):
+            raise TimeoutError(f"the run goes on, after {timeout} seconds: {self.progress}")
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if self._result is None:
+                assert self._ended is not None
+                try:
+                    self._result = self._finish(self._ended, 4)
+                except BaseException as error:
+                    self._error = error
+                    raise
+            return self._result
+
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "paused" if self.paused else "running"
+        return f"RunHandle({state}: {self.progress})"
+
+    def _repr_html_(self) -> str:
+        return table_of(self._runs) + f"<p>{html.escape(repr(self))}</p>"
+
+
+explain_calls(globals())

@@ -1,0 +1,139 @@
+"""What one chain drew, in memory: `DrawRecord`. What is on the disk instead is in store.py.
+
+Rows are filled one after the other, by the thread of the chain; a row that is complete changes no
+more, so that others may read it while the chain goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+
+from probtorch.core.typed import Tree
+from probtorch.infer.mcmc.kernel import statistics
+from probtorch.infer.mcmc.running import BatchMoments
+
+__all__ = ["DrawRecord"]
+
+# Rows whose moments are added at a time.
+JUDGED = 4096
+
+
+class DrawRecord:
+    """Draws of one chain and their statistics.
+
+    Parameters
+    ----------
+    iterations : int
+        How many transitions there will be.
+    shape : tuple of int
+        Of a position: (dim,) or (members, dim).
+    info : type
+        The kernel's class of infos.
+    thinning : int
+        Each row stands for this many transitions and holds the last of them; statistics that are
+        declared with ``combine`` are those of all.
+
+    Attributes
+    ----------
+    members : int
+        Chains of the result that it is, more than one for an ensemble.
+    size : int
+        Numbers in a row.
+    """
+
+    def __init__(
+        self, iterations: int, shape: tuple[int, ...], info: type, thinning: int = 1
+    ) -> None:
+        self.thinning, rows = thinning, iterations // thinning
+        self.positions = np.empty((rows, *shape))
+        self._declared = {s.name: s for s in statistics(info) if s.name is not None}
+        self.stats = {
+            name: np.zeros((rows, *shape[:-1]), s.dtype) for name, s in self._declared.items()
+        }
+        self._seen = self._judged = 0
+        self.members, self.size = math.prod(shape[:-1]), math.prod(shape)
+        self._moments = BatchMoments(self.size)
+        self._lock = threading.Lock()
+
+    def add(self, positions: np.ndarray, info: object) -> None:
+        """Store the next transitions."""
+        count = len(positions)
+        rows = (self._seen + np.arange(count)) // self.thinning
+        fits = rows < len(self.positions)
+        rows = rows[fits]
+        self._seen += count
+        # Of repeated indices the last one stays.
+        self.positions[rows] = positions[fits]
+        for name, s in self._declared.items():
+            values = getattr(info, s.field)[fits]
+            if s.combine is None:
+                self.stats[name][rows] = values
+            else:
+                s.combine.at(self.stats[name], rows, values)
+
+    @property
+    def seen(self) -> int:
+        """Number of transitions."""
+        return self._seen
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was stored yet."""
+        return not self._seen
+
+    @property
+    def complete(self) -> int:
+        """Number of rows whose transitions are all there."""
+        return min(self._seen // self.thinning, len(self.positions))
+
+    @property
+    def readable(self) -> int:
+        """Number of rows that others may read."""
+        return self.complete
+
+    def flush(self) -> None:
+        """Nothing waits to be written."""
+
+    def moments(self) -> BatchMoments:
+        """Return a copy of the moments of what was drawn so far, brought up to date."""
+        with self._lock:
+            rows = self.complete
+            while self._judged < rows:
+                block = self.positions[self._judged : min(rows, self._judged + JUDGED)]
+                self._moments.add(block.reshape(len(block), -1))
+                self._judged += len(block)
+            return self._moments.copy()
+
+    def drop(self, rows: int) -> None:
+        """Forget the first rows, all of which are complete."""
+        for x in (self.positions, *self.stats.values()):
+            begun = x[rows : rows + 1].copy()
+            x[...] = 0
+            x[: len(begun)] = begun
+        self._seen -= rows * self.thinning
+
+    def snapshot(self) -> Tree:
+        """Return what is there, as a tree for `probtorch.save`.
+
+        Complete rows are views: they change no more. The row that is being filled is a copy.
+        """
+        row = self.complete
+        parts = {"position": self.positions, **self.stats}
+        begun = row < len(self.positions) and self._seen % self.thinning
+        return {
+            "seen": self._seen,
+            "rows": {name: x[:row] for name, x in parts.items()},
+            "begun": {name: x[row : row + 1].copy() for name, x in parts.items()} if begun else {},
+        }
+
+    def restore(self, saved: Tree) -> None:
+        """Take over what `snapshot` returned."""
+        self._seen = saved["seen"]
+        row = self.complete
+        for name, x in {"position": self.positions, **self.stats}.items():
+            x[:row] = saved["rows"][name]
+            if saved["begun"]:
+                x[row] = saved["begun"][name][0]

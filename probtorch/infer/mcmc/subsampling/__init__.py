@@ -1,0 +1,1 @@
+"""Kernels that look at some rows of the data at a time."""

@@ -1,0 +1,90 @@
+"""Chains that are killed again and again, in warm-up and after, end as if they never had been."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from probtorch.diagnostics import Draws
+from probtorch.errors import FileError
+from probtorch.infer import Checkpoint
+from probtorch.serialization import load
+from tests.infer.mcmc.killed_chains import run
+
+SCRIPT = Path(__file__).with_name("killed_chains.py")
+ROOT = Path(__file__).parents[3]
+# Draws of a chain, before thinning, for every kill. A run gets fewer checkpoints than this, and
+# lives so long at most after the last of them (seconds).
+DRAWS, MOST, LONGEST = 30, 3, 0.05
+
+
+def started(*args, **options):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(SCRIPT), *map(str, args)]
+    return subprocess.Popen(command, env=environment, **options)
+
+
+def stand(folder):
+    """Transitions of both chains in the newest checkpoint, and whether one is still warming up."""
+    chains = []
+    for path in Checkpoint(folder).files():
+        chains = chains or load(path)["values"]["chains"]
+        load(path)
+    return sum(chain["iteration"] for chain in chains), any(c["warming_up"] for c in chains)
+
+
+class NothingYet(Exception):
+    """There are no draws yet."""
+
+
+def drawn(folder):
+    """Copies of the draws that a reader finds, of which there may be none."""
+    try:
+        return Draws.load(folder)["x"].copy()
+    except FileError as error:
+        if error.got in ("none yet", "a folder without"):
+            raise NothingYet from error
+        raise
+
+
+@pytest.mark.parametrize("kills", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_chains_killed_at_random_moments_end_as_if_they_never_were(kills, tmp_path):
+    length, rng = kills * DRAWS, random.Random(kills)
+    reached, warm, seen = [0], [], []
+    with started(
+        "serve", length, tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        for _ in range(kills):
+            server.stdin.write(b"\n")
+            server.stdin.flush()
+            child = int(server.stdout.readline())
+            wanted = rng.randrange(MOST)
+            assert len(server.stdout.read(wanted)) == wanted, "the run failed"
+            time.sleep(rng.uniform(0.0, LONGEST))
+            os.kill(child, signal.SIGKILL)
+            server.stdout.readline()
+            iterations, warming = stand(tmp_path)
+            reached.append(iterations)
+            warm.append(not warming)
+            with contextlib.suppress(NothingYet):
+                seen.append(drawn(tmp_path))
+        server.stdin.close()
+    assert reached == sorted(reached)
+    print(f"{len(set(reached)) - 1} of {kills} got further, {sum(warm)} after warm-up")
+    assert len(set(reached)) > kills / 4 and 0 < sum(warm) < kills
+    assert started(length, tmp_path).wait() == 0
+    whole, parts = run(length), Draws.load(tmp_path)
+    assert parts["x"].shape == (2, length // 5, 4)
+    assert parts["x"].tobytes() == whole["x"].tobytes()
+    for name, values in whole.sample_stats.items():
+        assert parts.sample_stats[name].tobytes() == values.tobytes(), name
+    for draws in seen:
+        assert np.array_equal(draws, whole["x"][:, : draws.shape[1]])
+    assert not [path for path in tmp_path.iterdir() if path.suffix in (".tmp", ".damaged")]

@@ -1,0 +1,216 @@
+"""Draws that stream to a folder: the same draws, whatever breaks the run off, in bounded memory."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import probtorch
+import probtorch.distributions as dist
+from probtorch.diagnostics import ConvergenceWarning, Draws, InferenceWarning
+from probtorch.errors import ArgumentError, FileError, InferenceError
+from probtorch.infer import AIES, MCMC, NUTS, RandomWalk, Target
+from probtorch.infer.mcmc import store as stores
+from tests.infer.mcmc.test_saved import ALWAYS, Crash, everything
+
+ROOT = Path(__file__).parents[3]
+
+
+def model(y):
+    scale = probtorch.sample("scale", dist.HalfNormal(2.0))
+    with probtorch.plate("school", coords=["a", "b/c", "d"]):
+        effect = probtorch.sample("effect", dist.Normal(0.0, scale))
+        probtorch.sample("y", dist.Normal(effect, 1.0), obs=y)
+    probtorch.deterministic("a/b", effect[0] - effect[1])
+
+
+Y = probtorch.tensor([1.0, 2.0, 4.0])
+
+
+def hook_of(crash):
+    def hook(kernel, params, stage, i):
+        if i == crash:
+            raise Crash
+
+    return None if crash is None else hook
+
+
+def mcmc_of(crash=None, make=NUTS, seed=3, **settings):
+    settings = {"num_chains": 2, "thinning": 3, **settings}
+    mcmc = MCMC(
+        make(model), 80, 60, seed=seed, hook_fn=hook_of(crash), progress_bar=False, **settings
+    )
+    mcmc.diagnose = False
+    return mcmc
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Four rows in a block."""
+    monkeypatch.setattr(stores, "MOST_ROWS", 4)
+
+
+@pytest.mark.parametrize("make", [NUTS, lambda model: AIES(model, walkers=10)])
+def test_stored_draws_are_those_in_memory(make, tmp_path):
+    expected = mcmc_of(make=make, keep_warmup=True).run(Y)
+    mcmc = mcmc_of(make=make, keep_warmup=True)
+    stored = mcmc.run(Y, store=tmp_path / "draws")
+    assert everything(stored) == everything(expected)
+    assert np.array_equal(stored.positions, expected.positions)
+    assert stored.predict(seed=0)["y"].tobytes() == expected.predict(seed=0)["y"].tobytes()
+    base = stored.positions
+    while not isinstance(base, np.memmap):
+        base = base.base
+    read = Draws.load(tmp_path / "draws")
+    expected = mcmc_of(make=make).run(Y)
+    assert everything(read) == everything(expected)
+    assert read.dims == expected.dims and read.attrs["interrupted"] is False
+    assert list(read.coords["school"]) == ["a", "b/c", "d"]
+    assert read.attrs["seed"] == 3
+
+
+def test_some_variables_of_a_density_are_parts_of_one_file(tmp_path):
+    example = {"a": np.zeros(()), "b": np.zeros((2, 2))}
+    target = Target.from_density(lambda p: -(p["a"] ** 2) - (p["b"] ** 2).sum(), example=example)
+
+    def of(**options):
+        mcmc = MCMC(RandomWalk(target), 50, 30, seed=1, save_params=["b"], progress_bar=False)
+        mcmc.diagnose = False
+        return mcmc.run(**options)
+
+    stored = of(store=tmp_path)
+    assert list(stored) == ["b"] and stored["b"].shape == (1, 50, 2, 2)
+    assert np.array_equal(stored["b"], of()["b"])
+    assert everything(Draws.load(tmp_path)) == everything(stored)
+    assert not list(tmp_path.glob("posterior*"))
+
+
+def test_a_stored_run_broken_off_anywhere_goes_on_bit_for_bit(tmp_path):
+    expected = everything(mcmc_of().run(Y))
+    where = {"store": tmp_path, "checkpoint": tmp_path}  # one folder has room for both
+    for crash in (20, 59, 61, 77, 100, 139):
+        with pytest.raises(Crash):
+            mcmc_of(crash).run(Y, **where, checkpoint_every=ALWAYS)
+        if crash > 90:
+            seen = Draws.load(tmp_path)
+            assert seen.attrs["interrupted"] is True
+            assert seen.num_draws > 3
+            whole = np.frombuffer(expected["posterior", "scale"]).reshape(2, -1)
+            assert np.array_equal(seen["scale"], whole[:, : seen.num_draws])
+    for _ in range(2):  # complete, it returns at once
+        assert everything(mcmc_of().run(Y, **where)) == expected
+    assert everything(Draws.load(tmp_path)) == expected
+
+
+def test_a_checkpoint_does_not_grow_with_the_draws_on_the_disk(tmp_path):
+    sizes = []
+    for draws in (80, 1500):
+        where = {"store": tmp_path / f"draws{draws}", "checkpoint": tmp_path / f"run{draws}"}
+        mcmc = mcmc_of(thinning=1)
+        mcmc.num_samples = draws
+        mcmc.run(Y, **where)
+        sizes.append(max(path.stat().st_size for path in where["checkpoint"].glob("*.ckpt")))
+    assert sizes[1] < 1.2 * sizes[0]
+
+
+def test_a_killed_run_without_a_checkpoint_leaves_its_draws(tmp_path):
+    script = (
+        "import os, numpy as np, probtorch\n"
+        "from probtorch.infer import MCMC, NUTS, Target\n"
+        "target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 3)\n"
+        "def hook(kernel, params, stage, i):\n"
+        "    if i == 6000: os.kill(os.getpid(), 9)\n"
+        "mcmc = MCMC(NUTS(target), 9000, 100, seed=1, hook_fn=hook, progress_bar=False)\n"
+        "from probtorch.infer.mcmc import store\n"
+        "store.EVERY, store.MOST_ROWS = 0.0, 50\n"
+        f"mcmc.run(store={str(tmp_path)!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
+    assert done.returncode == -9
+    read = Draws.load(tmp_path)
+    # The hook goes draw by draw, 10,000 a second and less; the folder is told of every 50 ms.
+    assert 1000 < read.num_draws <= 5900
+    target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 3)
+    mcmc = MCMC(NUTS(target), read.num_draws, 100, seed=1, progress_bar=False)
+    mcmc.diagnose = False
+    assert np.array_equal(mcmc.run()["x"], read["x"])
+
+
+def test_draws_of_another_run_are_not_written_over(tmp_path):
+    def refused(mcmc, match, **options):
+        with pytest.raises(ArgumentError, match=match):
+            mcmc.run(Y, store=tmp_path / "a", **options)
+
+    mcmc_of().run(Y, store=tmp_path / "a")
+    refused(mcmc_of(), "which has no checkpoint")
+    refused(mcmc_of(seed=4), "draws of another run")
+    refused(mcmc_of(seed=4), "draws of another run", checkpoint=tmp_path / "new")
+    refused(mcmc_of(), "one of them", until_ess=100)
+    # Killed before its first checkpoint, a run begins anew.
+    assert mcmc_of().run(Y, store=tmp_path / "a", checkpoint=tmp_path / "run").num_draws == 26
+    with pytest.raises(ArgumentError, match="another store"):
+        mcmc_of().run(Y, store=tmp_path / "b", checkpoint=tmp_path / "run")
+    (tmp_path / "a" / "draws.json").unlink()
+    refused(mcmc_of(), "the draws of the run that goes on", checkpoint=tmp_path / "run")
+    mcmc = mcmc_of()
+    mcmc.run(Y, store=tmp_path / "c")
+    with pytest.raises(InferenceError, match="draws are in memory"):
+        mcmc.more(10)
+    mcmc.post_warmup_state = mcmc.last_state
+    on = mcmc.run(Y, store=tmp_path / "d")
+    assert np.array_equal(on["scale"], mcmc_of(thinning=1, num_chains=2).run(Y)["scale"]) is False
+    assert on.num_draws == 26
+
+
+def test_a_folder_that_cannot_be_read_says_why(tmp_path):
+    with pytest.raises(FileError, match="a folder without"):
+        Draws.load(tmp_path)
+    mcmc_of().run(Y, store=tmp_path / "a")
+    (tmp_path / "a" / "posterior.scale.npy").unlink()
+    with pytest.raises(FileError, match=r"posterior\.scale\.npy"):
+        Draws.load(tmp_path / "a")
+    with pytest.raises(Crash):
+        mcmc_of(50).run(Y, store=tmp_path / "b")
+    with pytest.raises(FileError, match="none yet"):
+        Draws.load(tmp_path / "b")
+    (tmp_path / "b" / "draws.json").write_text("{")
+    with pytest.raises(FileError, match="a damaged file"):
+        Draws.load(tmp_path / "b")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="can be written to"):
+        mcmc_of().run(Y, store=tmp_path / "file")
+
+
+def test_a_full_disk_ends_a_stored_run_and_says_so(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(stores.os, "pwrite", full)
+    with pytest.raises(FileError, match="No space left"):
+        mcmc_of().run(Y, store=tmp_path)
+
+
+def test_a_stored_run_is_judged_by_some_of_its_draws(tmp_path, monkeypatch):
+    monkeypatch.setattr("probtorch.infer.mcmc.driver.JUDGED", 1000)
+    apart = np.array([[0.0], [30.0]])
+
+    def hills(q):
+        return probtorch.logaddexp(-0.5 * (q * q).sum(), -0.5 * ((q - 30.0) ** 2).sum())
+
+    mcmc = MCMC(NUTS(Target.from_density(hills, 1)), 4000, 100, num_chains=2, seed=1,
+                progress_bar=False)  # fmt: skip
+    handle = mcmc.run(init_params=apart, store=tmp_path, blocking=False)
+    with pytest.warns(ConvergenceWarning, match="chains disagree on x"):
+        draws = handle.result()
+    assert draws.num_draws == 4000
+    assert handle.progress.rhat > 3.0 and handle.progress.ess < 150.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InferenceWarning)
+        mcmc = MCMC(NUTS(Target.from_density(hills, 1)), 4000, 100, num_chains=2, seed=1,
+                    progress_bar=False)  # fmt: skip
+        handle = mcmc.run(init_params=0.0 * apart, store=tmp_path / "b", blocking=False)
+        handle.result()
+    assert handle.progress.rhat < 1.02 and handle.progress.ess > 1000.0
