@@ -27,7 +27,7 @@ from probtorch.infer.guides import (
     StructuredReparam,
 )
 from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.nuts import NUTS
+from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import Target
 from probtorch.optim import Adam
 from probtorch.tensor import tensor

@@ -333,7 +333,11 @@ def test_svi_is_left_alone_and_not_for_want_of_a_verdict(name, monkeypatch):
 
 
 GUIDES = [n for n in dir(infer) if n.startswith("Auto")]
-ABSTRACT = {"AutoGuide", "AutoContinuous", "AutoGuideList", "AutoNormalizingFlow"}
+# Bases, a guide that the user's function is, and one of discrete sites.
+ABSTRACT = {
+    *("AutoGuide", "AutoContinuous", "AutoGuideList", "AutoNormalizingFlow", "AutoMessenger"),
+    *("AutoCallable", "AutoDiscreteParallel"),
+}
 
 
 @pytest.mark.parametrize("name", [n for n in GUIDES if n not in ABSTRACT])

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -42,7 +43,7 @@ from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block, trace
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.params import ParamStore, get_param_store
-from probtorch.effects.plates import plate
+from probtorch.effects.plates import plate, replicate
 from probtorch.effects.primitives import sample
 from probtorch.effects.runtime import STATE, Handler, generator_in_force
 from probtorch.effects.site import Frame, Site, as_value
@@ -215,6 +216,11 @@ class AutoGuide(Module, abc.ABC):
         if not self.latents:
             self.latents = _found(self, args, kwargs)
 
+    @property
+    def has_met(self) -> bool:
+        """Whether the guide has met its model."""
+        return bool(self.latents)
+
     def _plates(self, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, plate]:
         """The plates of this call by name."""
         given = () if self.create_plates is None else self.create_plates(*args, **kwargs)
@@ -274,7 +280,7 @@ class AutoGuide(Module, abc.ABC):
     @contextlib.contextmanager
     def _asked(self) -> Iterator[None]:
         """Context manager for questions about a guide that has been run."""
-        if not self.latents:
+        if not self.has_met:
             raise InferenceError(
                 self.__name__,
                 expected="a guide that has been run",
@@ -289,7 +295,7 @@ class AutoGuide(Module, abc.ABC):
     @property
     def _parameters(self) -> dict[str, TensorBase]:
         """The leaves of the guide by name, which are its own from now on."""
-        if not self.latents:
+        if not self.has_met:
             return {}
         if self._store is None and STATE.params is None:
             # The store that scripts see is that of some other inference.
@@ -338,7 +344,7 @@ class AutoGuide(Module, abc.ABC):
         """Context manager: the plates of a latent site."""
         with contextlib.ExitStack() as stack:
             for frame in latent.frames:
-                stack.enter_context(plates[frame.name])
+                stack.enter_context(plate_at(plates, frame))
             yield
 
     def _init(self, latent: Latent, free: bool = True) -> np.ndarray:
@@ -431,14 +437,26 @@ class AutoGuide(Module, abc.ABC):
 # ------------------------------------------------------------------------------- meeting the model
 
 
-class _Start(Handler):
+class GivenRows(Handler):
+    """Note the names of plates whose rows the model's caller chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_rows: set[str] = set()
+
+    def on_plate(self, site: Site) -> None:
+        """Note a plate that works on rows it was given."""
+        if site.value is not None and site.notes["size"] != site.notes["full_size"]:
+            self.given_rows.add(site.name)
+
+
+class _Start(GivenRows):
     """Give latent sites the values of a strategy, or those at a random point."""
 
     def __init__(self, strategy, generator):
         super().__init__()
         self.strategy, self.draws = strategy, generator
         self.latent: dict[str, Site] = {}
-        self.given_rows: set[str] = set()
 
     def on_sample(self, site: Site) -> None:
         if site.observed or site.value is not None or not hasattr(site.fn, "log_prob"):
@@ -460,10 +478,6 @@ class _Start(Handler):
             value = wrap(np.broadcast_to(to_host(value.array), shape).copy())
         site.value = value
         self.latent[site.name] = site
-
-    def on_plate(self, site: Site) -> None:
-        if site.value is not None and site.notes["size"] != site.notes["full_size"]:
-            self.given_rows.add(site.name)
 
 
 def _found(guide, args, kwargs):
@@ -498,16 +512,17 @@ def _found(guide, args, kwargs):
         if name in second.latent:
             _check_support(guide, site, second.latent[name])
     guide._chosen_by_caller = frozenset(first.given_rows)
-    return {name: _latent(site) for name, site in first.latent.items()}
+    return {name: latent_of(site) for name, site in first.latent.items()}
 
 
-def _latent(site):
+def latent_of(site: Site) -> Latent:
+    """Return what a guide knows of a latent site, from a run of its model."""
     frames = tuple(f for f in site.plates if f.dim is not None)
     batch = len(site.fn.batch_shape)
     value = to_host(site.value.array)
     event = value.ndim - batch
     for frame in frames:
-        if frame.subsampled:
+        if frame.subsampled and frame.dim is not None:
             # Rows that were not looked at start where the others do.
             rows = np.arange(frame.full_size) % frame.size
             value = np.take(value, rows, axis=value.ndim - event + frame.dim)
@@ -515,7 +530,9 @@ def _latent(site):
     return Latent(
         name=site.name,
         shape=value.shape,
-        free_shape=tuple(biject_to(support).inverse_shape(value.shape)),
+        free_shape=value.shape
+        if support.is_discrete
+        else tuple(biject_to(support).inverse_shape(value.shape)),
         batch_ndim=batch,
         event_dim=event,
         frames=frames,
@@ -570,6 +587,22 @@ def _no_latent(guide, seen):
         got=f"observed sites {observed}" if observed else "no sample statements",
         fix="leave the value of what is to be inferred out: sample('x', distribution)",
     )
+
+
+def plate_at(plates: Mapping[str, plate], frame: Frame) -> plate:
+    """Return the plate of a frame, at its dim, which may be another at each site of the plate."""
+    found = plates[frame.name]
+    if found.dim == frame.dim:
+        return found
+    # The same rows, which were chosen when the plate was made.
+    moved = copy.copy(found)
+    moved.dim = frame.dim
+    return moved
+
+
+def particles_here() -> list[replicate]:
+    """Return handlers that run a hidden model as often at once as the guide around it is run."""
+    return [replicate(None, h.size, h.dim) for h in STATE.handlers if isinstance(h, replicate)]
 
 
 T = TypeVar("T")

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from probtorch.core.dtype import float64
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
 from probtorch.effects.plates import plate
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import AutoGuide
+from probtorch.infer.guides.by_hand import FunctionGuide
 
 if TYPE_CHECKING:
     pass
@@ -85,7 +86,7 @@ class AutoGuideList(AutoGuide):
         if isinstance(part, AutoGuide):
             # Two parts of one kind need parameters and helper sites of different names.
             taken = [p.prefix for p in self._automatic()]
-            if part.prefix in taken:
+            if part.prefix in taken and not isinstance(part, FunctionGuide):
                 part.prefix = f"{part.prefix}{len(taken)}"
         self.parts.append(part)
 
@@ -99,7 +100,17 @@ class AutoGuideList(AutoGuide):
         return self.parts[index]
 
     def _automatic(self) -> list[AutoGuide]:
+        """Parts that state their sites in given plates; functions make their own."""
+        return [part for part in self._asking() if not isinstance(part, FunctionGuide)]
+
+    def _asking(self) -> list[AutoGuide]:
+        """Parts that can be asked for medians and draws."""
         return [part for part in self.parts if isinstance(part, AutoGuide)]
+
+    @property
+    def has_met(self) -> bool:
+        """Whether a part has been run."""
+        return any(part.has_met for part in self._asking())
 
     def setup(self, *args: object, **kwargs: object) -> None:
         """Let all automatic parts meet their models."""
@@ -124,7 +135,7 @@ class AutoGuideList(AutoGuide):
         with self._in_store():
             plates = self._plates(args, kwargs)
             for part in self.parts:
-                if isinstance(part, AutoGuide):
+                if isinstance(part, AutoGuide) and not isinstance(part, FunctionGuide):
                     with part._in_store():
                         values.update(part.draw(plates))
                 else:
@@ -141,7 +152,7 @@ class AutoGuideList(AutoGuide):
 
     def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Return medians of the sites of all automatic parts, by name."""
-        return self._joined(lambda part: part.median())
+        return self._joined(lambda part: part.median(*args, **kwargs))
 
     def quantiles(
         self, quantiles: Iterable[float], *args: object, **kwargs: object
@@ -153,8 +164,18 @@ class AutoGuideList(AutoGuide):
         """Return draws of the sites of all automatic parts on the unconstrained scale."""
         return self._joined(lambda part: part.free_draws(shape, generator))
 
+    def sample_posterior(
+        self,
+        sample_shape: int | tuple[int, ...] = (),
+        *,
+        generator: Generator | None = None,
+    ) -> dict[str, TensorBase]:
+        """Return draws of the sites of all automatic parts by name."""
+        generator = generator or default_generator
+        return self._joined(lambda part: part.sample_posterior(sample_shape, generator=generator))
+
     def _joined(
         self, ask: Callable[[AutoGuide], Mapping[str, TensorBase]]
     ) -> dict[str, TensorBase]:
         with self._asked():
-            return {n: x for part in self._automatic() for n, x in ask(part).items()}
+            return {n: x for part in self._asking() for n, x in ask(part).items()}

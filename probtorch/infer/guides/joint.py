@@ -107,6 +107,10 @@ class AutoContinuous(AutoGuide):
         """State all latent sites; see `AutoGuide.draw`."""
         helper = {"is_auxiliary": True}
         vector = sample(f"_{self.prefix}_latent", self.distribution(), infer=helper)
+        return self._put(vector, plates)
+
+    def _put(self, vector: TensorBase, plates: dict[str, plate]) -> dict[str, TensorBase]:
+        """State the sites whose values are the parts of a vector."""
         values = {}
         for name, free in self._cut(vector).items():
             latent = self.latents[name]

@@ -56,7 +56,9 @@ def factors_of(
     latents: Mapping[str, Latent],
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> tuple[list[tuple[frozenset[str], frozenset[str]]], list[set[str]]]:
+) -> tuple[
+    list[tuple[frozenset[str], frozenset[str]]], list[tuple[frozenset[str], frozenset[str]]]
+]:
     """Run the model and return what its log densities are functions of.
 
     Parameters
@@ -71,7 +73,7 @@ def factors_of(
     -------
     factors : list of (names of latent sites, names of the plates it lies in)
         One for each log density.
-    ties : list of set of names
+    ties : list of (names of latent sites, names of the plates it lies in)
         What is tied by a discrete latent site, which is summed out: the sites that its own density
         is a function of, and those of all densities after it that may see it.
 
@@ -104,7 +106,7 @@ def factors_of(
                 ties.append((plates, set(names)))
             if names:
                 found.append((names, plates))
-    return found, [tied for _, tied in ties]
+    return found, [(frozenset(tied), around) for around, tied in ties]
 
 
 def _touched(site: Site, leaves: dict[str, TensorBase]) -> frozenset[str]:

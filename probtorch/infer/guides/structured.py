@@ -24,7 +24,6 @@ from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import record, static
 from probtorch.core.typed import DTypeLike
 from probtorch.distributions import constraints
 from probtorch.distributions.multivariate_normal import MultivariateNormal
@@ -34,11 +33,16 @@ from probtorch.effects.handlers import block
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.plates import plate, replicate
 from probtorch.effects.primitives import param, sample
-from probtorch.effects.site import Frame
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.guides.base import AutoGuide, Latent, as_quantiles, check_scale, off_tape
+from probtorch.infer.guides.base import (
+    AutoGuide,
+    as_quantiles,
+    check_scale,
+    off_tape,
+    plate_at,
+)
+from probtorch.infer.guides.layout import SiteBlock, block_of
 from probtorch.infer.guides.structure import (
-    coupled_plates,
     elimination_parents,
     factors_of,
     sorted_by_parents,
@@ -48,7 +52,7 @@ from probtorch.infer.names import unknown_name
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
-from probtorch.ops.movement import cat, expand, permute, reshape, squeeze, unsqueeze
+from probtorch.ops.movement import cat, expand, reshape, squeeze, unsqueeze
 
 if TYPE_CHECKING:
     pass
@@ -143,7 +147,7 @@ class AutoStructured(AutoGuide):
         # By name once the model has been met.
         self.conditionals: Any = conditionals
         self.dependencies: Any = dependencies
-        self._blocks: dict[str, _Block] = {}
+        self._blocks: dict[str, SiteBlock] = {}
 
     # -------------------------------------------------------------------------------- structure
 
@@ -156,9 +160,9 @@ class AutoStructured(AutoGuide):
             args, kwargs = lifted(args), lifted(kwargs)
         with in_float64() if self.precise else contextlib.nullcontext():
             factors, ties = factors_of(self.model, self.latents, args, kwargs)
-        blocks = {n: _layout(latent, factors) for n, latent in self.latents.items()}
+        blocks = {n: block_of(latent, factors) for n, latent in self.latents.items()}
         self.conditionals = self._named_conditionals()
-        cliques = [*(names for names, _ in factors), *ties]
+        cliques = [names for names, _ in (*factors, *ties)]
         self.dependencies = self._named_dependencies(blocks, cliques)
         order = sorted_by_parents(
             sorted(blocks, key=lambda n: len(blocks[n].local)), self.dependencies
@@ -223,7 +227,7 @@ class AutoStructured(AutoGuide):
         stem = f"{name}_{self.prefix}"
         with contextlib.ExitStack() as stack:
             for frame in layout.local:
-                stack.enter_context(plates[frame.name])
+                stack.enter_context(plate_at(plates, frame))
             loc = param(f"{stem}_loc", lambda: self._start(layout), constraints.real, 1)
             middle = self._shifted(loc, name, away)
             if callable(kind):
@@ -236,7 +240,7 @@ class AutoStructured(AutoGuide):
         away[name] = vector - loc
         return layout.restored(vector)
 
-    def _start(self, layout: _Block) -> np.ndarray:
+    def _start(self, layout: SiteBlock) -> np.ndarray:
         return layout.laid_out(self._init(layout.latent))
 
     def _around(self, layout, middle, kind):
@@ -338,79 +342,6 @@ class AutoStructured(AutoGuide):
     ) -> dict[str, TensorBase]:
         """Return quantiles by name, those of 10 000 draws; see `AutoGuide.quantiles`."""
         return self._quantiles_of_draws(as_quantiles(quantiles))
-
-
-# --------------------------------------------------------------------------------- layout of a site
-
-
-@record
-class _Block:
-    """Where the numbers of a site are in its block.
-
-    Attributes
-    ----------
-    latent : Latent
-    local : tuple of Frame
-        Plates whose rows stay apart.
-    rows : tuple of int
-        Batch shape of the block: the size of a local plate, 1 for any other batch dim.
-    size : int
-        Numbers in the vector.
-    """
-
-    latent: Latent = static()
-    local: tuple[Frame, ...] = static()
-    rows: tuple[int, ...] = static()
-    size: int = static()
-
-    def _axes(self) -> tuple[list[int], ...]:
-        """Axes of the unconstrained value: those of local plates, and all others."""
-        latent = self.latent
-        local = sorted(latent.batch_ndim + f.dim for f in self.local if f.dim is not None)
-        return local, [i for i in range(len(latent.free_shape)) if i not in local]
-
-    def laid_out(self, array: np.ndarray) -> np.ndarray:
-        """Return an unconstrained value as a block, shape (*rows, size)."""
-        local, rest = self._axes()
-        return array.transpose(*local, *rest).reshape(*self.rows, self.size)
-
-    def restored(self, vector: TensorBase) -> TensorBase:
-        """Return a block as the unconstrained value; particles stay in front."""
-        local, rest = self._axes()
-        shape, k = vector.array.shape, self.latent.batch_ndim
-        lead = shape[: len(shape) - 1 - k]
-        rows = shape[len(lead) : -1]
-        free = self.latent.free_shape
-        x = reshape(vector, (*lead, *(rows[i] for i in local), *(free[i] for i in rest)))
-        back = np.argsort([*local, *rest])
-        return permute(x, (*range(len(lead)), *(len(lead) + int(i) for i in back)))
-
-    def beyond(self, other: _Block) -> list[Frame]:
-        """Local plates that another site is not in: it sees all of their rows."""
-        names = {f.name for f in other.local}
-        return [f for f in self.local if f.name not in names]
-
-    def seen_by(self, other: _Block, vector: TensorBase) -> TensorBase:
-        """Return a block as a vector for each row of another: rows beyond it become numbers."""
-        shape = vector.array.shape
-        moved = sorted(len(shape) - 1 + f.dim for f in self.beyond(other) if f.dim is not None)
-        if not moved:
-            return vector
-        kept = [i for i in range(len(shape) - 1) if i not in moved]
-        vector = permute(vector, (*kept, *moved, len(shape) - 1))
-        size = shape[-1] * math.prod(shape[i] for i in moved)
-        return reshape(
-            vector, (*(1 if i in moved else shape[i] for i in range(len(shape) - 1)), size)
-        )
-
-
-def _layout(latent, factors):
-    coupled = coupled_plates(factors, latent.name, [f.name for f in latent.frames])
-    # The rows of a subsample cannot be coupled: they are not all there.
-    local = tuple(f for f in latent.frames if f.name not in coupled or f.indices is not None)
-    axes = {latent.batch_ndim + f.dim for f in local}
-    rows = tuple(latent.free_shape[i] if i in axes else 1 for i in range(latent.batch_ndim))
-    return _Block(latent, local, rows, latent.size // math.prod(rows))
 
 
 # ------------------------------------------------------------------------------------------- checks

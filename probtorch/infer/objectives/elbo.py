@@ -25,6 +25,8 @@ from probtorch.core.typed import Tree
 from probtorch.effects.handlers import trace
 from probtorch.effects.params import get_param_store
 from probtorch.errors import ArgumentError
+from probtorch.estimators.registry import as_estimator
+from probtorch.estimators.score_function import ScoreFunction
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import Run, Vectorised, run_pair
 from probtorch.infer.objectives.score import Baselined, Relevant, all_costs, score_terms
@@ -38,7 +40,7 @@ from probtorch.infer.objectives.site_estimators import (
 
 if TYPE_CHECKING:
     from probtorch.effects.site import Site
-    from probtorch.estimators.protocol import Memory
+    from probtorch.estimators.protocol import Estimator, Memory
 
 
 __all__ = ["ELBO", "BoundLoss", "Trace_ELBO"]
@@ -86,6 +88,8 @@ class ELBO(abc.ABC):
         self._vectorised = Vectorised(self.num_particles, allow_missing)
         # What the estimators of sites remember from step to step, by site.
         self._memory: dict[str, Memory] = {}
+        # Estimators of sites that choose none themselves.
+        self._by_site: dict[str, Estimator] = {}
 
     min_particles = 1
     # Whether sites of the guide may choose a gradient estimator.
@@ -112,7 +116,7 @@ class ELBO(abc.ABC):
         """Yield the runs of guide and model that an estimate needs."""
         many = self.vectorize_particles and self.num_particles > 1
         for _ in range(1 if many else self.num_particles):
-            with EstimatorWatch() as watch:
+            with EstimatorWatch(self._by_site) as watch:
                 if many:
                     run = self._vectorised(model, guide, args, kwargs)
                 else:
@@ -256,6 +260,16 @@ class Trace_ELBO(ELBO):
     ----------
     num_particles, max_plate_nesting, vectorize_particles, retain_graph, allow_missing
         See `ELBO`.
+    estimator : "auto", optional
+        Before its first step SVI measures the variance of the gradient with each unbiased estimator
+        that applies to a site of the guide without a path, and takes the one whose variance times
+        runs of the guide is least. `SVI.picks` says which, and `SVI.explain`. Sites that choose
+        theirs keep it. Outside of SVI nothing is measured.
+
+    Attributes
+    ----------
+    picked : dict of str to str, or None
+        Names of the estimators by site, once they are measured.
 
     Examples
     --------
@@ -277,6 +291,48 @@ class Trace_ELBO(ELBO):
     """
 
     estimators_per_site = True
+
+    def __init__(
+        self,
+        num_particles: int = 1,
+        max_plate_nesting: int | None = None,
+        vectorize_particles: bool = False,
+        retain_graph: bool | None = None,
+        *,
+        allow_missing: bool = False,
+        estimator: str | None = None,
+    ) -> None:
+        super().__init__(
+            num_particles,
+            max_plate_nesting,
+            vectorize_particles,
+            retain_graph,
+            allow_missing=allow_missing,
+        )
+        if estimator is not None and (estimator != "auto" or not self.estimators_per_site):
+            raise ArgumentError(
+                f"{type(self).__name__}(estimator=...)",
+                expected='"auto"'
+                if self.estimators_per_site
+                else "nothing: sites choose none here",
+                got=repr(estimator),
+                fix="choose an estimator at its site: infer={'estimator': 'disarm'}"
+                if self.estimators_per_site
+                else "use Trace_ELBO or TraceGraph_ELBO",
+            )
+        self.estimator = estimator
+        self.picked: dict[str, str] | None = None
+
+    def pick(self, picked: Mapping[str, str]) -> None:
+        """Use estimators at sites that choose none themselves.
+
+        Parameters
+        ----------
+        picked : dict of str to str
+            Names of estimators by site; "leave_one_out" is the score function with that baseline.
+        """
+        self.picked = dict(picked)
+        self._by_site = {name: estimator_called(given) for name, given in picked.items()}
 
     def estimates(
         self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
@@ -327,16 +383,30 @@ class Trace_ELBO(ELBO):
             for site, kept in self._memory.items()
             if kept
         }
-        return {"memory": memory} if memory else {}
+        picked = {} if self.picked is None else {"picked": dict(self.picked)}
+        return {**({"memory": memory} if memory else {}), **picked}
 
     def load_state_dict(self, state: Mapping[str, Tree]) -> None:
         """Take over what `state_dict` returned."""
-        rest = {name: value for name, value in state.items() if name != "memory"}
+        rest = {n: value for n, value in state.items() if n not in ("memory", "picked")}
         super().load_state_dict(rest)
+        # Only what is new: compiled code would take an attribute that is set for a change.
+        if state.get("picked") != self.picked:
+            self.pick(state.get("picked", {}))
+            self.picked = self.picked if "picked" in state else None
         # The same dict, for compiled code watches it.
         self._memory.clear()
         for site, kept in state.get("memory", {}).items():
             self._memory[site] = {name: wrap(x.array.copy()) for name, x in kept.items()}
+
+
+# The score function with the mean cost of the other particles as its baseline.
+LEAVE_ONE_OUT = "leave_one_out"
+
+
+def estimator_called(name: str) -> Estimator:
+    """Return an estimator by its name, or the score function with a baseline by that of it."""
+    return ScoreFunction(LEAVE_ONE_OUT) if name == LEAVE_ONE_OUT else as_estimator(name)
 
 
 def averaged(x: TensorBase, run: Run) -> TensorBase:

@@ -6,7 +6,7 @@ through the draw, and that part is noise around 0. "Sticking the landing" leaves
 biased for more than one particle; the doubly reparameterised gradient replaces it exactly, by
 weighting paths with the squared normalised weights.
 
-Draws are cut off from the parameters (`_Cut`): the densities are differentiated with respect to the
+Draws are cut off from the parameters (`Cut`): the densities are differentiated with respect to the
 draws, and the result is sent through the draws to the parameters.
 """
 
@@ -25,19 +25,21 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.estimators.multi_sample import vimco_signals
+from probtorch.infer.objectives.elbo import ELBO
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.renyi import RenyiELBO, log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
 from probtorch.infer.objectives.site_estimators import choice_refused
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp
 from probtorch.ops.movement import reshape
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["ImportanceWeightedELBO"]
+__all__ = ["Cut", "ImportanceWeightedELBO", "cut_runs", "through_draws"]
 
 # The power of the normalised weights that the paths of the draws are weighted with.
 POWERS = {"stl": 1, "dreg": 2}
+_OTHERWISE = 'pass gradient="vimco" or gradient="standard"'
 
 
 class ImportanceWeightedELBO(RenyiELBO):
@@ -110,7 +112,7 @@ class ImportanceWeightedELBO(RenyiELBO):
             return
         cuts = []
         runs = []
-        for run, cut in self._cut_runs(model, guide, args, kwargs):
+        for run, cut in cut_runs(self, _OTHERWISE, model, guide, args, kwargs):
             runs.append(run)
             cuts.append(cut)
         log_w = log_weights(runs)
@@ -120,7 +122,7 @@ class ImportanceWeightedELBO(RenyiELBO):
         for run, cut in zip(runs, cuts):
             mine = weights[start : start + run.size]
             start += run.size
-            through = _through_draws(run, cut, mine ** POWERS[self.gradient])
+            through = through_draws(run, cut, mine ** POWERS[self.gradient])
             terms.append(total(mine * run.log_model()) + through)
         yield Estimate(value.detach(), functools.reduce(operator.add, terms))
 
@@ -128,29 +130,45 @@ class ImportanceWeightedELBO(RenyiELBO):
         """Return the factors of the particles' scores."""
         return vimco_signals(log_w) if self.gradient == "vimco" else super().gains(log_w)
 
-    def _cut_runs(
-        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Iterator[tuple[Run, _Cut]]:
-        """Yield runs whose draws are leaves, each with the draws as they were."""
-        if self.vectorize_particles and self.num_particles > 1:
-            cut = _Cut()
-            yield self._vectorised(model, guide, args, kwargs, (cut,)), cut
-            return
-        for _ in range(self.num_particles):
-            cut = _Cut()
-            yield (
-                run_pair(
-                    model, guide, args, kwargs, handlers=(cut,), allow_missing=self.allow_missing
-                ),
-                cut,
-            )
+
+def cut_runs(
+    objective: ELBO,
+    otherwise: str,
+    model: Model,
+    guide: Guide,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> Iterator[tuple[Run, Cut]]:
+    """Yield an objective's runs, draws replaced by leaves, each with the draws as they were.
+
+    `otherwise` is the advice for a guide that has a draw without a pathwise gradient.
+    """
+    name = type(objective).__name__
+    if objective.vectorize_particles and objective.num_particles > 1:
+        cut = Cut(name, otherwise)
+        yield objective._vectorised(model, guide, args, kwargs, (cut,)), cut
+        return
+    for _ in range(objective.num_particles):
+        cut = Cut(name, otherwise)
+        missing = objective.allow_missing
+        run = run_pair(model, guide, args, kwargs, handlers=(cut,), allow_missing=missing)
+        yield run, cut
 
 
-class _Cut(Handler):
-    """Put a leaf in the place of every draw, and keep the draw."""
+class Cut(Handler):
+    """Put a leaf in the place of every draw, and keep the draw.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    objective : str
+        Whose runs these are, for messages.
+    otherwise : str
+        What to do where a draw has no pathwise gradient.
+    """
+
+    def __init__(self, objective: str, otherwise: str) -> None:
         super().__init__()
+        self.objective, self.otherwise = objective, otherwise
         self.draws: list[tuple[TensorBase, TensorBase]] = []
 
     def after_sample(self, site: Site) -> None:
@@ -159,19 +177,28 @@ class _Cut(Handler):
             # A point mass is computed from other draws, and follows their leaves.
             return
         if "estimator" in site.infer:
-            raise choice_refused(site, "ImportanceWeightedELBO")
+            raise choice_refused(site, self.objective)
         if not site.fn.has_rsample:
-            raise _no_path(site, f"a {type(site.fn).__name__}, which has none")
+            raise self._no_path(site, f"a {type(site.fn).__name__}, which has none")
         draw = site.value
         site.value = draw.detach().requires_grad_()
         self.draws.append((draw, site.value))
 
     def on_factor(self, site: Site) -> None:
         """Refuse: its direct dependence on the parameters is not noise around 0."""
-        raise _no_path(site, "a factor")
+        raise self._no_path(site, "a factor")
+
+    def _no_path(self, site: Site, got: str) -> InferenceError:
+        return InferenceError(
+            f"{self.objective}: guide site {site.name!r} has no pathwise gradient",
+            expected="draws by differentiable functions of the parameters (has_rsample)",
+            got=got,
+            fix=self.otherwise,
+            at=site.location,
+        )
 
 
-def _through_draws(run: Run, cut: _Cut, coefficients: TensorBase) -> TensorBase | float:
+def through_draws(run: Run, cut: Cut, coefficients: TensorBase) -> TensorBase | float:
     """Return a tensor whose gradient is that of the log weights along the draws alone.
 
     With leaves z', the log weight has a gradient at each; the last draw passes its own on to the
@@ -203,16 +230,6 @@ def _spread(coefficients: TensorBase, leaf: TensorBase, run: Run) -> TensorBase:
         return coefficients[0]
     # Under `replicate` the particles are the first dim of every draw.
     return reshape(coefficients, (run.size, *(1,) * (leaf.array.ndim - 1)))
-
-
-def _no_path(site: Site, got: str) -> InferenceError:
-    return InferenceError(
-        f"ImportanceWeightedELBO: guide site {site.name!r} has no pathwise gradient",
-        expected="draws by differentiable functions of the parameters (has_rsample)",
-        got=got,
-        fix='pass gradient="vimco" or gradient="standard"',
-        at=site.location,
-    )
 
 
 explain_calls(globals())

@@ -15,7 +15,8 @@ score.py has the costs of a site; probtorch/estimators the estimators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -65,10 +66,16 @@ class EstimatorWatch(Handler):
     ----------
     chosen : dict of Estimator
         By site.
+
+    Parameters
+    ----------
+    picked : dict of Estimator
+        By site, of those that choose none themselves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, picked: Mapping[str, Estimator] = MappingProxyType({})) -> None:
         super().__init__()
+        self.picked = picked
         self.chosen: dict[str, Estimator] = {}
         self._start = _states()
         # Where the generators stood when a site was about to draw, and after.
@@ -92,7 +99,7 @@ class EstimatorWatch(Handler):
         if "drawn" not in site.notes:
             return
         self._behind[site.name] = _states()
-        given = site.infer.get("estimator")
+        given = site.infer.get("estimator", self.picked.get(site.name))
         if given is None:
             return
         estimator = as_estimator(given, f"estimator of site {site.name!r}", site.location)

@@ -19,8 +19,8 @@ from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.renyi import log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
 from probtorch.infer.objectives.site_estimators import choice_refused
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp
-from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
 
 __all__ = ["ReweightedWakeSleep"]

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from probtorch.autograd.modes import no_grad
+from probtorch.compiler.explain.explain import Explanation
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.infer.model_calls import check_model_call
@@ -22,6 +23,7 @@ from probtorch.infer.vi.compiled_step import CompiledStep
 from probtorch.infer.vi.eager_step import eager_step
 from probtorch.infer.vi.fit_memory import FitMemory, number
 from probtorch.infer.vi.fit_state import FitState, StepInfo
+from probtorch.infer.vi.picked_estimators import Picks, pick_estimators, waits_for_a_choice
 from probtorch.infer.vi.updater import copied
 
 __all__ = ["Fit"]
@@ -34,16 +36,21 @@ class Fit(FitMemory):
     ----------
     compiled : CompiledStep
         The native form of a step.
+    picks : Picks or None
+        What ``Trace_ELBO(estimator="auto")`` has picked in this process, and why.
     """
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.compiled = CompiledStep(self)
+        self.picks: Picks | None = None
 
     def advance(self, args: tuple[object, ...], kwargs: dict[str, object]) -> StepInfo:
         """Take a step on the memory, natively if that is possible; see `take_step`."""
         self.resume(args, kwargs)
         self.params.show()
+        if waits_for_a_choice(self):
+            self.picks = pick_estimators(self, args, kwargs)
         self.feed.begin()
         if not self.num_steps:
             check_model_call(self.model, args, kwargs, "svi.step")
@@ -170,4 +177,7 @@ class Fit(FitMemory):
         -------
         Explanation or str
         """
-        return self.compiled.explain(format=format, profile=profile)
+        said = self.compiled.explain(format=format, profile=profile)
+        if self.picks is None or not isinstance(said, Explanation):
+            return said
+        return Explanation(f"{said}\n{self.picks!r}", said.report)

@@ -7,9 +7,11 @@ objective's memory are as before.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from probtorch.estimators.protocol import Estimator
 
 
-__all__ = ["AS_WRITTEN", "gradient_variance"]
+__all__ = ["AS_WRITTEN", "DEFAULTS", "Measure", "at_rest", "gradient_variance", "latent_sites"]
 
 # The row of the guide with the estimators that it states itself.
 AS_WRITTEN = "as written"
@@ -84,26 +86,57 @@ def gradient_variance(
             got=type(objective).__name__,
             fix="compare estimators with SVI(model, guide, optim, Trace_ELBO())",
         )
-    objective = as_objective(objective)
-    fit.resume(args, kwargs)
-    sites = _latent_sites(fit, args, kwargs)
+    rows = []
+    sites = latent_sites(fit, args, kwargs)
+    with at_rest(fit, args, kwargs) as measure:
+        for name, choice in _choices(sites, estimators, objective):
+            rows.append(measure(name, choice, num_samples)[0])
+    return VarianceTable(tuple(sorted(rows, key=lambda row: row.total)), num_samples)
+
+
+# From a name, estimators by site and a number of estimates to a row, and runs of the guide.
+Measure: TypeAlias = Callable[[str, Mapping[str, "Estimator"], int], tuple[VarianceRow, float]]
+
+
+@contextlib.contextmanager
+def at_rest(
+    fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Iterator[Measure]:
+    """Context manager: yields a function that measures a choice; all is as before afterwards.
+
+    Parameters
+    ----------
+    fit : FitMemory
+    args, kwargs
+        What model and guide are called with.
+
+    Yields
+    ------
+    measure : callable
+        ``measure(name, estimators by site, num_samples)`` returns a row, and how often an estimate
+        runs the guide. Each choice begins with the same draws.
+    """
+    objective = as_objective(fit.objective)
     fit.updater.adopt(dict(fit.params.named_parameters()))
     leaves = dict(fit.updater.parameters)
     grads = {name: leaf.grad for name, leaf in leaves.items()}
     generators, memory = fit.generator_states(), objective.state_dict()
-    rows = []
+
+    def measure(
+        name: str, choice: Mapping[str, Estimator], num_samples: int
+    ) -> tuple[VarianceRow, float]:
+        fit.set_generator_states(generators)
+        objective.load_state_dict(memory)
+        return _row(fit, args, kwargs, name, choice, leaves, num_samples)
+
     try:
-        for name, choice in _choices(sites, estimators, objective):
-            fit.set_generator_states(generators)
-            objective.load_state_dict(memory)
-            rows.append(_row(fit, args, kwargs, name, choice, leaves, num_samples))
+        yield measure
     finally:
         fit.set_generator_states(generators)
         objective.load_state_dict(memory)
         fit.feed.looked()
         for name, leaf in leaves.items():
             leaf.grad = grads[name]
-    return VarianceTable(tuple(sorted(rows, key=lambda row: row.total)), num_samples)
 
 
 class _Choose(Handler):
@@ -112,17 +145,20 @@ class _Choose(Handler):
     def __init__(self, estimators: Mapping[str, str | Estimator]) -> None:
         super().__init__()
         self.estimators = estimators
+        self.drawn: collections.Counter[str] = collections.Counter()
 
     def on_sample(self, site: Site) -> None:
-        """Set the choice."""
+        """Set the choice, and count the draw."""
+        self.drawn[site.name] += 1
         if site.name in self.estimators:
             site.infer["estimator"] = self.estimators[site.name]
 
 
-def _latent_sites(
+def latent_sites(
     fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> dict[str, Site]:
-    """The guide's latent sites, from a run that leaves no trace."""
+    """Return the guide's latent sites by name, from a run that leaves no trace."""
+    fit.resume(args, kwargs)
     with no_grad(), fit.active(), same_draws():
         allow = bool(getattr(fit.objective, "allow_missing", False))
         run = run_pair(fit.model, fit.guide, args, kwargs, allow_missing=allow)
@@ -178,12 +214,12 @@ def _unknown(name: str, sites: dict[str, Site]) -> ArgumentError:
 
 def _row(fit, args, kwargs, name, choice, leaves, num_samples):
     found: dict[str, list[np.ndarray]] = {leaf: [] for leaf in leaves}
-    seconds = 0.0
+    seconds, chosen = 0.0, _Choose(choice)
     for _ in range(num_samples):
         for leaf in leaves.values():
             leaf.grad = None
         start = time.perf_counter()
-        with enable_grad(), fit.active(), _Choose(choice):
+        with enable_grad(), fit.active(), chosen:
             fit.objective.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
         seconds += time.perf_counter() - start
         for key, leaf in leaves.items():
@@ -192,4 +228,6 @@ def _row(fit, args, kwargs, name, choice, leaves, num_samples):
             found[key].append(np.asarray(host, np.float64).copy())
     gradients = {key: np.stack(gs) for key, gs in found.items()}
     unbiased = all(estimator.unbiased for estimator in choice.values())
-    return VarianceRow.of(name, unbiased, gradients, seconds / num_samples)
+    # Guide and model state each latent site once a run; what the guide alone states is less often.
+    runs = max(chosen.drawn.values(), default=0) / (2.0 * num_samples)
+    return VarianceRow.of(name, unbiased, gradients, seconds / num_samples), runs

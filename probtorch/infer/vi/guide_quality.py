@@ -119,27 +119,36 @@ def verdict(draws: Draws) -> str:
     return sentence
 
 
-def judge(draws: Draws) -> None:
-    """Warn of a guide that cannot stand for the posterior."""
+def judge(draws: Draws, what: str = "the guide", cure: str = "") -> None:
+    """Warn of a guide, or whatever the draws are of, that cannot stand for the posterior.
+
+    Parameters
+    ----------
+    draws : Draws
+    what : str
+        Its name in the message.
+    cure : str
+        What to do; for a guide, what has more freedom.
+    """
     k, limit = draws.attrs["pareto_k"], pareto_k_limit(max(draws.num_draws, 2))
     if k > limit:
         _warn(
-            f"the guide is far from the posterior\n  expected: a Pareto k of at most {limit:.2f}\n"
+            f"{what} is far from the posterior\n  expected: a Pareto k of at most {limit:.2f}\n"
             f"  got:      {k:.2f} from {draws.num_draws} draws\n"
-            f"  fix:      train longer, {_richer(draws)}, reparameterise the model, or sample with "
-            "NUTS"
+            f"  fix:      {cure or f'train longer, {_richer(draws)}, {_OTHERWISE}'}"
         )
     elif _too_narrow(draws):
         ratio, name = draws.attrs["sd_ratio"], draws.attrs["sd_ratio_of"]
         _warn(
-            "the guide is narrower than the posterior\n"
+            f"{what} is narrower than the posterior\n"
             f"  expected: importance weights that widen nothing by more than {LARGEST_SD_RATIO:g}\n"
             f"  got:      a standard deviation of {name} that is {ratio:.2f} times as large with "
             "the weights (unconstrained scale)\n"
-            f"  fix:      train longer, {_richer(draws)}, or sample with NUTS"
+            f"  fix:      {cure or f'train longer, {_richer(draws)}, or sample with NUTS'}"
         )
 
 
+_OTHERWISE = "reparameterise the model, or sample with NUTS"
 _FULL = "use a guide with correlations (AutoMultivariateNormal)"
 _FLOW = "use a guide that is no Gaussian (AutoIAFNormal)"
 # What has more freedom than a guide has; others are the user's own.
@@ -160,8 +169,10 @@ def _richer(draws: Draws | SampledDraws) -> str:
     return _NEXT.get(str(draws.attrs.get("guide")), "use a richer guide")
 
 
-def _too_narrow(draws: Draws) -> str | None:
-    return draws.attrs["sd_ratio"] > LARGEST_SD_RATIO
+def _too_narrow(draws: Draws) -> bool:
+    if draws.attrs.get("resampled"):
+        return False  # the weights have made it wider
+    return bool(draws.attrs["sd_ratio"] > LARGEST_SD_RATIO)
 
 
 def _warn(message: str) -> None:

@@ -27,6 +27,7 @@ from probtorch.infer.checkpoint import Checkpoint, RunRecord
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.runs import is_precise
+from probtorch.infer.vi.converged import Until, as_rule, is_met, warn_of_the_end
 from probtorch.infer.vi.fit import Fit
 from probtorch.infer.vi.gradient_variance import gradient_variance
 from probtorch.infer.vi.step_progress import Interrupt, StepProgress
@@ -150,6 +151,7 @@ class SVI(Fit):
         callback: Callable[[int, float], object] | None = None,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         checkpoint_every: int | None = None,
+        until: Until = None,
         **kwargs: object,
     ) -> SVIResult:
         """Take many steps.
@@ -157,6 +159,7 @@ class SVI(Fit):
         Parameters
         ----------
         num_steps : int
+            At most, with `until`.
         *args, **kwargs
             What model and guide are called with.
         progress_bar : bool
@@ -169,6 +172,9 @@ class SVI(Fit):
             whole run.
         checkpoint_every : int, optional
             Steps between two checkpoints; 100 by default.
+        until : "converged", Converged or callable, optional
+            End the run when the loss has stopped falling, by the rule `Converged` with settings of
+            its own; or when a function of all losses so far, asked every 100 steps, returns True.
 
         Returns
         -------
@@ -186,8 +192,14 @@ class SVI(Fit):
         FileError
             If the folder of checkpoints cannot be written to when the run begins, or what is there
             cannot be read. Later on a checkpoint that fails is a warning (see `Checkpoint`).
+
+        Warns
+        -----
+        InferenceWarning
+            If `until` is given and was not met after `num_steps`.
         """
         check_count(num_steps, args)
+        rule = as_rule(until)
         check_model_call(self.model, args, kwargs, "svi.run", "num_steps, ")
         if is_precise(self.guide):
             # Once, and not at every step.
@@ -195,10 +207,13 @@ class SVI(Fit):
         record = RunRecord(self, args, kwargs, checkpoint, checkpoint_every)
         losses = record.losses
         shown = StepProgress(num_steps, done=len(losses), shown=progress_bar)
+        met = is_met(rule, losses)  # a run that was saved where it ended
         with Interrupt() as interrupt, shown as progress:
-            while len(losses) < num_steps and not (interrupt.asked or record.stopped):
+            while len(losses) < num_steps and not (interrupt.asked or record.stopped or met):
                 # Many at once where nobody wants to see each.
                 room = record.room(num_steps)
+                if rule is not None:
+                    room = min(room, rule.next_look(len(losses)) - len(losses))
                 new = self.compiled.many(room, args, kwargs) if callback is None else []
                 new = new or [self.step(*args, **kwargs)]
                 losses += new
@@ -206,8 +221,11 @@ class SVI(Fit):
                     progress.update(loss)
                 if callback is not None:
                     record.stopped = callback(len(losses) - 1, losses[-1]) is True
+                met = is_met(rule, losses)
                 record.update()
             record.close()
+        if rule is not None and not (met or interrupt.asked or record.stopped):
+            warn_of_the_end(rule, losses)
         self.resume(args, kwargs)  # a finished run was restored, and there was no step
         return SVIResult(
             params=self.get_params(),
@@ -217,6 +235,7 @@ class SVI(Fit):
             kwargs=kwargs,
             interrupted=interrupt.asked,
             seconds=record.elapsed,
+            converged=None if rule is None else met,
         )
 
     def gradient_variance(

@@ -34,7 +34,7 @@ from probtorch.errors import ArgumentError, AutogradError, InferenceError
 from probtorch.factories import zeros
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.potential import ModelTarget, Target
-from probtorch.infer.predictive import Predictive
+from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.results import ArvizGroups, SampledDraws, make_draws
 from probtorch.infer.vi.guide_quality import Quality, judge, quality_of, verdict
 
@@ -69,6 +69,8 @@ class SVIResult:
         Whether Ctrl-C ended the run.
     seconds : float
         How long it took.
+    converged : bool or None
+        Whether the rule given as `until` ended the run; None without one.
 
     Notes
     -----
@@ -83,6 +85,7 @@ class SVIResult:
     kwargs: dict[str, object] = field(default_factory=dict)
     interrupted: bool = False
     seconds: float = 0.0
+    converged: bool | None = None
     _made: dict[object, SampledDraws] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, object]:
@@ -231,6 +234,7 @@ class SVIResult:
             "num_steps": int(self.svi.num_steps),
             "sampling_time": self.seconds,
             "interrupted": self.interrupted,
+            **({} if self.converged is None else {"converged": self.converged}),
             **quality.attrs,
         }
         if target is not None and found.covers(target):
@@ -258,7 +262,7 @@ class SVIResult:
 
     def __repr__(self) -> str:
         last = f", last loss {self.losses[-1]:.6g}" if len(self.losses) else ""
-        note = ", interrupted" if self.interrupted else ""
+        note = ", interrupted" if self.interrupted else ", converged" if self.converged else ""
         return f"SVIResult({len(self.losses)} steps{last}{note})"
 
 

@@ -19,6 +19,7 @@ from probtorch.infer import (
     Trace_ELBO,
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
+    TraceTailAdaptive_ELBO,
 )
 from probtorch.nn import BatchNorm1d, Dropout, Linear, Sequential, Softplus
 from probtorch.optim import SGD, Adagrad, Adam, AdamW, ClippedAdam, PyroLRScheduler, RMSprop
@@ -115,6 +116,7 @@ OBJECTIVES = {
     "mean field": TraceMeanField_ELBO,
     "graph": TraceGraph_ELBO,
     "renyi": lambda: RenyiELBO(alpha=0.5, num_particles=3),
+    "tail adaptive": lambda: TraceTailAdaptive_ELBO(num_particles=3),
 }
 
 

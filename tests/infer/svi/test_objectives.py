@@ -19,6 +19,7 @@ from probtorch.infer import (
     Trace_ELBO,
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
+    TraceTailAdaptive_ELBO,
 )
 from probtorch.tensor import tensor
 from tests.infer.svi.programs import (
@@ -195,6 +196,32 @@ def test_renyi_bound_equals_its_definition(alpha):
     power = 1.0 - alpha
     expected = (logsumexp(power * np.array(log_w)) - math.log(2.0)) / power
     np.testing.assert_allclose(value, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("beta", [-1.0, -0.5, 0.0])
+def test_tail_adaptive_gradient_follows_the_paths_by_the_ranks_of_the_weights(beta):
+    noise = np.array([0.3, -1.2, 0.8, 2.1])
+    mean, sd = normal_posterior()
+    scale = math.exp(LOG_SCALE)
+    z = LOC + scale * noise
+    log_w = 0.5 * noise**2 - 0.5 * ((z - mean) / sd) ** 2
+    gamma = np.array([(log_w >= w).mean() for w in log_w]) ** beta
+    along = gamma / gamma.sum() * (noise / scale - (z - mean) / sd**2)
+    objective = TraceTailAdaptive_ELBO(4, tail_adaptive_beta=beta)
+    with Noise(noise):
+        loss = objective.loss_and_grads(normal_model, normal_guide, DATA)
+    found = gradients()
+    np.testing.assert_allclose(-found["loc"], along.sum(), rtol=1e-9)
+    np.testing.assert_allclose(-found["log_scale"], along @ (scale * noise), rtol=1e-9)
+    shift = normal_evidence() + LOG_SCALE - math.log(sd)
+    np.testing.assert_allclose(-loss, log_w.mean() + shift, rtol=1e-9)
+    with Noise(noise):
+        np.testing.assert_allclose(objective.loss(normal_model, normal_guide, DATA), loss)
+
+
+def test_tail_adaptive_objective_wants_paths():
+    with pytest.raises(InferenceError, match=r"(?s)TraceTailAdaptive_ELBO: .*pathwise.*Trace_ELBO"):
+        TraceTailAdaptive_ELBO(2).loss_and_grads(discrete_model, discrete_guide, CLICKS)
 
 
 # ------------------------------------------------------------------------ draws without gradients
@@ -685,6 +712,7 @@ def test_draws_without_paths_are_refused_where_paths_are_needed():
         (lambda: RenyiELBO(1.0), "alpha"),
         (lambda: RenyiELBO(0.0, 1), "num_particles"),
         (lambda: ImportanceWeightedELBO(2, "path"), "gradient"),
+        (lambda: TraceTailAdaptive_ELBO(tail_adaptive_beta=1.0), "tail_adaptive_beta"),
         (lambda: ReweightedWakeSleep(2, insomnia=1.5), "insomnia"),
     ],
 )

@@ -50,6 +50,53 @@ def exact_chain():
 # -------------------------------------------------------------------------------------- structure
 
 
+def crossed():
+    """Rows of plate a lie at dim -1 of x, and at dim -2 of y, where plate b has the other."""
+    with plate("a", 3):
+        x = sample("x", Normal(0.0, 1.0))
+    with plate("b", 2), plate("a", 3):
+        y = sample("y", Normal(x.reshape((*x.shape[:-2], 3, 1)), 0.5))
+        sample("z", Normal(y, 0.5), obs=tensor([[0.0, 1.0], [2.0, 1.0], [-1.0, 0.0]]))
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_a_plate_may_have_another_dim_at_each_site(vectorize):
+    guide = AutoStructured(crossed, init_loc_fn=init_to_value(values={"x": 0.0}))
+    objective = Trace_ELBO(10, vectorize_particles=vectorize)
+    svi = SVI(crossed, guide, Adam({"lr": 0.03}), objective, seed=0)
+    svi.run(500 if vectorize else 3, progress_bar=False)
+    assert guide.dependencies == {"y": {"x": "linear"}}
+    draws = guide.sample_posterior(4000 if vectorize else 2, generator=Generator(1))
+    assert draws["x"].shape[1:] == (3,) and draws["y"].shape[1:] == (3, 2)
+    if vectorize:
+        # Each x has two rows of z at variance 0.5: precision 1 + 4; y is half of x and of z.
+        total = np.array([1.0, 3.0, -1.0])
+        x, y = draws["x"].numpy(), draws["y"].numpy()
+        assert np.abs(x.mean(0) - 2.0 * total / 5.0).max() < 0.05
+        assert np.abs(x.std(0) - 5.0**-0.5).max() < 0.04
+        shared = [[np.corrcoef(x[:, i], y[:, j, 0])[0, 1] for i in range(3)] for j in range(3)]
+        # Var(y) = 0.125 + 0.2 / 4, Cov(x, y) = 0.2 / 2.
+        exact = 0.1 / math.sqrt(0.2 * 0.175)
+        assert np.abs(np.array(shared) - exact * np.eye(3)).max() < 0.08
+
+
+def test_a_site_may_depend_on_one_in_other_and_more_plates():
+    def model():
+        with plate("c", 4), plate("a", 3):
+            sample("x", Normal(0.0, 1.0))
+        with plate("a", 3):
+            sample("y", Normal(0.0, 1.0))
+        with plate("b", 2):
+            sample("z", Normal(0.0, 1.0))
+
+    ties = {"y": {"x": "linear"}, "z": {"x": "linear", "y": "linear"}}
+    guide = AutoStructured(model, dependencies=ties, conditionals="normal")
+    SVI(model, guide, Adam({"lr": 0.03}), seed=0).run(2, progress_bar=False)
+    shapes = {n: tuple(p.shape) for n, p in guide.named_parameters() if n.endswith("weight")}
+    # Of y in row a of plate a the four numbers x[a, :]; of z all of x, and all of y.
+    assert shapes == {"y_auto_weight": (3, 1, 4), "z_auto_weight": (2, 1, 15)}
+
+
 def test_sites_depend_on_earlier_ones_that_the_posterior_ties_them_to():
     guide = AutoStructured(chain)
     guide()
