@@ -20,7 +20,7 @@ from probtorch.effects.handlers import trace
 from probtorch.effects.minibatches import AllRows
 from probtorch.effects.runtime import STATE, Handler
 
-__all__ = ["OUTSIDE", "RunSurroundings", "in_float64", "lifted"]
+__all__ = ["OUTSIDE", "RunSurroundings", "in_float64", "lifted", "untraced"]
 
 
 def in_float64() -> default_dtype_as:
@@ -44,6 +44,17 @@ def lifted(tree: T) -> T:
     return map_tree(lift, tree)
 
 
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Context manager: traces around see nothing, and other handlers go on."""
+    before = STATE.handlers
+    STATE.handlers = tuple(h for h in before if not isinstance(h, trace))
+    try:
+        yield
+    finally:
+        STATE.handlers = before
+
+
 class RunSurroundings:
     """The handlers, plates and parameters in force here, for runs in other threads and later.
 
@@ -55,7 +66,8 @@ class RunSurroundings:
     """
 
     def __init__(self) -> None:
-        self.handlers = tuple(h for h in STATE.handlers if not isinstance(h, trace))
+        with untraced():
+            self.handlers = STATE.handlers
         self._rest = STATE.plates, STATE.params, AllRows(lifted)
 
     @contextlib.contextmanager

@@ -46,6 +46,7 @@ from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelEr
 from probtorch.infer.enumeration.summed import (
     OneValue,
     Sums,
+    is_summed,
     leftmost_plate,
     marginal_density,
     marginal_likelihoods,
@@ -427,7 +428,7 @@ class ModelTarget(Target):
         self.observed = tuple(first.observation_nodes)
         self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
         evaluation = functools.partial(Evaluation, slots=self.slots, sites=False)
-        self._sums = Sums(self.run, evaluation, leftmost_plate(first) - 1)
+        self._sums = Sums(self.run, evaluation, leftmost_plate(first) - 1, self.sums_out)
         if self.summed:
             self._check_sum()
         shown = (*self.slots, *self.deterministic)
@@ -437,7 +438,7 @@ class ModelTarget(Target):
         self._log_likelihood_map = DrawMap(self._log_likelihood_one)
 
     def _log_likelihood_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
-        return self._log_likelihood(inputs["q"])
+        return self.log_likelihood_at(inputs["q"])
 
     # ----------------------------------------------------------------------------------------- runs
 
@@ -473,15 +474,23 @@ class ModelTarget(Target):
 
     def _discrete(self, position: int = 0) -> tuple[OneValue, ...]:
         """The handler that gives summed sites one value, if there are such sites."""
-        return (OneValue(position),) if self.summed else ()
+        return (OneValue(position, self.sums_out),) if self.summed else ()
+
+    def sums_out(self, site: Site) -> bool:
+        """Whether a latent site that has no value is summed out."""
+        return is_summed(site)
+
+    def _finder(self, generator: Generator | None) -> Discovery:
+        """The handler that gives slots in a first run."""
+        return Discovery(generator)
 
     def _first_run(self) -> tuple[list[Slot], Trace, dict[str, int]]:
         """Find the latent sites: slots, trace and discrete sites of a run where the model runs."""
         failures: list[Exception] = []
         rng = Generator(0)
         while len(failures) < FIRST_RUNS:
-            tracer, finder = trace(), Discovery(rng if failures else None)
-            discrete = OneValue()
+            tracer, finder = trace(), self._finder(rng if failures else None)
+            discrete = OneValue(0, self.sums_out)
             try:
                 self.run(tracer, finder, discrete)
             except OUTSIDE as error:
@@ -608,7 +617,8 @@ class ModelTarget(Target):
         draws = np.asarray(draws, np.float64)
         return self._log_likelihood_map({"q": draws}, draws.ndim - 1)
 
-    def _log_likelihood(self, q: TensorBase) -> dict[str, TensorBase]:
+    def log_likelihood_at(self, q: TensorBase) -> dict[str, TensorBase]:
+        """Return what `log_likelihood` does, at one point, as tensors."""
         if self.summed:
             _, found, enumeration = self._sums.run(q)
             return marginal_likelihoods(found, enumeration)
@@ -715,7 +725,8 @@ def _no_latent_sites(name: str, first: Trace, summed: dict[str, int]) -> Inferen
             f"{name} has no continuous latent sites",
             expected="at least one continuous latent site",
             got=f"finite discrete sites {', '.join(map(repr, summed))} only",
-            fix="infer_discrete(model) draws them from their posterior, without a sampler",
+            fix="infer_discrete(model) draws them from their posterior, without a sampler; "
+            "Gibbs(model) moves them where their sum has too many terms",
         )
     return InferenceError(
         f"{name} has no latent sites",

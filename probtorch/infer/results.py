@@ -20,9 +20,10 @@ from numpy.typing import ArrayLike
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.layout import dims_key
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.potential import ModelTarget, Target
-from probtorch.infer.predictive import Predictive
+from probtorch.infer.prediction.predictive import Predictive
 
 if TYPE_CHECKING:
     import arviz
@@ -49,6 +50,7 @@ def make_draws(
     *,
     warmup_positions: np.ndarray | None = None,
     warmup_stats: Mapping[str, np.ndarray] | None = None,
+    posterior: Mapping[str, np.ndarray] | None = None,
 ) -> SampledDraws:
     """Label a sampler's draws.
 
@@ -64,6 +66,8 @@ def make_draws(
         Settings and facts of the run.
     warmup_positions, warmup_stats : optional
         The same of the warm-up, if it was kept.
+    posterior : dict of str to ndarray, optional
+        What the draws are in the model's space, where that is known already.
 
     Returns
     -------
@@ -79,7 +83,7 @@ def make_draws(
     if target.constant_data:
         groups["constant_data"] = target.constant_data
     return SampledDraws(
-        posterior=target.constrain_many(positions),
+        posterior=target.constrain_many(positions) if posterior is None else posterior,
         sample_stats=stats,
         dims=target.dims,
         coords=target.coords,
@@ -116,10 +120,13 @@ class ArvizGroups(TypedDict, total=False):
     log_likelihood: bool | None
     posterior_predictive: bool | Mapping[str, ArrayLike]
     prior: bool | int | Mapping[str, ArrayLike]
+    predictions: Mapping[str, ArrayLike] | None
     seed: int | Generator | None
     constant_data: Mapping[str, ArrayLike] | None
+    predictions_constant_data: Mapping[str, ArrayLike] | None
     coords: Mapping[str, Sequence[object]] | None
     dims: Mapping[str, Sequence[str | None]] | None
+    pred_dims: Mapping[str, Sequence[str | None]] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,10 +150,13 @@ class SampledDraws(Draws):
         posterior_predictive: bool | Mapping[str, ArrayLike] = False,
         prior: bool | int | Mapping[str, ArrayLike] = False,
         *,
+        predictions: Mapping[str, ArrayLike] | None = None,
         seed: int | Generator | None = None,
         constant_data: Mapping[str, ArrayLike] | None = None,
+        predictions_constant_data: Mapping[str, ArrayLike] | None = None,
         coords: Mapping[str, Sequence[object]] | None = None,
         dims: Mapping[str, Sequence[str | None]] | None = None,
+        pred_dims: Mapping[str, Sequence[str | None]] | None = None,
     ) -> SampledDraws:
         """Return draws with more groups of ArviZ's schema.
 
@@ -161,12 +171,19 @@ class SampledDraws(Draws):
         prior : bool, int or dict
             Add draws from the prior (500 if True) and of the data they predict; or the given ones,
             as `Predictive` returns them.
+        predictions : dict, optional
+            What is predicted for new covariates, as `Predictive` returns it.
         seed : int or Generator, optional
             Where random numbers come from; the default generator if None.
         constant_data : dict of str to array_like, optional
             Covariates and the like, beside those that are arguments of the model.
+        predictions_constant_data : dict of str to array_like, optional
+            The covariates of `predictions`.
         coords, dims : dict, optional
             Labels of dims, and names of the dims of variables, beside those of the plates.
+        pred_dims : dict, optional
+            Names of the dims of variables in `predictions` and `predictions_constant_data`, whose
+            rows are not those of the data: without names they get some like ``y_dim_0``.
 
         Raises
         ------
@@ -180,11 +197,13 @@ class SampledDraws(Draws):
         if log_likelihood and isinstance(self.target, ModelTarget):
             groups["log_likelihood"] = self.target.log_likelihood(self.positions)
         if isinstance(posterior_predictive, Mapping):
-            groups["posterior_predictive"] = self._by_chain(_arrays(posterior_predictive))
+            groups["posterior_predictive"] = self._by_chain(
+                _arrays(posterior_predictive), "posterior_predictive"
+            )
         elif posterior_predictive:
             groups["posterior_predictive"] = self.predict(seed=seed)
         if isinstance(prior, Mapping):
-            groups |= self._split(self._by_chain(_arrays(prior), one_chain=True))
+            groups |= self._split(self._by_chain(_arrays(prior), "prior"))
         elif prior is not False:
             model = self._model().unconditioned
             count = PRIOR_DRAWS if prior is True else prior
@@ -192,17 +211,20 @@ class SampledDraws(Draws):
             groups |= self._split({name: x[None] for name, x in found.items()})
         if constant_data is not None:
             groups["constant_data"] = {**groups.get("constant_data", {}), **_arrays(constant_data)}
+        if predictions is not None:
+            groups["predictions"] = self._by_chain(_arrays(predictions), "predictions")
+        if predictions_constant_data is not None:
+            groups["predictions_constant_data"] = _arrays(predictions_constant_data)
         groups = {name: variables for name, variables in groups.items() if variables}
+        named = {dims_key("predictions", name): given for name, given in (pred_dims or {}).items()}
         return dataclasses.replace(
             self,
             groups=groups,
             coords={**self.coords, **(coords or {})},
-            dims={**self.dims, **(dims or {})},
+            dims={**self.dims, **(dims or {}), **named},
         )
 
-    def _by_chain(
-        self, values: dict[str, np.ndarray], one_chain: bool = False
-    ) -> dict[str, np.ndarray]:
+    def _by_chain(self, values: dict[str, np.ndarray], group: str) -> dict[str, np.ndarray]:
         """Draws as `Predictive` returns them, with a dim of chains in front.
 
         How many leading dims there are is known from the shapes that data and parameters have.
@@ -217,17 +239,17 @@ class SampledDraws(Draws):
         ):
             return values
 
-        if one_chain:
+        if group == "prior":
             return {name: x[None] for name, x in values.items()}
         for name, x in values.items():
             if x.shape[:1] != (sizes[0] * sizes[1],):
                 raise ShapeError(
-                    f"posterior_predictive[{name!r}]",
+                    f"{group}[{name!r}]",
                     expected=f"{sizes[0] * sizes[1]} draws along the first dim, as the posterior "
                     f"has ({sizes[0]} x {sizes[1]})",
                     got=f"shape {x.shape}",
                     fix="predict from all draws, Predictive(model, draws.get_samples())(...), or "
-                    "leave it to posterior_predictive=True",
+                    "leave it to draws.predict(...)",
                 )
         return {name: x.reshape((*sizes, *x.shape[1:])) for name, x in values.items()}
 
@@ -265,6 +287,38 @@ class SampledDraws(Draws):
         sites, model = target.observed, target.unconditioned
         found = Predictive(model, latent, return_sites=sites, batch_ndims=2, seed=seed)()
         return _arrays(found)
+
+    def log_likelihood(self) -> dict[str, np.ndarray]:
+        """Return the log density of each observation at each draw, computed where it is missing.
+
+        Returns
+        -------
+        dict of str to ndarray, each (chain, draw, *observations)
+            By observed site, natural log; unscaled, 0 where masked.
+
+        Raises
+        ------
+        ArgumentError
+            If the draws do not know their model, and have no such group.
+        """
+        if "log_likelihood" in self.groups or not isinstance(self.target, ModelTarget):
+            return Draws.log_likelihood(self)
+        return self.target.log_likelihood(self.positions)
+
+    def replications(self, seed: int = 0) -> dict[str, np.ndarray]:
+        """Return replications of the data, one per draw, drawn where there are none.
+
+        Parameters
+        ----------
+        seed : int
+
+        Returns
+        -------
+        dict of str to ndarray, each (chain, draw, *shape)
+        """
+        if "posterior_predictive" in self.groups or not isinstance(self.target, ModelTarget):
+            return Draws.replications(self, seed)
+        return self.predict(seed=seed)
 
     def infer_discrete(
         self, temperature: int = 1, *, seed: int | Generator | None = None
@@ -320,26 +374,34 @@ class SampledDraws(Draws):
         posterior_predictive: bool | Mapping[str, ArrayLike] = False,
         prior: bool | int | Mapping[str, ArrayLike] = False,
         *,
+        predictions: Mapping[str, ArrayLike] | None = None,
         seed: int | Generator | None = None,
         constant_data: Mapping[str, ArrayLike] | None = None,
+        predictions_constant_data: Mapping[str, ArrayLike] | None = None,
         coords: Mapping[str, Sequence[object]] | None = None,
         dims: Mapping[str, Sequence[str | None]] | None = None,
+        pred_dims: Mapping[str, Sequence[str | None]] | None = None,
     ) -> arviz.InferenceData | xarray.DataTree:
         """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23).
 
         Parameters
         ----------
-        log_likelihood, posterior_predictive, prior, seed, constant_data, coords, dims
-            Groups, labels and names to add; see `extended`.
+        log_likelihood, posterior_predictive, prior, predictions
+            Groups to add; the last three take what `Predictive` returns. See `extended`.
+        seed, constant_data, predictions_constant_data, coords, dims, pred_dims
+            Further groups, labels and names; see `extended`.
         """
         extended = self.extended(
             log_likelihood,
             posterior_predictive,
             prior,
+            predictions=predictions,
             seed=seed,
             constant_data=constant_data,
+            predictions_constant_data=predictions_constant_data,
             coords=coords,
             dims=dims,
+            pred_dims=pred_dims,
         )
         return Draws.to_arviz(extended)
 

@@ -27,6 +27,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer.enumeration.summed import own_shape
+from probtorch.infer.levels import Levels
 from probtorch.infer.starts.initialization import uniform_point
 from probtorch.ops.movement import reshape
 
@@ -52,6 +53,9 @@ class Slot:
         Shape of the constrained ones, batch and event.
     location : str
         The "file:line" of the sample statement.
+    levels : Levels or None
+        Of a discrete site that is moved and not summed out: its values, which the coordinates
+        number.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Slot:
     free_shape: tuple[int, ...]
     shape: tuple[int, ...]
     location: str = ""
+    levels: Levels | None = None
 
 
 def slot_values(q: TensorBase, slot: Slot) -> TensorBase:
@@ -82,7 +87,8 @@ class Discovery(Handler):
         if not _is_latent(site):
             return
         if site.fn.is_discrete:
-            raise _infinite_site(site)
+            self.on_discrete(site)
+            return
         shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
         transform = biject_to(site.fn.support)
         free = tuple(transform.inverse_shape(shape))
@@ -93,6 +99,10 @@ class Discovery(Handler):
         # On the tape, as in every later run: an error can then name the op that made a bad value.
         point.requires_grad = True
         site.value = transform(point)
+
+    def on_discrete(self, site: Site) -> None:
+        """Refuse a discrete site that was not summed out."""
+        raise _infinite_site(site)
 
     def _point(self, size: int) -> np.ndarray:
         return np.zeros(size) if self.generator is None else uniform_point(self.generator, (size,))
@@ -138,7 +148,7 @@ class Evaluation(Handler):
         if slot is None or slot.shape != shape:
             raise _changed(site, slot, shape)
         free = slot_values(self.q, slot)
-        transform = biject_to(site.fn.support)
+        transform = slot.levels or biject_to(site.fn.support)
         if transform is identity_transform:
             site.value = free
         elif self.density:
@@ -152,8 +162,9 @@ class Evaluation(Handler):
         active = recorder()
         if active is not None:
             active.named(site.value, f"site {site.name!r}")
-        # The bijection keeps the value in the support: its density needs no check.
-        site.inside = True
+        # The bijection keeps the value in the support: its density needs no check. That of a
+        # discrete site may have become another one, which its numbers do not know.
+        site.inside = slot.levels is None
 
     def after_sample(self, site: Site) -> None:
         if self.sites:
@@ -215,7 +226,7 @@ class Inversion(Handler):
                 fix="give a value inside the support of the site's distribution",
                 at=site.location,
             )
-        free = biject_to(support).inv(value)
+        free = (slot.levels or biject_to(support)).inv(value)
         self.q[slot.start : slot.stop] = free.array.reshape(-1)
         site.value = value
 
@@ -253,8 +264,8 @@ def _infinite_site(site: Site) -> InferenceError:
     else:
         got = f"a latent {kind}, whose support {site.fn.support!r} is infinite"
         fix = (
-            "marginalise it (a Poisson with a Gamma rate is a NegativeBinomial), or bound it: a "
-            "finite support is summed out"
+            "move it along with the others, Gibbs(model); marginalise it (a Poisson with a Gamma "
+            "rate is a NegativeBinomial); or bound it: a finite support is summed out"
         )
     return InferenceError(
         f"Continuous inference cannot handle discrete sample site {site.name!r}",

@@ -2,8 +2,8 @@
 
 - `compare`: `assert_close`, with tolerances by dtype and a message that shows the worst element.
 - `gradcheck` and `gradgradcheck`, derivatives against finite differences, are those of `autograd`.
-- `sbc` (calibration.py) and `geweke` (joint.py): whether a sampler draws from the posterior that a
-  model states; simulated.py has what they share, uniformity.py the exact test of ranks.
+- `sbc`, `posterior_sbc` (infer/calibration/sbc.py, as `infer.check` uses it) and `geweke`
+  (joint.py): whether a sampler draws from the posterior that a model states.
 - `gof`: whether a distribution of one's own draws what its density says, and a table of all else
   it states.
 - `domains`: named sets of numbers that op declarations refer to, and test values drawn from them.
@@ -11,8 +11,8 @@
 """
 
 from probtorch.autograd.checking import GradcheckError, gradcheck, gradgradcheck
+from probtorch.infer.calibration.sbc import Calibration, posterior_sbc, sbc
 from probtorch.testing import gof
-from probtorch.testing.calibration import Calibration, sbc
 from probtorch.testing.compare import assert_close
 from probtorch.testing.joint import JointTest, geweke
 
@@ -25,5 +25,6 @@ __all__ = [
     "gof",
     "gradcheck",
     "gradgradcheck",
+    "posterior_sbc",
     "sbc",
 ]

@@ -8,7 +8,7 @@ sensitive to small mistakes. Nothing has to converge, and there is no posterior 
 
 Here many chains start at draws of the first kind, so that each is stationary from its first state
 on if the sampler is right, and their means are independent: the standard error needs no estimate of
-an autocorrelation. Read simulated.py first.
+an autocorrelation. Read infer/calibration/simulated.py first.
 
 References
 ----------
@@ -35,16 +35,9 @@ from probtorch.core.tree import replace
 from probtorch.core.typed import Tree
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import ArgumentError
-from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.integrators import DensityHandle
-from probtorch.infer.mcmc.kernel import Kernel
-from probtorch.infer.mcmc.nuts import NUTS
-from probtorch.infer.mcmc.randomness import key_of
-from probtorch.ops.control import while_loop
-from probtorch.tensor import Tensor
-from probtorch.testing.calibration import counted
-from probtorch.testing.displays import TurnProgress
-from probtorch.testing.simulated import (
+from probtorch.infer.calibration.displays import TurnProgress
+from probtorch.infer.calibration.sbc import counted
+from probtorch.infer.calibration.simulated import (
     Arrays,
     Quantity,
     SimulatedTarget,
@@ -52,7 +45,14 @@ from probtorch.testing.simulated import (
     kernel_for,
     simulate,
 )
-from probtorch.testing.uniformity import holm
+from probtorch.infer.calibration.uniformity import holm
+from probtorch.infer.mcmc.driver import MCMC
+from probtorch.infer.mcmc.integrators import DensityHandle
+from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.mcmc.kernels.nuts import NUTS
+from probtorch.infer.mcmc.randomness import key_of
+from probtorch.ops.control import while_loop
+from probtorch.tensor import Tensor
 
 __all__ = ["JointTest", "geweke"]
 

@@ -35,9 +35,9 @@ from probtorch.infer.mcmc.starts import new_chains
 from probtorch.infer.starts.initialization import starting_points
 from probtorch.infer.starts.path_starts import chosen_paths, climbed
 from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, logaddexp
 from probtorch.ops.movement import stack
-from probtorch.ops.reduction import logsumexp
 from probtorch.tensor import tensor
 
 

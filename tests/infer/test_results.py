@@ -192,3 +192,40 @@ def test_draws_of_a_hand_written_density_have_no_predictions():
     assert draws.extended().groups == {}
     with pytest.raises(InferenceError, match="hand-written density"):
         draws.predict()
+
+
+def line(x, y=None):
+    slope = sample("slope", Normal(0.0, 1.0))
+    with plate("row", len(x)):
+        mean = deterministic("mean", slope * x)
+        sample("y", Normal(mean, 1.0), obs=y)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_everything_that_predictive_returns_goes_to_arviz_in_one_call(tmp_path):
+    """The rows that are predicted are others than those of the data, and more of them."""
+    target = Target.from_model(line, SIGMA, y=Y)
+    draws = make_draws(target, np.random.default_rng(0).normal(size=(2, 30, 1)), {})
+    joined, new = draws.get_samples(), np.array([5.0, 6.0, 7.0, 8.0])
+    predictions = Predictive(line, joined, seed=0)(new)
+    data = draws.to_arviz(
+        prior=Predictive(line, num_samples=7, seed=1)(SIGMA),
+        posterior_predictive=Predictive(line, joined, seed=0)(SIGMA),
+        predictions=predictions,
+        predictions_constant_data={"x": new},
+        pred_dims={"y": ["new"], "x": ["new"]},
+        coords={"new": ["a", "b", "c", "d"]},
+    )
+    assert data["predictions"]["y"].dims == ("chain", "draw", "new")
+    assert list(data["predictions"].coords["new"].values) == ["a", "b", "c", "d"]
+    np.testing.assert_array_equal(
+        data["predictions"]["y"].values, predictions["y"].numpy().reshape(2, 30, 4)
+    )
+    assert data["predictions_constant_data"]["x"].dims == ("new",)
+    assert data["posterior_predictive"]["y"].dims == ("chain", "draw", "row")
+    assert data["prior"]["slope"].shape == (1, 7)
+    full = draws.extended(False, predictions=predictions)
+    assert full.to_datatree()["predictions"]["mean"].dims == ("chain", "draw", "mean_dim_0")
+    full.save(tmp_path / "full.nc")
+    again = SampledDraws.load(tmp_path / "full.nc")
+    assert again.groups["predictions"]["y"].shape == (2, 30, 4) and again.dims == full.dims

@@ -4,7 +4,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import static
-from probtorch.infer.mcmc.hmc import HMCInfo, HMCState, TrajectoryKernel, energy_drop
+from probtorch.infer.mcmc.kernels.hmc import HMCInfo, HMCState, TrajectoryKernel, energy_drop
 from probtorch.infer.mcmc.randomness import normals, uniform
 from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.control import while_loop

@@ -14,9 +14,9 @@ from probtorch.distributions import Beta, Binomial, HalfNormal, LogNormal, Norma
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.handlers import condition
 from probtorch.infer import HMC, NUTS, Target, init_to_uniform, potential
+from probtorch.infer.calibration.simulated import SimulatedTarget, data_sites, simulate
 from probtorch.infer.slots import Evaluation
 from probtorch.testing import sbc
-from probtorch.testing.simulated import SimulatedTarget, data_sites, simulate
 from tests.testing.broken_kernels import MISTAKES, broken
 from tests.testing.calibrated_models import MODELS, X, hidden_markov
 
@@ -27,6 +27,8 @@ SHORT = {"warmup_steps": 60, "num_samples": 31, **QUIET}
 quick = functools.partial(NUTS, adapt_mass_matrix=False, init_strategy=init_to_uniform)
 # Those that take longest get fewer replications by default.
 FEWER = {"branch": 40, "correlation": 40, "hidden Markov": 40, "ordered and simplex": 60}
+# The others are for the slow tests, with more replications of all.
+USUAL = {"non-centred", "logistic", "beta-binomial", "branch"}
 # Chance of a false alarm of one test, were the seed not fixed.
 NEVER = 1e-6
 
@@ -53,7 +55,9 @@ def coin(tosses=10, y=None):
 # ----------------------------------------------------------------------------------- right models
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [n if n in USUAL else pytest.param(n, marks=pytest.mark.slow) for n in MODELS]
+)
 def test_model_is_calibrated(name):
     model, args = MODELS[name]
     result = sbc(model, quick, FEWER.get(name, 100), args=args, level=NEVER, **SHORT)

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from probtorch.testing.uniformity import cumulative_counts, ecdf_band, holm, uniformity_pvalue
+from probtorch.infer.calibration.uniformity import (
+    cumulative_counts,
+    ecdf_band,
+    holm,
+    uniformity_pvalue,
+)
 
 
 def smallest_tail(ranks, num_draws):

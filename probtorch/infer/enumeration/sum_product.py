@@ -29,8 +29,9 @@ from probtorch.effects.enumeration import SummedVariable
 from probtorch.errors import InferenceError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
+from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.movement import permute, reshape
-from probtorch.ops.reduction import amax, logsumexp
+from probtorch.ops.reduction import amax
 from probtorch.ops.reduction import sum as total
 
 __all__ = [

@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -49,10 +49,6 @@ from probtorch.infer.mapping import DrawMap
 from probtorch.ops.movement import expand, permute, reshape
 from probtorch.ops.reduction import sum as total
 
-if TYPE_CHECKING:
-    from probtorch.infer.slots import Evaluation
-
-
 __all__ = [
     "OneValue",
     "Sums",
@@ -62,6 +58,8 @@ __all__ = [
     "marginal_likelihoods",
     "own_shape",
 ]
+
+H = TypeVar("H", bound=Handler)
 
 # Tables of discrete sites that are held at once, over many draws.
 TABLE_BYTES = 2**26
@@ -79,6 +77,8 @@ class OneValue(Handler):
     ----------
     position : int
         The last value is taken where there are fewer.
+    chosen : callable
+        Whether a site is one of them.
 
     Attributes
     ----------
@@ -86,14 +86,14 @@ class OneValue(Handler):
         How many values each of the sites has.
     """
 
-    def __init__(self, position: int = 0) -> None:
+    def __init__(self, position: int = 0, chosen: Callable[[Site], bool] = is_summed) -> None:
         super().__init__()
-        self.position = position
+        self.position, self.chosen = position, chosen
         self.sizes: dict[str, int] = {}
 
     def on_sample(self, site: Site) -> None:
         """Give the value."""
-        if not is_summed(site):
+        if not self.chosen(site):
             return
         values = site.fn.enumerate_support(expand=False)
         size, event = values.shape[0], tuple(site.fn.event_shape)
@@ -104,7 +104,7 @@ class OneValue(Handler):
         self.sizes[site.name] = size
 
 
-class Sums:
+class Sums(Generic[H]):
     """The discrete sites of one model, summed out at a point or drawn at many.
 
     Parameters
@@ -115,15 +115,19 @@ class Sums:
         From a point to a handler that gives the continuous sites their values.
     first_dim : int, negative
         The rightmost dim that no plate takes.
+    chosen : callable
+        Whether a site is one of them.
     """
 
     def __init__(
         self,
         run: Callable[..., object],
-        evaluation: Callable[[TensorBase], Evaluation],
+        evaluation: Callable[[TensorBase], H],
         first_dim: int,
+        chosen: Callable[[Site], bool] = is_summed,
     ) -> None:
         self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
+        self._how = functools.partial(_parallel, chosen)
         self._log_joint_map = DrawMap(self._log_joint_one)
         self._mappable = True
         self._table_bytes: int | None = None  # of the tables at one point, where it is known
@@ -141,11 +145,11 @@ class Sums:
     ) -> dict[str, TensorBase]:
         return self._numbered(inputs["q"], temperature)
 
-    def run(self, q: TensorBase) -> tuple[Evaluation, Trace, Enumeration]:
+    def run(self, q: TensorBase) -> tuple[H, Trace, Enumeration]:
         """Run at a point with all values of the discrete sites: evaluation, trace, variables."""
         while True:
             enumeration = Enumeration(self._first_dim)
-            handler = enumerate_sites(None, enumeration, _parallel)
+            handler = enumerate_sites(None, enumeration, self._how)
             tracer, evaluation = trace(), self._evaluation(q)
             try:
                 with enumeration.watch():
@@ -261,8 +265,8 @@ def _size(tables: list[Eliminated]) -> int:
     return 8 * sum(math.prod(table.table.array.shape) for table in tables)
 
 
-def _parallel(site: Site) -> str | None:
-    return "parallel" if is_summed(site) else None
+def _parallel(chosen: Callable[[Site], bool], site: Site) -> str | None:
+    return "parallel" if chosen(site) else None
 
 
 def _tables(

@@ -6,7 +6,8 @@ ELBO, and the Gaussian with the highest one is the path's. With many paths, draw
 weighted by target over proposal, the weights are smoothed (diagnostics/psis.py), and starts are
 draws by these weights, each another one.
 
-The method is [zhang2022]_: algorithms 1 to 5 there, with draws without replacement at the end.
+`approximations/pathfinder.py` is the algorithm as a result of its own. The method is
+[zhang2022]_: algorithms 1 to 5 there, with draws without replacement at the end.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def _pathfinder_points(
     starts, values, gradients = candidates(target, evaluate, paths, begun, radius)
     best = best_of_paths(
         LbfgsPaths(evaluate, starts, values, gradients),
-        functools.partial(_elbo, evaluate, drawn, num_elbo_draws),
+        functools.partial(path_elbo, evaluate, drawn, num_elbo_draws),
         max_gradients=max_gradients - 1,
         tolerance=TOLERANCE,
         patience=math.inf,
@@ -221,9 +222,10 @@ def _log_ratios(
     return points, values.reshape(rows, num_draws) - proposal
 
 
-def _elbo(
+def path_elbo(
     evaluate: Evaluations, generator: Generator, num_draws: int, paths: LbfgsPaths, rows: np.ndarray
 ) -> np.ndarray:
+    """Return the ELBO of the Gaussian at the present point of each of some paths, in nats."""
     _, ratios = _log_ratios(
         evaluate,
         paths.position[rows],

@@ -216,7 +216,7 @@ def _normalised(masses: Masses | None, why: str, rounding: float, continuous: bo
             "normalisation", None, None, "not tested: mass beyond the range of floats"
         )
     total = masses.total
-    worst = total[np.abs(total - 1.0).argmax()]
+    worst = total[np.argmax(np.abs(total - 1.0))]
     doubt = 3.0 * masses.error if continuous else 0.0
     fits = bool(abs(worst - 1.0) < rounding + doubt)
     return FitFinding("normalisation", fits, None, f"the total is {worst:.7g}")

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import stats
 
 from probtorch.core.signatures import explain_calls
+from probtorch.infer.calibration.uniformity import holm
 from probtorch.testing.compare import to_array
-from probtorch.testing.uniformity import holm
 
 __all__ = ["FitFinding", "Verdict", "mean_pvalue", "stated_value"]
 

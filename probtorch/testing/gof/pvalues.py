@@ -115,7 +115,7 @@ def multinomial_goodness_of_fit(
         raise InvalidTest(
             "multinomial_goodness_of_fit",
             expected="counts whose variances are above 1",
-            got=f"{variance.min():.3g} for a probability of {p.min():.3g} in {n:g} draws",
+            got=f"{np.min(variance):.3g} for a probability of {np.min(p):.3g} in {n:g} draws",
             fix="draw more, or put rare categories together",
         )
     if total_count is None:
@@ -345,7 +345,7 @@ def ks_pvalue(u: np.ndarray) -> float:
     """Of uniform numbers, by the largest distance of their distribution function (Kolmogorov)."""
     n, u = len(u), np.sort(u)
     steps = np.arange(n + 1.0) / n
-    distance = max((steps[1:] - u).max(), (u - steps[:-1]).max())
+    distance = max(np.max(steps[1:] - u), np.max(u - steps[:-1]))
     return float(stats.kstwo.sf(distance, n))
 
 

@@ -131,7 +131,7 @@ def _by_scores(d: Distribution, x: np.ndarray, rng: np.random.Generator) -> list
     return [importance.finding, found]
 
 
-def _by_weights(transform: Transform, x: np.ndarray, importance: Importance) -> list[FitFinding]:
+def _by_weights(transform: Transform, x: np.ndarray, importance: Weighting) -> list[FitFinding]:
     """Means of values and of their products: of draws, and of weighted points."""
     if importance.finding.ok is None and importance.finding.pvalue is None:
         return []
@@ -157,7 +157,7 @@ def _products(x: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Importance:
+class Weighting:
     """Points with weights that stand for the density, and what their sum says of it."""
 
     finding: FitFinding
@@ -170,7 +170,7 @@ def _by_importance(
     shape: tuple[int, ...],
     logs: Callable[[np.ndarray, bool], tuple[np.ndarray, np.ndarray]],
     rng: np.random.Generator,
-) -> Importance:
+) -> Weighting:
     """The integral of the density, by draws of Student's t with 5 degrees of freedom."""
     n, batch, count = z.shape
     at, log_q = np.empty(z.shape), np.empty((n, batch))
@@ -187,13 +187,13 @@ def _by_importance(
     except np.linalg.LinAlgError:
         # Far out a matrix has no factor after rounding.
         detail = "not tested: the density fails far out"
-        return Importance(FitFinding("normalisation", None, None, detail), at, log_q)
+        return Weighting(FitFinding("normalisation", None, None, detail), at, log_q)
     weights = np.where(np.isfinite(weights), weights, 0.0)
     effective = weights.sum(0) ** 2 / np.maximum((weights**2).sum(0), 1e-300)
     if (effective < 0.05 * n).any():
         detail = "not tested: importance sampling fails"
-        return Importance(FitFinding("normalisation", None, None, detail), at, weights)
+        return Weighting(FitFinding("normalisation", None, None, detail), at, weights)
     total = weights.mean(0)
-    detail = f"the total is {total[np.abs(total - 1.0).argmax()]:.3g} by importance sampling"
+    detail = f"the total is {total[np.argmax(np.abs(total - 1.0))]:.3g} by importance sampling"
     found = FitFinding("normalisation", None, mean_pvalue(weights, 1.0), detail)
-    return Importance(found, at.reshape(shape), weights)
+    return Weighting(found, at.reshape(shape), weights)

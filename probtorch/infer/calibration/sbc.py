@@ -5,7 +5,7 @@ given the data. The first draw is then one more draw of the last distribution, s
 posterior draws is uniform, for every scalar function of parameters and data, whatever the model
 (Talts et al. 2018). A mistake in a sampler, a density or a bijection leaves its mark on the ranks.
 
-Read simulated.py first; uniformity.py judges the ranks, calibration_plot.py draws them.
+Read simulated.py first; uniformity.py judges the ranks, sbc_plot.py draws them.
 
 References
 ----------
@@ -34,26 +34,29 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.convergence import ess_bulk
 from probtorch.errors import ArgumentError, DomainError, InferenceError
-from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.kernel import Kernel
-from probtorch.infer.mcmc.nuts import NUTS
-from probtorch.testing.calibration_plot import ecdf_difference_figure
-from probtorch.testing.displays import TurnProgress
-from probtorch.testing.simulated import (
+from probtorch.infer.calibration.displays import TurnProgress
+from probtorch.infer.calibration.sbc_plot import ecdf_difference_figure
+from probtorch.infer.calibration.simulated import (
     BLOCK_ELEMENTS,
     Arrays,
+    AugmentedTarget,
     Quantity,
     SimulatedTarget,
     data_sites,
     kernel_for,
     simulate,
 )
-from probtorch.testing.uniformity import holm, uniformity_pvalue
+from probtorch.infer.calibration.uniformity import holm, uniformity_pvalue
+from probtorch.infer.mcmc.driver import MCMC
+from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.mcmc.kernels.nuts import NUTS
+from probtorch.infer.potential import ModelTarget
+from probtorch.infer.results import SampledDraws
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Calibration", "sbc"]
+__all__ = ["Calibration", "counted", "posterior_sbc", "sbc"]
 
 # Thinning to begin with, and the most that is tried before the draws are taken as they are.
 FIRST_THINNING, MAX_THINNING = 2, 32
@@ -345,7 +348,120 @@ def sbc(
     )  # fmt: skip
     made = kernel_for(kernel, target, "sbc")
     runs = _Replications(target, made, drawn, names, asked)
+    return _calibrated(runs, ties, streams, progress_bar)
+
+
+@explained("posterior_sbc")
+def posterior_sbc(
+    draws: SampledDraws,
+    kernel: Kernel | Callable[..., Kernel] = NUTS,
+    replications: int = 50,
+    *,
+    num_samples: int = 63,
+    warmup_steps: int = 300,
+    thinning: int | None = None,
+    level: float = 0.01,
+    seed: int | Generator | None = 0,
+    progress_bar: bool = True,
+) -> Calibration:
+    """Check a sampler where it was used: by data simulated from the posterior.
+
+    Parameters are draws of the posterior, more data are simulated given them, and the posterior
+    given both the data and these is sampled: the parameters are one more draw of it. `sbc` looks at
+    all that the prior allows, which may be nothing like the data; this looks at their
+    neighbourhood.
+
+    Parameters
+    ----------
+    draws : SampledDraws
+        Of the posterior, by a sampler, of a model that observes data.
+    kernel, replications, num_samples, warmup_steps, thinning, level, seed, progress_bar
+        See `sbc`. There should be no more replications than `draws` has effective draws.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    InferenceError
+        If the draws do not know their model, or no replication could be run.
+    ArgumentError
+        If nothing is observed, or there are fewer draws than replications.
+
+    Warns
+    -----
+    InferenceWarning
+        If replications failed.
+
+    References
+    ----------
+    [sailynoja2025]_
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import MCMC, NUTS
+    >>> from probtorch.testing import posterior_sbc
+    >>> def coin(y):
+    ...     p = probtorch.sample("p", dist.Beta(2.0, 2.0))
+    ...     probtorch.sample("y", dist.Binomial(10, p), obs=y)
+    >>> draws = MCMC(NUTS(coin), 300, 200, seed=0, progress_bar=False).run(7.0)
+    >>> posterior_sbc(draws, replications=30, progress_bar=False).calibrated
+    True
+    """
+    asked = _settings(
+        replications=replications,
+        num_samples=num_samples,
+        warmup_steps=warmup_steps,
+        num_chains=1,
+        thinning=thinning,
+        level=level,
+    )
+    known = getattr(draws, "target", None)
+    if not isinstance(known, ModelTarget):
+        raise InferenceError(
+            "posterior_sbc",
+            expected="draws that know their model, as MCMC returns them",
+            got="draws of a hand-written density" if known else "draws read from a file, or arrays",
+            fix="pass mcmc.draws",
+        )
+    count = draws.num_chains * draws.num_draws
+    if not known.observed_data or count < replications:
+        raise ArgumentError(
+            "posterior_sbc(draws)",
+            expected=f"at least {replications} draws, of a model that observes data",
+            got=f"{count} draws, {len(known.observed_data)} observed sites",
+            fix="run inference with data, or sbc, which needs none",
+        )
+    if seed is None:
+        seed = default_generator
+    generator = seed if isinstance(seed, Generator) else Generator(seed)
+    first, ties, *streams = generator.spawn(2 + replications)
+    # Far from each other in their chains.
+    rows = (np.arange(replications) * count) // replications
+    positions = draws.positions.reshape(count, known.dim)[rows]
+    values = known.constrain_many(positions)
+    latent = {name: values[name] for name in known.slots}
+    args, kwargs = known.given
+    names = data_sites(known.model, args, kwargs, (), "posterior_sbc")
+    drawn = simulate(known.model, args, kwargs, replications, first, latent) | latent
+    target = AugmentedTarget(
+        known.model, args, kwargs, {name: drawn[name][0] for name in names},
+        {name: known.observed_data[name] for name in names},
+    )  # fmt: skip
+    made = kernel_for(kernel, target, "posterior_sbc")
+    runs = _Replications(target, made, drawn, names, asked)
+    return _calibrated(runs, ties, streams, progress_bar)
+
+
+def _calibrated(
+    runs: _Replications, ties: Generator, streams: Sequence[Generator], progress_bar: bool
+) -> Calibration:
+    """Run all replications, and judge their ranks."""
     runs.run(streams, progress_bar)
+    asked, replications = runs.settings, len(streams)
     if not runs.done:
         raise next(iter(runs.failed.values()))
     if runs.failed:
@@ -355,13 +471,13 @@ def sbc(
             f"  got:      {next(iter(runs.failed.values()))!s}\n"
             "  fix:      see the error; ranks are those of the other replications",
             InferenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return Calibration(
         ranks=runs.ranks(ties),
-        level=level,
-        num_draws=num_samples * num_chains,
-        name=f"{target.name} with {made.name}",
+        level=asked["level"],
+        num_draws=asked["num_samples"] * asked["num_chains"],
+        name=f"{runs.target.name} with {runs.kernel.name}",
         ess=np.array([run.ess for run in runs.done]),
         thinning=np.array([run.thinning for run in runs.done]),
         divergences=np.array([run.divergences for run in runs.done]),

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.diagnostics.layout import chosen
-from probtorch.testing.uniformity import cumulative_counts, ecdf_band
+from probtorch.infer.calibration.uniformity import cumulative_counts, ecdf_band
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from probtorch.testing.calibration import Calibration
+    from probtorch.infer.calibration.sbc import Calibration
 
 __all__ = ["ecdf_difference_figure"]
 

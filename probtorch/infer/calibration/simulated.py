@@ -37,7 +37,7 @@ from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget
-from probtorch.infer.predictive import Predictive
+from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.slots import Slot
 from probtorch.ops.movement import cat, reshape
 from probtorch.tensor import Tensor
@@ -45,6 +45,7 @@ from probtorch.tensor import Tensor
 __all__ = [
     "LOG_LIKELIHOOD",
     "Arrays",
+    "AugmentedTarget",
     "Quantity",
     "SimulatedTarget",
     "data_sites",
@@ -277,7 +278,7 @@ class SimulatedTarget(ModelTarget):
     def _likelihood(self, q: Tensor) -> Tensor:
         """The log likelihood of all data, discrete sites summed out, a 0-d tensor."""
         if not self.summed:
-            terms = self._log_likelihood(q).values()
+            terms = self.log_likelihood_at(q).values()
             return sum((x.sum() for x in terms), wrap(np.zeros(())))
         _, found, enumeration = self._sums.run(q)
         density = marginal_density(found, enumeration)
@@ -309,6 +310,36 @@ class SimulatedTarget(ModelTarget):
                     got="a name that is taken" if name in taken else type(fn).__name__,
                     fix="write quantities={'ratio': lambda values: values['a'] / values['b']}",
                 )
+
+
+class AugmentedTarget(SimulatedTarget):
+    """The posterior given data, and more data of the same kind that can be exchanged.
+
+    Parameters
+    ----------
+    model, args, kwargs
+    data : dict of ndarray
+        The first further data, by site.
+    original : dict of ndarray
+        The data that stay.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        data: Arrays,
+        original: Arrays,
+    ) -> None:
+        self._original = {name: np.asarray(x, data[name].dtype) for name, x in original.items()}
+        super().__init__(model, args, kwargs, data)
+
+    def logdensity(self, q: Tensor) -> Tensor:
+        """Return the log density of parameters and both sets of data at `q`."""
+        density = super().logdensity(q)
+        with self._given(wrap(self.pack_data(self._original))):
+            return density + self._likelihood(q)
 
 
 class _Inverting(Handler):

@@ -1,0 +1,318 @@
+"""`LaplaceApproximation`: the normal at the mode of a posterior, with the curvature there.
+
+The mode is found by L-BFGS from several points, on the unconstrained scale, and polished by
+Newton's steps; the curvature there is exact. The evidence follows in closed form [mackay1992]_,
+and draws come with importance ratios, which say how far to believe both.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from probtorch.autograd.modes import no_grad
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator
+from probtorch.core.showing import call_of
+from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, InferenceError, user_frame
+from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
+from probtorch.infer.approximations.result import Approximation, as_generator, count_of, target_of
+from probtorch.infer.approximations.second_order import Hessians, hessian_diagonal
+from probtorch.infer.potential import Target
+from probtorch.infer.starts.lbfgs_paths import BestPoints, LbfgsPaths, best_of_paths
+from probtorch.infer.starts.path_starts import Evaluations, candidates
+from probtorch.infer.vi.guide_quality import GuideWarning
+
+__all__ = ["LaplaceApproximation", "LaplaceResult"]
+
+STRUCTURES = ("full", "diag")
+# A path ends this far below the top, in nats, by its estimate.
+TOLERANCE = 1e-9
+# Newton's steps, and the rise still promised, in nats, at which they end: rounding of a log density
+# of a million.
+NEWTON_STEPS, NEWTON_TOLERANCE = 20, 1e-10
+# Of differences of gradients, in standard deviations as L-BFGS sees them.
+DIFFERENCE = 1e-4
+# How far from the top a mode may be that has no matrix to polish it with, in nats.
+FLAT = 1e-3
+# Another top is spoken of if its evidence is less than this below, in nats, and it is so far away,
+# in squared standard deviations: this, and this per dim.
+RIVAL, ELSEWHERE, ELSEWHERE_PER_DIM = 5.0, 25.0, 4.0
+
+
+class LaplaceApproximation:
+    """Laplace's approximation of a posterior.
+
+    Parameters
+    ----------
+    model : callable or Target
+        A model without discrete sites that cannot be summed out, or a density.
+    hessian_structure : {"full", "diag"}
+        What is kept of the curvature: all, or its diagonal, which makes numbers independent and as
+        narrow as they are given the others.
+    num_starts : int
+        Points that the search for the mode begins at.
+    max_gradients : int
+        Evaluations that each of these may take.
+    radius : float
+        They are drawn uniformly between -radius and radius on the unconstrained scale.
+    seed : int or Generator, optional
+        Where they are drawn from; the default generator if None.
+
+    Raises
+    ------
+    ArgumentError
+        For another structure, or counts below 1.
+
+    Notes
+    -----
+    The mode is that of the density on the unconstrained scale. A hierarchical model with a scale of
+    its own has a pole in place of a mode; a non-centred form of it has none.
+
+    References
+    ----------
+    [tierney1986]_, [mackay1992]_.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import LaplaceApproximation
+    >>> def model(y):
+    ...     mu = probtorch.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with probtorch.plate("data", len(y)):
+    ...         probtorch.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> result = LaplaceApproximation(model, seed=0).run(probtorch.tensor([1.0, 2.0, 3.0]))
+    >>> round(result.mode["mu"].item(), 4), round(result.log_marginal_likelihood, 4)
+    (1.5, -5.95)
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., object] | Target,
+        hessian_structure: str = "full",
+        *,
+        num_starts: int = 4,
+        max_gradients: int = 2000,
+        radius: float = 2.0,
+        seed: int | Generator | None = None,
+    ) -> None:
+        if hessian_structure not in STRUCTURES:
+            raise ArgumentError(
+                "LaplaceApproximation(hessian_structure=...)",
+                expected=" or ".join(map(repr, STRUCTURES)),
+                got=repr(hessian_structure),
+                fix="leave it out for 'full'",
+            )
+        self.model, self.hessian_structure = model, hessian_structure
+        self.num_starts = count_of("LaplaceApproximation", "num_starts", num_starts)
+        self.max_gradients = count_of("LaplaceApproximation", "max_gradients", max_gradients)
+        if not 0.0 < radius < math.inf:
+            raise ArgumentError(
+                "LaplaceApproximation(radius=...)",
+                expected="a positive number",
+                got=repr(radius),
+                fix="leave it out for 2",
+            )
+        self.radius, self.seed = float(radius), seed
+
+    def run(self, *args: object, **kwargs: object) -> LaplaceResult:
+        """Find the mode, and the curvature there.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What the model is called with.
+
+        Returns
+        -------
+        LaplaceResult
+
+        Raises
+        ------
+        InferenceError
+            If no point with a finite log density was found, or the search ended where the log
+            density is not concave or still rises.
+
+        Warns
+        -----
+        GuideWarning
+            If another start led to a mode of comparable evidence.
+        """
+        began = time.perf_counter()
+        target = target_of("LaplaceApproximation", self.model, args, kwargs)
+        evaluate = Evaluations(target)
+        starts, values, gradients = candidates(
+            target, evaluate, self.num_starts, as_generator(self.seed), self.radius
+        )
+        best = best_of_paths(
+            LbfgsPaths(evaluate, starts, values, gradients),
+            lambda paths, rows: paths.value[rows],
+            max_gradients=self.max_gradients,
+            tolerance=TOLERANCE,
+            patience=math.inf,
+        )
+        top = int(np.argmax(best.value))
+        if self.hessian_structure == "full":
+            point, value, precision = _polished(target, evaluate, best, top)
+            slope = evaluate(point[None])[1][0]
+            gain = 0.5 * float(slope @ np.linalg.lstsq(precision, slope, rcond=None)[0])
+        else:
+            point, value = best.position[top], float(best.value[top])
+            precision = -hessian_diagonal(target, point)
+            slope = best.gradient[top]
+            gain = 0.5 * float(slope @ best.hessian.rows(np.array([top])).apply(slope[None])[0])
+        _check_concave(target, precision, gain)
+        normal = GaussianDensity.of_precision(point, precision)
+        attrs = {"hessian_structure": self.hessian_structure, "gradients": evaluate.count}
+        evidence = value + 0.5 * (normal.log_det + target.dim * LOG_2PI)
+        _tell_of_rivals(target, best, normal, evidence)
+        return LaplaceResult(
+            target, time.perf_counter() - began, False, attrs, normal=normal, evidence=evidence
+        )
+
+    def __repr__(self) -> str:
+        return call_of(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LaplaceResult(Approximation):
+    """What `LaplaceApproximation.run` returns: a normal on the unconstrained scale.
+
+    Attributes
+    ----------
+    normal : GaussianDensity
+        With the mode as its mean.
+    """
+
+    normal: GaussianDensity = cast("GaussianDensity", None)  # which the run gives
+    evidence: float = math.nan
+
+    title = "Laplace's approximation"
+    cure = "reparameterise the model, try Pathfinder, or sample with NUTS"
+
+    @property
+    def mode(self) -> dict[str, TensorBase]:
+        """Latent and deterministic sites at the mode, by name."""
+        with no_grad():
+            return self.target.constrain(wrap(self.normal.mean.copy()))
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mode on the unconstrained scale, shape (dim,)."""
+        return self.normal.mean
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """On the unconstrained scale, shape (dim, dim)."""
+        return self.normal.covariance
+
+    @property
+    def log_marginal_likelihood(self) -> float:
+        """The log evidence in closed form, in nats; `log_evidence` corrects it by draws."""
+        return self.evidence
+
+    def sample(self, num_draws: int, generator: Generator) -> np.ndarray:
+        """Return draws of the normal; see `Approximation.sample`."""
+        return self.normal.sample(num_draws, generator)
+
+    def log_prob(self, points: np.ndarray) -> np.ndarray:
+        """Return log densities of the normal; see `Approximation.log_prob`."""
+        return self.normal.log_prob(points)
+
+
+def _polished(
+    target: Target, evaluate: Evaluations, best: BestPoints, top: int
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """The mode next to the best point by Newton's steps, the log density and the precision there.
+
+    Steps need no exact curvature, which takes seconds where the density unrolls a long loop: it
+    comes from differences of gradients. That at the mode is exact.
+    """
+    point, value, gradient = best.position[top], float(best.value[top]), best.gradient[top]
+    estimate = best.hessian.rows(np.array([top]))
+    variances = np.array([estimate.apply(e[None])[0] @ e for e in np.eye(target.dim)])
+    scales = np.sqrt(np.where(variances > 0.0, variances, 1.0))  # at a pole they may be anything
+    for _ in range(NEWTON_STEPS):
+        try:
+            normal = GaussianDensity.of_precision(point, _rough(evaluate, point, scales))
+        except np.linalg.LinAlgError:
+            break  # no mode, which is told of
+        step = normal.covariance @ gradient
+        rise = 0.5 * float(gradient @ step)
+        if not rise > NEWTON_TOLERANCE:
+            if rise >= 0.0:
+                point, value = point + step, value + rise
+            break
+        trials = point + (0.5 ** np.arange(12.0))[:, None] * step
+        values, gradients = evaluate(trials)
+        chosen = int(np.argmax(values))
+        if not values[chosen] > value:
+            break  # of what is promised nothing comes: it is rounding, or no mode
+        point, value, gradient = trials[chosen], float(values[chosen]), gradients[chosen]
+    return point, value, -Hessians(target)(point[None])[0]
+
+
+def _rough(evaluate: Evaluations, point: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Minus the second derivatives by central differences of the gradient."""
+    steps = DIFFERENCE * np.diag(scales)
+    _, gradients = evaluate(np.concatenate([point + steps, point - steps]))
+    up, down = np.split(gradients, 2)
+    rows = (down - up) / (2.0 * DIFFERENCE * scales)[:, None]
+    return np.asarray(0.5 * (rows + rows.T))
+
+
+def _check_concave(target: Target, precision: np.ndarray, gain: float) -> None:
+    """Refuse a point that is no mode."""
+    least = math.nan
+    if np.isfinite(precision).all():
+        matrix = precision.ndim == 2
+        least = float(np.linalg.eigvalsh(precision)[0] if matrix else precision.min())
+    if least > 0.0 and gain < FLAT:
+        return
+    if math.isnan(least):
+        got = "second derivatives that are not finite"
+    elif least <= 0.0:
+        got = f"a precision whose least {'eigenvalue' if precision.ndim == 2 else 'entry'} is "
+        got += f"{least:.3g}"
+    else:
+        got = f"a log density that still rises, by {gain:.2g} nats or more"
+    raise InferenceError(
+        f"LaplaceApproximation for {target.name}",
+        expected="a mode: a point where the log density is concave and rises no more",
+        got=got,
+        fix="write hierarchical scales in non-centred form, or sample with NUTS",
+    )
+
+
+def _tell_of_rivals(
+    target: Target, best: BestPoints, normal: GaussianDensity, evidence: float
+) -> None:
+    """Warn of a mode somewhere else that has a share of the posterior."""
+    away = best.position - normal.mean
+    z = away / normal.root if normal.root.ndim == 1 else np.linalg.solve(normal.root, away.T).T
+    far = (z * z).sum(-1) > ELSEWHERE + ELSEWHERE_PER_DIM * target.dim
+    rivals = best.value + 0.5 * (best.log_det + target.dim * LOG_2PI)
+    heavy = far & (rivals > evidence - RIVAL)
+    if not heavy.any():
+        return
+    difference = float(np.max(rivals[heavy]) - evidence)
+    message = (
+        f"LaplaceApproximation for {target.name}: the posterior has another mode\n"
+        "  expected: searches from all starts that end in one mode\n"
+        f"  got:      {int(heavy.sum())} of {len(rivals)} that end elsewhere, where the log "
+        f"evidence is {difference:+.1f} nats from here\n"
+        "  fix:      use Pathfinder with more num_paths, or sample with NUTS"
+    )
+    warnings.warn_explicit(message, GuideWarning, *(user_frame() or ("<unknown>", 0)))
+
+
+explain_calls(globals())

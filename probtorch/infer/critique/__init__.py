@@ -1,0 +1,1 @@
+"""What speaks against a model or its posterior: refits, sensitivity, one report of all."""

@@ -1,0 +1,1 @@
+"""`fit`: a look at the model, and the engine that suits it."""

@@ -1,0 +1,353 @@
+"""`fit`: one call that looks at a model, plans, says what it is going to do, and does it.
+
+planning.py decides; here each method is carried out by the engine that it stands for, and ends as
+draws with a verdict (`Fitted`), whichever it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explain_calls
+from probtorch.diagnostics.checks import diagnose
+from probtorch.diagnostics.psis import pareto_k_limit
+from probtorch.effects.enumeration import config_enumerate
+from probtorch.effects.handlers import block
+from probtorch.errors import ArgumentError, ProbtorchError
+from probtorch.infer.approximations.pathfinder import Pathfinder
+from probtorch.infer.guides.joint import AutoMultivariateNormal
+from probtorch.infer.guides.mean_field import AutoNormal
+from probtorch.infer.mcmc.driver import MCMC
+from probtorch.infer.mcmc.gibbs.gibbs import Gibbs
+from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.mcmc.kernels.nuts import NUTS
+from probtorch.infer.model_calls import check_model, check_model_call
+from probtorch.infer.objectives.elbo import Trace_ELBO
+from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
+from probtorch.infer.plans.planning import Facts, Plan, gradient_seconds, look_at, planned
+from probtorch.infer.potential import Target
+from probtorch.infer.prediction.predictive import Predictive
+from probtorch.infer.results import SampledDraws
+from probtorch.infer.vi.converged import Converged
+from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, verdict
+from probtorch.infer.vi.svi import SVI
+from probtorch.optim.adam import Adam
+
+__all__ = ["Fitted", "fit"]
+
+# Steps of an optimisation at most; it ends when the loss has stopped falling.
+MAX_STEPS = 30_000
+LEARNING_RATE = 0.01
+# Where nobody is there to raise it after divergences: smaller steps than NUTS takes by itself.
+TARGET_ACCEPT = 0.9
+# Ratios with a larger k have no variance: the limit of `pareto_k_limit` is that of weighted means
+# that still converge, not of an approximation that nobody has looked at.
+TRUSTED_K = 0.5
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fitted(SampledDraws):
+    """What `fit` returns: draws that know how they were made, and whether to believe them.
+
+    Parameters
+    ----------
+    plan : Plan
+        What was run, and why.
+    engine : object
+        What ran: `MCMC`, an `SVIResult`, a `PathfinderResult`; None for exact draws. Not kept by
+        `save` and by pickle.
+    verdict : str
+        Whether to believe the draws, in words.
+    trusted : bool
+        The same as yes or no.
+    """
+
+    plan: Plan | None = None  # gone where draws were read from a file
+    engine: object = None
+    verdict: str = ""
+    trusted: bool = True
+
+    def explain(self) -> str:
+        """Return what was decided, each decision with its reason, and the verdict."""
+        plan = [] if self.plan is None else [self.plan.explain()]
+        return "\n".join([*plan, f"verdict: {self.verdict}"])
+
+    def __repr__(self) -> str:
+        return f"{SampledDraws.__repr__(self)}\n{self.verdict}"
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**SampledDraws.__getstate__(self), "engine": None}
+
+
+def fit(
+    model: Callable[..., object],
+    *args: object,
+    method: str | None = None,
+    guide: Callable[..., object] | None = None,
+    num_samples: int = 1000,
+    num_chains: int = 4,
+    warmup_steps: int = 1000,
+    seconds: float | None = None,
+    seed: int | Generator | None = None,
+    verbose: bool = True,
+    **kwargs: object,
+) -> Fitted:
+    """Fit a model by what fits it: look, plan, say so in three lines, run, and judge.
+
+    Finite discrete sites are summed out; where there is nothing else, the posterior is a table, and
+    draws are exact. Continuous sites are sampled by NUTS; by Pathfinder, if that would take longer
+    than there is time. Discrete sites without a bound, or whose sum is intractable, are for Gibbs;
+    subsamples and learnt parameters for SVI.
+
+    Parameters
+    ----------
+    model : callable
+    *args, **kwargs
+        What it is called with.
+    method : {"exact", "nuts", "gibbs", "pathfinder", "svi"}, optional
+        Decide yourself.
+    guide : callable, optional
+        For SVI; by default a normal, with all covariances for up to 60 numbers.
+    num_samples, num_chains, warmup_steps : int
+        Of NUTS and Gibbs. Other methods make one chain of ``num_samples * num_chains`` draws.
+    seconds : float, optional
+        Time that there is: chains and SVI end then, with what they have.
+    seed : int or Generator, optional
+        Source of all randomness; the default generator if None.
+    verbose : bool
+        Print the plan, the progress and the verdict.
+
+    Returns
+    -------
+    Fitted
+        Draws like those of any engine, with ``plan``, ``verdict`` and ``explain()``.
+
+    Raises
+    ------
+    ArgumentError
+        If the method is unknown, or cannot be used on such a model.
+    InferenceError
+        If the model has nothing to infer, or no point where chains can start.
+
+    Warns
+    -----
+    InferenceWarning
+        What the engine finds wrong, as ever.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import fit
+    >>> def coin(y):
+    ...     p = probtorch.sample("p", dist.Beta(1.0, 1.0))
+    ...     with probtorch.plate("toss", len(y)):
+    ...         probtorch.sample("y", dist.Bernoulli(p), obs=y)
+    >>> y = probtorch.tensor([1.0, 1.0, 0.0, 1.0])
+    >>> result = fit(coin, y, num_samples=300, warmup_steps=200, seed=0, verbose=False)
+    >>> result.plan.method, result.trusted
+    ('nuts', True)
+    >>> bool(abs(result["p"].mean() - 4 / 6) < 0.05)
+    True
+    """
+    check_model(model, "fit")
+    check_model_call(model, args, kwargs, "fit", "model, ")
+    if seconds is not None and not 0.0 < seconds < math.inf:
+        raise ArgumentError(
+            "fit(seconds=...)", expected="a positive number", got=repr(seconds),
+            fix="leave it out for as long as it takes",
+        )  # fmt: skip
+    for name, value, least in (
+        ("num_samples", num_samples, 4),
+        ("num_chains", num_chains, 1),
+        ("warmup_steps", warmup_steps, 0),
+    ):
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+            raise ArgumentError(
+                f"fit({name}=...)", expected=f"an integer of at least {least}", got=repr(value),
+                fix="leave it out",
+            )  # fmt: skip
+    began = time.monotonic()
+    facts = look_at(model, args, kwargs)
+    target, gradient, intractable = None, math.nan, ""
+    if facts.numbers and not facts.unbounded and not facts.subsampled and method != "gibbs":
+        try:
+            target = Target.from_model(model, *args, **kwargs)
+            gradient = gradient_seconds(target)
+        except ProbtorchError as error:
+            # The model runs at single values, so it is the run with all values at once that fails,
+            # or their sum; whatever else it is, Gibbs will say it again.
+            if not facts.finite or method is not None or guide is not None:
+                raise
+            intractable = str(error).splitlines()[0]
+    plan = planned(
+        facts,
+        gradient,
+        method=method,
+        budget=seconds,
+        num_samples=num_samples,
+        num_chains=num_chains,
+        warmup_steps=warmup_steps,
+        threads=os.cpu_count() or 1,
+        guide=guide,
+        intractable=intractable,
+    )
+    if verbose:
+        print(plan, flush=True)
+    if seed is None:
+        seed = default_generator
+    generator = seed if isinstance(seed, Generator) else Generator(seed)
+    job = _Job(
+        model, args, kwargs, target, facts, num_samples, num_chains, warmup_steps,
+        None if seconds is None else began + seconds, generator.spawn(1)[0], verbose, guide, plan,
+    )  # fmt: skip
+    draws, engine = getattr(job, plan.method)()
+    said, trusted = _JUDGES[plan.method](draws)
+    fields = {f.name: getattr(draws, f.name) for f in dataclasses.fields(SampledDraws)}
+    fields["attrs"] = {**draws.attrs, "plan": str(plan), "verdict": said}
+    if verbose:
+        print(f"verdict: {said}", flush=True)
+    return Fitted(**fields, plan=plan, engine=engine, verdict=said, trusted=trusted)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all methods need; one method each."""
+
+    model: Callable[..., object]
+    args: tuple[object, ...]
+    kwargs: dict[str, Any]
+    target: Target | None
+    facts: Facts
+    num_samples: int
+    num_chains: int
+    warmup_steps: int
+    deadline: float | None
+    generator: Generator
+    shown: bool
+    guide: Callable[..., object] | None
+    plan: Plan
+
+    @property
+    def _left(self) -> float | None:
+        """Seconds that are left; at least one, so that there is a result."""
+        return None if self.deadline is None else max(self.deadline - time.monotonic(), 1.0)
+
+    def nuts(self) -> tuple[SampledDraws, object]:
+        assert self.target is not None  # planned for continuous sites
+        return self._chains(NUTS(self.target, target_accept_prob=TARGET_ACCEPT))
+
+    def gibbs(self) -> tuple[SampledDraws, object]:
+        return self._chains(Gibbs(self.model), *self.args, **self.kwargs)
+
+    def _chains(
+        self, kernel: Kernel[Any], *args: object, **kwargs: Any
+    ) -> tuple[SampledDraws, object]:
+        mcmc = MCMC(
+            kernel,
+            num_samples=self.num_samples,
+            warmup_steps=self.warmup_steps,
+            num_chains=self.num_chains,
+            seed=self.generator,
+            progress_bar=self.shown,
+        )
+        return mcmc.run(*args, max_seconds=self._left, **kwargs), mcmc
+
+    def pathfinder(self) -> tuple[SampledDraws, object]:
+        assert self.target is not None  # planned for continuous sites
+        found = Pathfinder(self.target, seed=self.generator).run()
+        return found.draws(self.num_samples * self.num_chains), found
+
+    def exact(self) -> tuple[SampledDraws, object]:
+        found = Predictive(
+            self.model,
+            num_samples=self.num_samples * self.num_chains,
+            infer_discrete=True,
+            seed=self.generator,
+        )(*self.args, **self.kwargs)
+        attrs = {"inference_library": "probtorch", "inference_method": "enumeration"}
+        values = {name: np.asarray(x)[None] for name, x in found.items()}
+        return SampledDraws(posterior=values, attrs={"model_name": self.facts.name, **attrs}), None
+
+    def svi(self) -> tuple[SampledDraws, object]:
+        hidden = list(self.facts.finite)
+        latent = block(self.model, hide=hidden) if hidden else self.model
+        model = config_enumerate(self.model) if hidden else self.model
+        if self.guide is not None:
+            guide = self.guide
+        else:
+            guide = _GUIDES[self.plan.guide](latent)
+        objective = TraceEnum_ELBO() if hidden else Trace_ELBO()
+        svi = SVI(model, guide, Adam({"lr": LEARNING_RATE}), objective, seed=self.generator)
+        result = svi.run(
+            MAX_STEPS,
+            *self.args,
+            progress_bar=self.shown,
+            until=_Until(self.deadline),
+            **self.kwargs,
+        )
+        return result.draws(self.num_samples * self.num_chains), result
+
+
+_GUIDES: dict[str, Callable[..., Callable[..., object]]] = {
+    "AutoMultivariateNormal": AutoMultivariateNormal,
+    "AutoNormal": AutoNormal,
+}
+
+
+class _Until:
+    """Ends an optimisation when its loss has stopped falling, or there is no time left."""
+
+    def __init__(self, deadline: float | None) -> None:
+        self.deadline, self.rule = deadline, Converged()
+
+    def __call__(self, losses: np.ndarray) -> bool:
+        late = self.deadline is not None and time.monotonic() > self.deadline
+        return late or (len(losses) >= self.rule.min_steps and self.rule(losses))
+
+
+# ----------------------------------------------------------------------------------------- verdicts
+
+
+def _of_chains(draws: SampledDraws) -> tuple[str, bool]:
+    found = [finding for finding in diagnose(draws) if finding.category is not None]
+    if not found:
+        return (
+            "no sign of trouble: chains agree, and draws are enough for means and quantiles",
+            True,
+        )
+    return "; ".join(f"{finding.subject} ({finding.fix})" for finding in found), False
+
+
+def _of_approximation(draws: SampledDraws) -> tuple[str, bool]:
+    k = float(draws.attrs.get("pareto_k", math.nan))
+    good = k <= min(TRUSTED_K, pareto_k_limit(max(draws.num_draws, 2)))
+    wide = float(draws.attrs.get("sd_ratio", math.nan))
+    if "log_weight" in draws.sample_stats and wide > LARGEST_SD_RATIO:
+        good = False
+    word = "" if good else " Not to be relied on: compare with method='nuts'."
+    return verdict(draws) + word, good
+
+
+def _of_table(draws: SampledDraws) -> tuple[str, bool]:
+    return f"exact: {draws.num_draws} independent draws of the posterior", True
+
+
+_JUDGES = {
+    "exact": _of_table,
+    "nuts": _of_chains,
+    "gibbs": _of_chains,
+    "pathfinder": _of_approximation,
+    "svi": _of_approximation,
+}
+
+explain_calls(globals())

@@ -1,0 +1,1 @@
+"""From draws back through the model: predictions, and pointwise log likelihoods."""

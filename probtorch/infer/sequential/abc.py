@@ -1,0 +1,392 @@
+"""`ABC` and `ABCSMC`: posteriors of models that can be run and have no density.
+
+Approximate Bayesian computation keeps the parameters whose simulated data come within `epsilon` of
+the real ones. `ABC` draws from the prior and keeps the closest; `ABCSMC` brings particles closer
+stage by stage, moving them by a random walk that accepts what simulates data close enough
+[delmoral2012]_, with as many moves as it takes nearly all to have moved [drovandi2011]_.
+
+A model says what it simulates in sample statements or by `deterministic`; the names of these sites
+are the keys of what was observed. Simulations of all particles are one run where the model bears
+that (predictive.py); simulations.py has them, and what the two have in common.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explain_calls, explained
+from probtorch.core.typed import TensorLike
+from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.draws import Draws
+from probtorch.effects.runtime import Handler
+from probtorch.effects.site import Site
+from probtorch.errors import InferenceError, user_frame
+from probtorch.infer.mcmc.kernel import checked
+from probtorch.infer.potential import ModelTarget
+from probtorch.infer.sequential.importance import checked_count
+from probtorch.infer.sequential.simulations import (
+    Distance,
+    Simulating,
+    SimulationProblem,
+    Summary,
+)
+from probtorch.infer.sequential.weights import ancestors, uniforms
+
+__all__ = ["ABC", "ABCSMC", "SimulationWarning"]
+
+# Moves of a stage: until this share of the particles has moved, as the acceptance says, or so many.
+MOVED, MOST_MOVES = 0.95, 30
+# Moves by which the acceptance of a stage is found, before it is known how many it takes.
+PILOT_MOVES = 2
+# Scale of the random walk: 2.38^2 / dim times the covariance [roberts1997].
+SCALE = 2.38
+MOST_STAGES = 100
+# Particles that a covariance is taken of.
+FEWEST = 5
+
+
+class SimulationWarning(InferenceWarning):
+    """Simulations that do not come as close to the data as was asked for."""
+
+
+class _ParametersOnly(Handler):
+    """Take all sites but the parameters out of the density, and give them any value."""
+
+    def __init__(self, names: Sequence[str], values: Mapping[str, Site]) -> None:
+        super().__init__()
+        self.names, self.values = set(names), values
+
+    def on_sample(self, site: Site) -> None:
+        if site.name in self.names:
+            return
+        if site.value is None:
+            site.value, site.observed = self.values[site.name].value, True
+        site.mask = False
+
+
+class ABC(Simulating):
+    """Approximate Bayesian computation by rejection: draws of the prior whose data come close.
+
+    Parameters
+    ----------
+    model : callable
+        Simulates data in sample statements, or under names given by `deterministic`.
+    num_samples : int
+        How many draws to keep, the closest ones.
+    num_simulations : int, optional
+        How many to simulate; 20 times as many by default.
+    summary : callable, optional
+        From a dict of one simulation's data to numbers that are compared; all data by default.
+    distance : callable, optional
+        ``distance(simulated, real)`` from summaries (simulations, numbers) and (numbers,) to
+        distances (simulations,). By default the root mean square of differences, in units of the
+        median absolute deviation of each number among the first simulations.
+    epsilon : float, optional
+        The largest distance that may be kept: then as many as there are, `num_samples` at most.
+    parameters : sequence of str, optional
+        What draws are kept of; all continuous latent sites by default. Others are nuisance.
+    seed : int or Generator, optional
+        Where random numbers come from; the default generator if None.
+
+    References
+    ----------
+    [pritchard1999]_.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import ABC
+    >>> def model():
+    ...     loc = probtorch.sample("loc", dist.Normal(0.0, 2.0))
+    ...     probtorch.sample("y", dist.Normal(loc, 1.0).expand([20]).to_event(1))
+    >>> y = 1.0 + np.linspace(-1.5, 1.5, 20)
+    >>> draws = ABC(model, 200, summary=lambda data: data["y"].mean(), seed=0).run({"y": y})
+    >>> bool(abs(draws["loc"].mean() - 1.0) < 0.1)
+    True
+    """
+
+    @explained("ABC", meant={"draws": "num_samples"})
+    def __init__(
+        self,
+        model: Callable[..., object],
+        num_samples: int = 1000,
+        num_simulations: int | None = None,
+        *,
+        summary: Summary | None = None,
+        distance: Distance | None = None,
+        epsilon: float | None = None,
+        parameters: Sequence[str] | None = None,
+        seed: int | Generator | None = None,
+    ) -> None:
+        super().__init__(model, summary, distance, epsilon, parameters, seed)
+        self.num_samples = checked_count("ABC", "num_samples", num_samples)
+        self.num_simulations = checked_count(
+            "ABC",
+            "num_simulations",
+            20 * self.num_samples if num_simulations is None else num_simulations,
+            self.num_samples,
+        )
+
+    def __repr__(self) -> str:
+        return f"ABC({self._model_name()}, num_samples={self.num_samples})"
+
+    def run(self, observed: Mapping[str, TensorLike], *args: object, **kwargs: object) -> Draws:
+        """Simulate and keep.
+
+        Parameters
+        ----------
+        observed : dict of str to array_like
+            The data, by the names of the sites that simulate them.
+        *args, **kwargs
+            What the model is called with.
+
+        Returns
+        -------
+        Draws
+            One chain of independent draws, the closest first; `sample_stats` has ``distance``, and
+            `attrs` the ``epsilon`` that was kept to.
+
+        Raises
+        ------
+        InferenceError
+            If no simulation is within `epsilon`.
+        ModelError
+            If the model has not the sites, or no continuous latent one.
+        ShapeError
+            If simulated data have not the shape of the real ones.
+        """
+        problem = self._problem(observed, args, kwargs)
+        rng = self._generator or default_generator
+        found = problem.simulated(rng, None, self.num_simulations)
+        away = problem.distances(found)
+        order = np.argsort(away, kind="stable")[: self.num_samples]
+        limit = math.inf if self.epsilon is None else self.epsilon
+        kept = order[np.isfinite(away[order]) & (away[order] <= limit)]
+        if not kept.size:
+            raise InferenceError(
+                "ABC: no simulation is close to the data",
+                expected=f"a distance of at most {limit:g}",
+                got=f"{away.min():g} as the smallest of {self.num_simulations}",
+                fix="simulate more, allow a larger epsilon, or use ABCSMC",
+            )
+        params = {name: found[name][kept] for name in problem.parameters}
+        epsilon = float(away[kept].max()) if self.epsilon is None else self.epsilon
+        facts: dict[str, object] = {"epsilon": epsilon, "num_simulations": self.num_simulations}
+        return self._draws(params, away[kept], facts)
+
+
+class ABCSMC(Simulating):
+    """Approximate Bayesian computation by sequential Monte Carlo [delmoral2012]_.
+
+    Parameters
+    ----------
+    model, summary, distance, parameters, seed
+        As for `ABC`; the unit of the distance is found among draws of the prior.
+    num_particles : int
+    epsilon : float, optional
+        Go on until this distance; without it until particles hardly move any more.
+    quantile : float, in (0, 1)
+        Share of the particles that each stage keeps.
+    min_acceptance : float, in (0, 1)
+        Below this acceptance of moves it stops.
+
+    References
+    ----------
+    [delmoral2012]_, [drovandi2011]_.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import ABCSMC
+    >>> def model():
+    ...     loc = probtorch.sample("loc", dist.Normal(0.0, 20.0))
+    ...     probtorch.sample("y", dist.Normal(loc, 1.0).expand([20]).to_event(1))
+    >>> y = 1.0 + np.linspace(-1.5, 1.5, 20)
+    >>> smc = ABCSMC(model, 200, summary=lambda data: data["y"].mean(), epsilon=0.01, seed=0)
+    >>> bool(abs(smc.run({"y": y})["loc"].mean() - 1.0) < 0.1)
+    True
+    """
+
+    @explained("ABCSMC", meant={"num_samples": "num_particles", "draws": "num_particles"})
+    def __init__(
+        self,
+        model: Callable[..., object],
+        num_particles: int = 1000,
+        *,
+        summary: Summary | None = None,
+        distance: Distance | None = None,
+        epsilon: float | None = None,
+        quantile: float = 0.5,
+        min_acceptance: float = 0.05,
+        parameters: Sequence[str] | None = None,
+        seed: int | Generator | None = None,
+    ) -> None:
+        super().__init__(model, summary, distance, epsilon, parameters, seed)
+        self.num_particles = checked_count("ABCSMC", "num_particles", num_particles, 10)
+        self.quantile = checked("ABCSMC", "quantile", quantile, 0.0, 1.0)
+        self.min_acceptance = checked("ABCSMC", "min_acceptance", min_acceptance, 0.0, 1.0)
+
+    def __repr__(self) -> str:
+        return f"ABCSMC({self._model_name()}, num_particles={self.num_particles})"
+
+    def run(self, observed: Mapping[str, TensorLike], *args: object, **kwargs: object) -> Draws:
+        """Bring particles close to the data.
+
+        Parameters
+        ----------
+        observed, *args, **kwargs
+            As for `ABC.run`.
+
+        Returns
+        -------
+        Draws
+            One chain; `attrs` has the ``epsilon`` that was come to, and of each stage ``epsilons``
+            and ``acceptance_rates``.
+
+        Raises
+        ------
+        InferenceError
+            If too few simulations of the prior have a distance at all.
+        ModelError, ShapeError
+            As for `ABC.run`.
+
+        Warns
+        -----
+        SimulationWarning
+            If `epsilon` was not come to.
+        """
+        problem = self._problem(observed, args, kwargs)
+        start, rng, moves = (self._generator or default_generator).spawn(3)
+        only = _ParametersOnly(problem.parameters, problem.first)
+        target = ModelTarget(only(self.model), problem.args, problem.kwargs)
+        found = problem.simulated(start, None, self.num_particles)
+        away = problem.distances(found)
+        if np.isfinite(away).sum() < FEWEST:
+            raise InferenceError(
+                "ABCSMC: distances of simulations of the prior",
+                expected=f"finite numbers, {FEWEST} at least",
+                got=f"{int(np.isfinite(away).sum())} of {away.size} that are",
+                fix="look at what the model simulates, and at summary and distance",
+            )
+        q = np.stack(
+            [target.unconstrain({n: found[n][i] for n in target.slots}) for i in range(len(away))]
+        )
+        stages = _Stages(self, problem, target, rng, moves, q, away)
+        goal = 0.0 if self.epsilon is None else self.epsilon
+        while stages.advance(goal):
+            pass
+        if self.epsilon is not None and stages.epsilon > self.epsilon:
+            warnings.warn_explicit(
+                "ABCSMC stopped before it was as close to the data as was asked for\n"
+                f"  expected: an epsilon of {self.epsilon:g}\n"
+                f"  got:      {stages.epsilon:.3g}, where {stages.acceptance[-1]:.1%} of the moves "
+                "were accepted\n"
+                "  fix:      allow a larger epsilon, a smaller min_acceptance, or compare fewer "
+                "numbers by summary",
+                SimulationWarning,
+                *(user_frame() or ("<unknown>", 0)),
+            )
+        params = target.constrain_many(stages.q)
+        facts: dict[str, object] = {
+            "epsilon": stages.epsilon,
+            "epsilons": stages.epsilons,
+            "acceptance_rates": stages.acceptance,
+            "num_simulations": stages.simulations,
+        }
+        return self._draws({n: params[n] for n in problem.parameters}, stages.away, facts)
+
+
+class _Stages:
+    """The particles of one run of `ABCSMC`."""
+
+    def __init__(
+        self,
+        smc: ABCSMC,
+        problem: SimulationProblem,
+        target: ModelTarget,
+        rng: Generator,
+        moves: Generator,
+        q: np.ndarray,
+        away: np.ndarray,
+    ) -> None:
+        self.smc, self.problem, self.target = smc, problem, target
+        self.rng, self.moves = rng, moves
+        self.q, self.away = q, away
+        self.log_prior = self._prior(q)
+        self.simulations = len(q)
+        self.epsilon = math.inf
+        self.epsilons: list[float] = []
+        self.acceptance: list[float] = []
+
+    def advance(self, goal: float) -> bool:
+        """Go on to the next epsilon; whether there is more to come."""
+        smc, count = self.smc, len(self.q)
+        finite = self.away[np.isfinite(self.away)]
+        fewest = np.partition(finite, FEWEST - 1)[FEWEST - 1]
+        epsilon = max(float(np.quantile(finite, smc.quantile)), float(fewest), goal)
+        if epsilon >= self.epsilon and (closer := finite[finite < self.epsilon]).size:
+            # Of distances that are many times the same, those that are less.
+            epsilon = max(float(closer.max()), goal) if closer.size >= FEWEST else epsilon
+        kept = self.away <= epsilon
+        if epsilon >= self.epsilon:
+            return False
+        rows = ancestors(kept / kept.sum(), count, self.rng, "systematic")
+        spread = np.cov(self.q[kept].T).reshape(self.target.dim, self.target.dim)
+        self.q, self.away, self.log_prior = self.q[rows], self.away[rows], self.log_prior[rows]
+        self.epsilon = epsilon
+        self.epsilons.append(epsilon)
+        scale = SCALE / math.sqrt(self.target.dim)
+        # A ridge for particles that lie in a plane.
+        ridge = 1e-10 * (1.0 + np.trace(spread)) * np.eye(self.target.dim)
+        root = scale * np.linalg.cholesky(spread + ridge)
+        rates = [self._move(root) for _ in range(PILOT_MOVES)]
+        rate = max(float(np.mean(rates)), 1.0 / (PILOT_MOVES * count))
+        wanted = math.log(1.0 - MOVED) / math.log(max(1.0 - rate, 1e-12))
+        for _ in range(min(MOST_MOVES, math.ceil(wanted)) - PILOT_MOVES):
+            rates.append(self._move(root))
+        self.acceptance.append(float(np.mean(rates)))
+        enough = self.acceptance[-1] >= smc.min_acceptance and len(self.epsilons) < MOST_STAGES
+        return epsilon > goal and enough
+
+    def _move(self, root: np.ndarray) -> float:
+        """Propose a step for each particle; return the share that was taken."""
+        count, dim = self.q.shape
+        proposed = self.q + _normals(self.moves, count * dim).reshape(count, dim) @ root.T
+        log_prior = self._prior(proposed)
+        # The prior decides first: what it refuses need not be simulated.
+        tried = np.log(uniforms(self.moves, count)) < log_prior - self.log_prior
+        if not tried.any():
+            return 0.0
+        params = self.target.constrain_many(proposed[tried])
+        params = {name: params[name] for name in self.problem.parameters}
+        found = self.problem.simulated(self.moves, params, int(tried.sum()))
+        away = self.problem.distances(found)
+        self.simulations += len(away)
+        close = away <= self.epsilon
+        moved = np.flatnonzero(tried)[close]
+        self.q[moved], self.away[moved] = proposed[moved], away[close]
+        self.log_prior[moved] = log_prior[moved]
+        return moved.size / count
+
+    def _prior(self, q: np.ndarray) -> np.ndarray:
+        """Log prior densities of unconstrained parameters; -inf where there is none."""
+        values = self.target.value_and_grad_many(q)[0]
+        return np.where(np.isnan(values), -np.inf, values)
+
+
+def _normals(generator: Generator, count: int) -> np.ndarray:
+    """Standard normal draws by Box and Muller's formula."""
+    half = (count + 1) // 2
+    radius = np.sqrt(-2.0 * np.log(uniforms(generator, half)))
+    angle = 2.0 * math.pi * uniforms(generator, half)
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+
+
+explain_calls(globals())

@@ -1,0 +1,316 @@
+"""`Importance`: draws of a guide, or of the prior, weighted to be draws of the posterior.
+
+Guide and model are run together (objectives/runs.py), all draws at once where the model bears that,
+else one by one: then the sites of a model may differ from run to run, with the branches that Python
+takes. What comes out is `WeightedDraws` with an estimate of the evidence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from probtorch.autograd.modes import no_grad
+from probtorch.backends.registry import to_host
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explain_calls, explained
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
+from probtorch.distributions.validation import validation_enabled
+from probtorch.effects.handlers import seed as seed_handler
+from probtorch.effects.handlers import substitute
+from probtorch.effects.site import Site
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.labels import Labels, labels_of
+from probtorch.infer.model_calls import check_model, check_model_call
+from probtorch.infer.model_runs import OUTSIDE, untraced
+from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
+from probtorch.infer.prediction.predictive import Predictive
+from probtorch.infer.sequential.weighted_draws import WeightedDraws, weighted
+
+__all__ = ["Importance", "checked_count", "prior", "refuse_subsample"]
+
+# Elements of all sites together in one vectorised run: 64 MiB of float64.
+BLOCK_ELEMENTS = 2**23
+# Draws unless told: Pareto k is known to 0.1 or so, a mean to 3 % of a standard deviation.
+NUM_SAMPLES = 1000
+
+Arrays = dict[str, np.ndarray]
+
+
+def prior(*args: object, **kwargs: object) -> None:
+    """The guide without a site: all are left to the model, and drawn from there."""
+
+
+prior.precise = True  # type: ignore[attr-defined]  # what `is_precise` looks for
+
+
+class Importance:
+    """Importance sampling of a model's posterior, with Pareto smoothed weights [vehtari2024]_.
+
+    It is exact in the limit of many draws, for any model that can be run: with discrete sites, and
+    with sites that come and go. It works where the guide is close to the posterior; the draws of
+    the prior, without a guide, do for a few parameters and little data.
+
+    Parameters
+    ----------
+    model : callable
+    guide : callable, optional
+        Proposes latent sites by name; those that it lacks are drawn from the prior, as all are
+        without a guide.
+    num_samples : int, optional
+        Number of draws, 1000 by default.
+    params : dict, optional
+        Values for `param` sites, such as those of an `SVIResult`.
+    seed : int or Generator, optional
+        Where random numbers come from; the default generator if None.
+
+    Raises
+    ------
+    ArgumentError
+        If the number of draws is no positive integer.
+
+    References
+    ----------
+    [vehtari2024]_.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import Importance
+    >>> def coin(y):
+    ...     p = probtorch.sample("p", dist.Beta(1.0, 1.0))
+    ...     with probtorch.plate("toss", len(y)):
+    ...         probtorch.sample("y", dist.Bernoulli(p), obs=y)
+    >>> y = probtorch.tensor([1.0, 1.0, 0.0, 1.0])
+    >>> found = Importance(coin, num_samples=10000, seed=0).run(y)
+    >>> bool(abs(found.log_evidence - np.log(1 / 20)) < 4 * found.log_evidence_error)
+    True
+    >>> bool(abs(found.expectation("p") - 4 / 6) < 0.01)
+    True
+    """
+
+    @explained("Importance", meant={"draws": "num_samples", "rng_key": "seed"})
+    def __init__(
+        self,
+        model: Callable[..., object],
+        guide: Callable[..., object] | None = None,
+        num_samples: int | None = None,
+        *,
+        params: Mapping[str, TensorLike] | None = None,
+        seed: int | Generator | None = None,
+    ) -> None:
+        check_model(model, "Importance")
+        self.params = dict(params or {})
+        self.model, self.guide = model, guide
+        self.num_samples = checked_count(
+            "Importance", "num_samples", NUM_SAMPLES if num_samples is None else num_samples
+        )
+        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        parts = (self.model,) if self.guide is None else (self.model, self.guide)
+        names = ", ".join(getattr(part, "__name__", type(part).__name__) for part in parts)
+        return f"{self.name}({names}, num_samples={self.num_samples})"
+
+    def run(self, *args: object, **kwargs: object) -> WeightedDraws:
+        """Draw and weight.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What model and guide are called with.
+
+        Returns
+        -------
+        WeightedDraws
+
+        Raises
+        ------
+        ModelError
+            If the guide has a site that the model has not.
+        InferenceError
+            If no draw has any weight, or a plate works on a subsample.
+
+        Warns
+        -----
+        ImportanceWarning
+            If the weights cannot be trusted.
+        """
+        check_model_call(self.model, args, kwargs, f"{self.name}(...).run")
+        generator = self._generator or default_generator
+        state = generator.get_state()
+        with no_grad(), untraced(), self._surroundings(), seed_handler(None, generator):
+            try:
+                return self._drawn(args, kwargs, generator)
+            except OUTSIDE as error:
+                # Draws that cannot have made the data have no weight; unless it is a parameter
+                # that is bad, which then makes weights that are nan.
+                generator.set_state(state)
+                with validation_enabled(False):
+                    try:
+                        return self._drawn(args, kwargs, generator)
+                    except InferenceError as other:
+                        raise (error if "nan" in str(other.got) else other) from None
+
+    def _surroundings(self) -> contextlib.AbstractContextManager[object]:
+        """What holds around the runs."""
+        return substitute(None, self.params) if self.params else contextlib.nullcontext()
+
+    def _drawn(
+        self, args: tuple[object, ...], kwargs: dict[str, object], generator: Generator
+    ) -> WeightedDraws:
+        guide = prior if self.guide is None else self.guide
+        first = run_pair(self.model, guide, args, kwargs, allow_missing=True)
+        for site in first.model.nodes.values():
+            refuse_subsample(site)
+        state = generator.get_state()
+        try:
+            parts = self._together(first, guide, args, kwargs)
+            rows: tuple[Arrays, ...] = ()
+        except Exception:
+            # Whatever it is, it says that the model cannot be run for several draws at once; what
+            # single runs cannot bear they will say.
+            generator.set_state(state)
+            rows, log_ratios = self._one_by_one(guide, args, kwargs)
+            parts = [(_stacked(rows), log_ratios)]
+        samples = {n: np.concatenate([p[0][n] for p in parts]) for n in parts[0][0]}
+        log_ratios = np.concatenate([p[1] for p in parts])
+        labels = self._labels(first, samples, args, kwargs)
+        same = all(row.keys() == samples.keys() for row in rows)
+        return weighted(
+            samples,
+            log_ratios,
+            self.name,
+            values=() if same else rows,
+            dims=labels.dims,
+            coords=labels.coords,
+            attrs={
+                "inference_library": "probtorch",
+                "inference_method": self.name,
+                "model_name": getattr(self.model, "__name__", type(self.model).__name__),
+            },
+        )
+
+    def _labels(
+        self,
+        first: Run,
+        samples: Mapping[str, np.ndarray],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> Labels:
+        found = labels_of(first.model, samples, self.model, args, kwargs)
+        dims = {n: d for n, d in found.dims.items() if n in samples}
+        used = {d for names in dims.values() for d in names}
+        coords = {d: list(c) for d, c in found.coords.items() if d in used}
+        return Labels(dims, coords, found.observed, found.constant)
+
+    def _together(
+        self,
+        first: Run,
+        guide: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> list[tuple[Arrays, np.ndarray]]:
+        """Values and log ratios of vectorised runs, a part each."""
+        elements = sum(
+            s.value.array.size
+            for s in first.model.nodes.values()
+            if isinstance(s.value, TensorBase)
+        )
+        block = max(2, min(self.num_samples, BLOCK_ELEMENTS // max(elements, 1)))
+        parts: list[tuple[Arrays, np.ndarray]] = []
+        many = Vectorised(block, allow_missing=True)
+        for begin in range(0, self.num_samples, block):
+            size = min(block, self.num_samples - begin)
+            runner = many if size == block else Vectorised(size, allow_missing=True)
+            run = runner(self.model, guide, args, kwargs)
+            values = {n: _rows(run, n, first) for n in first.model.nodes if n in _latent(first)}
+            parts.append((values | self._computed(first, values, args, kwargs), _log_ratios(run)))
+        return parts
+
+    def _computed(
+        self, first: Run, values: Arrays, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Arrays:
+        """Deterministic sites at many draws, which `Predictive` compares with single runs."""
+        names = [n for n, s in first.model.nodes.items() if s.kind == "deterministic"]
+        if not names:
+            return {}
+        predictive = Predictive(self.model, values, return_sites=names, batch_ndims=1)
+        return {n: np.asarray(to_host(x.array)) for n, x in predictive(*args, **kwargs).items()}
+
+    def _one_by_one(
+        self, guide: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[Arrays, ...], np.ndarray]:
+        rows, log_ratios = [], np.empty(self.num_samples)
+        for i in range(self.num_samples):
+            run = run_pair(self.model, guide, args, kwargs, allow_missing=True)
+            for site in run.model.nodes.values():
+                refuse_subsample(site)
+            log_ratios[i] = _log_ratios(run)[0]
+            names = [n for n, s in run.model.nodes.items() if s.kind == "deterministic"]
+            names = [n for n in run.model.nodes if n in {*names, *_latent(run)}]
+            rows.append({n: to_host(run.model[n].value.array) for n in names})
+        return tuple(rows), log_ratios
+
+
+def checked_count(owner: str, name: str, count: int, least: int = 1) -> int:
+    """Return a count, or refuse what is no integer of at least `least`."""
+    if isinstance(count, bool) or not hasattr(count, "__index__") or count < least:
+        raise ArgumentError(
+            f"{owner}({name}=...)",
+            expected=f"an integer of at least {least}",
+            got=repr(count),
+            fix="leave it out for the default",
+        )
+    return count.__index__()
+
+
+def _latent(run: Run) -> list[str]:
+    return [n for n, s in run.model.nodes.items() if is_latent(s)]
+
+
+def _log_ratios(run: Run) -> np.ndarray:
+    """Log model minus log guide per particle, shape (size,), float64."""
+    ratio = to_host((run.log_model() - run.log_guide()).array).astype(np.float64)
+    return np.broadcast_to(ratio.reshape(-1), (run.size,)).copy()
+
+
+def _rows(run: Run, name: str, first: Run) -> np.ndarray:
+    """The values of a site of a vectorised run, shape (size, *shape)."""
+    shape = first.model[name].value.array.shape
+    rows = to_host(run.model[name].value.array).reshape(-1, *shape)
+    return rows if len(rows) == run.size else np.broadcast_to(rows, (run.size, *shape)).copy()
+
+
+def _stacked(rows: tuple[Arrays, ...]) -> Arrays:
+    """Sites that all runs have in one shape, the draws in front."""
+    return {
+        name: np.stack([row[name] for row in rows])
+        for name, x in rows[0].items()
+        if all(name in row and row[name].shape == x.shape for row in rows)
+    }
+
+
+def refuse_subsample(site: Site) -> None:
+    """Raise if a site stands in a plate that works on a part of its rows."""
+    for frame in site.plates:
+        if frame.subsampled:
+            raise InferenceError(
+                f"plate {frame.name!r} draws a subsample",
+                expected="all rows: weights are ratios of whole densities",
+                got="a random subsample",
+                fix="leave subsample_size out, or use SVI",
+                at=site.location,
+            )
+
+
+explain_calls(globals())

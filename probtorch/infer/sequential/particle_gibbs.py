@@ -1,0 +1,364 @@
+"""`ParticleGibbs`: a chain of whole runs of a model, whose sites may come and go.
+
+A run is a trajectory through the model's statements. In a sweep, particles run the model from one
+observed statement to the next, are weighted by it and resampled; one of them keeps to the run of
+the last sweep, whatever happens to it [andrieu2010]_. At the end one of the particles is the new
+run. That leaves the posterior invariant for any number of particles of at least 2, for any program:
+a site is known by its name, and branches and loops may meet others in every run.
+
+Particles go on by running the model anew with the values that they have so far, up to the statement
+that they were stopped at: so a sweep costs of the order of the square of the number of observed
+statements. A plate that observes all its rows at once is one statement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from probtorch.autograd.modes import no_grad
+from probtorch.backends.registry import to_host
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explain_calls, explained
+from probtorch.core.tensor_base import TensorBase
+from probtorch.diagnostics.draws import Draws
+from probtorch.effects.handlers import seed as seed_handler
+from probtorch.effects.runtime import Handler
+from probtorch.effects.site import Site
+from probtorch.errors import InferenceError, ModelError
+from probtorch.infer.model_calls import check_model, check_model_call
+from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted, untraced
+from probtorch.infer.sequential.importance import checked_count, refuse_subsample
+from probtorch.infer.sequential.weights import ancestors, normalised, uniforms
+
+__all__ = ["ParticleGibbs", "RunDraws"]
+
+# Tries to find a first run that can have made the data.
+FIRST_SWEEPS = 20
+
+Values = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunDraws(Draws):
+    """Draws of runs of a model: what all of them have as arrays, and each by itself.
+
+    Parameters
+    ----------
+    values : sequence of sequence of dict
+        By chain and draw, all values of the run by name.
+    """
+
+    values: Sequence[Sequence[Values]] = field(default_factory=tuple)
+
+    def expectation(self, of: Callable[[Values], ArrayLike]) -> np.ndarray:
+        """Return the mean over all draws of a function of one draw, a dict of arrays by name."""
+        return np.mean([np.asarray(of(draw)) for chain in self.values for draw in chain], axis=0)
+
+
+class _Stop(Exception):
+    """Leaves a model in its middle, at the statement that it was to run to."""
+
+
+@dataclass
+class _Particle:
+    """A run in its middle: the values met so far, and what the last statement weighed."""
+
+    values: dict[str, TensorBase]
+    gained: float = 0.0
+    finished: bool = False
+
+
+class _Running(Handler):
+    """Give sites the values that they had, and stop at an observed statement.
+
+    Parameters
+    ----------
+    known : dict of str to Tensor
+    stop : int or None
+        The number of the statement to stop after, from 1; None runs to the end.
+    """
+
+    def __init__(self, known: Mapping[str, TensorBase], stop: int | None) -> None:
+        super().__init__()
+        self.known, self.stop = known, stop
+        self.values: dict[str, TensorBase] = {}
+        self.computed: dict[str, TensorBase] = {}
+        self.names: set[str] = set()
+        # Of each observed statement its log density, and how many values came before it.
+        self.gains: list[float] = []
+        self.marks: list[int] = []
+        self.log_joint = 0.0
+
+    def on_sample(self, site: Site) -> None:
+        """Take the value, if it is known."""
+        if not site.observed and site.value is None and site.name in self.known:
+            site.value = self.known[site.name]
+
+    def after_sample(self, site: Site) -> None:
+        """Keep the value; weigh what is observed."""
+        refuse_subsample(site)
+        if site.name in self.names:
+            raise ModelError(
+                f"Multiple sample sites named {site.name!r}",
+                expected="a name of its own for every site of a run",
+                got="the same name twice",
+                fix=f"in a loop write f'{site.name}_{{i}}'",
+                at=site.location,
+            )
+        self.names.add(site.name)
+        counted = self.stop is None or len(self.gains) + 1 == self.stop
+        if not site.observed:
+            self.values[site.name] = site.value
+            self.log_joint += _log_prob(site) if self.stop is None else 0.0
+            return
+        self.gains.append(_log_prob(site) if counted else 0.0)
+        self.log_joint += self.gains[-1]
+        self.marks.append(len(self.values))
+        if len(self.gains) == self.stop:
+            raise _Stop
+
+    after_factor = after_sample
+
+    def after_deterministic(self, site: Site) -> None:
+        """Keep the value."""
+        self.computed[site.name] = site.value
+
+
+def _log_prob(site: Site) -> float:
+    """The log density of a site; -inf where it cannot have that value."""
+    try:
+        return float(to_host(site.compute_log_prob_sum().array))
+    except OUTSIDE:
+        return -math.inf
+
+
+class ParticleGibbs:
+    """Particle Gibbs for any model that can be run, also one whose sites come and go.
+
+    Each draw is a whole run of the model. The more observed statements there are between the draw
+    of a site and the end, the more particles it takes to change it; a model with fixed continuous
+    sites is better served by `NUTS`.
+
+    Parameters
+    ----------
+    model : callable
+        Observes in statements of their own what comes one after the other.
+    num_particles : int, at least 2
+        One of them keeps to the run before.
+    num_samples : int
+        Draws per chain.
+    warmup_steps : int
+        Sweeps before these.
+    num_chains : int
+        One after the other.
+    seed : int or Generator, optional
+        Where random numbers come from; the default generator if None.
+
+    Raises
+    ------
+    ArgumentError
+        If a number is no integer, or too small.
+
+    References
+    ----------
+    [andrieu2010]_.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import ParticleGibbs
+    >>> def model(y):
+    ...     if probtorch.sample("coin", dist.Bernoulli(0.5)).item():
+    ...         loc = probtorch.sample("loc", dist.Normal(0.0, 1.0))
+    ...     else:
+    ...         loc = 2.0
+    ...     probtorch.sample("y", dist.Normal(loc, 1.0), obs=y)
+    >>> gibbs = ParticleGibbs(model, num_particles=5, num_samples=50, warmup_steps=5, seed=0)
+    >>> draws = gibbs.run(probtorch.tensor(2.5))
+    >>> draws["coin"].shape, bool(draws.expectation(lambda run: "loc" in run) > 0.0)
+    ((1, 50), True)
+    """
+
+    @explained("ParticleGibbs", meant={"num_warmup": "warmup_steps", "draws": "num_samples"})
+    def __init__(
+        self,
+        model: Callable[..., object],
+        num_particles: int = 20,
+        num_samples: int = 1000,
+        warmup_steps: int = 100,
+        *,
+        num_chains: int = 1,
+        seed: int | Generator | None = None,
+    ) -> None:
+        check_model(model, "ParticleGibbs")
+        self.model = model
+        self.num_particles = checked_count("ParticleGibbs", "num_particles", num_particles, 2)
+        self.num_samples = checked_count("ParticleGibbs", "num_samples", num_samples)
+        self.warmup_steps = checked_count("ParticleGibbs", "warmup_steps", warmup_steps, 0)
+        self.num_chains = checked_count("ParticleGibbs", "num_chains", num_chains)
+        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+
+    def __repr__(self) -> str:
+        name = getattr(self.model, "__name__", type(self.model).__name__)
+        return f"ParticleGibbs({name}, num_particles={self.num_particles})"
+
+    def run(self, *args: object, **kwargs: object) -> RunDraws:
+        """Draw runs of the model given its data.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What the model is called with.
+
+        Returns
+        -------
+        RunDraws
+            `posterior` has the sites that all runs have in one shape, `values` all of each run.
+            `sample_stats` has ``lp``, the log joint density, and ``moved``, whether the draw is
+            another run than the one before.
+
+        Raises
+        ------
+        InferenceError
+            If no run was found that can have made the data, or a plate works on a subsample.
+        ModelError
+            If two sites of a run share a name.
+        """
+        check_model_call(self.model, args, kwargs, "ParticleGibbs(...).run")
+        root = self._generator or default_generator
+        chains = []
+        with no_grad(), in_float64(), untraced():
+            sweeps = _Sweeps(self.model, lifted(args), lifted(kwargs), self.num_particles)
+            for generator in root.spawn(self.num_chains):
+                with seed_handler(None, generator):
+                    chains.append(self._chain(sweeps, generator))
+        values = tuple(tuple(draw for draw, _, _ in chain) for chain in chains)
+        stats = {
+            "lp": np.array([[lp for _, lp, _ in chain] for chain in chains]),
+            "moved": np.array([[moved for _, _, moved in chain] for chain in chains]),
+        }
+        name = getattr(self.model, "__name__", type(self.model).__name__)
+        attrs = {
+            "inference_library": "probtorch",
+            "inference_method": "ParticleGibbs",
+            "model_name": name,
+            "num_particles": self.num_particles,
+        }
+        return RunDraws(_shared(values), stats, attrs=attrs, values=values)
+
+    def _chain(
+        self, sweeps: _Sweeps, generator: Generator
+    ) -> list[tuple[dict[str, np.ndarray], float, bool]]:
+        """Values, log joint density and whether it moved, of each draw."""
+        kept, found = sweeps.first(generator), []
+        for i in range(self.warmup_steps + self.num_samples):
+            # The run that is kept always has weight.
+            new = sweeps.sweep(kept, generator) or kept
+            moved = new.values is not kept.values
+            kept = new
+            if i >= self.warmup_steps:
+                done = sweeps.running(kept.values, None)
+                everything = {**done.values, **done.computed}
+                arrays = {n: to_host(x.array) for n, x in everything.items()}
+                found.append((arrays, done.log_joint, moved))
+        return found
+
+
+class _Sweeps:
+    """Sweeps over one model."""
+
+    def __init__(
+        self,
+        model: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        count: int,
+    ) -> None:
+        self.model, self.args, self.kwargs, self.count = model, args, kwargs, count
+
+    def running(self, known: Mapping[str, TensorBase], stop: int | None) -> _Running:
+        """What a run said that has these values and goes up to a statement."""
+        with _Running(known, stop) as handler, contextlib.suppress(_Stop):
+            self.model(*self.args, **self.kwargs)
+        return handler
+
+    def first(self, generator: Generator) -> _Particle:
+        """A run that can have made the data, by sweeps without one to keep to."""
+        for _ in range(FIRST_SWEEPS):
+            found = self.sweep(None, generator)
+            if found is not None:
+                return found
+        raise InferenceError(
+            "ParticleGibbs: no run of the model can have made the data",
+            expected=f"a run with a finite density in {FIRST_SWEEPS} sweeps",
+            got=f"none among {FIRST_SWEEPS * self.count} particles",
+            fix="look at priors and data, or take more particles",
+        )
+
+    def sweep(self, kept: _Particle | None, generator: Generator) -> _Particle | None:
+        """A new run, given one to keep to; None where all particles died."""
+        particles = [_Particle({}) for _ in range(self.count)]
+        whole = None if kept is None else self.running(kept.values, None)
+        stage = 0
+        while True:
+            stage += 1
+            for i, particle in enumerate(particles):
+                if kept is not None and whole is not None and not i:
+                    self._follow(particle, kept, whole, stage)
+                elif not particle.finished:
+                    self._advance(particle, stage)
+                else:
+                    particle.gained = 0.0
+            if all(p.finished for p in particles):
+                break
+            weights = normalised(np.array([p.gained for p in particles]))
+            if not weights.any():
+                return None
+            particles = self._resampled(particles, weights, kept is not None, generator)
+        chosen = min(int(uniforms(generator, 1)[0] * self.count), self.count - 1)
+        return kept if kept is not None and not chosen else particles[chosen]
+
+    def _advance(self, particle: _Particle, stage: int) -> None:
+        """Run a particle to its next observed statement."""
+        run = self.running(particle.values, stage)
+        particle.values = run.values
+        particle.finished = len(run.gains) < stage
+        particle.gained = 0.0 if particle.finished else run.gains[-1]
+
+    def _follow(self, particle: _Particle, kept: _Particle, whole: _Running, stage: int) -> None:
+        """Let a particle go where the last run went."""
+        particle.finished = len(whole.gains) < stage
+        if particle.finished:
+            particle.values, particle.gained = kept.values, 0.0
+            return
+        before = list(whole.values.items())[: whole.marks[stage - 1]]
+        particle.values, particle.gained = dict(before), whole.gains[stage - 1]
+
+    def _resampled(
+        self, particles: list[_Particle], weights: np.ndarray, keeps: bool, generator: Generator
+    ) -> list[_Particle]:
+        """Copies of particles by weight; the first one stays where it is kept."""
+        free = ancestors(weights, self.count - keeps, generator, "multinomial")
+        chosen = [*([0] if keeps else []), *free.tolist()]
+        return [_Particle(particles[i].values, 0.0, particles[i].finished) for i in chosen]
+
+
+def _shared(values: Sequence[Sequence[Values]]) -> dict[str, np.ndarray]:
+    """Sites that all runs have in one shape, as arrays (chain, draw, ...)."""
+    every = [draw for chain in values for draw in chain]
+    names = [
+        name
+        for name, x in every[0].items()
+        if all(name in draw and draw[name].shape == x.shape for draw in every)
+    ]
+    return {name: np.array([[draw[name] for draw in chain] for chain in values]) for name in names}
+
+
+explain_calls(globals())

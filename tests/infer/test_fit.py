@@ -1,0 +1,215 @@
+"""`fit`: what is planned for which model, and that what is run is right and judged."""
+
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from probtorch.diagnostics import ConvergenceWarning, loo
+from probtorch.distributions import Bernoulli, Categorical, Normal, Poisson, constraints
+from probtorch.effects import deterministic, param, plate, sample
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer import AutoNormal, Fitted, fit
+from probtorch.infer.plans.planning import Facts, look_at, planned
+from probtorch.tensor import tensor
+
+Y = np.array([0.5, 1.5, 1.0, 2.5, 0.0, 1.2])
+SETTINGS = {"num_samples": 10, "num_chains": 2, "warmup_steps": 10, "threads": 2}
+
+
+def level(y):
+    mu = sample("mu", Normal(0.0, 2.0))
+    with plate("row", len(y)):
+        sample("y", Normal(mu, 1.0), obs=y)
+
+
+def closed_form(y, scale=1.0):
+    precision = len(y) / scale**2 + 0.25
+    return y.sum() / scale**2 / precision, precision**-0.5
+
+
+def alarm(heard):
+    burglar = sample("burglar", Bernoulli(0.1))
+    earthquake = sample("earthquake", Bernoulli(0.2))
+    deterministic("both", burglar * earthquake)
+    sample("heard", Bernoulli(0.05 + 0.5 * burglar + 0.4 * earthquake), obs=heard)
+
+
+def mixture(y):
+    mu = sample("mu", Normal(0.0, 2.0))
+    with plate("row", len(y)):
+        z = sample("z", Categorical(tensor([0.5, 0.5])))
+        sample("y", Normal(mu + z, 1.0), obs=y)
+
+
+def subsampled(y):
+    mu = sample("mu", Normal(0.0, 2.0))
+    with plate("row", len(y), subsample_size=3) as rows:
+        sample("y", Normal(mu, 1.0), obs=y[rows])
+
+
+def learnt(y):
+    scale = param("test_fit_scale", tensor(1.0), constraint=constraints.positive)
+    mu = sample("mu", Normal(0.0, 2.0))
+    with plate("row", len(y)):
+        sample("y", Normal(mu, scale), obs=y)
+
+
+def counted(y):
+    k = sample("k", Poisson(3.0))
+    sample("y", Normal(k, 1.0), obs=y)
+
+
+def plan_of(model, *args, gradient=1e-6, budget=None, method=None, guide=None):
+    facts = look_at(model, args, {})
+    return planned(facts, gradient, method=method, budget=budget, guide=guide, **SETTINGS)
+
+
+# ------------------------------------------------------------------------------------------- plans
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "word"),
+    [
+        (level, "nuts", "1 number, 6 observed"),
+        (mixture, "nuts", "'z' summed out"),
+        (counted, "gibbs", "'k' have no last value"),
+        (subsampled, "svi", "'row' work on subsamples"),
+        (learnt, "svi", "'test_fit_scale' are parameters"),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_the_plan_follows_from_the_model(model, method, word):
+    plan = plan_of(model, tensor(Y))
+    assert plan.method == method and word in str(plan)
+    assert len(str(plan).splitlines()) == 3
+
+
+def test_a_table_needs_no_sampler():
+    assert plan_of(alarm, 1.0).method == "exact"
+
+
+def test_time_decides_between_nuts_and_pathfinder():
+    for budget, gradient, method in ((10.0, 1e-3, "nuts"), (10.0, 1.0, "pathfinder")):
+        plan = plan_of(level, tensor(Y), gradient=gradient, budget=budget)
+        assert plan.method == method
+    assert "more than the 10 s of the time budget" in str(plan)
+    assert plan_of(level, tensor(Y), gradient=100.0).method == "pathfinder"
+    assert plan_of(level, tensor(Y), gradient=math.nan).method == "nuts"
+
+
+def test_each_decision_is_explained_and_can_be_overridden():
+    text = plan_of(mixture, tensor(Y)).explain()
+    assert text.count("because") == text.count("instead") == 3
+    assert plan_of(level, tensor(Y), method="svi").guide == "AutoMultivariateNormal"
+    assert plan_of(level, tensor(Y), guide=AutoNormal(level)).guide == "AutoNormal"
+    many = Facts("wide", 500, ("w",), {}, (), ("y",), 9, (), ())
+    wide = planned(many, 1e-6, method="svi", budget=None, **SETTINGS)
+    assert wide.guide == "AutoNormal" and "250000" in wide.explain()
+
+
+def test_what_cannot_be_done_is_refused():
+    with pytest.raises(ArgumentError, match=r"(?s)continuous latent sites.*without a bound"):
+        plan_of(counted, 3.0, method="svi")
+    with pytest.raises(ArgumentError, match=r"(?s)discrete latent sites, and plates"):
+        plan_of(level, tensor(Y), method="gibbs")
+    with pytest.raises(InferenceError, match=r"(?s)nothing to infer.*without obs.*'y'"):
+        fit(lambda y: sample("y", Normal(0.0, 1.0), obs=y), 1.0)
+    with pytest.raises(ArgumentError, match=r"(?s)exact, nuts, gibbs, pathfinder, svi.*'hmc'"):
+        plan_of(level, tensor(Y), method="hmc")
+    with pytest.raises(ArgumentError, match=r"(?s)finite discrete latent sites only"):
+        plan_of(level, tensor(Y), method="exact")
+    with pytest.raises(ArgumentError, match=r"(?s)plates that work on all rows"):
+        plan_of(subsampled, tensor(Y), method="nuts")
+    with pytest.raises(ArgumentError, match=r"(?s)method='nuts'.*no guide"):
+        plan_of(level, tensor(Y), method="nuts", guide=AutoNormal(level))
+    with pytest.raises(ArgumentError, match=r"(?s)seconds.*positive"):
+        fit(level, tensor(Y), seconds=-1.0)
+    with pytest.raises(ArgumentError, match=r"(?s)num_chains.*at least 1"):
+        fit(level, tensor(Y), num_chains=0)
+
+
+# -------------------------------------------------------------------------------------------- runs
+
+
+def test_nuts_draws_the_posterior_and_says_so(capsys):
+    found = fit(level, tensor(Y), num_samples=500, num_chains=2, warmup_steps=200, seed=0)
+    mean, sd = closed_form(Y)
+    # 1000 draws worth at least 250: five standard errors.
+    assert abs(found["mu"].mean() - mean) < 5 * sd / np.sqrt(250)
+    assert found["mu"].std() == pytest.approx(sd, rel=0.2)
+    assert found.trusted and found.plan.method == "nuts"
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "level: 1 number, 6 observed"
+    assert said[1].startswith("plan: NUTS, 2 chains x (200 warm-up + 500)")
+    assert said[2].startswith("why: ") and said[-1] == f"verdict: {found.verdict}"
+    assert found.explain().endswith(f"verdict: {found.verdict}")
+    assert loo(found).pointwise.shape == (6,)
+    again = pickle.loads(pickle.dumps(found))
+    assert isinstance(again, Fitted) and again.engine is None
+    assert again.explain() == found.explain()
+
+
+def test_exact_draws_are_those_of_the_table():
+    found = fit(alarm, 1.0, num_samples=1000, num_chains=4, seed=0, verbose=False)
+    table = {
+        (b, e): (0.1 if b else 0.9) * (0.2 if e else 0.8) * (0.05 + 0.5 * b + 0.4 * e)
+        for b, e in itertools.product((0, 1), repeat=2)
+    }
+    total = sum(table.values())
+    for (b, e), p in table.items():
+        share = ((found["burglar"] == b) & (found["earthquake"] == e)).mean()
+        # 4 shares of 4000 independent draws, 5 standard errors each: false alarm rate 2e-6.
+        assert abs(share - p / total) < 5 * np.sqrt(p / total * (1 - p / total) / 4000)
+    np.testing.assert_array_equal(found["both"], found["burglar"] * found["earthquake"])
+    assert found.trusted and found.verdict.startswith("exact: 4000")
+
+
+def test_counts_are_drawn_from_their_posterior():
+    found = fit(
+        counted, 3.2, num_samples=1500, num_chains=2, warmup_steps=50, seed=0, verbose=False
+    )
+    k = np.arange(30)
+    weight = np.exp(stats.poisson.logpmf(k, 3.0) + stats.norm.logpdf(3.2, k, 1.0))
+    mean = (k * weight).sum() / weight.sum()
+    # 3000 draws worth at least 300: five standard errors of a spread below 1.
+    assert abs(found["k"].mean() - mean) < 5 / np.sqrt(300)
+    assert found.plan.method == "gibbs" and found.trusted
+
+
+def test_a_sum_that_is_intractable_is_sampled_instead():
+    """All rows of a plate meet in one observation."""
+
+    def tied(y):
+        level = sample("level", Normal(0.0, 1.0))
+        with plate("row", 6):
+            z = sample("z", Bernoulli(0.5))
+        sample("y", Normal(level + z.sum(-1), 1.0), obs=y)
+
+    with pytest.warns(ConvergenceWarning, match="too short"):
+        found = fit(tied, 3.0, num_samples=50, num_chains=2, warmup_steps=20, seed=0, verbose=False)
+    assert found.plan.method == "gibbs" and "cannot be summed out" in found.explain()
+    assert found["z"].shape == (2, 50, 6)
+
+
+def test_pathfinder_draws_a_normal_posterior():
+    found = fit(level, tensor(Y), method="pathfinder", seed=0, verbose=False)
+    mean, sd = closed_form(Y)
+    assert abs(found["mu"].mean() - mean) < 5 * sd / np.sqrt(1000)
+    assert found.trusted and found.plan.decisions[0].because == "it was asked for"
+
+
+@pytest.mark.parametrize("model", [subsampled, learnt])
+def test_svi_draws_what_it_has_learnt(model):
+    found = fit(model, tensor(Y), seed=0, num_samples=250, verbose=False)
+    result = found.engine
+    scale = float(result.params["test_fit_scale"]) if model is learnt else 1.0
+    mean, sd = closed_form(Y, scale)
+    # Stochastic optimisation at a fixed learning rate: a third of a standard deviation.
+    assert abs(found["mu"].mean() - mean) < sd / 3
+    assert found["mu"].std() == pytest.approx(sd, rel=0.35)
+    # Of subsamples nobody knows whether the guide is right: it says so.
+    assert found.trusted == (model is learnt)
