@@ -35,9 +35,6 @@ from probtorch.autograd.modes import (
     set_grad_enabled as set_grad_enabled,
     stop_gradient as stop_gradient,
 )
-from probtorch.autograd.scan import (
-    scan as scan,
-)
 from probtorch.autograd.vmap import (
     vmap as vmap,
 )
@@ -449,6 +446,11 @@ from probtorch.ops.products import (
     pdist as pdist,
     vander as vander,
 )
+from probtorch.ops.exponential_sums import (
+    log_softmax as log_softmax,
+    logsumexp as logsumexp,
+    softmax as softmax,
+)
 from probtorch.ops.reduction import (
     all as all,
     allclose as allclose,
@@ -460,13 +462,10 @@ from probtorch.ops.reduction import (
     cumsum as cumsum,
     equal as equal,
     isclose as isclose,
-    log_softmax as log_softmax,
-    logsumexp as logsumexp,
     max as max,
     mean as mean,
     min as min,
     prod as prod,
-    softmax as softmax,
     std as std,
     sum as sum,
     var as var,
@@ -713,6 +712,9 @@ if TYPE_CHECKING:
         pyro_method as pyro_method,
         to_pyro_module_ as to_pyro_module_,
     )
+    from probtorch.effects.scans import (
+        scan as scan,
+    )
     from probtorch.nn.functional import (
         adaptive_avg_pool1d as adaptive_avg_pool1d,
         alpha_dropout as alpha_dropout,
@@ -802,7 +804,7 @@ _LAZY_NAMES = {
     "settings": "probtorch.config",
     **dict.fromkeys(
         "clear_param_store deterministic factor get_param_store markov module param plate "
-        "pyro_method PyroModule PyroParam PyroSample random_module sample subsample "
+        "pyro_method PyroModule PyroParam PyroSample random_module sample scan subsample "
         "to_pyro_module_".split(),
         "probtorch.effects",
     ),

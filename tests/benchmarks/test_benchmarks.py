@@ -11,7 +11,7 @@ import pytest
 from scipy import special, stats
 
 import probtorch
-from benchmarks import density, eager, loops, nuts, problems, svi
+from benchmarks import density, distributions, eager, loops, nuts, problems, svi
 from benchmarks.peers import OURS, PEERS, adapter
 from benchmarks.problems import DENSITIES
 from benchmarks.report import duration, table, write_section
@@ -116,6 +116,32 @@ def test_density_that_disagrees_is_reported_and_not_timed(monkeypatch, wrong):
     assert all("another density" in failure for failure in failures)
     assert not any(OURS in names for names in raced)
     assert "failed" in text
+
+
+def closed_form(name, case, compiled=None, factor=1.0):
+    """Half normal densities and their slope in the scale, by SciPy."""
+    scale = case.parameters["scale"]
+    value = stats.halfnorm.logpdf(case.values, scale=scale).sum()
+    slope = (case.values / scale) ** 2 / scale - 1.0 / scale
+    return lambda: (value * factor, slope)
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, []), (1.001, ["other numbers"])])
+def test_distributions_that_disagree_are_reported_and_not_timed(monkeypatch, factor, found):
+    raced = fake_race(monkeypatch, distributions)
+    ours = adapter(OURS)
+    theirs = types.SimpleNamespace(
+        log_density_of=lambda name, case: closed_form(name, case, factor=factor)
+    )
+    modules = {OURS: ours, "torch": theirs}
+    monkeypatch.setattr(distributions, "adapter", modules.__getitem__)
+    case = distributions.CASES["HalfNormal"]
+    monkeypatch.setattr(distributions, "CASES", {"HalfNormal": case})
+    monkeypatch.setattr(distributions, "SAMPLERS", {})
+    _, failures = distributions.run([OURS, "torch"])
+    assert [f for f, word in zip(failures, found, strict=True) if word in f] == failures
+    both = {distributions.COMPILED, distributions.EAGER}
+    assert raced == [both | ({"torch"} if factor == 1.0 else set())]
 
 
 def test_training_step_counts_in_the_mean_of_densities(monkeypatch):

@@ -19,6 +19,7 @@ from probtorch.ops import (
     arithmetic,
     comparisons,
     contraction,
+    exponential_sums,
     gathering,
     indexing,
     linalg,
@@ -244,6 +245,13 @@ def _variate(x, *, name, seed):
     return apply(REGISTRY[name], (*parameters, wrap(np.array(seed)), wrap(np.array(1)), counters))
 
 
+def _moderate(x):
+    """Values whose products of hundreds stay within range, zeros and what is no number kept."""
+    size = x.abs()
+    large = arithmetic.where(arithmetic.where(x.isinf(), 1.0, size) > 4.0, x.sign() * 4.0, x)
+    return arithmetic.where(size < 0.25, x * 0.0, large)
+
+
 ACTIONS = {
     "elementwise": _elementwise,
     "cast": lambda x, dtype: x.to(np.dtype(dtype)),
@@ -273,9 +281,9 @@ ACTIONS = {
     "in_place": _accumulate_in_place,
     "sum": reduction.sum,
     "mean": reduction.mean,
-    # What underflows on the way depends on the order of factors, so tiny ones are fenced.
+    # What under- or overflows on the way depends on the order of factors, so these are fenced.
     "prod": lambda x, **settings: reduction.prod(
-        arithmetic.where(x.abs() < 1e-30, x * 0.0, x) if x.is_floating_point() else x, **settings
+        _moderate(x) if x.is_floating_point() else x, **settings
     ),
     "amax": reduction.amax,
     "amin": reduction.amin,
@@ -285,8 +293,8 @@ ACTIONS = {
     "all": reduction.all,
     "var": reduction.var,
     "norm": lambda x, p, dim: norms.norm(x, p, dim),
-    "logsumexp": reduction.logsumexp,
-    "softmax": reduction.softmax,
+    "logsumexp": exponential_sums.logsumexp,
+    "softmax": exponential_sums.softmax,
     "cumsum": lambda x, dim: x.cumsum(dim),
     "matmul": contraction.matmul,
     "einsum": lambda *xs, equation: contraction.einsum(equation, *xs),

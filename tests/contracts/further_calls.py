@@ -9,7 +9,7 @@ import functools
 import numpy as np
 
 from tests.contracts import fitting_calls
-from tests.contracts.fitting_calls import KINDS, Data
+from tests.contracts.fitting_arguments import KINDS, Data
 
 __all__ = ["RECIPES", "draw_call"]
 

@@ -14,10 +14,12 @@ import pytest
 
 import probtorch
 from probtorch import fft
-from tests.contracts.fitting_calls import RECIPES, Data, draw_call
+from tests.contracts.fitting_arguments import Data
+from tests.contracts.fitting_calls import RANDOM, RECIPES, draw_call
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
+agreement = pytest.importorskip("tests.contracts.torch_agreement")
 
 # Of matrices that are not Hermitian, triangular or with a real diagonal, of signs of factors, of
 # results of no gradient (None or zeros), of infinities: rows of the page of differences.
@@ -71,14 +73,16 @@ def derivatives(room, leaves, inputs):
 
 def outcome(room, fn, make):
     """Results and derivatives as arrays; None where the library refuses."""
-    from tests.contracts.torch_agreement import _leaves
-
     try:
         args, options, tensors = make(room)
         inputs = [t.requires_grad_() for t in tensors if differentiable(t)]
         if getattr(fn, "__name__", "").endswith("_") and inputs and args[0] is inputs[0]:
             args[0] = args[0].clone()
-        leaves = [t for t in _leaves(fn(*args, **options), room)[1] if isinstance(t, room.Tensor)]
+        leaves = [
+            t
+            for t in agreement.leaves_of(fn(*args, **options), room)[1]
+            if isinstance(t, room.Tensor)
+        ]
         return [plain(t) for t in (*leaves, *derivatives(room, leaves, inputs))]
     except Exception:
         return None
@@ -96,12 +100,8 @@ def agree(ours, theirs):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", sorted(set(RECIPES) - OTHERWISE))
+@pytest.mark.parametrize("name", sorted({*RECIPES} - OTHERWISE - RANDOM - agreement.NOT_CALLED))
 def test_complex_arguments_give_what_they_give_in_pytorch(name):
-    from tests.contracts.torch_agreement import NOT_CALLED, RANDOM, functions
-
-    if name in RANDOM or name in NOT_CALLED:
-        pytest.skip("random, or not called")
     for seed in range(8):
         call, rng = draw_call(name, seed), np.random.default_rng(seed)
         call = dataclasses.replace(
@@ -111,7 +111,7 @@ def test_complex_arguments_give_what_they_give_in_pytorch(name):
         )
         if not any(d.array.dtype.kind == "c" for d in call.leaves()):
             continue
-        fns = functions(name, seed)
+        fns = agreement.functions(name, seed)
         ours, theirs = (
             outcome(r, fn, call.arguments) for r, fn in zip((probtorch, torch), fns, strict=True)
         )
@@ -137,16 +137,12 @@ CALLS = {
 
 
 def test_what_recipes_leave_out_is_called_here():
-    from tests.contracts.torch_agreement import OF_COMPLEX
-
-    assert set(CALLS) == OF_COMPLEX
+    assert set(CALLS) == agreement.OF_COMPLEX
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CALLS)
 def test_functions_of_complex_numbers_give_what_they_give_in_pytorch(name):
-    from tests.contracts.torch_agreement import ROOMS
-
     room, _, last = name.rpartition(".")
     rng = np.random.default_rng(0)
     z = rng.standard_normal((3, 2)) + 1j * rng.standard_normal((3, 2))
@@ -157,7 +153,7 @@ def test_functions_of_complex_numbers_give_what_they_give_in_pytorch(name):
 
     ours, theirs = (
         outcome(library, functools.partial(CALLS[name], getattr(r, last)), make)
-        for library, r in zip((probtorch, torch), ROOMS[room], strict=True)
+        for library, r in zip((probtorch, torch), agreement.ROOMS[room], strict=True)
     )
     assert ours is not None and theirs is not None
     assert agree(ours, theirs)

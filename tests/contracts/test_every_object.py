@@ -88,6 +88,30 @@ def groups(x, y=None):
         return sample("y", dist.Normal(b * x, 1.0), obs=y)
 
 
+def halved(x):
+    return {"x": x / 2.0}
+
+
+def quiet(fn, *args, **kwargs):
+    """A run too short to be without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fn(*args, **kwargs)
+
+
+def fitted():
+    few = {"num_samples": 20, "warmup_steps": 20, "num_chains": 2}
+    return quiet(infer.fit, line, X, Y, seed=0, verbose=False, **few)
+
+
+def drawn_line():
+    return quiet(MCMC(NUTS(line), num_samples=50, seed=0, progress_bar=False).run, X, Y)
+
+
+def elpd():
+    return quiet(diagnostics.loo, drawn_line())
+
+
 def svi(steps, guide=AutoNormal, optimizer=Adam, model=line, objective=Trace_ELBO):
     made = SVI(model, guide(model), optimizer({"lr": 0.05}), objective(), seed=0)
     for _ in range(steps):
@@ -172,12 +196,13 @@ def constant(epoch):
 
 
 GUIDES = (
-    "AutoDelta AutoDiagonalNormal AutoIAFNormal AutoLaplaceApproximation "
-    "AutoLowRankMultivariateNormal AutoMultivariateNormal AutoNormal AutoStructured"
+    "AutoBNAFNormal AutoDAIS AutoDelta AutoDiagonalNormal AutoGaussian AutoIAFNormal "
+    "AutoLaplaceApproximation AutoLowRankMultivariateNormal AutoMultivariateNormal AutoNormal "
+    "AutoHierarchicalNormalMessenger AutoNormalMessenger AutoRegressiveMessenger AutoStructured"
 ).split()
 OBJECTIVES = (
     "ImportanceWeightedELBO RenyiELBO ReweightedWakeSleep TraceEnum_ELBO TraceGraph_ELBO "
-    "TraceMeanField_ELBO Trace_ELBO"
+    "TraceMeanField_ELBO TraceTMC_ELBO TraceTailAdaptive_ELBO Trace_ELBO"
 ).split()
 OPTIMIZERS = (
     "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam NAdam RAdam RMSprop Rprop SGD "
@@ -194,6 +219,71 @@ def guide_list():
     return made
 
 
+def importance():
+    return infer.Importance(line, num_samples=20, seed=1)
+
+
+def near(states, t):
+    return dist.Normal(states, 2.0)
+
+
+def particle_filter():
+    return infer.ParticleFilter(dist.Normal(0.0, 5.0), near, near, num_particles=50)
+
+
+class Stepping:
+    def init(self, state):
+        state["z"] = sample("z", dist.Normal(0.0, 1.0))
+
+    def step(self, state, y):
+        state["z"] = sample("z", dist.Normal(state["z"], 1.0))
+        sample("y", dist.Normal(state["z"], 1.0), obs=y)
+
+
+def smc_filter():
+    made = infer.SMCFilter(Stepping(), None, 20, 0, seed=1)
+    made.init()
+    made.step(Y[0])
+    return made
+
+
+def runs_of_line():
+    return infer.ParticleGibbs(line, 3, num_samples=4, warmup_steps=0, seed=1)
+
+
+def smc():
+    return infer.SMC(infer.RandomWalk(line), 256, temperatures=[0.01, 0.1, 1.0], seed=1)
+
+
+def mixture_of_guides(steps):
+    kernel, seed = infer.RBFKernel(), probtorch.Generator(3)
+    made = infer.SteinVI(line, AutoNormal(line), Adam({"lr": 0.1}), kernel, 2, 2, seed=seed)
+    for _ in range(steps):
+        made.step(X, Y)
+    return made
+
+
+def particles(steps):
+    made = infer.SVGD(line, infer.RBFSteinKernel(), Adam({"lr": 0.1}), 4, seed=0)
+    for _ in range(steps):
+        made.step(X, Y)
+    return made
+
+
+def drawn(x, y=None):
+    return {n: effects.sample(n, dist.Normal(0.0, 1.0)) for n in "ab"}
+
+
+def coins():
+    with effects.plate("row", 3):
+        effects.sample("z", dist.Bernoulli(0.3))
+
+
+def asked(guide, *args):
+    guide(*args)
+    return guide
+
+
 # name: (how it is made, what it answers)
 ROWS = {
     "MCMC": (lambda: chains(False), run),
@@ -204,8 +294,60 @@ ROWS = {
     "HMC": (lambda: infer.HMC(line, num_steps=3), lambda k: k.num_steps),
     "RandomWalk": (lambda: infer.RandomWalk(line, step_size=0.5), lambda k: k.step_size),
     "MALA": (lambda: infer.MALA(line, metric="diag"), lambda k: k.metric),
+    "BarkerMH": (lambda: infer.BarkerMH(line, step_size=0.5), lambda k: k.step_size),
+    "DynamicHMC": (lambda: infer.DynamicHMC(line, law="exponential"), lambda k: k.law),
+    "ChEESHMC": (lambda: infer.ChEESHMC(line, walkers=4), lambda k: k.members),
+    "MEADS": (lambda: infer.MEADS(line, walkers=12, folds=3), lambda k: k.members),
+    "SNAPERHMC": (lambda: infer.SNAPERHMC(line, walkers=4), lambda k: k.members),
+    "MCLMC": (lambda: infer.MCLMC(line, num_steps=3), lambda k: k.num_steps),
+    "AdjustedMCLMC": (
+        lambda: infer.AdjustedMCLMC(line, integrator="leapfrog"),
+        lambda k: k.integrator,
+    ),
+    "GHMC": (lambda: infer.GHMC(line, drift=0.2), lambda k: k.drift),
     "Slice": (lambda: infer.Slice(line, width=3.0), lambda k: k.width),
     "AIES": (lambda: infer.AIES(line, walkers=6), lambda k: k.members),
+    "Importance": (lambda: importance(), lambda i: i.run(X, Y).log_weights),
+    "WeightedDraws": (lambda: importance().run(X, Y), lambda w: (w.samples, w.log_weights)),
+    "DEMetropolis": (lambda: infer.DEMetropolis(line, walkers=6), lambda k: (k.members, k.jumps)),
+    "EllipticalSlice": (
+        lambda: infer.EllipticalSlice(line, loc=[0.0, 0.0], covariance=[1.0, 2.0]),
+        lambda k: k.covariance,
+    ),
+    "ReplicaExchange": (
+        lambda: infer.ReplicaExchange(NUTS(line), inverse_temperatures=[1.0, 0.5]),
+        lambda k: k.inverse_temperatures,
+    ),
+    "SGLD": (lambda: infer.SGLD(line, step_size=0.1), lambda k: k.step_size),
+    "SGHMC": (lambda: infer.SGHMC(line, friction=2.0), lambda k: k.friction),
+    "SGNHT": (lambda: infer.SGNHT(line, diffusion=2.0), lambda k: k.diffusion),
+    "HMCECS": (lambda: infer.HMCECS(NUTS(line), num_blocks=2), lambda k: k.num_blocks),
+    "ESS": (lambda: infer.ESS(line, walkers=6), lambda k: (k.members, k.mu)),
+    "Gibbs": (lambda: infer.Gibbs(line, discrete="modified"), lambda k: k.attrs()["blocks"]),
+    "MixedHMC": (
+        lambda: infer.MixedHMC(infer.HMC(line), num_discrete_updates=3),
+        lambda k: (k.updates, k.attrs()["blocks"]),
+    ),
+    "FullConditional": (lambda: infer.FullConditional(halved), lambda f: f.fn(x=2.0)),
+    "Plan": (lambda: fitted().plan, str),
+    "Fitted": (lambda: fitted(), lambda f: (f.posterior, f.verdict, f.explain())),
+    "Sensitivity": (lambda: infer.power_sensitivity(drawn_line()), str),
+    "CheckReport": (lambda: infer.check(line, X, Y, parts=["prior"]), str),
+    "Elpd": (lambda: elpd(), lambda e: (e.elpd, e.pointwise)),
+    "Comparison": (lambda: diagnostics.compare({"a": elpd(), "b": elpd()}), str),
+    "SMC": (lambda: smc(), lambda s: s.run(X, Y)["a"]),
+    "SMCDraws": (lambda: smc().run(X, Y), lambda d: (d.posterior, d.log_evidence)),
+    "ParticleFilter": (lambda: particle_filter(), lambda f: f.run(Y, seed=1).mean),
+    "FilteredStates": (lambda: particle_filter().run(Y, seed=1), lambda f: f.smooth(3, seed=1)),
+    "SMCFilter": (lambda: smc_filter(), lambda f: (f.state["z"], f.log_evidence)),
+    "ParticleGibbs": (lambda: runs_of_line(), lambda g: g.run(X, Y).posterior),
+    "RunDraws": (lambda: runs_of_line().run(X, Y), lambda d: (d.posterior, d.values[0][0])),
+    "ABC": (lambda: infer.ABC(line, 5, seed=1), lambda a: a.run({"y": Y}, X).posterior),
+    "ABCSMC": (lambda: infer.ABCSMC(line, 10, seed=1), lambda a: (a.num_particles, a.quantile)),
+    "CSIS": (
+        lambda: infer.CSIS(line, infer.AutoNormal(line), Adam({"lr": 0.1}), seed=1),
+        lambda c: (c.num_samples, c.training_batch_size),
+    ),
     "SampledDraws": (lambda: chains(True).draws, lambda d: d.posterior),
     "Draws": (
         lambda: diagnostics.Draws({"a": np.zeros((2, 5))}),
@@ -242,6 +384,10 @@ ROWS = {
     "SVIResult": (
         lambda: svi(2).run(3, X, Y, progress_bar=False),
         lambda r: (r.losses, r.draws(5, seed=0).posterior),
+    ),
+    "Converged": (
+        lambda: infer.Converged(tolerance=0.1),
+        lambda c: c.trend(np.arange(1000.0)),
     ),
     "Predictive": (
         lambda: Predictive(line, {"a": Y, "b": Y}, seed=0),
@@ -336,6 +482,14 @@ ROWS = {
         lambda: infer.Checkpoint("unused", {"net": nn.Linear(2, 3)}, every=10),
         lambda c: c.every,
     ),
+    "AutoCallable": (
+        lambda: asked(infer.AutoCallable(line, drawn), X, Y),
+        lambda g: g.sample_posterior(3, generator=probtorch.Generator(0)),
+    ),
+    "AutoDiscreteParallel": (
+        lambda: asked(infer.AutoDiscreteParallel(coins)),
+        lambda g: g.sample_posterior(3, generator=probtorch.Generator(0)),
+    ),
     "AutoGuideList": (guide_list, lambda g: len(list(g))),
     "LocScaleReparam": (lambda: effects.LocScaleReparam(0.5), lambda r: r.centered),
     "NeuTraReparam": (
@@ -350,6 +504,17 @@ ROWS = {
         lambda: infer.choose_reparam(groups, X, Y),
         lambda f: (f.forms, f.shares, trace_of(handlers.reparam(groups, config=f))),
     ),
+    "NetworkLaplace": (
+        lambda: infer.NetworkLaplace(nn.Linear(1, 1), "regression").fit(X[:, None], Y[:, None]),
+        lambda a: (a(probtorch.ones(2, 1)), a.sample(2), a.log_marginal_likelihood()),
+    ),
+    "SteinVI": (lambda: mixture_of_guides(2), lambda s: (s.step(X, Y), s.get_params())),
+    "SteinVIResult": (
+        lambda: mixture_of_guides(1).run(1, X, Y, progress_bar=False),
+        lambda r: (r.losses, r.params),
+    ),
+    "SVGD": (lambda: particles(0), lambda s: (s.step(X, Y), s.get_named_particles())),
+    "SVGD after steps": (lambda: particles(3), lambda s: (s.step(X, Y), s.get_named_particles())),
     "plate": (lambda: plate("n", 3), lambda p: (p.name, p.size)),
 }
 ROWS |= {name: ((lambda k=name: guide(getattr(infer, k))), answers_of_guide) for name in GUIDES}
@@ -357,6 +522,37 @@ ROWS |= {
     name: ((lambda k=name: getattr(infer, k)()), lambda o: o.num_particles) for name in OBJECTIVES
 }
 ROWS |= {name: ((lambda k=name: optimizer(getattr(optim, k))), moved) for name in OPTIMIZERS}
+# name: (how it is made, which also makes a result of its run)
+APPROXIMATIONS = {
+    "Pathfinder": ("PathfinderResult", lambda: infer.Pathfinder(line, 2, seed=0)),
+    "LaplaceApproximation": ("LaplaceResult", lambda: infer.LaplaceApproximation(line, seed=0)),
+    "DADVI": ("DADVIResult", lambda: infer.DADVI(line, 4, seed=0)),
+    "NaturalGradientVI": (
+        "NaturalGradientResult",
+        lambda: infer.NaturalGradientVI(line, num_steps=5, seed=0),
+    ),
+}
+ROWS |= {
+    name: (make, lambda a: a.run(X, Y).sample(3, probtorch.Generator(0)))
+    for name, (_, make) in APPROXIMATIONS.items()
+}
+ROWS |= {
+    name: ((lambda make=make: make().run(X, Y)), lambda r: (r.log_prob(np.eye(2)), r.attrs))
+    for name, make in APPROXIMATIONS.values()
+}
+ROWS |= {
+    name: (make, lambda k: k.evaluate(np.eye(3)))
+    for name, make in {
+        "GraphicalKernel": infer.GraphicalKernel,
+        "IMQKernel": lambda: infer.IMQKernel(const=2.0),
+        "IMQSteinKernel": infer.IMQSteinKernel,
+        "LinearKernel": infer.LinearKernel,
+        "MixtureKernel": lambda: infer.MixtureKernel([1.0, 2.0], [infer.RBFKernel()] * 2),
+        "RBFKernel": lambda: infer.RBFKernel("vector"),
+        "RBFSteinKernel": lambda: infer.RBFSteinKernel(0.5),
+        "RandomFeatureKernel": lambda: infer.RandomFeatureKernel(seed=1),
+    }.items()
+}
 ROWS |= {
     name: (make, trace_of)
     for name, make in {
@@ -377,13 +573,16 @@ ROWS |= {
 }
 # Classes without a row: bases, what a row holds already, functions that look like classes.
 NOT_HERE = {
+    "Approximation", "SteinKernel",  # bases
     "AutoContinuous", "AutoGuide", "ELBO", "ElementwiseOptimizer", "Optimizer", "LRScheduler",
     "Dataset", "IterableDataset", "Sampler",  # bases
+    "AutoMessenger", "EasyGuide",  # bases
     "Guide", "Objective",  # protocols
     "Estimate",  # a named tuple on the tape
     "WorkerInfo",  # belongs to a process
     "AutoNormalizingFlow",  # its flow is made by the user's function; AutoIAFNormal is one
     "SequentialLR",  # holds schedulers, which have rows
+    "RunHandle", "RunProgress", "ChainProgress",  # of a run under way, in threads
     "infer_config",  # config_enumerate is one
     "markov",  # a loop under way
 }  # fmt: skip

@@ -13,7 +13,7 @@ SHARED_ON_PURPOSE = {
     # PyTorch's: a name of a device, and a block in which a GPU is the current one.
     "device": {"core/device.py", "cuda.py"},
     # PyMC's distribution of sums of steps, and the Metropolis kernel that Pyro calls so.
-    "RandomWalk": {"distributions/walks.py", "infer/mcmc/random_walk.py"},
+    "RandomWalk": {"distributions/walks.py", "infer/mcmc/kernels/random_walk.py"},
 }
 
 

@@ -19,7 +19,8 @@ import torch.nn.functional
 
 import probtorch
 import probtorch.nn
-from tests.contracts.fitting_calls import FLOATS, Call, Data
+from tests.contracts.fitting_arguments import FLOATS, Data
+from tests.contracts.fitting_calls import RANDOM, Call
 from tests.contracts.further_calls import draw_call
 
 ROOMS = {
@@ -30,13 +31,6 @@ ROOMS = {
     "Tensor": (probtorch.Tensor, torch.Tensor),
 }
 RTOL = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3}
-RANDOM = set(
-    "multinomial bernoulli poisson rand_like randn_like empty_like rand randn empty randint "
-    "randperm normal functional.dropout functional.alpha_dropout functional.dropout1d "
-    "functional.dropout2d functional.dropout3d functional.feature_alpha_dropout "
-    "functional.gumbel_softmax dropout alpha_dropout feature_alpha_dropout rrelu rrelu_ binomial "
-    "randint_like empty_strided empty_permuted".split()
-)
 # Indices of equal elements, and nan, may come in any order; vectors of a decomposition up to sign.
 ORDERS = {"sort", "argsort", "topk", "kthvalue", "median", "unique"}
 UP_TO_SIGN = {
@@ -110,14 +104,14 @@ def _array(x):
     return np.asarray(x.detach().numpy())
 
 
-def _leaves(out, room):
+def leaves_of(out, room):
     """Return a description of the form of a result, and its tensors and numbers, in order."""
     if isinstance(out, room.Tensor):
         return "tensor", [out]
     if isinstance(out, (tuple, list)):
         forms, flat = [], []
         for v in out:
-            form, more = _leaves(v, room)
+            form, more = leaves_of(v, room)
             forms.append(form)
             flat += more
         return f"({', '.join(forms)})", flat
@@ -136,7 +130,7 @@ class Outcome:
         call = doubled(call) if in_double else call
         try:
             args, options, _ = call.arguments(room)
-            self.form, self.leaves = _leaves(fn(*args, **options), room)
+            self.form, self.leaves = leaves_of(fn(*args, **options), room)
         except Exception as e:
             self.error = e
             return
@@ -154,7 +148,7 @@ class Outcome:
             t.requires_grad_()
         if call.name.endswith("_") and inputs and args[0] is inputs[0]:
             args[0] = args[0].clone()
-        _, leaves = _leaves(fn(*args, **options), room)
+        _, leaves = leaves_of(fn(*args, **options), room)
         total, rng = None, np.random.default_rng(0)
         for t in leaves:
             if _floats(t) and t.requires_grad:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from probtorch.distributions import Bernoulli, Binomial, Categorical, OneHotCategorical
+from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import sigmoid
 from probtorch.ops.movement import stack
-from probtorch.ops.reduction import softmax
 from probtorch.tensor import tensor
 
 
