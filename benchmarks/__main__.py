@@ -7,7 +7,19 @@ restrict_to_one_core()
 import argparse  # noqa: E402 - after the thread settings, on principle
 import sys  # noqa: E402
 
-from benchmarks import compile_time, density, eager, loops, nuts, svi, training, warmup  # noqa: E402
+from benchmarks import (  # noqa: E402
+    compile_time,
+    density,
+    distributions,
+    eager,
+    kernels,
+    loops,
+    nuts,
+    svi,
+    training,
+    warmup,
+)
+from benchmarks.kernel_targets import TARGETS  # noqa: E402
 from benchmarks.peers import OURS, PEERS, adapter, missing  # noqa: E402
 from benchmarks.problems import PROBLEMS  # noqa: E402
 from benchmarks.report import write_section  # noqa: E402
@@ -17,15 +29,17 @@ from benchmarks.warmup_problems import POSTERIORS  # noqa: E402
 SUITES = {
     "eager": eager,
     "density": density,
+    "distributions": distributions,
     "nuts": nuts,
     "svi": svi,
     "training": training,
     "compile_time": compile_time,
     "loops": loops,
     "warmup": warmup,
+    "kernels": kernels,
 }
-# Half an hour: only by its name.
-LONG = ("warmup",)
+# Minutes, and half an hour: only by their names.
+LONG = ("warmup", "kernels")
 
 
 def main() -> int:
@@ -34,7 +48,7 @@ def main() -> int:
     parser.add_argument("suite", choices=[*SUITES, "all"])
     parser.add_argument("--write", action="store_true", help="update docs/benchmarks.md")
     parser.add_argument("--peers", help=f"comma-separated, of {', '.join(PEERS)}; default: all")
-    parser.add_argument("--models", help="for nuts and warmup, comma-separated; default: all")
+    parser.add_argument("--models", help="for nuts, warmup, kernels; comma-separated; default: all")
     parser.add_argument("--slow", action="store_true", help="nuts: include Pyro (minutes)")
     group = parser.add_argument_group("warmup")
     group.add_argument("--systems", help=f"separated by spaces; default: {' '.join(SYSTEMS)}")
@@ -48,11 +62,12 @@ def main() -> int:
     if unknown := set(wanted) - set(PEERS):
         parser.error(f"unknown peers {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     models = options.models.split(",") if options.models else None
-    known = POSTERIORS if options.suite == "warmup" else PROBLEMS
+    known = {"warmup": POSTERIORS, "kernels": TARGETS}.get(options.suite, PROBLEMS)
     if models and (unknown := set(models) - set(known)):
         parser.error(f"unknown models {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     extras = {
         "nuts": {"slow": options.slow, "problems": models},
+        "kernels": {"targets": models},
         "warmup": {
             "posteriors": models,
             "systems": options.systems and options.systems.split(),
@@ -64,8 +79,8 @@ def main() -> int:
     }
     absent = {name: package for name in (OURS, *wanted) if (package := missing(name))}
     names = [name for name in (OURS, *wanted) if name not in absent]
-    distributions = dict.fromkeys(d for name in names for d in adapter(name).DISTRIBUTIONS)
-    machine = describe(distributions)
+    installed = dict.fromkeys(d for name in names for d in adapter(name).DISTRIBUTIONS)
+    machine = describe(installed)
     print(machine)
     for name, package in absent.items():
         print(f"left out: {name} ({package} is not installed)")

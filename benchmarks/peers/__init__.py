@@ -3,6 +3,9 @@
 An adapter has `DISTRIBUTIONS` (what must be installed; the first is the system itself) and any of
 
 - `tensor_library()`: a module with PyTorch's names, for the eager suite;
+- `log_density_of(name, case)`: for the distributions suite, a function without arguments that
+  returns the sum of the log densities of a `Case` and its gradients, in the order of the
+  parameters (ours has ``compiled=``, and `sampler_of(name, arguments, count)`);
 - `density(problem)`: for the density suite, a function from a float64 vector to (log density,
   gradient);
 - `autoencoder(batches)`: for the svi suite, a function that takes one training step on the next of

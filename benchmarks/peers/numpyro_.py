@@ -14,6 +14,30 @@ import numpy as np
 DISTRIBUTIONS = ("numpyro", "jax", "jaxlib")
 
 
+def log_density_of(name, case):
+    import jax
+    import jax.numpy as jnp
+    import numpyro.distributions
+
+    jax.config.update("jax_enable_x64", True)
+    values = jnp.asarray(case.values)
+    values = values.astype(jnp.int64) if name in ("Categorical", "Bernoulli") else values
+    fixed = {n: jnp.asarray(x) for n, x in case.fixed.items()}
+    given = {n: jnp.asarray(x) for n, x in case.parameters.items()}
+    kind = getattr(numpyro.distributions, name)
+
+    @jax.jit
+    @jax.value_and_grad
+    def step(parameters, values):
+        return kind(**fixed, **parameters).log_prob(values).sum()
+
+    def call():
+        value, grads = jax.block_until_ready(step(given, values))
+        return value, *(grads[n] for n in given)
+
+    return call
+
+
 def model(problem):
     import jax.numpy as jnp
     import numpyro

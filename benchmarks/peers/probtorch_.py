@@ -14,6 +14,46 @@ def tensor_library():
     return torch
 
 
+def log_density_of(name, case, compiled):
+    import probtorch
+    from probtorch import distributions, func
+
+    values = probtorch.tensor(case.values)
+    fixed = {n: probtorch.tensor(x) for n, x in case.fixed.items()}
+    given = [probtorch.tensor(x) for x in case.parameters.values()]
+
+    def total(values, *parameters):
+        arguments = dict(zip(case.parameters, parameters, strict=True))
+        return getattr(distributions, name)(**fixed, **arguments).log_prob(values).sum()
+
+    if compiled:
+        numbers = tuple(range(1, 1 + len(given)))
+        step = probtorch.compile(func.value_and_grad(total, argnums=numbers))
+
+        def call():
+            value, grads = step(values, *given)
+            return value, *grads
+
+        return call
+
+    leaves = [x.requires_grad_() for x in given]
+
+    def eager():
+        value = total(values, *leaves)
+        return value.detach(), *probtorch.autograd.grad(value, leaves)
+
+    return eager
+
+
+def sampler_of(name, arguments, count):
+    import probtorch
+    from probtorch import distributions
+
+    arguments = {n: probtorch.tensor(x, dtype=probtorch.float64) for n, x in arguments.items()}
+    distribution = getattr(distributions, name)(**arguments)
+    return lambda: distribution.sample((count,))
+
+
 def model(problem):
     """Return the model function of `problem` and its arguments as tensors."""
     import probtorch

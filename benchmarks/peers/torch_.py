@@ -22,6 +22,20 @@ def tensor_library():
     return torch
 
 
+def log_density_of(name, case):
+    torch = tensor_library()
+    values = torch.tensor(case.values)
+    fixed = {n: torch.tensor(x) for n, x in case.fixed.items()}
+    leaves = {n: torch.tensor(x, requires_grad=True) for n, x in case.parameters.items()}
+    kind = getattr(torch.distributions, name)
+
+    def call():
+        value = kind(**fixed, **leaves).log_prob(values).sum()
+        return value.detach(), *torch.autograd.grad(value, list(leaves.values()))
+
+    return call
+
+
 def compiler():
     """Return torch with one thread in its loops and in its compiler."""
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
