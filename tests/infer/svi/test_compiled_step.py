@@ -11,6 +11,7 @@ from probtorch.errors import InferenceError
 from probtorch.infer import (
     SVI,
     AutoDelta,
+    AutoDiagonalNormal,
     AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
     AutoNormal,
@@ -386,6 +387,29 @@ def test_a_resumed_run_goes_on_bit_for_bit(at, objective):
     second = make()
     second.load_state_dict(first.state_dict())
     assert [second.step(X, Y) for _ in range(30 - at)] == losses[at:]
+
+
+@pytest.mark.parametrize("optimizer", [Adam, SGD, RMSprop, Adagrad])
+def test_a_resumed_run_of_steps_that_cannot_be_compiled_goes_on_bit_for_bit(optimizer):
+    # A step taken while recording rounds otherwise than an eager one (sums of 300 terms show it).
+    def by_complex_numbers():
+        beta = probtorch.sample("beta", dist.Gamma(2.0, 1.0).expand([300]).to_event(1))
+        turned = probtorch.exp(beta.to(probtorch.complex64) * 1j)
+        probtorch.factor("turned", turned.real.sum())
+
+    def make():
+        model = by_complex_numbers
+        return SVI(model, AutoDiagonalNormal(model), optimizer({"lr": 0.01}), seed=1)
+
+    whole = make()
+    losses = [whole.step() for _ in range(8)]
+    assert "eagerly" in whole.explain()
+    first = make()
+    for _ in range(3):
+        first.step()
+    second = make()
+    second.load_state_dict(first.state_dict())
+    assert [second.step() for _ in range(5)] == losses[3:]
 
 
 @pytest.mark.parametrize("native", ["step", "run"])
