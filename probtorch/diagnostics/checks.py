@@ -22,7 +22,7 @@ from scipy.special import chdtri, ndtri
 
 from probtorch.core.signatures import explained
 from probtorch.diagnostics.columns import normal_scores, split
-from probtorch.diagnostics.convergence import bfmi, ess_bulk, ess_tail, rhat
+from probtorch.diagnostics.convergence import bfmi, ess_bulk, quality
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.entrywise import per_entry
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
@@ -68,6 +68,9 @@ EXCESS = 0.1
 TRAVELS = 50
 # Parameters whose draws are worked on at a time.
 BLOCK = 256
+# Variables with fewer numbers than that together are judged in one call: most of the time of a
+# small one goes by between NumPy's calls.
+TOGETHER = 2**20
 
 
 class InferenceWarning(UserWarning):
@@ -640,16 +643,27 @@ def _entries(draws: Draws, names: str | Sequence[str] | None) -> Entries:
     return entries
 
 
-def _quality(
-    entries: list[tuple[list[str], np.ndarray]],
-) -> tuple[list[str], np.ndarray, np.ndarray]:
+def _quality(entries: Entries) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Labels, R-hat and the smaller effective size of all entries, flat."""
-    labels, r_hats, sizes = [], [np.empty(0)], [np.empty(0)]
-    for of_variable, values in entries:
-        labels += of_variable
-        r_hats.append(np.ravel(rhat(values)))
-        sizes.append(np.ravel(np.minimum(ess_bulk(values), ess_tail(values))))
+    labels = [label for of_variable, _ in entries for label in of_variable]
+    r_hats, sizes = [np.empty(0)], [np.empty(0)]
+    for draws in _together([values for _, values in entries]):
+        r_hat, size = quality(draws)
+        r_hats.append(r_hat)
+        sizes.append(size)
     return labels, np.concatenate(r_hats), np.concatenate(sizes)
+
+
+def _together(variables: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """Draws (chain, draw, entry) of neighbouring variables in one array, while they are small."""
+    small: list[np.ndarray] = []
+    for flat in map(flat_entries, variables):
+        if small and sum(part.size for part in small) + flat.size > TOGETHER:
+            yield np.concatenate(small, axis=-1)
+            small = []
+        small.append(flat)
+    if small:
+        yield np.concatenate(small, axis=-1) if len(small) > 1 else small[0]
 
 
 def _columns(entries: Entries, wanted: np.ndarray) -> Iterator[np.ndarray]:

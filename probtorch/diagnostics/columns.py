@@ -44,7 +44,11 @@ __all__ = [
     "split_rhat_of_units",
     "standard_units",
     "tail_size",
+    "trust",
 ]
+
+# Quantiles whose effective sizes are those of the tails.
+TAIL_PROBS = (0.05, 0.95)
 
 # Columns between these powers of two, and all that varies around zero, have fourth powers.
 PLAIN = 120
@@ -224,3 +228,11 @@ def tail_size(
     halves = split(columns)
     below = np.concatenate([halves <= quantile_of(ordered, prob)[:, None, None] for prob in probs])
     return effective_size_of_bits(below).reshape(len(probs), -1).min(axis=0)
+
+
+def trust(columns: np.ndarray, order: Ordered) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bulk and tail effective sizes and R-hat, given the order of all draws."""
+    tail = tail_size(columns, order, TAIL_PROBS)
+    order = order_of_halves(columns, order)
+    scores = scores_of_halves(order, columns)
+    return effective_size(scores), tail, rhat_of_scores(scores, order, columns)

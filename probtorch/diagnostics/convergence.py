@@ -29,24 +29,23 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtr
 
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.autocorrelation import effective_size, fast_size
+from probtorch.diagnostics.autocorrelation import fast_size
 from probtorch.diagnostics.columns import (
+    TAIL_PROBS,
     bulk_size,
     effective_size_below,
     mean_error_of_units,
     mean_size,
     narrowest_interval,
-    order_of_halves,
     ordered_draws,
     quantile_of,
     rank_rhat,
-    rhat_of_scores,
-    scores_of_halves,
     sd_error_of_units,
     sd_of_units,
     split_rhat_of_units,
     standard_units,
     tail_size,
+    trust,
 )
 from probtorch.diagnostics.entrywise import MIN_DRAWS, checked_draws, checked_prob, per_entry
 from probtorch.diagnostics.ranks import Ordered
@@ -63,12 +62,11 @@ __all__ = [
     "mcse_mean",
     "mcse_quantile",
     "mcse_sd",
+    "quality",
     "rhat",
     "split_rhat",
     "statistics",
 ]
-
-TAIL_PROBS = (0.05, 0.95)
 
 # What `statistics` returns, in this order.
 STATISTICS = (
@@ -496,14 +494,32 @@ def statistics(x: ArrayLike, hdi_prob: float = 0.9) -> dict[str, np.ndarray]:
             return np.stack(location + [np.full(len(columns), np.nan)] * 5, axis=-1)
         error_of_sd = np.ldexp(sd_error_of_units(units), exponent)
         error = np.ldexp(mean_error_of_units(units), exponent)
-        tail = tail_size(columns, order, TAIL_PROBS)
-        order = order_of_halves(columns, order)
-        scores = scores_of_halves(order, columns)
-        trust = [effective_size(scores), tail, rhat_of_scores(scores, order, columns)]
-        return np.stack([*location, error, error_of_sd, *trust], axis=-1)
+        return np.stack([*location, error, error_of_sd, *trust(columns, order)], axis=-1)
 
     table = per_entry(statistic, x, result_shape=(len(STATISTICS),), min_draws=1)
     return {name: table[..., i] for i, name in enumerate(STATISTICS)}
+
+
+def quality(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`rhat`, and the smaller one of `ess_bulk` and `ess_tail`, sharing the sorting between them.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+
+    Returns
+    -------
+    tuple of ndarray, each of shape (*event,)
+    """
+
+    def statistic(columns: np.ndarray) -> np.ndarray:
+        order = Ordered.of(columns.reshape(len(columns), -1))
+        bulk, tail, r_hat = trust(columns, order)
+        return np.stack([r_hat, np.minimum(bulk, tail)], axis=-1)
+
+    both = per_entry(statistic, x, result_shape=(2,))
+    return both[..., 0], both[..., 1]
 
 
 explain_calls(globals())
