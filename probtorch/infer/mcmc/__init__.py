@@ -6,9 +6,10 @@
 - warm_up/ has what is tuned and learnt, and when: read `adaptation.py` first.
 - `chunk.py` puts a kernel, its tuner and the loop over draws into one program, which runs eagerly
   or as native code; `chain.py` runs one chain.
-- `driver.py` has the class `MCMC`: chains start (`starts.py`), run in threads (`threads.py`, with
-  Ctrl-C; `handle.py` for those in the background), and what they drew, in memory (`recording.py`)
-  or on the disk (`store.py`), is put together (`collect.py`); `progress.py` has what is shown.
+- `driver.py` has the class `MCMC`, `one_run.py` a run of it: chains start (`starts.py`), run in
+  threads (`threads.py`, with Ctrl-C; `handle.py` for those in the background), and what they drew,
+  in memory (`recording.py`) or on the disk (`store.py`), is put together (`collect.py`);
+  `progress.py` has what is shown.
 """
 
 from probtorch.infer.mcmc.driver import MCMC

@@ -45,6 +45,35 @@ class Budget:
         self._began = time.perf_counter()
         self._size = math.nan
 
+    def refuse_with(self, *, background: bool, store: object, checkpoint: object) -> None:
+        """Refuse what a run that goes on until it has enough cannot be combined with."""
+        if self.until_ess is None:
+            return
+        for given, name, fix in (
+            (
+                background,
+                "blocking=False",
+                "run in the background, then ask for more: mcmc.more(1000, until_ess=400)",
+            ),
+            (
+                store is not None,
+                "store=...",
+                "ask for as many draws as are surely enough, and for max_seconds",
+            ),
+            (
+                checkpoint is not None,
+                "checkpoint=...",
+                "run with the checkpoint, then ask for more: mcmc.more(1000)",
+            ),
+        ):
+            if given:
+                raise ArgumentError(
+                    f"MCMC.run(until_ess=..., {name})",
+                    expected="one of them",
+                    got="both",
+                    fix=fix,
+                )
+
     def seconds_left(self) -> float | None:
         """Return how long the run may still take, None if it does not matter."""
         if self.max_seconds is None:

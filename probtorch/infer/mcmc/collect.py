@@ -1,7 +1,8 @@
 """What chains drew, as `Draws`: which of them count, how many draws of each, with what statistics.
 
-A chain that failed is told of and left out. After Ctrl-C chains have got to different lengths, and
-the rectangle that keeps the most draws is cut out of them.
+`KeptDraws` is the end of a run: a chain that failed is left out. After Ctrl-C chains have
+got to different lengths, and the rectangle that keeps the most draws is cut out of them.
+`draws_so_far` is the same of a run that goes on.
 """
 
 from __future__ import annotations
@@ -9,18 +10,143 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.core.tree import replace
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import InferenceError
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.recording import DrawRecord
 from probtorch.infer.mcmc.store import StoredRecord
-from probtorch.infer.potential import Target
+from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
 
-__all__ = ["kept_after_interrupt", "most_draws", "sampled_draws", "survivors", "warmup_draws"]
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chunk import Chain
+    from probtorch.infer.mcmc.one_run import OneRun
+
+__all__ = ["KeptDraws", "draws_so_far", "most_draws", "sampled_draws", "states_of", "survivors"]
+
+
+class KeptDraws:
+    """What is left of a run that has ended: chains that are well, and equally many draws of each.
+
+    Parameters
+    ----------
+    run : OneRun
+    ended : str
+        What ended it early, "interrupted", "timed out" or "aborted"; else empty.
+    stacklevel : int
+        Of warnings about chains that failed.
+
+    Attributes
+    ----------
+    states : tuple of Chain
+        Where the chains stand.
+
+    Raises
+    ------
+    BaseException
+        The error of the first chain, if none is well.
+    KeyboardInterrupt, InferenceError
+        If a run that was to sample ended before its first draw.
+    """
+
+    def __init__(self, run: OneRun, ended: str, stacklevel: int) -> None:
+        asked, runs = run.asked, run.chain_runs
+        self._run, self._ended = run, ended
+        self._numbers, self._failed = survivors(runs, stacklevel)
+        self._length = asked.num_samples // asked.thinning
+        if ended:
+            self._numbers, self._length = kept_after_interrupt(
+                runs, self._numbers, ended=ended if asked.num_samples else ""
+            )
+        self._chain_runs = [runs[i] for i in self._numbers]
+        self.states = states_of(self._chain_runs)
+
+    def draws(self) -> SampledDraws:
+        """Return what was drawn after warm-up; a store is closed with it."""
+        run = self._run
+        attrs = _attrs(run, self._numbers, interrupted=bool(self._ended))
+        attrs["warmup_gradients"] = run.start_gradients + sum(
+            chain_run.warmup_evaluations for chain_run in run.chain_runs
+        )
+        if self._failed:
+            attrs["failed_chains"] = {
+                str(i): f"{type(e).__name__}: {e}" for i, e in self._failed.items()
+            }
+        draws = sampled_draws(run.target, self._chain_runs, self._length, attrs)
+        draws = run.asked.selected(draws)
+        if np.any(draws.sample_stats.get("diverging")):
+            draws = replace(draws, attrs={**draws.attrs, **self._of_divergences(draws)})
+        stored = run.chain_runs[0].draws
+        if isinstance(stored, StoredRecord):
+            stored.store.close(draws, self._numbers)
+        return draws
+
+    def warmup_draws(self) -> SampledDraws | None:
+        """Return the draws of the warm-up alone, None if they are not kept or there are none."""
+        positions, stats = _warmup_of(self._chain_runs)
+        length = min((record.complete for record in _warmups(self._chain_runs)), default=0)
+        if positions is None or stats is None or not length:
+            return None
+        stats = {name: x[:, :length] for name, x in stats.items()}
+        attrs = {"inference_library": "probtorch", "warming_up": True}
+        return make_draws(self._run.target, positions[:, :length], stats, attrs)
+
+    def _of_divergences(self, draws: SampledDraws) -> dict[str, object]:
+        """Attributes that tell what divergences come from."""
+        target, kernel = self._run.target, self._run.asked.kernel
+        kernels = [chain.kernel for chain in self.states]
+        attrs = dict(kernel.of_divergences(target, kernels, draws))
+        if isinstance(target, ModelTarget):
+            attrs["centred_sites"] = target.centred_sites(draws.positions[0, -1])
+        return attrs
+
+
+def draws_so_far(run: OneRun) -> SampledDraws | None:
+    """Return what is drawn in a run that goes on, None before the first draw after warm-up."""
+    runs = run.chain_runs
+    well = {i: chain.draws.readable for i, chain in enumerate(runs) if chain.error is None}
+    kept, length = most_draws(well) if well else ([], 0)
+    if not length:
+        return None
+    attrs = _attrs(run, kept, interrupted=True)
+    return run.asked.selected(sampled_draws(run.target, [runs[i] for i in kept], length, attrs))
+
+
+def states_of(runs: Sequence[ChainRun]) -> tuple[Chain, ...]:
+    """Return where chains stand, without the densities they are drawn from."""
+    chains = [run.runner.chain for run in runs]
+    return tuple(replace(c, kernel=replace(c.kernel, density=None)) for c in chains)
+
+
+def _attrs(run: OneRun, kept: list[int], *, interrupted: bool) -> dict[str, object]:
+    asked, runs = run.asked, run.chain_runs
+    attrs = {
+        **asked.kernel.attrs(),
+        "inference_library": "probtorch",
+        "sampling_time": run.seconds,
+        "tuning_steps": asked.num_warmup,
+        "thinning": asked.thinning,
+        "num_threads": asked.num_threads,
+        "interrupted": interrupted,
+    }
+    if run.forms is not None:
+        attrs["reparam"] = dict(run.forms.forms)
+    if isinstance(asked.seed, int):
+        attrs["seed"] = asked.seed
+    if len(kept) < len(runs):
+        attrs["missing_chains"] = [i for i in range(len(runs)) if i not in kept]
+    for name, chosen in (
+        ("extended_chains", [i for i, chain_run in enumerate(runs) if chain_run.extensions]),
+        ("moved_chains", [i for i, chain_run in enumerate(runs) if chain_run.moved]),
+    ):
+        if chosen:
+            attrs[name] = chosen
+    return attrs
 
 
 def survivors(
@@ -112,17 +238,6 @@ def sampled_draws(
         warmup_positions=positions,
         warmup_stats=stats,
     )
-
-
-def warmup_draws(target: Target, runs: Sequence[ChainRun]) -> SampledDraws | None:
-    """Return the draws of a warm-up alone, None if they are not kept or there are none."""
-    positions, stats = _warmup_of(runs)
-    length = min((recording.complete for recording in _warmups(runs)), default=0)
-    if positions is None or stats is None or not length:
-        return None
-    stats = {name: x[:, :length] for name, x in stats.items()}
-    attrs = {"inference_library": "probtorch", "warming_up": True}
-    return make_draws(target, positions[:, :length], stats, attrs)
 
 
 def _warmups(runs: Sequence[ChainRun]) -> list[DrawRecord]:

@@ -1,13 +1,14 @@
 """`MCMC`: runs chains of a kernel, and keeps what they drew.
 
-The course of a run: a target is made of the model, chains start (starts.py), each runs the native
-program chunk after chunk (chain.py) in a thread (threads.py), and what they drew is put together
-(collect.py). A chain's draws depend on the seed and its number only: they are the same bit for bit
-for any number of threads, and however often the chunks are cut.
+What users call is here. The course of a run: a target is made of the model, chains start and each
+runs in a thread (one_run.py), and what they drew is put together (collect.py). A chain's draws
+depend on the seed and its number only: they are the same bit for bit for any number of threads, and
+however often the chunks are cut.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,38 +16,37 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
-from probtorch.config import settings
-from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
 from probtorch.core.typed import TensorLike
 from probtorch.diagnostics.checks import warn_about
 from probtorch.errors import ArgumentError, InferenceError, users_stacklevel
 from probtorch.infer.display import activity
-from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.budget import Budget
-from probtorch.infer.mcmc.chain import ChainRun
-from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
+from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.collect import (
-    kept_after_interrupt,
-    most_draws,
+    KeptDraws,
+    draws_so_far,
     sampled_draws,
+    states_of,
     survivors,
-    warmup_draws,
 )
-from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.handle import RunHandle
 from probtorch.infer.mcmc.kernel import Kernel
-from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
+from probtorch.infer.mcmc.one_run import OneRun, chains_of, target_of
+from probtorch.infer.mcmc.pilot import FormsOfSites
 from probtorch.infer.mcmc.run_results import RunResults, checked_fields
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
-from probtorch.infer.mcmc.settings import MEANT, count, one_of
-from probtorch.infer.mcmc.starts import Params, Start, first_chain, new_chains, resumed_chains
-from probtorch.infer.mcmc.store import DrawStore, StoredRecord
-from probtorch.infer.mcmc.threads import run_chains
-from probtorch.infer.mcmc.warm_up.guard import WarmupGuard
-from probtorch.infer.potential import ModelTarget, Target
+from probtorch.infer.mcmc.settings import (
+    MEANT,
+    RunSettings,
+    check_settings,
+    count,
+    one_of,
+    the_kernel,
+)
+from probtorch.infer.mcmc.starts import Params, resumed_chains
 from probtorch.infer.results import SampledDraws, joined
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ __all__ = ["MCMC"]
 DEFAULT_WARMUP = 400
 # Of draws on the disk so many numbers are judged, but at least so many draws of a chain.
 JUDGED, FEWEST_JUDGED = 2**19, 250
-CHAIN_METHODS = ("parallel", "sequential", "vectorized")
 
 
 class MCMC(RunResults):
@@ -164,30 +163,8 @@ class MCMC(RunResults):
         seed: int | Generator | None = None,
         keep_warmup: bool = False,
     ) -> None:
-        kernel = one_of("kernel", kernel, "sampler", sampler)
-        if not isinstance(kernel, Kernel):
-            raise ArgumentError(
-                "MCMC(kernel)",
-                expected="a kernel such as NUTS(model)",
-                got=f"{type(kernel).__name__}",
-                fix="wrap the model: MCMC(NUTS(model), num_samples=1000)",
-            )
-        for name, value in (("transforms", transforms), ("postprocess_fn", postprocess_fn)):
-            if value is not None:
-                raise ArgumentError(
-                    f"MCMC({name}=...)",
-                    expected="None",
-                    got=type(value).__name__,
-                    fix="draws come back in the model's own space; compute the rest from them",
-                )
-        if chain_method not in CHAIN_METHODS:
-            raise ArgumentError(
-                "MCMC(chain_method=...)",
-                expected=f"one of {', '.join(CHAIN_METHODS)}",
-                got=repr(chain_method),
-                fix="leave it out: chains run in parallel",
-            )
-        self.kernel = kernel
+        self.kernel = the_kernel(kernel, sampler)
+        check_settings(chain_method, initial_params, transforms, postprocess_fn)
         self.num_samples = count("num_samples", num_samples, 1)
         given = one_of("warmup_steps", warmup_steps, "num_warmup", num_warmup)
         self.num_warmup = DEFAULT_WARMUP if given is None else count("warmup_steps", given, 0)
@@ -204,13 +181,6 @@ class MCMC(RunResults):
             1 if chain_method == "sequential" else min(self.num_chains, 4 * (os.cpu_count() or 1))
         )
         self.num_threads = default if num_threads is None else count("num_threads", num_threads, 1)
-        if isinstance(initial_params, (int, float, str)) and not isinstance(initial_params, bool):
-            raise ArgumentError(
-                "MCMC(initial_params)",
-                expected="a dict from site names to unconstrained values, or a vector of them",
-                got=repr(initial_params),
-                fix=f"name what it is: num_chains={initial_params}, thinning={initial_params}",
-            )
         self.initial_params, self.hook_fn, self.save_params = initial_params, hook_fn, save_params
         self.progress_bar = bool(progress_bar) and not disable_progbar
         self.keep_warmup = bool(keep_warmup)
@@ -328,39 +298,18 @@ class MCMC(RunResults):
             that failed.
         """
         self._extra_fields = checked_fields(self.kernel, extra_fields)
-        if until_ess is not None and not blocking:
-            raise ArgumentError(
-                "MCMC.run(until_ess=..., blocking=False)",
-                expected="one of them",
-                got="both",
-                fix="run in the background, then ask for more: mcmc.more(1000, until_ess=400)",
-            )
-        if until_ess is not None and store is not None:
-            raise ArgumentError(
-                "MCMC.run(until_ess=..., store=...)",
-                expected="one of them",
-                got="both",
-                fix="ask for as many draws as are surely enough, and for max_seconds",
-            )
-        if until_ess is not None and checkpoint is not None:
-            raise ArgumentError(
-                "MCMC.run(until_ess=..., checkpoint=...)",
-                expected="one of them",
-                got="both",
-                fix="run with the checkpoint, then ask for more: mcmc.more(1000)",
-            )
         budget = Budget(until_ess, max_seconds)
+        budget.refuse_with(background=not blocking, store=store, checkpoint=checkpoint)
         self._check_idle("MCMC.run")
         self._store = None if store is None else os.path.abspath(os.fspath(store))
-        saved = SavedRun(checkpoint, checkpoint_every, self._settings(rng_key))
+        asked = self._asked(self.num_samples, init_params, rng_key)
+        saved = SavedRun(checkpoint, checkpoint_every, asked.agreed())
         if not blocking:
-            runs, started = self._begun(args, kwargs, init_params, rng_key, self.num_samples, saved)
-            self._under_way = self._in_background(runs, saved, budget, started)
+            run = self._begun(args, kwargs, asked, saved)
+            self._under_way = self._in_background(run, budget)
             return self._under_way
         level = users_stacklevel() + 1
-        draws = self._run(
-            args, kwargs, init_params, rng_key, self.num_samples, saved, budget, level
-        )
+        draws = self._run(args, kwargs, asked, saved, budget, level)
         assert draws is not None  # there are samples to draw
         while more := budget.missing(draws):
             draws = self._add(more, budget, level)
@@ -418,21 +367,20 @@ class MCMC(RunResults):
         """Draw more from the chains as they stand, and append it."""
         num_samples = -(-num_samples // self.thinning) * self.thinning
         chains = resumed_chains(self.target, self.last_state, len(self.last_state))
-        saved = SavedRun(None, None, {})
-        runs = self._chain_runs(self.target, chains, num_samples, saved, adapted=True)
-        began = time.perf_counter()
-        ended = self._run_chains(runs, saved, budget, stacklevel + 1)
-        self.seconds["sampling"] += time.perf_counter() - began
-        _, failed = survivors(runs, stacklevel)
-        length = min(run.draws.complete for run in runs)
+        asked = self._asked(num_samples)
+        run = OneRun(asked, self.target, self.forms, chains, SavedRun(None, None, {}), adapted=True)
+        ended = run.drive(budget, stacklevel + 1)
+        self.seconds["sampling"] += run.seconds
+        _, failed = survivors(run.chain_runs, stacklevel)
+        length = min(chain_run.draws.complete for chain_run in run.chain_runs)
         old = self.draws
-        self._keep_state(runs)
+        self.last_state = states_of(run.chain_runs)
         if failed or not length:
             # Chains of other lengths make no array; what there was stays.
             attrs = {**old.attrs, "interrupted": True}
             self._draws = replace(old, attrs=attrs)
             return self._draws
-        new = self._selected(sampled_draws(self.target, runs, length, {}))
+        new = asked.selected(sampled_draws(self.target, run.chain_runs, length, {}))
         attrs = {**old.attrs, "interrupted": bool(ended)}
         attrs["sampling_time"] = self.seconds["sampling"]
         self._draws = replace(joined(old, new), attrs=attrs)
@@ -461,126 +409,86 @@ class MCMC(RunResults):
         self.post_warmup_state = self._store = None
         keep, self.keep_warmup = self.keep_warmup, collect_warmup or self.keep_warmup
         try:
-            saved = SavedRun(None, None, {})
-            self._run(args, kwargs, init_params, rng_key, 0, saved, Budget(), stacklevel=3)
+            asked = self._asked(0, init_params, rng_key)
+            self._run(args, kwargs, asked, SavedRun(None, None, {}), Budget(), stacklevel=3)
         finally:
             self.keep_warmup = keep
         self.post_warmup_state = self.last_state
 
-    def _judge(self, draws: SampledDraws, stacklevel: int) -> None:
-        """Warn of what is doubtful, if that is wanted."""
-        if not self.diagnose:
-            return
-        every = 1
-        if self._store is not None:
-            numbers = sum(x.size for x in draws.posterior.values())
-            every = max(1, min(-(-numbers // JUDGED), draws.num_draws // FEWEST_JUDGED))
-        warn_about(draws, every=every, stacklevel=stacklevel)
-
-    def _settings(self, rng_key: int | Generator | None = None) -> dict[str, object]:
-        """What a checkpoint has to agree in."""
-        seed: object = self.seed if rng_key is None else rng_key
-        if self.post_warmup_state is not None:
-            seed = None  # these chains go on with the keys they have
-        if isinstance(seed, Generator):
-            seed = [seed.initial_seed(), seed.stream]
-        return {
-            "seed": None if seed is None else str(seed),
-            **self.kernel.attrs(),
-            "num_samples": self.num_samples,
-            "num_warmup": self.num_warmup if self.post_warmup_state is None else 0,
-            "num_chains": self.num_chains,
-            "thinning": self.thinning,
-            "keep_warmup": self.keep_warmup,
-            **({} if self._store is None else {"store": self._store}),
-        }
+    def _asked(
+        self,
+        num_samples: int,
+        init_params: Params | None = None,
+        rng_key: int | Generator | None = None,
+    ) -> RunSettings:
+        """What one run is asked for, as it stands now."""
+        return RunSettings(
+            kernel=self.kernel,
+            num_samples=num_samples,
+            num_warmup=self.num_warmup,
+            num_chains=self.num_chains,
+            thinning=self.thinning,
+            num_threads=self.num_threads,
+            params=self.initial_params if init_params is None else init_params,
+            seed=self.seed,
+            rng_key=rng_key,
+            resumed_from=self.post_warmup_state,
+            hook_fn=self.hook_fn,
+            save_params=self.save_params,
+            progress_bar=self.progress_bar,
+            keep_warmup=self.keep_warmup,
+            diagnose=self.diagnose,
+            store=self._store,
+        )
 
     def _run(
         self,
         args: tuple[object, ...],
         kwargs: dict[str, object],
-        init_params: Params | None,
-        rng_key: int | Generator | None,
-        num_samples: int,
+        asked: RunSettings,
         saved: SavedRun,
         budget: Budget,
         stacklevel: int,
     ) -> SampledDraws | None:
-        runs, started = self._begun(args, kwargs, init_params, rng_key, num_samples, saved)
-        began = time.perf_counter()
-        ended = self._run_chains(runs, saved, budget, stacklevel + 1)
-        self.seconds["sampling"] = saved.seconds + time.perf_counter() - began
-        return self._collect(runs, ended, num_samples, started, stacklevel + 1)
+        run = self._begun(args, kwargs, asked, saved)
+        ended = run.drive(budget, stacklevel + 1)
+        return self._collect(run, ended, stacklevel + 1)
 
     def _begun(
         self,
         args: tuple[object, ...],
         kwargs: dict[str, object],
-        init_params: Params | None,
-        rng_key: int | Generator | None,
-        num_samples: int,
+        asked: RunSettings,
         saved: SavedRun,
-    ) -> tuple[list[ChainRun], int]:
-        """Chains that are ready to go, and how many gradients it took to find their starts."""
-        init_params = self.initial_params if init_params is None else init_params
+    ) -> OneRun:
+        """A run whose chains are ready to go."""
         self._draws = None
         began = time.perf_counter()
         with activity("compiling the model", shown=self.progress_bar):
-            example = init_params if self.kernel.model is None else None
-            kernel, self.forms = in_form(self.kernel, args, kwargs, shown=self.progress_bar)
-            self.target = target = kernel.target(
-                args, kwargs, first_chain(example, self.num_chains)
-            )
-            if isinstance(target, ModelTarget) and num_samples:
-                warn_of_no_data(target.without_data, target.array_arguments)
-            if saved:
-                chains = saved.chains(
-                    self.kernel, lambda bare: resumed_chains(target, bare, self.num_chains)
-                )
-            else:
-                chains = self._chains(target, init_params, rng_key)
+            # Who asks why a chain could not start has the target to look at.
+            self.target, self.forms = target_of(asked, args, kwargs)
+            chains = chains_of(asked, self.target, saved)
         prepared = time.perf_counter()
         with activity("compiling the sampler", shown=self.progress_bar):
-            runs = self._chain_runs(target, chains, num_samples, saved, rng_key=rng_key)
-            saved.begin(runs)
+            run = OneRun(asked, self.target, self.forms, chains, saved)
         self.seconds = {
             "model": prepared - began,
             "compile": time.perf_counter() - prepared,
-            "sampling": saved.seconds,
+            "sampling": run.seconds,
         }
-        return runs, getattr(chains, "gradients", 0)
+        return run
 
-    def _in_background(
-        self, runs: list[ChainRun], saved: SavedRun, budget: Budget, started: int
-    ) -> RunHandle:
-        """Let the chains run in a thread of their own; warnings wait for who asks for the draws."""
-        guard = WarmupGuard(runs)
-
-        def drive(control: Control) -> str:
-            began = time.perf_counter()
-            ended = self._driven(runs, saved, budget, guard, 2, control)
-            self.seconds["sampling"] = saved.seconds + time.perf_counter() - began - control.waited
-            return ended
-
+    def _in_background(self, run: OneRun, budget: Budget) -> RunHandle:
         def finish(ended: str, stacklevel: int) -> SampledDraws:
             self._under_way = None
-            if self.diagnose:
-                guard.warn(stacklevel)
-            draws = self._collect(runs, ended, self.num_samples, started, stacklevel + 1)
+            run.warn(stacklevel)
+            draws = self._collect(run, ended, stacklevel + 1)
             assert draws is not None  # there were samples to draw
             self._judge(draws, stacklevel + 1)
             return draws
 
-        def so_far() -> SampledDraws | None:
-            well = {i: run.draws.readable for i, run in enumerate(runs) if run.error is None}
-            kept, length = most_draws(well) if well else ([], 0)
-            if not length:
-                return None
-            attrs = self._attrs(runs, {}, True, kept)
-            kept_runs = [runs[i] for i in kept]
-            return self._selected(sampled_draws(self.target, kept_runs, length, attrs))
-
-        return RunHandle(runs, drive, finish, so_far)
+        drive = functools.partial(run.drive_quietly, budget)
+        return RunHandle(run.chain_runs, drive, finish, lambda: draws_so_far(run))
 
     def _check_idle(self, what: str) -> None:
         """Refuse to begin anew while a run goes on in the background."""
@@ -592,111 +500,23 @@ class MCMC(RunResults):
                 fix="call result() or abort() of its handle, or make another MCMC",
             )
 
-    def _run_chains(
-        self, runs: list[ChainRun], saved: SavedRun, budget: Budget, stacklevel: int
-    ) -> str:
-        """Run all chains to their ends; returns what ended them early, if anything did."""
-        guard = WarmupGuard(runs)
-        ended = self._driven(runs, saved, budget, guard, stacklevel + 1)
-        if self.diagnose:
-            guard.warn(stacklevel)
-        return ended
+    def _collect(self, run: OneRun, ended: str, stacklevel: int) -> SampledDraws | None:
+        """Keep where the chains stand, and what they drew."""
+        self.seconds["sampling"] = run.seconds
+        kept = KeptDraws(run, ended, stacklevel + 1)
+        self.last_state = kept.states
+        self._draws = kept.draws() if run.asked.num_samples else kept.warmup_draws()
+        return self._draws if run.asked.num_samples else None
 
-    def _driven(
-        self,
-        runs: list[ChainRun],
-        saved: SavedRun,
-        budget: Budget,
-        guard: WarmupGuard,
-        stacklevel: int,
-        control: Control | None = None,
-    ) -> str:
-        try:
-            return run_chains(
-                runs,
-                self._thread_count(len(runs)),
-                saved,
-                shown=self.progress_bar,
-                look=guard.look,
-                seconds=budget.seconds_left(),
-                control=control,
-                stacklevel=stacklevel + 1,
-            )
-        finally:
-            saved.update(runs, last=True)
-
-    def _chains(
-        self,
-        target: Target,
-        init_params: Params | None,
-        rng_key: int | Generator | None,
-    ) -> list[Start]:
-        if self.post_warmup_state is not None:
-            return resumed_chains(target, self.post_warmup_state, self.num_chains)
-        seed = self.seed if rng_key is None else rng_key
-        if seed is None:
-            seed = default_generator
-        generator = seed if isinstance(seed, Generator) else Generator(seed)
-        warming = self.num_warmup > 0
-        return new_chains(
-            self.kernel, target, init_params, self.num_chains, generator, warming=warming
-        )
-
-    def _thread_count(self, num_chains: int) -> int:
-        # Eager code and hooks run under the interpreter lock and share its state.
-        alone = self.hook_fn is not None or not settings.jit
-        return 1 if alone else min(self.num_threads, num_chains)
-
-    def _chain_runs(
-        self,
-        target: Target,
-        chains: list[Start],
-        num_samples: int,
-        saved: SavedRun,
-        *,
-        rng_key: int | Generator | None = None,
-        adapted: bool = False,
-    ) -> list[ChainRun]:
-        stored: list[StoredRecord] = []
-        if self._store is not None and num_samples:
-            saved.store = DrawStore(
-                self._store,
-                target,
-                self._settings(rng_key),
-                resumed=bool(saved),
-                anew=saved.every is not None,
-                names=self.save_params,
-            )
-            positions = np.stack([chain.state.position.array for chain, _ in chains])
-            stored = saved.store.begin(positions, num_samples, self.kernel.info, self.thinning)
-        adapts = self.post_warmup_state is None and not adapted
-        return [
-            ChainRun(
-                ChunkRunner(chain),
-                context,
-                self.num_warmup if adapts else 0,
-                target,
-                num_samples,
-                self.thinning,
-                self.kernel,
-                keep_warmup=self.keep_warmup and adapts,
-                hook=self._hook(target),
-                snapshot_every=saved.every,
-                verifying=i == 0,
-                stored=stored[i] if stored else None,
-            )
-            for i, (chain, context) in enumerate(chains)
-        ]
-
-    def _hook(self, target: Target) -> Callable[[np.ndarray, str, int], None] | None:
-        hook_fn = self.hook_fn
-        if hook_fn is None:
-            return None
-
-        def hook(position: np.ndarray, stage: str, iteration: int) -> None:
-            hook_fn(self.kernel, target.constrain(wrap(np.array(position))), stage, iteration)
-
-        return hook
+    def _judge(self, draws: SampledDraws, stacklevel: int) -> None:
+        """Warn of what is doubtful, if that is wanted."""
+        if not self.diagnose:
+            return
+        every = 1
+        if self._store is not None:
+            numbers = sum(x.size for x in draws.posterior.values())
+            every = max(1, min(-(-numbers // JUDGED), draws.num_draws // FEWEST_JUDGED))
+        warn_about(draws, every=every, stacklevel=stacklevel)
 
     # ------------------------------------------------------------------------------------ the state
 
@@ -732,78 +552,6 @@ class MCMC(RunResults):
             If it is of another kernel.
         """
         self.post_warmup_state = tuple(chain_of(self.kernel, x) for x in state["chains"])
-
-    # -------------------------------------------------------------------------------------- results
-
-    def _collect(
-        self, runs: list[ChainRun], ended: str, num_samples: int, started: int, stacklevel: int
-    ) -> SampledDraws | None:
-        alive, failed = survivors(runs, stacklevel)
-        kept, length = alive, num_samples // self.thinning
-        if ended:
-            kept, length = kept_after_interrupt(runs, alive, ended=ended if num_samples else "")
-        kept_runs = [runs[i] for i in kept]
-        self._keep_state(kept_runs)
-        if not num_samples:
-            self._draws = warmup_draws(self.target, kept_runs)
-            return None
-        attrs = self._attrs(runs, failed, bool(ended), kept)
-        attrs["warmup_gradients"] = started + sum(run.warmup_evaluations for run in runs)
-        draws = self._selected(sampled_draws(self.target, kept_runs, length, attrs))
-        if np.any(draws.sample_stats.get("diverging")):
-            draws = replace(draws, attrs={**draws.attrs, **self._of_divergences(draws)})
-        stored = runs[0].draws
-        if isinstance(stored, StoredRecord):
-            stored.store.close(draws, kept)
-        self._draws = draws
-        return draws
-
-    def _of_divergences(self, draws: SampledDraws) -> dict[str, object]:
-        """Attributes that tell what divergences come from."""
-        kernels = [chain.kernel for chain in self.last_state]
-        attrs = dict(self.kernel.of_divergences(self.target, kernels, draws))
-        if isinstance(self.target, ModelTarget):
-            attrs["centred_sites"] = self.target.centred_sites(draws.positions[0, -1])
-        return attrs
-
-    def _keep_state(self, runs: list[ChainRun]) -> None:
-        chains = [run.runner.chain for run in runs]
-        self.last_state = tuple(replace(c, kernel=replace(c.kernel, density=None)) for c in chains)
-
-    def _selected(self, draws: SampledDraws) -> SampledDraws:
-        return draws if self.save_params is None else draws.select(list(self.save_params))
-
-    def _attrs(
-        self,
-        runs: list[ChainRun],
-        failed: dict[int, BaseException],
-        interrupted: bool,
-        kept: list[int],
-    ) -> dict[str, object]:
-        attrs = {
-            **self.kernel.attrs(),
-            "inference_library": "probtorch",
-            "sampling_time": self.seconds["sampling"],
-            "tuning_steps": self.num_warmup,
-            "thinning": self.thinning,
-            "num_threads": self.num_threads,
-            "interrupted": interrupted,
-        }
-        if self.forms is not None:
-            attrs["reparam"] = dict(self.forms.forms)
-        if isinstance(self.seed, int):
-            attrs["seed"] = self.seed
-        if len(kept) < len(runs):
-            attrs["missing_chains"] = [i for i in range(len(runs)) if i not in kept]
-        for name, chosen in (
-            ("extended_chains", [i for i, run in enumerate(runs) if run.extensions]),
-            ("moved_chains", [i for i, run in enumerate(runs) if run.moved]),
-        ):
-            if chosen:
-                attrs[name] = chosen
-        if failed:
-            attrs["failed_chains"] = {str(i): f"{type(e).__name__}: {e}" for i, e in failed.items()}
-        return attrs
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_under_way": None}  # threads stay where they are

@@ -1,19 +1,31 @@
-"""Settings of `MCMC`, checked: one of two names, whole numbers, what other libraries call them."""
+"""Settings of `MCMC`, checked: one of two names, whole numbers, what other libraries call them.
+
+`RunSettings` is what one run is asked for: the settings as they stood when it began.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, SupportsIndex, TypeVar
 
 import numpy as np
 
+from probtorch.core.rng import Generator
 from probtorch.errors import ArgumentError
+from probtorch.infer.mcmc.kernel import Kernel
 
 if TYPE_CHECKING:
-    pass
+    from probtorch.infer.mcmc.chunk import Chain
+    from probtorch.infer.mcmc.starts import Params
+    from probtorch.infer.results import SampledDraws
+    from probtorch.tensor import Tensor
 
-__all__ = ["MEANT", "count", "one_of"]
+__all__ = ["MEANT", "RunSettings", "check_settings", "count", "one_of", "the_kernel"]
 
 T = TypeVar("T")
+
+CHAIN_METHODS = ("parallel", "sequential", "vectorized")
 
 # Settings of the kernel that are given to the driver, and where they go.
 _ELSEWHERE = (
@@ -37,6 +49,47 @@ MEANT = {
     "model": "wrap the model in a kernel: MCMC(NUTS(model), num_samples=1000)",
     **dict.fromkeys(_ELSEWHERE.split(), _KERNEL),
 }
+
+
+def the_kernel(kernel: Kernel | None, sampler: Kernel | None) -> Kernel:
+    """Return the kernel that was given, by one of its two names."""
+    given = one_of("kernel", kernel, "sampler", sampler)
+    if not isinstance(given, Kernel):
+        raise ArgumentError(
+            "MCMC(kernel)",
+            expected="a kernel such as NUTS(model)",
+            got=f"{type(given).__name__}",
+            fix="wrap the model: MCMC(NUTS(model), num_samples=1000)",
+        )
+    return given
+
+
+def check_settings(
+    chain_method: str, params: object, transforms: object, postprocess_fn: object
+) -> None:
+    """Refuse settings of `MCMC` that are no method, no point, or not supported."""
+    for name, value in (("transforms", transforms), ("postprocess_fn", postprocess_fn)):
+        if value is not None:
+            raise ArgumentError(
+                f"MCMC({name}=...)",
+                expected="None",
+                got=type(value).__name__,
+                fix="draws come back in the model's own space; compute the rest from them",
+            )
+    if chain_method not in CHAIN_METHODS:
+        raise ArgumentError(
+            "MCMC(chain_method=...)",
+            expected=f"one of {', '.join(CHAIN_METHODS)}",
+            got=repr(chain_method),
+            fix="leave it out: chains run in parallel",
+        )
+    if isinstance(params, (int, float, str)) and not isinstance(params, bool):
+        raise ArgumentError(
+            "MCMC(initial_params)",
+            expected="a dict from site names to unconstrained values, or a vector of them",
+            got=repr(params),
+            fix=f"name what it is: num_chains={params}, thinning={params}",
+        )
 
 
 def one_of(name: str, value: T, alias: str, other: T) -> T:
@@ -66,3 +119,68 @@ def count(name: str, value: SupportsIndex | None, least: int) -> int:
             fix=f"for example {name}=1000",
         )
     return value.__index__()
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What one run is asked for.
+
+    Parameters
+    ----------
+    num_samples : int
+        0 for a warm-up alone.
+    params : dict or array_like, optional
+        Where chains start.
+    seed, rng_key : int or Generator, optional
+        Of the constructor, and of the run, which goes first.
+    resumed_from : sequence of Chain, optional
+        Chains that are warm, to go on with.
+    store : str, optional
+        The folder that draws go to.
+
+    The others are attributes of `MCMC`.
+    """
+
+    kernel: Kernel
+    num_samples: int
+    num_warmup: int
+    num_chains: int
+    thinning: int
+    num_threads: int
+    params: Params | None
+    seed: int | Generator | None
+    rng_key: int | Generator | None
+    resumed_from: Sequence[Chain] | None
+    hook_fn: Callable[[Kernel, dict[str, Tensor], str, int], object] | None
+    save_params: Sequence[str] | None
+    progress_bar: bool
+    keep_warmup: bool
+    diagnose: bool
+    store: str | None
+
+    @property
+    def source(self) -> int | Generator | None:
+        """Where randomness comes from."""
+        return self.seed if self.rng_key is None else self.rng_key
+
+    def agreed(self) -> dict[str, object]:
+        """Return what a checkpoint has to agree in."""
+        seed: object = self.source
+        if self.resumed_from is not None:
+            seed = None  # these chains go on with the keys they have
+        if isinstance(seed, Generator):
+            seed = [seed.initial_seed(), seed.stream]
+        return {
+            "seed": None if seed is None else str(seed),
+            **self.kernel.attrs(),
+            "num_samples": self.num_samples,
+            "num_warmup": self.num_warmup if self.resumed_from is None else 0,
+            "num_chains": self.num_chains,
+            "thinning": self.thinning,
+            "keep_warmup": self.keep_warmup,
+            **({} if self.store is None else {"store": self.store}),
+        }
+
+    def selected(self, draws: SampledDraws) -> SampledDraws:
+        """Return draws of the variables that are to be kept."""
+        return draws if self.save_params is None else draws.select(list(self.save_params))

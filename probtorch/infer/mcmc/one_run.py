@@ -1,0 +1,189 @@
+"""One run of chains: its target, its chains where they begin, and the drive to their ends.
+
+`target_of` and `chains_of` say what is run from where: from new starts (starts.py), from where an
+earlier run stands, or from a checkpoint (saved.py). A `OneRun` makes a `ChainRun` (chain.py) of
+each chain and drives them all, in threads (threads.py). What they drew is made `Draws` in
+collect.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probtorch.config import settings
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator, default_generator
+from probtorch.infer.forgotten import warn_of_no_data
+from probtorch.infer.mcmc.chain import ChainRun
+from probtorch.infer.mcmc.chunk import ChunkRunner
+from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
+from probtorch.infer.mcmc.starts import Start, first_chain, new_chains, resumed_chains
+from probtorch.infer.mcmc.store import DrawStore, StoredRecord
+from probtorch.infer.mcmc.threads import run_chains
+from probtorch.infer.mcmc.warm_up.guard import WarmupGuard
+from probtorch.infer.potential import ModelTarget, Target
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.budget import Budget
+    from probtorch.infer.mcmc.control import Control
+    from probtorch.infer.mcmc.saved import SavedRun
+    from probtorch.infer.mcmc.settings import RunSettings
+
+__all__ = ["OneRun", "chains_of", "target_of"]
+
+
+def target_of(
+    asked: RunSettings, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[Target, FormsOfSites | None]:
+    """Return what a run draws from, and the forms of sites that a pilot chose, if one did."""
+    example = asked.params if asked.kernel.model is None else None
+    kernel, forms = in_form(asked.kernel, args, kwargs, shown=asked.progress_bar)
+    target = kernel.target(args, kwargs, first_chain(example, asked.num_chains))
+    if isinstance(target, ModelTarget) and asked.num_samples:
+        warn_of_no_data(target.without_data, target.array_arguments)
+    return target, forms
+
+
+def chains_of(asked: RunSettings, target: Target, saved: SavedRun) -> list[Start]:
+    """Return the chains as they begin: saved ones, those of an earlier run, or new ones."""
+    if saved:
+        return saved.chains(
+            asked.kernel, lambda bare: resumed_chains(target, bare, asked.num_chains)
+        )
+    if asked.resumed_from is not None:
+        return resumed_chains(target, asked.resumed_from, asked.num_chains)
+    seed = default_generator if asked.source is None else asked.source
+    generator = seed if isinstance(seed, Generator) else Generator(seed)
+    warming = asked.num_warmup > 0
+    return new_chains(
+        asked.kernel, target, asked.params, asked.num_chains, generator, warming=warming
+    )
+
+
+class OneRun:
+    """Chains that are ready to go.
+
+    Parameters
+    ----------
+    asked : RunSettings
+    target : Target
+    forms : FormsOfSites or None
+    chains : list
+        Of `chains_of`.
+    saved : SavedRun
+    adapted : bool
+        Whether they are warm, whatever was asked.
+
+    Attributes
+    ----------
+    chain_runs : list of ChainRun
+    start_gradients : int
+        Gradients that it took to find the starts.
+    seconds : float
+        That sampling took, in earlier processes too.
+    """
+
+    def __init__(
+        self,
+        asked: RunSettings,
+        target: Target,
+        forms: FormsOfSites | None,
+        chains: list[Start],
+        saved: SavedRun,
+        *,
+        adapted: bool = False,
+    ) -> None:
+        self.asked, self.target, self.forms, self._saved = asked, target, forms, saved
+        self.start_gradients: int = getattr(chains, "gradients", 0)
+        self.chain_runs = self._chain_runs(chains, adapted)
+        saved.begin(self.chain_runs)
+        self.seconds = saved.seconds
+        self._guard = WarmupGuard(self.chain_runs)
+
+    def drive(self, budget: Budget, stacklevel: int) -> str:
+        """Run all chains to their ends; returns what ended them early, if anything did."""
+        began = time.perf_counter()
+        ended = self._driven(budget, stacklevel + 1)
+        self.seconds += time.perf_counter() - began
+        self.warn(stacklevel)
+        return ended
+
+    def drive_quietly(self, budget: Budget, control: Control) -> str:
+        """Run all chains in a thread of their own; `warn` is for who asks for the draws."""
+        began = time.perf_counter()
+        ended = self._driven(budget, 2, control)
+        self.seconds += time.perf_counter() - began - control.waited
+        return ended
+
+    def warn(self, stacklevel: int) -> None:
+        """Tell what is wrong with the warm-up of chains, if that is wanted."""
+        if self.asked.diagnose:
+            self._guard.warn(stacklevel + 1)
+
+    def _driven(self, budget: Budget, stacklevel: int, control: Control | None = None) -> str:
+        try:
+            return run_chains(
+                self.chain_runs,
+                self._thread_count(),
+                self._saved,
+                shown=self.asked.progress_bar,
+                look=self._guard.look,
+                seconds=budget.seconds_left(),
+                control=control,
+                stacklevel=stacklevel + 1,
+            )
+        finally:
+            self._saved.update(self.chain_runs, last=True)
+
+    def _thread_count(self) -> int:
+        # Eager code and hooks run under the interpreter lock and share its state.
+        alone = self.asked.hook_fn is not None or not settings.jit
+        return 1 if alone else min(self.asked.num_threads, len(self.chain_runs))
+
+    def _chain_runs(self, chains: list[Start], adapted: bool) -> list[ChainRun]:
+        asked, saved, stored = self.asked, self._saved, list[StoredRecord]()
+        if asked.store is not None and asked.num_samples:
+            saved.store = DrawStore(
+                asked.store,
+                self.target,
+                asked.agreed(),
+                resumed=bool(saved),
+                anew=saved.every is not None,
+                names=asked.save_params,
+            )
+            positions = np.stack([chain.state.position.array for chain, _ in chains])
+            stored = saved.store.begin(
+                positions, asked.num_samples, asked.kernel.info, asked.thinning
+            )
+        adapts = asked.resumed_from is None and not adapted
+        return [
+            ChainRun(
+                ChunkRunner(chain),
+                context,
+                asked.num_warmup if adapts else 0,
+                self.target,
+                asked.num_samples,
+                asked.thinning,
+                asked.kernel,
+                keep_warmup=asked.keep_warmup and adapts,
+                hook=self._hook(),
+                snapshot_every=saved.every,
+                verifying=i == 0,
+                stored=stored[i] if stored else None,
+            )
+            for i, (chain, context) in enumerate(chains)
+        ]
+
+    def _hook(self) -> Callable[[np.ndarray, str, int], None] | None:
+        hook_fn, kernel, target = self.asked.hook_fn, self.asked.kernel, self.target
+        if hook_fn is None:
+            return None
+
+        def hook(position: np.ndarray, stage: str, iteration: int) -> None:
+            hook_fn(kernel, target.constrain(wrap(np.array(position))), stage, iteration)
+
+        return hook
