@@ -6,9 +6,10 @@ this package. Each class also inherits from the built-in exceptions that PyTorch
 already catch for the same mistake.
 """
 
-import os
 import sys
 from types import FrameType
+
+from probtorch.source_files import owner
 
 __all__ = [
     "ArgumentError",
@@ -38,11 +39,6 @@ __all__ = [
     "users_stacklevel",
 ]
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_STANDARD = os.path.dirname(os.__file__) + os.sep
-# Answers of `_owner` by file name: in-place operations and recordings ask for every frame.
-_OWNERS: dict[str, str] = {}
-
 
 def user_frame(depth=1):
     """Return ``(file, line)`` of the innermost stack frame of the user's, or None if there is none.
@@ -55,35 +51,23 @@ def user_frame(depth=1):
     installed = None
     while frame is not None:
         name = frame.f_code.co_filename
-        owner = _OWNERS.get(name) or _owner(name)
-        if owner == "user":
+        whose = owner(name)
+        if whose == "user":
             return name, frame.f_lineno
-        if owner == "installed" and installed is None:
+        if whose == "installed" and installed is None:
             installed = name, frame.f_lineno
         frame = frame.f_back
     return installed
 
 
-def _owner(name):
-    """Whose a source file is: "ours" (with what has no file), "installed", "standard" or "user"."""
-    if name.startswith((_PACKAGE, "<")):
-        owner = "ours"
-    elif "site-packages" in name or "dist-packages" in name:
-        owner = "installed"
-    else:
-        owner = "standard" if name.startswith(_STANDARD) else "user"
-    _OWNERS[name] = owner
-    return owner
-
-
 def is_ours(file):
     """Whether a source file is of this package."""
-    return _owner(file) == "ours"
+    return owner(file) == "ours"
 
 
 def is_users(file):
     """Whether a source file is the user's own: neither of a package nor of the standard library."""
-    return _owner(file) == "user"
+    return owner(file) == "user"
 
 
 def user_location(depth=1):

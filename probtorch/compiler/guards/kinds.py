@@ -10,9 +10,7 @@ import functools
 import io
 import linecache
 import logging
-import os
 import sys
-import sysconfig
 import types
 import typing
 
@@ -20,6 +18,7 @@ import numpy as np
 
 from probtorch.core.op import Op
 from probtorch.core.sameness import CLOCKS, is_value
+from probtorch.source_files import owner
 
 __all__ = [
     "IMPURE_NAMES",
@@ -32,15 +31,6 @@ __all__ = [
     "module_of",
     "names_of_slots",
 ]
-
-_ROOTS = {
-    os.path.realpath(p) + os.sep
-    for p in (
-        *(sysconfig.get_paths().get(k) for k in ("stdlib", "platstdlib", "purelib", "platlib")),
-        os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
-    )
-    if p
-}
 
 # Code and descriptors: they hold nothing that a program changes.
 _CONSTANT = (
@@ -154,7 +144,7 @@ def is_library_file(file):
 
     A function made by code in it may bear the name of a user's module: wrappers and ops do.
     """
-    return any(os.path.realpath(file).startswith(root) for root in _ROOTS)
+    return not file.startswith("<") and owner(file) != "user"
 
 
 @functools.cache
