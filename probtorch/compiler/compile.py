@@ -23,8 +23,9 @@ from probtorch.compiler.record.gradients import is_spent
 from probtorch.compiler.record.record import record
 from probtorch.compiler.replay import path_of
 from probtorch.compiler.room import Room, warn_crowded
+from probtorch.compiler.same_call import same_call
 from probtorch.compiler.verified_call import called_twice
-from probtorch.compiler.verify import ReplayError, due
+from probtorch.compiler.verify import ReplayError, next_due
 from probtorch.compiler.versions import FIXED, same_ones, stand_ins, version_of, what_is_alike
 from probtorch.config import settings
 from probtorch.core.dispatch import grad_enabled, recorder
@@ -127,6 +128,11 @@ MAX_VERSIONS = 8
 MAX_CHANGES = 2
 
 
+def _modes():
+    """Return the modes that belong to a version."""
+    return grad_enabled(), promotion_rules(), validation_in_force()
+
+
 def _compiled_anew(fn, options):
     return CompiledFunction(fn, **options)
 
@@ -174,6 +180,7 @@ class CompiledFunction(Compiled):
         self.paths = Paths(self.name, quiet=quiet, home=_home(fn))
         # The path that served the last call, and the one that it recorded, if any.
         self.last = self.recorded = None
+        self._before = None  # the form of the last call, where the next one is told from it quickly
         self.roots, self.values, self.saving = roots, values, saving
         self._convert, self.verify = convert, verify
         self._taped = {}  # versions whose result needs a gradient
@@ -206,8 +213,18 @@ class CompiledFunction(Compiled):
 
     def __call__(self, *args, **kwargs):
         self.last = self.recorded = None
-        if not settings.jit or recorder() is not None or self._surrounded():
+        if not settings.jit or recorder() is not None or (self._statements and self._surrounded()):
             return self.fn(*args, **kwargs)
+        before, epoch = self._before, self.paths.epoch
+        if before is not None and before.epoch == epoch and not kwargs and not hooks_changed():
+            path = before.path
+            arrays = before.arrays(args) if before.modes == _modes() else None
+            if arrays is not None and path.count + 1 < path.due:
+                out = path.run(arrays)
+                if out is not None:
+                    self.last = path
+                    return out[0]
+        self._before = None
         leaves, structure, tensors, key = self._leaves(args, kwargs)
         if self._room.full:
             self._room.met(key)
@@ -218,7 +235,13 @@ class CompiledFunction(Compiled):
         wanted = grad_enabled() and any(t.requires_grad for t in tensors)
         if wanted or key in self._taped:
             return self._on_tape(key, leaves, structure, tensors, args, kwargs)
-        return self._native(key, paths, leaves, structure, tensors, args, kwargs)[0]
+        out, path = self._native(key, paths, leaves, structure, tensors, args, kwargs)
+        # Of paths that take turns none is tried ahead of the others. What is known of tensors
+        # outside, and whether there is room, changes where paths do.
+        plain = not (kwargs or self._convert or self._known or self._room.full)
+        if plain and paths and path is paths[0]:
+            self._before = same_call(args, path, _modes(), epoch)
+        return out
 
     def _hooked(self, what):
         """Say, once, that hooks make a call eager."""
@@ -250,9 +273,12 @@ class CompiledFunction(Compiled):
         if paths:
             arrays = [t.array for t in tensors]
             for path in paths:
-                if self.verify and settings.verify and due(path.count + 1):
-                    out = self._verified(path, leaves, structure, tensors)
+                if path.count + 1 < path.due:
+                    out = path.run(arrays)
+                elif self.verify and settings.verify:
+                    out = self._due(path, arrays, leaves, structure, tensors)
                 else:
+                    path.due = next_due(path.count + 1)
                     out = path.run(arrays)
                 if out is not None:
                     if path is not paths[0]:
@@ -270,8 +296,12 @@ class CompiledFunction(Compiled):
                 self._counts[alike] -= 1
             raise
 
-    def _verified(self, path, leaves, structure, tensors):
-        """Run a path, and the function in Python from the same state; see `verify`."""
+    def _due(self, path, arrays, leaves, structure, tensors):
+        """Run a path, and the function in Python from the same state, unless that would take too
+        long; see `verify`.
+        """
+        if not path.affords_comparison():
+            return path.run_before_comparison(arrays)
         out, what, error = called_twice(path, self.fn, leaves, structure, tensors)
         if what is None:
             return out
@@ -284,8 +314,8 @@ class CompiledFunction(Compiled):
         if self._convert is not None:
             leaves = list(map(self._convert, leaves))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
-        modes = grad_enabled(), promotion_rules(), validation_in_force(), same_ones(tensors)
-        key = (structure, tuple(map(version_of, leaves)), *modes, self._who(tensors))
+        of_tensors = same_ones(tensors), self._who(tensors)
+        key = (structure, tuple(map(version_of, leaves)), *_modes(), *of_tensors)
         return leaves, structure, tensors, key
 
     def _who(self, tensors):
@@ -457,6 +487,8 @@ class CompiledFunction(Compiled):
         else:
             try:
                 path = path_of(rec, tensors, found, before, self._lock, self.saving)
+                if self.verify and settings.verify:
+                    path.compare_recorded(result, tensors)
             except CompileError as e:
                 self.paths.give_up_refused(e)
             else:

@@ -146,7 +146,10 @@ class CpuFrame(CallFrame):
         self.point(plan.tail, (program.packed, self.scalars))
         self.table[plan.tail + 2] = -(-address(self.arena) // 64) * 64
         self.address = address(self.table)
-        self.entry = program.address, self.address
+        # The same words, quicker to write to; outputs begin at `_first`.
+        self._at = (ctypes.c_size_t * len(self.table)).from_address(self.address)
+        self._first = plan.inputs
+        self.entry, self._call = (program.address, self.address), program.call
         self._shapes = [(v.shape, v.dtype) for v in program.results]
         # A tensor may be a reference more than once: in a loop, and outside of it.
         places = {id(t): x for t, x in zip(program.tensors, arrays, strict=True)}
@@ -184,11 +187,11 @@ class CpuFrame(CallFrame):
 
     def attach(self, inputs, outputs):
         """Point the table at contiguous arrays; the caller keeps them alive as long as it runs."""
-        table = self.table
+        at = self._at
         for i, array in enumerate(inputs):
-            table[i] = address(array)
-        for i, array in enumerate(outputs, self.program.plan.inputs):
-            table[i] = address(array)
+            at[i] = address(array)
+        for i, array in enumerate(outputs, self._first):
+            at[i] = address(array)
 
     def new_outputs(self):
         """Return uninitialised arrays for the results."""
@@ -206,7 +209,7 @@ class CpuFrame(CallFrame):
     def run(self, inputs, outputs):
         """Run and update; see `CallFrame.run`."""
         held = self._take(inputs, outputs)
-        status = self.program.call(self.address)
+        status = self._call(self.address)
         del held
         if status == 0 and self._commit is not None:
             for i in self._written:

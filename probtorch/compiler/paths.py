@@ -54,6 +54,8 @@ class Paths(Sequence[P]):
         Why calls that no path fits are Python's, and the user's line as "file:line" or "".
     aside : (str, str) or None
         Why some calls are Python's all the same, for `explain`.
+    epoch : int
+        How often paths have come, gone or changed places.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Paths(Sequence[P]):
         self.limit = MAX_PATHS if limit is None else limit
         self.reason: tuple[str, str] | None = None
         self.aside: tuple[str, str] | None = None
+        self.epoch = 0
         self._versions: dict[Hashable, list[P]] = {}
         self._guards: dict[Hashable, set[Hashable]] = {}
 
@@ -98,21 +101,25 @@ class Paths(Sequence[P]):
 
     def add(self, path: P, version: Hashable = None, guards: Hashable = None) -> None:
         """Take in a path, behind those that there are."""
+        self.epoch += 1
         self._versions.setdefault(version, []).append(path)
         self._guards.setdefault(version, set()).add(guards)
 
     def promote(self, path: P, version: Hashable = None) -> None:
         """Let a path be tried first from now on."""
+        self.epoch += 1
         # A new list: another thread may be going through the old one.
         self._versions[version] = [path, *(p for p in self.of(version) if p is not path)]
 
     def forget(self, version: Hashable) -> None:
         """Drop the paths of a version."""
+        self.epoch += 1
         self._versions.pop(version, None)
         self._guards.pop(version, None)
 
     def clear(self) -> None:
         """Drop all paths."""
+        self.epoch += 1
         self._versions.clear()
         self._guards.clear()
 

@@ -5,9 +5,10 @@ It declines where a Python value that it met has changed, an outside tensor is o
 guard fails; then nothing has changed either. Each thread that calls it has a frame of its own.
 """
 
-import contextlib
+import math
 import operator
 import threading
+import time
 
 import numpy as np
 
@@ -21,12 +22,27 @@ from probtorch.compiler.record import rolling
 from probtorch.compiler.record.followed import Numbers
 from probtorch.compiler.record.gradients import LeftGradient, is_spent
 from probtorch.compiler.record.record import record
-from probtorch.compiler.verify import coarsest, next_due
-from probtorch.core.dispatch import TapeNode, grad_enabled, last_change, mark_changed, wrap
+from probtorch.compiler.verify import (
+    FREE,
+    OPERATION,
+    SHARE,
+    ComparisonCosts,
+    coarsest,
+    difference,
+    next_due,
+)
+from probtorch.core.dispatch import (
+    TapeNode,
+    around,
+    grad_enabled,
+    last_change,
+    mark_changed,
+    wrap,
+)
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.saved import changed_since
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import unflatten
+from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError, user_frame
 
 __all__ = ["Path", "path_of"]
@@ -103,17 +119,22 @@ class Path:
         for g in rec.graded.values():
             g.settle()
         self.strides = [t.array.strides for t in rec.given] if rec.layout else None
+        self._looks = bool(self.ungraded or self.graded or self.strides is not None)
         self.saving = saving
         # What updated tensors held before the recording, which frame ran last, and the tick then.
         self.originals, self.ran, self.tick = rec.originals, None, -1
         # The user's line where it ran first: to look for it at each run takes longer than the rest.
         self.place = None
         self.local = threading.local()
-        self.count = 0  # of runs so far
+        self.count, self.due = 0, 1  # runs so far, and the number of the next that is verified
+        self.costs = ComparisonCosts()
+        self._seconds = 0.0  # of a run, once one was timed
         self.size = coarsest(rec.graph)
         # Draws and updates go through tensors that all threads share.
         shared = self.updates or self.draws or self.restarts or self.regraded or self.numbers
-        self.lock = lock if shared else contextlib.nullcontext()
+        self.pure, self.lock = not shared, lock
+        # Whether the result is a tensor, and nothing else.
+        self._alone = self.spent == [None] and self._structure == ("leaf",)
 
     def rebuild(self, tensors):
         """Put tensors back among the numbers of a result."""
@@ -135,7 +156,44 @@ class Path:
 
     def until_due(self):
         """How many runs there are until the next one that is verified."""
-        return next_due(self.count) - self.count - 1
+        return max(self.due - self.count - 1, 0)
+
+    def affords_comparison(self):
+        """Whether the run that is due may be made in Python, too: see `verify.FREE`."""
+        self.costs.native = self.count * self._seconds
+        return self.costs.allow_another(SHARE, FREE)
+
+    def run_before_comparison(self, arrays):
+        """Run, and put off the comparison that is due until runs have taken long enough for it."""
+        began = time.perf_counter()
+        out = self.run(arrays)
+        if out is not None:
+            self._seconds = max(time.perf_counter() - began, 1e-9)
+            costs = self.costs
+            needed = (costs.compared + costs.eager - FREE) / SHARE
+            self.due = self.count + max(1, math.ceil(needed / self._seconds) - self.count)
+        return out
+
+    def compared(self, native, eager, seconds):
+        """Note what a comparison took: a native run, one in Python, and all but the native one."""
+        self._seconds, self.costs.eager = native, eager
+        self.costs.compared += seconds
+        self.due = next_due(self.count)
+
+    def compare_recorded(self, result, tensors):
+        """Compare with what Python computed while it was recorded, if the next comparison has to
+        wait: a difference that rounding does not explain at once makes it due.
+        """
+        if self.affords_comparison() or not self.pure:
+            return
+        out = self.run(arrays_of(tensors))
+        self.count = 0
+        if out is None:
+            return
+        native = [x for x in flatten(out[0])[0] if isinstance(x, TensorBase)]
+        pairs = [[("result", t.array) for t in found] for found in (native, result)]
+        if difference(pairs[0], pairs[1], size=self.size) is not None:
+            self.costs.eager = 0.0
 
     def frame(self, arrays):
         """Return this thread's memory, or None where the path does not fit the arrays given.
@@ -144,27 +202,32 @@ class Path:
         strides where they were looked at. What it writes must share no memory with anything else
         that it knows, which was so when it was recorded.
         """
-        if self.ungraded and any(g is not None for g in map(_GRADIENT, self.ungraded)):
-            return None
-        if self.graded and not all(map(_plain_gradient, self.graded)):
+        if self._looks and not self._as_before(arrays):
             return None
         if self.hooks != hooks_changed():
             if any(map(hooked, self.reached)):
                 return None
             self.hooks = hooks_changed()
-        if self.strides is not None and self.strides != [x.strides for x in arrays]:
-            return None
-        now = arrays_of(self.tensors)
         frame = getattr(self.local, "frame", None)
-        if frame is None or not all(map(operator.is_, now, frame.arrays)):
-            if list(map(self.program.kind, now)) != self.kinds or self._overlaps():
-                return None
-            frame = self.local.frame = self.program.bind(now, saving=self.saving, old=frame)
-        if grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
+        if frame is None or self.tensors:
+            now = arrays_of(self.tensors)
+            if frame is None or not all(map(operator.is_, now, frame.arrays)):
+                if list(map(self.program.kind, now)) != self.kinds or self._overlaps():
+                    return None
+                frame = self.local.frame = self.program.bind(now, saving=self.saving, old=frame)
+        if self.refs and grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
             return None
         if self.updates and frame.touched_by(arrays):
             return None
         return frame if self.environment.changed() is None else None
+
+    def _as_before(self, arrays):
+        """Whether gradients outside, and strides, are what they were where Python looked."""
+        if any(g is not None for g in map(_GRADIENT, self.ungraded)):
+            return False
+        if not all(map(_plain_gradient, self.graded)):
+            return False
+        return self.strides is None or self.strides == [x.strides for x in arrays]
 
     def _overlaps(self):
         """Whether memory that is written is also that of another outside tensor."""
@@ -185,6 +248,13 @@ class Path:
         frame = self.frame(arrays)
         if frame is None:
             return None
+        if self.pure:
+            out = frame.new_outputs()
+            if frame.run(arrays, out):
+                raise_pending()
+                return None
+            self.count += 1
+            return (around(out[0]) if self._alone else self.rebuild(list(map(around, out))),)
         with self.lock:
             done = self.numbers.fill()
             if done is None:
@@ -329,7 +399,9 @@ def path_of(rec, tensors, found, environment, lock, saving):
         rec.graph = unrolled
         program = _prepared(rec, devices, places)
     program.keep(arrays_of(tensors))
-    return Path(program, found, rec, environment, lock, saving)
+    path = Path(program, found, rec, environment, lock, saving)
+    path.costs.eager = OPERATION * len(unrolled.nodes) + rec.spared
+    return path
 
 
 def _rolled(graph, tensors):

@@ -6,6 +6,7 @@ verify.py.
 """
 
 import threading
+import time
 from typing import NamedTuple
 
 from probtorch.compiler.verify import OtherRounding, difference, moved, wavers
@@ -75,15 +76,18 @@ def called_twice(path, fn, leaves, structure, tensors):
     # The native run first: only then is it known that the path fits, and that Python, which is
     # expected to take the same, changes no other tensors.
     before, error = state.get(), None
+    began = time.perf_counter()
     out = path.run(arrays)
     if out is None:
         return None, None, None
+    ran = time.perf_counter()
     mine = state.get()
     state.put(before)
     try:
         (computed, rest), after = run(tensors)
     except Exception as e:
         error = e
+    eager = time.perf_counter() - ran
     what = None
     if error is not None:
         if settled(None):
@@ -102,10 +106,11 @@ def called_twice(path, fn, leaves, structure, tensors):
         elif mine.drawn != after.drawn:
             what = "another number of random draws" if settled(found) else None
         else:
-            eager = [*computed, *after.changed]
-            pairs = [list(zip(names, x, strict=True)) for x in (native, eager)]
+            wanted = [*computed, *after.changed]
+            pairs = [list(zip(names, x, strict=True)) for x in (native, wanted)]
             what = difference(pairs[0], pairs[1], again, path.size)
     state.put(mine if what is None or error is not None else after)
+    path.compared(ran - began, eager, time.perf_counter() - ran)
     return out, what, error
 
 

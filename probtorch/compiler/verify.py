@@ -25,7 +25,10 @@ from probtorch.core.tensor_base import TensorBase
 __all__ = [
     "ComparisonCosts",
     "OtherRounding",
+    "FREE",
+    "OPERATION",
     "ReplayError",
+    "SHARE",
     "coarsest",
     "difference",
     "due",
@@ -33,6 +36,12 @@ __all__ = [
     "next_due",
     "wavers",
 ]
+
+# What comparisons of a path's calls may take, in seconds, and as a share of its native time: a loop
+# over a long series takes Python seconds, for which nobody should wait at the second call.
+FREE, SHARE = 1.0, 0.01
+# What an operation on small tensors takes eagerly, in seconds: for a first guess.
+OPERATION = 3e-6
 
 # Relative differences that rounding in another order explains without asking further.
 _TOLERANCE = {2: 3e-2, 4: 1e-4, 8: 1e-9}
@@ -83,24 +92,26 @@ def next_due(count):
 
 @dataclass
 class ComparisonCosts:
-    """What evaluating a log density took so far, in seconds, over all runs of chains.
+    """What native runs took so far, in seconds: of a path, or of a log density over all chains.
 
     Attributes
     ----------
     native : float
     eager : float
-        The last evaluation in Python, which a comparison needs.
+        The last run in Python, which a comparison needs.
     compared : float
-        Comparisons that chains made.
+        Comparisons that were made.
     """
 
     native: float = 0.0
     eager: float = 0.0
     compared: float = 0.0
 
-    def allow_another(self, share):
-        """Whether one more comparison leaves all of them below this share of the native time."""
-        return self.compared + self.eager <= share * self.native
+    def allow_another(self, share, free=0.0):
+        """Whether one more comparison leaves all of them below this share of the native time, with
+        so many seconds besides.
+        """
+        return self.compared + self.eager <= free + share * self.native
 
 
 def coarsest(graph):

@@ -18,7 +18,16 @@ from typing import Any, TypeAlias, TypeVar, dataclass_transform
 from probtorch.core.sameness import is_value, token
 from probtorch.core.typed import Tree
 
-__all__ = ["flatten", "leaves", "map_tree", "record", "replace", "static", "unflatten"]
+__all__ = [
+    "flatten",
+    "is_leaf_type",
+    "leaves",
+    "map_tree",
+    "record",
+    "replace",
+    "static",
+    "unflatten",
+]
 
 T = TypeVar("T")
 
@@ -68,6 +77,11 @@ _LEAF = ("leaf",)
 _leaf_types = set()
 
 
+def is_leaf_type(kind: type) -> bool:
+    """Whether objects of a type were met as leaves."""
+    return kind in _leaf_types
+
+
 def _flatten(tree: Any, out: list[Any]) -> Structure:
     kind = type(tree)
     if kind in _leaf_types:
@@ -109,7 +123,7 @@ def _unflatten(structure: Any, items: Iterator[object]) -> Any:
     if kind == "none":
         return None
     if kind is tuple or kind is list:
-        return kind(_unflatten(s, items) for s in structure[1])
+        return kind([_unflatten(s, items) for s in structure[1]])
     if kind is dict:
         return {k: _unflatten(s, items) for k, s in zip(structure[1], structure[2], strict=True)}
     if len(structure) == 2:

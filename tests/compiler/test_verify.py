@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch.compiler import replay
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.guards.environment import Environment
@@ -60,6 +61,41 @@ def test_calls_2_3_5_9_and_17_are_verified():
         compiled(x)
         met.append(lines.getvalue().count("run"))
     assert [n + 1 for n in range(20) if n == 0 or met[n] > met[n - 1]] == [1, 2, 3, 5, 9, 17]
+
+
+def test_comparisons_that_would_take_long_wait_for_native_runs(monkeypatch, blind):
+    monkeypatch.setattr(replay, "FREE", 0.0)
+    log, lines = logging.Logger("runs"), io.StringIO()
+    log.addHandler(logging.StreamHandler(lines))
+    factor = [1.0]
+
+    def fn(v):
+        log.warning("run")
+        return v * factor[0]
+
+    compiled = compile(fn)
+    call(compiled, 20, x)
+    assert lines.getvalue().count("run") == 1
+    (path,) = compiled.paths
+    assert path.until_due() > 0
+    # Once native runs took a hundred times as long as Python, it is their turn.
+    path.costs.eager, path.due = 0.0, path.count + 1
+    factor[0] = 2.0
+    with pytest.raises(ReplayError):
+        compiled(x)
+
+
+def test_what_was_recorded_is_compared_where_calls_wait_and_a_difference_waits_no_longer(
+    monkeypatch,
+):
+    monkeypatch.setattr(replay, "FREE", 0.0)
+    compiled = compile(lambda v: v * 3.0)
+    compiled(x)
+    (path,) = compiled.paths
+    path.compare_recorded([x * 3.0], [x])
+    assert not path.affords_comparison()
+    path.compare_recorded([x * 4.0], [x])
+    assert path.affords_comparison()
 
 
 def test_a_value_that_no_guard_saw_raises_at_the_next_verified_call_and_is_right_after_it(blind):

@@ -75,12 +75,13 @@ class Environment(Walk):
         # Of all dicts that are watched, where there is such a thing; made when it is first asked
         # for.
         self._versions = None
+        self._filled = None  # what of the rest watches anything, listed when it is first asked for
         self._answers = []  # what tensors say of the tape, where code asks for that
         self.extend(roots, arguments)
 
     def extend(self, roots, arguments=()):
         """Note what these objects depend on, too, as it is now."""
-        self._versions = None
+        self._versions = self._filled = None
         todo = [(x, Way(None, name_of(x))) for x in roots]
         todo += [(x, Way(None, name)) for name, x in arguments]
         self._seen.update((id(x), x) for k in roots if isinstance(k, Known) for x in k.objects)
@@ -112,7 +113,9 @@ class Environment(Walk):
         """Return the name of something that is not what it was, None if all is."""
         if self.opaque is not None:
             return self.opaque
-        for watch in self._others:
+        if self._filled is None:
+            self._filled = [watch for watch in self._others if len(watch)]
+        for watch in self._filled:
             found = watch.changed()
             if found is not None:
                 return found
@@ -145,6 +148,7 @@ class Environment(Walk):
 
     def watch_followed(self, named=lambda names: True):
         """Watch what replays read anew as well, where code has names for it."""
+        self._filled = None
         for table, values, known in self._followed.values():
             for key in [key for key in values if named(known[key])]:
                 self._places.add(dict.get, table, key, values.pop(key))

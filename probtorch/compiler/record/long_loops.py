@@ -7,6 +7,7 @@ so after `TURNS` of them the loop alone is recorded once more, compiled, and run
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,9 @@ def final_state(
     structure: Structure,
     bodies: Iterable[Recording],
     record: Callable[..., tuple[Recording, Tree]],
-) -> list[TensorBase]:
-    """Return what the state of a loop, whose parts were recorded as `bodies`, is at its end.
+) -> tuple[list[TensorBase], float]:
+    """Return what the state of a loop, whose parts were recorded as `bodies`, is at its end; and
+    the seconds that Python would have taken for what native code did.
 
     To be called while nobody listens. `record` is that of record.py.
     """
@@ -48,14 +50,17 @@ def final_state(
     def more(state: Tree) -> TensorBase:
         return wrap(np.array(False)) if next(turns, None) is None else cond_fn(state)
 
+    began = time.perf_counter()
     state = while_loop(more, body_fn, unflatten(structure, items))
+    seconds = time.perf_counter() - began
     if next(turns, None) is not None or not bool(cond_fn(state)):
-        return flatten(state)[0]
+        return flatten(state)[0], 0.0
     items = flatten(state)[0]
     found = _natively(cond_fn, body_fn, items, structure, list(_closed_over(bodies)), record)
     if found is not None:
-        return found
-    return flatten(while_loop(cond_fn, body_fn, state))[0]
+        *items, count = found
+        return items, seconds / TURNS * int(count.array)
+    return flatten(while_loop(cond_fn, body_fn, state))[0], 0.0
 
 
 def _closed_over(bodies: Iterable[Recording]) -> Iterator[TensorBase]:
@@ -77,13 +82,22 @@ def _natively(
     closed_over: list[TensorBase],
     record: Callable[..., tuple[Recording, Tree]],
 ) -> list[TensorBase] | None:
-    """Run the loop to its end in native code; None where it cannot be, or gives up."""
+    """Run the loop to its end in native code; None where it cannot be, or gives up.
+
+    Behind the state comes the number of turns that it took.
+    """
     if any(device_of(t.array) != "cpu" for t in (*items, *closed_over)):
         return None
     own = [wrap(x.array.copy(order="C")) for x in items]
+    own.append(wrap(np.array(0)))
 
     def loop(*leaves: TensorBase) -> Tree:
-        return while_loop(cond_fn, body_fn, unflatten(structure, list(leaves[: len(own)])))
+        *state, count = leaves[: len(own)]
+        return while_loop(
+            lambda s: cond_fn(s[0]),
+            lambda s: (body_fn(s[0]), s[1] + 1),
+            (unflatten(structure, state), count),
+        )
 
     try:
         with np.errstate(all="ignore"):

@@ -50,6 +50,12 @@ class Subgraphs(Recording):
             self.prints += child.prints
         return child, out, out_structure
 
+    def _spare(self, seconds):
+        """Note what Python's turns of a loop would have taken, for the owner of the recording."""
+        self.spared += seconds
+        if self.parent is not None:
+            self.parent._spare(seconds)
+
     def _untaken(self, what, error):
         self.refuse(f"{what} that would raise {type(error).__name__}")
 
@@ -90,9 +96,10 @@ class Subgraphs(Recording):
             parts, anew = (test, body), self._record_apart
             before = set_recorder(None)
             try:
-                found = final_state(cond_fn, body_fn, items, structure, parts, anew)
+                found, spared = final_state(cond_fn, body_fn, items, structure, parts, anew)
             finally:
                 set_recorder(before)
+            self._spare(spared)
             out = [wrap(x.array.copy(order="K")) for x in found]
         self._attach(
             "while",
