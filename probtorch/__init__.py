@@ -653,6 +653,7 @@ if TYPE_CHECKING:
         nn as nn,
         estimators as estimators,
         diagnostics as diagnostics,
+        distributed as distributed,
         distributions as distributions,
         effects as effects,
         handlers as handlers,

@@ -37,12 +37,16 @@ __all__ = [
     "multiplies",
     "multiply",
     "namespace",
+    "nccl_communicator",
+    "nccl_id",
+    "nccl_sum",
     "on_device",
     "owns",
     "product_space",
     "room",
     "special",
     "stream",
+    "stream_is_done",
     "synchronize",
     "to_device",
     "to_host",
@@ -173,6 +177,40 @@ def stream() -> cupy.cuda.Stream:
     import cupy
 
     return cupy.cuda.get_current_stream()
+
+
+def stream_is_done() -> bool:
+    """Return whether the current stream has done all that it was given."""
+    return bool(stream().done)
+
+
+def nccl_id() -> object:
+    """Return the identity of a new group of processes, which all of them have to know."""
+    import cupy
+
+    return cupy.cuda.nccl.get_unique_id()
+
+
+def nccl_communicator(size: int, identity: object, rank: int) -> cupy.cuda.nccl.NcclCommunicator:
+    """Return NCCL's communicator of this process; returns when all have called it."""
+    import cupy
+
+    return cupy.cuda.nccl.NcclCommunicator(size, identity, rank)
+
+
+def nccl_sum(among: cupy.cuda.nccl.NcclCommunicator, array: cupy.ndarray) -> cupy.ndarray:
+    """Return the sum of the arrays of all processes; the stream has yet to compute it."""
+    import cupy
+
+    nccl = cupy.cuda.nccl
+    array = cupy.ascontiguousarray(array)
+    kind = {
+        "f2": nccl.NCCL_FLOAT16, "f4": nccl.NCCL_FLOAT32, "f8": nccl.NCCL_FLOAT64,
+        "i4": nccl.NCCL_INT32, "i8": nccl.NCCL_INT64,
+    }[array.dtype.str[1:]]  # fmt: skip
+    total = cupy.empty_like(array)
+    among.allReduce(array.data.ptr, total.data.ptr, array.size, kind, nccl.NCCL_SUM, stream().ptr)
+    return total
 
 
 def synchronize() -> None:

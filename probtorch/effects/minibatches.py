@@ -25,6 +25,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.tree import leaves
 from probtorch.core.typed import StateDict, Tree
+from probtorch.distributed.shards import Shard
 from probtorch.effects.runtime import STATE
 from probtorch.errors import ArgumentError, ModelError, ShapeError
 from probtorch.ops.arithmetic import where
@@ -33,7 +34,11 @@ from probtorch.ops.sampling import randint, randperm
 from probtorch.ops.sorting import sort
 from probtorch.tensor import Tensor
 from probtorch.utils.data.loader import DataLoader, Epoch
-from probtorch.utils.data.sampler import SubsetRandomSampler, WeightedRandomSampler
+from probtorch.utils.data.sampler import (
+    DistributedSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 __all__ = [
     "AllRows",
@@ -66,11 +71,14 @@ class Minibatch:
         None for a stream, whose rows have no numbers.
     size : int
         Number of rows.
+    shard : Shard or None
+        The part of this process, if these are rows of it and others have the rest.
     """
 
     data: Tree
     rows: Tensor | None
     size: int
+    shard: Shard | None = None
 
 
 def rows_there_are(name: str, loader: DataLoader, size: int | None) -> int:
@@ -143,8 +151,9 @@ def draw_rows(count: int, size: int, generator: Generator) -> Tensor:
     return values[at[:size]]
 
 
-def next_minibatch(name: str, loader: DataLoader) -> Minibatch:
+def next_minibatch(name: str, loader: DataLoader, shard: Shard | None) -> Minibatch:
     """Return the next batch of a loader for a run that no inference makes."""
+    _check_sampler(name, loader, shard)
     read("the next batch of a loader")
     for _ in range(2):
         if loader not in _LOOSE:
@@ -174,13 +183,16 @@ class RowSource(abc.ABC):
     ----------
     whole : bool
         Whether plates that would draw subsamples work on all their rows.
+    joins_shards : bool
+        Whether who runs the model puts the parts of plates together that processes share.
     """
 
     whole = False
+    joins_shards = True
 
     @abc.abstractmethod
-    def minibatch(self, name: str, loader: DataLoader) -> Minibatch:
-        """Return the rows that plate `name` is to work on."""
+    def minibatch(self, name: str, loader: DataLoader, shard: Shard | None) -> Minibatch:
+        """Return the rows that plate `name` is to work on, of this process's part if given."""
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
@@ -206,28 +218,30 @@ class AllRows(RowSource):
     def __init__(self, convert: Callable[[Tree], Tree] | None = None) -> None:
         self.convert = convert
         # The loader is kept beside its data, so that its id stays its own.
-        self._loaded: dict[int, tuple[DataLoader, Minibatch]] = {}
+        self._loaded: dict[tuple[int, range], tuple[DataLoader, Minibatch]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {"convert": self.convert, "_loaded": {}}  # elsewhere loaders have other ids
 
-    def minibatch(self, name: str, loader: DataLoader) -> Minibatch:
-        """Return the whole dataset of `loader`, in order."""
-        if id(loader) not in self._loaded:
-            if loader.is_stream:
-                raise ModelError(
-                    f"plate {name!r}: all rows of a stream",
-                    expected="a dataset with numbered samples, where a sampler or a prediction "
-                    "needs all rows",
-                    got=f"a loader of {type(loader.dataset).__name__}",
-                    fix="write the plate with arrays, or use SVI",
-                )
-            rows = range(len(loader.dataset))
+    def minibatch(self, name: str, loader: DataLoader, shard: Shard | None) -> Minibatch:
+        """Return the whole dataset of `loader`, in order, or this process's part of it."""
+        if loader.is_stream:
+            raise ModelError(
+                f"plate {name!r}: all rows of a stream",
+                expected="a dataset with numbered samples, where a sampler or a prediction "
+                "needs all rows",
+                got=f"a loader of {type(loader.dataset).__name__}",
+                fix="write the plate with arrays, or use SVI",
+            )
+        rows = range(len(loader.dataset)) if shard is None else range(shard.start, shard.stop)
+        key = id(loader), rows
+        if key not in self._loaded:
             data = loader.load(rows)
             data = data if self.convert is None else self.convert(data)
             # None for the rows: all of them in order, as without a loader.
-            self._loaded[id(loader)] = loader, Minibatch(data, None, len(rows))
-        return self._loaded[id(loader)][1]
+            numbers = None if shard is None else wrap(np.arange(rows.start, rows.stop))
+            self._loaded[key] = loader, Minibatch(data, numbers, len(rows), shard)
+        return self._loaded[key][1]
 
 
 class Feed(RowSource):
@@ -242,6 +256,8 @@ class Feed(RowSource):
         Applied to the data.
     """
 
+    joins_shards = False  # unless the steps average their gradients
+
     def __init__(self, convert: Callable[[Tree], Tree] | None = None) -> None:
         self.convert = convert
         # Loaders that nobody else holds are let go, with their data.
@@ -255,18 +271,21 @@ class Feed(RowSource):
 
     def __getstate__(self) -> dict[str, object]:
         # Streams hold on to iterators, of workers even; elsewhere they go on from their positions.
-        return {"convert": self.convert, "_waiting": self.state_dict()}
+        state = {"convert": self.convert, "_waiting": self.state_dict()}
+        return state | {"joins_shards": self.joins_shards}
 
     def __setstate__(self, state: StateDict) -> None:
         self.__init__(state["convert"])  # type: ignore[misc]  # all else comes from the positions
         self._waiting = state["_waiting"]
+        self.joins_shards = state.get("joins_shards", False)
 
     def __bool__(self) -> bool:
         """Whether steps use loaders."""
         return bool(self._active)
 
-    def minibatch(self, name: str, loader: DataLoader) -> Minibatch:
+    def minibatch(self, name: str, loader: DataLoader, shard: Shard | None) -> Minibatch:
         """Return the batch of this step."""
+        _check_sampler(name, loader, shard)
         stream = self._met[id(loader)] = self._stream(name, loader)
         batch = stream.current(self.convert)
         if recorder() is None:
@@ -409,6 +428,19 @@ class _Stream:
     def state(self) -> StateDict:
         """Where the loader stood after the last batch that a step is through with."""
         return self.before or self._there().state_dict(self.epoch)
+
+
+def _check_sampler(name: str, loader: DataLoader, shard: Shard | None) -> None:
+    """Refuse minibatches that would be the same in all processes."""
+    order = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    if shard is None or isinstance(getattr(order, "sampler", order), DistributedSampler):
+        return
+    raise ArgumentError(
+        f"plate {name!r}: shard=True with a loader",
+        expected="minibatches of its own in each process",
+        got=f"a loader with a {type(order).__name__}",
+        fix="DataLoader(dataset, batch_size, sampler=DistributedSampler(dataset))",
+    )
 
 
 def _no_batches(name: str) -> ArgumentError:

@@ -9,7 +9,7 @@ from typing import SupportsIndex
 from probtorch.errors import ArgumentError
 from probtorch.tensor import Tensor
 
-__all__ = ["check_alone", "full_size_of", "negative", "subsample_size_of"]
+__all__ = ["check_alone", "check_shard", "full_size_of", "negative", "subsample_size_of"]
 
 
 def _count(name: str, value: SupportsIndex, what: str) -> int:
@@ -60,6 +60,19 @@ def check_alone(name: str, subsample_size: object, rows: object) -> None:
             expected="a loader alone: its batch_size says how many rows a step works on",
             got=f"{given} beside it",
             fix=f"leave {given} out",
+        )
+
+
+def check_shard(name: str, subsample_size: object, rows: object) -> None:
+    """Refuse other ways to choose rows beside `shard`."""
+    if subsample_size is not None or rows is not None:
+        given = "subsample" if subsample_size is None else "subsample_size"
+        raise ArgumentError(
+            f"plate {name!r}",
+            expected="shard=True alone, which chooses the rows of each process",
+            got=f"{given} beside it",
+            fix=f"leave {given} out; for minibatches of each process use a loader with a "
+            "DistributedSampler",
         )
 
 

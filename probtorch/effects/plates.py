@@ -28,10 +28,12 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape, TensorLike, Tree
+from probtorch.distributed.shards import Shard, own_shard
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.minibatches import draw_rows, next_minibatch, rows_there_are
 from probtorch.effects.plate_arguments import (
     check_alone,
+    check_shard,
     full_size_of,
     negative,
     subsample_size_of,
@@ -99,6 +101,10 @@ class plate:
         Work on its batches: on one in each step of an optimisation, the same for guide and model;
         on the whole dataset in sampling and prediction; elsewhere on the next one at each run. The
         size is that of the dataset, unless given.
+    shard : bool
+        Whether the rows are shared out over the processes of a run: each works on its own part
+        (`distributed.local_rows`), and samplers and SVI put the parts together. In a run of one
+        process it changes nothing.
     use_cuda, device : optional
         Where the indices are to live.
 
@@ -148,6 +154,7 @@ class plate:
         *,
         coords: Sequence[object] | None = None,
         loader: DataLoader | None = None,
+        shard: bool = False,
         use_cuda: bool | None = None,
         device: str | None = None,
     ) -> None:
@@ -158,12 +165,13 @@ class plate:
         self.dim = negative(name, dim)
         self._device = "cuda" if use_cuda else device
         self._data = None
+        self._shard: Shard | None = None
         if loader is None:
-            self._of_rows(size, subsample_size, subsample)
+            self._of_rows(size, subsample_size, subsample, shard)
         else:
             check_alone(name, subsample_size, subsample)
-            self._of_batches(loader, size)
-        if not self.size:
+            self._of_batches(loader, size, shard)
+        if not self.size and self._shard is None:
             message = f"plate {name!r} has no rows: what is inside contributes nothing"
             file, line = user_frame() or ("<unknown>", 0)
             warnings.warn_explicit(message, EmptyPlateWarning, file, line, registry=_TOLD)
@@ -173,10 +181,16 @@ class plate:
         size: SupportsIndex | None,
         subsample_size: SupportsIndex | None,
         subsample: TensorLike | None,
+        shard: bool,
     ) -> None:
         """Choose the rows of a plate without a loader."""
         name = self.name
         self.full_size = full_size_of(name, size, self.coords, subsample)
+        if shard:
+            self._shard = self._own_shard()
+        if self._shard is not None:
+            check_shard(name, subsample_size, subsample)
+            subsample = _rows_between(self._shard.start, self._shard.stop)
         if subsample is not None:
             subsample = as_value(subsample, name)
             if subsample.ndim != 1:
@@ -197,14 +211,30 @@ class plate:
         whole = site.notes.get("whole") and self.size == self.full_size
         self._chosen = None if whole else chosen
 
-    def _of_batches(self, loader: DataLoader, size: int | None) -> None:
+    def _own_shard(self) -> Shard | None:
+        """The rows of this process, None if it has all."""
+        shard = own_shard(self.full_size)
+        if shard.ranks == 1:
+            return None
+        source = STATE.rows
+        if source is not None and not source.joins_shards:
+            raise ModelError(
+                f"plate {self.name!r} is sharded over {shard.ranks} processes",
+                expected="inference that puts their parts together",
+                got="an SVI that knows nothing of other processes",
+                fix="write SVI(..., distributed=True)",
+            )
+        return shard
+
+    def _of_batches(self, loader: DataLoader, size: int | None, shard: bool) -> None:
         """Take the rows that the loader has for this run."""
         size = rows_there_are(self.name, loader, size)
         self.full_size = full_size_of(self.name, size, self.coords, None)
         site = self._site(None, None)
         site.notes["loader"] = self.loader
+        site.notes["shard"] = self._own_shard() if shard else None
         batch = perform(site)
-        self._data, self._chosen = batch.data, batch.rows
+        self._data, self._chosen, self._shard = batch.data, batch.rows, batch.shard
         self.size = site.notes["size"] = batch.size
 
     def _site(self, value: Tensor | None, size: int | None) -> Site:
@@ -286,6 +316,7 @@ class plate:
             self.coords,
             self._chosen,
             self.loader,
+            self._shard,
         )
 
     def _push(self, frame: Frame, shape: Shape) -> None:
@@ -496,7 +527,7 @@ def _draw_rows(site: Site) -> Tree:
     source, loader = STATE.rows, site.notes.get("loader")
     if loader is not None:
         take = next_minibatch if source is None else source.minibatch
-        return take(site.name, loader)
+        return take(site.name, loader, site.notes["shard"])
     if source is not None and source.whole:
         site.notes["whole"] = True
         return _all_rows(site.notes["full_size"])
@@ -515,6 +546,13 @@ def _all_rows(size: int) -> Tensor:
         rows = np.arange(size)
     except MemoryError as error:
         raise _too_many_rows(size) from error
+    rows.setflags(write=False)
+    return wrap(rows)
+
+
+@functools.lru_cache(maxsize=32)
+def _rows_between(start: int, stop: int) -> Tensor:
+    rows = np.arange(start, stop)
     rows.setflags(write=False)
     return wrap(rows)
 

@@ -30,6 +30,7 @@ from probtorch.ops.arithmetic import where
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
+    from probtorch.distributed.shards import Shard
     from probtorch.utils.data.loader import DataLoader
 
 __all__ = ["Frame", "Site", "as_mask", "as_value", "calling_line", "line_of"]
@@ -56,6 +57,8 @@ class Frame:
         Rows of the subsample; None when all are in use, or they come from a stream.
     loader : DataLoader or None
         Where the rows come from, if from a loader.
+    shard : Shard or None
+        The rows of this process, where others have the rest.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Frame:
     coords: tuple[object, ...] | None = None
     indices: Tensor | None = None
     loader: DataLoader | None = None
+    shard: Shard | None = None
 
     @property
     def subsampled(self) -> bool:
@@ -86,7 +90,12 @@ class Frame:
     def scale(self) -> float:
         """What the log density of a row counts for: rows there are per row in use."""
         # An empty plate contributes nothing whatever its scale; 1 keeps 0 / 0 out of the sums.
-        return self.full_size / self.size if self.size else 1.0
+        if not self.size:
+            return 1.0
+        if self.shard is not None:
+            # So that the mean over ranks counts every row once, however unequal their parts are.
+            return self.shard.ranks * len(self.shard) / self.size
+        return self.full_size / self.size
 
 
 # Which elements count: all for None and True.

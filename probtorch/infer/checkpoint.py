@@ -25,6 +25,7 @@ import numpy as np
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Tree
+from probtorch.distributed.group import is_main, note_checkpoint
 from probtorch.errors import ArgumentError, FileError, user_frame
 from probtorch.infer.run_identity import differences, digests, site_densities
 from probtorch.serialization import load, save
@@ -130,6 +131,10 @@ class Checkpoint:
             return sorted(found, key=_step_of, reverse=True)
         return []
 
+    def newest(self) -> str:
+        """Return the path of the newest checkpoint, "" if there is none."""
+        return next((os.fspath(p) for p in self.files()), "")
+
     # ------------------------------------------------------------------------------------- writing
 
     def save(self, step: int, values: Tree = None) -> Path:
@@ -223,7 +228,8 @@ class Checkpoint:
         CheckpointWarning
             If the newest is damaged and an older one is used.
         """
-        self._prepare()
+        if is_main():
+            self._prepare()
         files, damaged = self.files(), []
         if files and not self.resume:
             raise ArgumentError(
@@ -350,6 +356,8 @@ class RunRecord:
         if self.checkpoint is None:
             return
         self._args, self._kwargs = args, kwargs
+        self._writes = is_main() or not svi.in_company
+        note_checkpoint(self.checkpoint.newest)
         self._sites: frozenset[str] | None = (
             None  # those by which the model is known; not found out yet
         )
@@ -364,12 +372,16 @@ class RunRecord:
 
     def _check(self, values):
         """Refuse what is saved there if it is of another run."""
+        if not self._writes:
+            return  # the first process looks; others have data of their own
         saved = values.get("run") if isinstance(values, dict) else None
         if saved is not None:
             self._refuse(differences(saved, self._identity))
 
     def _check_model(self, saved):
         """The same for what only a model that is where it was can tell."""
+        if not self._writes:
+            return
         if saved is None:
             _warn(
                 f"{self.checkpoint.path} was written by an earlier release: whether model, data, "
@@ -414,6 +426,8 @@ class RunRecord:
             self._save()
 
     def _save(self):
+        if not self._writes:
+            return
         sites = site_densities(self.svi, self._args, self._kwargs, self._sites)
         self._sites = frozenset(sites) if self._sites is None else self._sites
         values = {

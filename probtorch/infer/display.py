@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator
 
 from probtorch.config import settings
+from probtorch.distributed.group import is_main
 
-__all__ = ["LOG_EVERY", "PATIENCE", "REFRESH", "activity"]
+__all__ = ["LOG_EVERY", "PATIENCE", "REFRESH", "activity", "is_shown"]
 
 # Seconds: before anything is shown, between refreshes of a live display, between lines of a log,
 # before an activity is named.
@@ -21,6 +22,11 @@ PATIENCE = 0.3
 REFRESH = 0.2
 LOG_EVERY = 10.0
 ACTIVITY_AFTER = 1.0
+
+
+def is_shown(wanted: bool) -> bool:
+    """Whether to show what is wanted: displays are on, and this is no process beside the first."""
+    return wanted and settings.progress and is_main()
 
 
 @contextlib.contextmanager
@@ -33,7 +39,7 @@ def activity(what: str, *, shown: bool = True) -> Iterator[None]:
         For example "compiling the sampler".
     shown : bool
     """
-    if not (shown and settings.progress):
+    if not is_shown(shown):
         yield
         return
     start, said = time.perf_counter(), threading.Event()

@@ -17,7 +17,7 @@ from probtorch.core.dtype import default_dtype_as, float64
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree
 from probtorch.effects.handlers import trace
-from probtorch.effects.minibatches import AllRows
+from probtorch.effects.row_blocks import RowBlocks
 from probtorch.effects.runtime import STATE, Handler
 
 __all__ = ["OUTSIDE", "RunSurroundings", "in_float64", "lifted", "untraced"]
@@ -63,12 +63,15 @@ class RunSurroundings:
     Attributes
     ----------
     handlers : tuple of Handler
+    rows : RowBlocks
+        Where plates with loaders get their rows from.
     """
 
     def __init__(self) -> None:
         with untraced():
             self.handlers = STATE.handlers
-        self._rest = STATE.plates, STATE.params, AllRows(lifted)
+        self.rows = RowBlocks(lifted)
+        self._rest = STATE.plates, STATE.params, self.rows
 
     @contextlib.contextmanager
     def under(self, *handlers: Handler) -> Iterator[None]:

@@ -58,6 +58,7 @@ from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import OUTSIDE, RunSurroundings, in_float64, lifted
 from probtorch.infer.names import unknown_name
+from probtorch.infer.parts import WHOLE, AcrossRanks, OverBlocks, no_whole_density, parts_of
 from probtorch.infer.slots import Discovery, Evaluation, Inversion, Slot, slot_values
 from probtorch.infer.starts.initialization import (
     Strategy,
@@ -97,6 +98,8 @@ class Target(abc.ABC):
         Where each latent site lives in the flat vector.
     dims, coords : dict
         Names of the dims of each variable, and labels along them, from the model's plates.
+    parts : RowParts
+        Which plates work on a part of their rows at a time: none, as a rule.
     observed_data, constant_data : dict of str to ndarray
         Values at observed sites; array arguments of the model that are not among them.
 
@@ -119,6 +122,7 @@ class Target(abc.ABC):
     """
 
     name = "target"
+    parts = WHOLE
 
     def __init__(self, dim: int, slots: Mapping[str, Slot]) -> None:
         self.dim = dim
@@ -214,8 +218,11 @@ class Target(abc.ABC):
     @cached_property
     def density(self) -> NativeDensity:
         """The log density and its gradient as native code; what cannot be compiled runs eagerly."""
+        return self._density_of(self.logdensity)
+
+    def _density_of(self, fn: Callable[[TensorBase], TensorBase]) -> NativeDensity:
         return NativeDensity(
-            self.logdensity,
+            fn,
             self.dim,
             name=f"the log density of {self.name}",
             check=DensityCheck(self.name, self.slots),
@@ -423,6 +430,8 @@ class ModelTarget(Target):
                 # `initial`: a support may depend on latent sites, and hold the data elsewhere.
                 with contextlib.suppress(DomainError):
                     site.compute_log_prob()
+        self.parts = parts_of(first, self._surroundings.rows, self.slots, self.summed)
+        self._in_part = False  # while a part of the density is computed
         self.without_data = without_data(first.values())
         self.array_arguments = tuple(array_arguments(self.model, self.args, self.kwargs))
         self.observed = tuple(first.observation_nodes)
@@ -435,6 +444,11 @@ class ModelTarget(Target):
         labels = labels_of(first, shown, self.model, self.args, self.kwargs)
         self.dims, self.coords = labels.dims, labels.coords
         self.observed_data, self.constant_data = labels.observed, labels.constant
+        if self.parts.stored:
+            # Of a dataset on the disk the run saw one block.
+            for name in labels.observed:
+                if self.parts.inside(first[name]):
+                    del self.observed_data[name]
         self._log_likelihood_map = DrawMap(self._log_likelihood_one)
 
     def _log_likelihood_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
@@ -499,8 +513,39 @@ class ModelTarget(Target):
                 return finder.slots, tracer.trace, discrete.sizes
         raise failures[0]
 
+    @cached_property
+    def density(self) -> NativeDensity:
+        """The log density and its gradient; of a model in parts it is put together in Python."""
+        if not self.parts:
+            return self._density_of(self.logdensity)
+        if self.parts.stored is None:
+            made = self._density_of(self._of_part)
+        else:
+            over = OverBlocks(self._of_part, self.dim, self.name, self._surroundings.rows)
+            made = NativeDensity.from_python(over, self.dim, name=over.name)
+        if self.parts.ranks == 1:
+            return made
+        return NativeDensity.from_python(AcrossRanks(made), self.dim, name=made.name)
+
+    def _of_part(self, q: TensorBase) -> TensorBase:
+        """The log density, of the rows that are at hand."""
+        before, self._in_part = self._in_part, True
+        try:
+            return self.logdensity(q)
+        finally:
+            self._in_part = before
+
     def logdensity(self, q: TensorBase) -> TensorBase:
-        """Return the log joint density plus log-determinants at `q`; see `Target.logdensity`."""
+        """Return the log joint density plus log-determinants at `q`; see `Target.logdensity`.
+
+        Raises
+        ------
+        InferenceError
+            If plates share their rows between processes, or read them from the disk: then there is
+            `density` only.
+        """
+        if self.parts and not self._in_part:
+            raise no_whole_density(self.name, self.parts)
         if self.summed:
             evaluation, found, enumeration = self._sums.run(q)
             return evaluation.total() + marginal_density(found, enumeration)
@@ -619,6 +664,13 @@ class ModelTarget(Target):
 
     def log_likelihood_at(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return what `log_likelihood` does, at one point, as tensors."""
+        if self.parts.stored:
+            raise InferenceError(
+                f"the log likelihood of each row of plate {self.parts.stored!r}",
+                expected="rows in memory",
+                got="rows on the disk, of which blocks are looked at",
+                fix="evaluate the model on the rows that you need, in a loop over the loader",
+            )
         if self.summed:
             _, found, enumeration = self._sums.run(q)
             return marginal_likelihoods(found, enumeration)

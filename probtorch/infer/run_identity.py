@@ -36,6 +36,7 @@ from probtorch.tensor import tensor
 from probtorch.utils.data.worker import streams_of
 
 if TYPE_CHECKING:
+    from probtorch.distributed.shards import Shard
     from probtorch.infer.vi.svi import SVI
     from probtorch.utils.data.loader import DataLoader
 
@@ -136,7 +137,7 @@ class _FirstRows(RowSource):
     def __init__(self, convert):
         self.convert = convert
 
-    def minibatch(self, name: str, loader: DataLoader) -> Minibatch:
+    def minibatch(self, name: str, loader: DataLoader, shard: Shard | None) -> Minibatch:
         count = min(len(loader.dataset), ROWS)
         data = loader.load(range(count))
         data = data if self.convert is None else self.convert(data)

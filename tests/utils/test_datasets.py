@@ -330,8 +330,10 @@ def test_epochs_of_processes_have_orders_of_their_own():
     assert not {first, second} & set(orders(1))
 
 
-@pytest.mark.parametrize("options", [{}, {"num_replicas": 2}, {"num_replicas": 2, "rank": 2}])
-def test_number_and_rank_of_processes_have_to_be_given(options):
+@pytest.mark.parametrize(
+    "options", [{"rank": 1}, {"num_replicas": 2}, {"num_replicas": 2, "rank": 2}]
+)
+def test_number_and_rank_of_processes_go_together(options):
     with pytest.raises(ArgumentError, match="the rank of this one"):
         DistributedSampler(range(4), **options)
 

@@ -21,6 +21,7 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
 from probtorch.core.typed import TensorLike
 from probtorch.diagnostics.checks import warn_about
+from probtorch.distributed.group import is_main
 from probtorch.errors import ArgumentError, InferenceError, users_stacklevel
 from probtorch.infer.display import activity
 from probtorch.infer.mcmc.budget import Budget
@@ -510,7 +511,8 @@ class MCMC(RunResults):
 
     def _judge(self, draws: SampledDraws, stacklevel: int) -> None:
         """Warn of what is doubtful, if that is wanted."""
-        if not self.diagnose:
+        # Processes that share rows have the same draws: one tells of them.
+        if not self.diagnose or (self.target.parts.ranks > 1 and not is_main()):
             return
         every = 1
         if self._store is not None:

@@ -17,10 +17,12 @@ import numpy as np
 from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator
+from probtorch.distributed.group import is_main
 from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
+from probtorch.infer.mcmc.settings import check_shared_run
 from probtorch.infer.mcmc.starts import Start, first_chain, new_chains, resumed_chains
 from probtorch.infer.mcmc.store import DrawStore, StoredRecord
 from probtorch.infer.mcmc.threads import run_chains
@@ -98,6 +100,10 @@ class OneRun:
         adapted: bool = False,
     ) -> None:
         self.asked, self.target, self.forms, self._saved = asked, target, forms, saved
+        self._shared = target.parts.ranks > 1
+        if self._shared:
+            check_shared_run(store=asked.store)
+            saved.share()
         self.start_gradients: int = getattr(chains, "gradients", 0)
         self.chain_runs = self._chain_runs(chains, adapted)
         saved.begin(self.chain_runs)
@@ -121,10 +127,12 @@ class OneRun:
 
     def warn(self, stacklevel: int) -> None:
         """Tell what is wrong with the warm-up of chains, if that is wanted."""
-        if self.asked.diagnose:
+        if self.asked.diagnose and (is_main() or not self._shared):
             self._guard.warn(stacklevel + 1)
 
     def _driven(self, budget: Budget, stacklevel: int, control: Control | None = None) -> str:
+        if self._shared:
+            check_shared_run(max_seconds=budget.max_seconds)
         try:
             return run_chains(
                 self.chain_runs,
@@ -142,6 +150,8 @@ class OneRun:
     def _thread_count(self) -> int:
         # Eager code and hooks run under the interpreter lock and share its state.
         alone = self.asked.hook_fn is not None or not settings.jit
+        # Processes that share rows have to evaluate in one order.
+        alone = alone or self._shared
         return 1 if alone else min(self.asked.num_threads, len(self.chain_runs))
 
     def _chain_runs(self, chains: list[Start], adapted: bool) -> list[ChainRun]:

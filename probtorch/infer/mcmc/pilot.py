@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from probtorch.config import settings
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
@@ -25,7 +24,7 @@ from probtorch.distributions import constraints
 from probtorch.effects.reparams import LocScaleReparam, Reparam, peeled, reparam
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
-from probtorch.infer.display import activity
+from probtorch.infer.display import activity, is_shown
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.kernel import Kernel
@@ -167,7 +166,7 @@ def in_form(
     if change == "auto":
         with activity("choosing between centred and non-centred sites", shown=shown):
             change = chosen = choose_reparam(model, *args, **kwargs)
-        if shown and settings.progress and chosen.forms:
+        if is_shown(shown) and chosen.forms:
             print(f'reparam="auto" chose\n{chosen}', file=sys.stderr, flush=True)
     if isinstance(change, Mapping) or callable(change):
         return replace(kernel, model=reparam(model, config=change)), chosen
@@ -210,7 +209,9 @@ def _pilot(target: Target) -> np.ndarray:
         ChainRun(ChunkRunner(chain), context, WARMUP, target, DRAWS, 1, kernel)
         for chain, context in new_chains(kernel, target, None, CHAINS, Generator(SEED))
     ]
-    run_chains(runs, CHAINS, SavedRun(None, None, {}), shown=False, look=lambda _: [])
+    # Processes that share rows evaluate in one order.
+    count = CHAINS if target.parts.ranks == 1 else 1
+    run_chains(runs, count, SavedRun(None, None, {}), shown=False, look=lambda _: [])
     for run in runs:
         if run.error is not None:
             raise run.error

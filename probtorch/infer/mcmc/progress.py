@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.config import settings
-from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH
+from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH, is_shown
 from probtorch.infer.mcmc.running import convergence
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Progress:
 
     def __init__(self, chains: Sequence[ChainRun], *, shown: bool = True) -> None:
         self.chains = list(chains)
-        self.shown = shown and settings.progress
+        self.shown = is_shown(shown)
         self._start = time.perf_counter()
         self._display: LogDisplay | TerminalDisplay | NotebookDisplay | None = None
 

@@ -19,6 +19,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, replace, unflatten
+from probtorch.distributed.group import is_main, note_checkpoint
 from probtorch.errors import ArgumentError
 from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.mcmc.chunk import Chain
@@ -128,6 +129,7 @@ class SavedRun:
             checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         )
         self._settings = settings
+        note_checkpoint(self._checkpoint.newest)
         values = self._checkpoint.restore().values
         self._began = time.perf_counter()
         self._next = self._began + self.every
@@ -180,6 +182,11 @@ class SavedRun:
             # The same to the bit, even where another compiler computes it.
             pairs.append((replace(chain, state=before.state), context))
         return pairs
+
+    def share(self) -> None:
+        """Let the first of several processes that make the same run write its checkpoints."""
+        if not is_main():
+            self._checkpoint = None
 
     def begin(self, runs: Sequence[ChainRun]) -> None:
         """Bring runs to where they were."""

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from probtorch.infer.results import SampledDraws
     from probtorch.tensor import Tensor
 
-__all__ = ["MEANT", "RunSettings", "check_settings", "count", "one_of", "the_kernel"]
+__all__ = [
+    "MEANT",
+    "RunSettings",
+    "check_settings",
+    "check_shared_run",
+    "count",
+    "one_of",
+    "the_kernel",
+]
 
 T = TypeVar("T")
 
@@ -89,6 +97,24 @@ def check_settings(
             expected="a dict from site names to unconstrained values, or a vector of them",
             got=repr(params),
             fix=f"name what it is: num_chains={params}, thinning={params}",
+        )
+
+
+def check_shared_run(*, store: str | None = None, max_seconds: float | None = None) -> None:
+    """Refuse what processes that make one run together cannot do."""
+    if max_seconds is not None:
+        raise ArgumentError(
+            "MCMC.run(max_seconds=...)",
+            expected="numbers of draws, where processes share the rows of a plate",
+            got=f"max_seconds={max_seconds}: their clocks would stop them at different draws",
+            fix="give num_samples, or until_ess, and a checkpoint to go on from",
+        )
+    if store is not None:
+        raise ArgumentError(
+            "MCMC.run(store=...)",
+            expected="draws in memory, where processes share the rows of a plate",
+            got="a folder to which all of them would write",
+            fix="if get_rank() == 0: draws.save(path)",
         )
 
 

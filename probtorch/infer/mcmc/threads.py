@@ -20,6 +20,7 @@ from typing import TypeAlias
 from threadpoolctl import ThreadpoolController
 
 from probtorch.compiler.native.threads import occupied
+from probtorch.distributed.group import hurry
 from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.control import Control
@@ -134,6 +135,8 @@ def run_chains(
         return "timed out" if timed_out else "aborted" if control.aborted else ""
     except KeyboardInterrupt:
         control.stop()
+        # Other processes may stop elsewhere: a chain that waits for them is not to do so for long.
+        hurry()
         drawn = any(run.draws.complete for run in runs)
         print(
             "interrupted: keeping what was drawn (Ctrl-C again to give it up)"

@@ -17,6 +17,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import replace
 from probtorch.core.typed import Tree
+from probtorch.distributed.group import get_world_size
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.minibatches import Feed
 from probtorch.effects.params import ParamStore
@@ -26,6 +27,7 @@ from probtorch.infer.objectives.loss_function import Loss, as_objective
 from probtorch.infer.objectives.runs import is_precise, same_draws
 from probtorch.infer.run_identity import objective_options, options_of
 from probtorch.infer.vi.fit_state import FitState, GeneratorStates
+from probtorch.infer.vi.shared_steps import shared_loss_and_grads
 from probtorch.infer.vi.updater import Optim, Updater, copied
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class FitMemory:
         What was given in place of the objective's.
     identity : dict
         What a checkpoint has to agree in, as it was given.
+    distributed : bool
+        Whether the processes of a run take steps together.
     failures : int
         How many of the last steps in a row were refused.
     waiting : FitState or None
@@ -67,6 +71,7 @@ class FitMemory:
         seed: int | Generator | None,
         patience: int | None,
         optim_args: Mapping[str, object],
+        distributed: bool = False,
     ) -> None:
         self.model, self.guide = model, guide
         self.objective: Loss = Trace_ELBO() if loss is None else loss
@@ -75,6 +80,7 @@ class FitMemory:
         self.patience = patience
         self.num_steps = self.failures = 0
         self.feed = Feed(lifted if is_precise(guide) else None)
+        self.distributed = self.feed.joins_shards = bool(distributed)
         self.own_loss_and_grads = loss_and_grads
         own = self.generator
         self.identity = {
@@ -89,6 +95,11 @@ class FitMemory:
     def __getstate__(self) -> dict[str, object]:
         # The way back from a step that fails may be code over this object's own memory.
         return {**self.__dict__, "good": None}
+
+    @property
+    def in_company(self) -> bool:
+        """Whether steps are taken together with other processes."""
+        return self.distributed and get_world_size() > 1
 
     @property
     def optim(self) -> Optimizer | PyroOptim | None:
@@ -106,10 +117,14 @@ class FitMemory:
     def loss_and_grads(self, model: Model, guide: Guide, *args: object, **kwargs: object) -> float:
         """Return the loss and add its gradients to the ``.grad`` of the parameters."""
         own = self.own_loss_and_grads or as_objective(self.objective).loss_and_grads
-        return number(own(model, guide, *args, **kwargs))
+        if not self.in_company:
+            return number(own(model, guide, *args, **kwargs))
+        return shared_loss_and_grads(self, lambda: number(own(model, guide, *args, **kwargs)))
 
     def own_gradients(self) -> str | None:
         """Say who computes the gradients, if they are not those of the objective's estimates."""
+        if self.in_company:
+            return "gradients are averaged over processes"
         if self.own_loss_and_grads is not None:
             return "loss_and_grads= was given"
         if "loss_and_grads" in vars(self):

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from probtorch.config import settings
-from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH
+from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH, is_shown
 
 if TYPE_CHECKING:
     pass
@@ -42,7 +41,7 @@ class StepProgress:
     """
 
     def __init__(self, total: int, *, done: int = 0, shown: bool = True) -> None:
-        self.total, self.shown = total, shown and settings.progress
+        self.total, self.shown = total, is_shown(shown)
         self.done = self._before = done
         self.loss = float("nan")
         self._start = time.perf_counter()

@@ -67,6 +67,11 @@ class SVI(Fit):
     patience : int or None
         How many losses in a row may be other than finite before the run stops: the parameters rest
         in such steps. None never stops.
+    distributed : bool
+        Whether the processes of a run (`probtorch.distributed`) fit together: their gradients are
+        averaged at each step, so that plates with ``shard=True``, and loaders with a
+        `DistributedSampler`, count all rows. In a run of one process it changes nothing. Such steps
+        are taken in Python.
     **optim_args
         Options of an optimizer given as a class.
 
@@ -111,11 +116,21 @@ class SVI(Fit):
         params: ParamStore | None = None,
         seed: int | Generator | None = None,
         patience: int | None = 1,
+        distributed: bool = False,
         **optim_args: object,
     ) -> None:
         check_parts(model, guide, loss, patience)
         super().__init__(
-            model, guide, optim, loss, loss_and_grads, params, seed, patience, optim_args
+            model,
+            guide,
+            optim,
+            loss,
+            loss_and_grads,
+            params,
+            seed,
+            patience,
+            optim_args,
+            distributed,
         )
         self.params.show()
 

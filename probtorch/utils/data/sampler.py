@@ -20,6 +20,7 @@ from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
+from probtorch.distributed.group import get_rank, get_world_size
 from probtorch.errors import ArgumentError
 from probtorch.ops.sampling import multinomial, randint, randperm
 from probtorch.utils.data.dataset import dataset_length
@@ -198,9 +199,9 @@ class DistributedSampler(Sampler):
     Parameters
     ----------
     dataset : Dataset
-    num_replicas : int
-        How many processes there are.
-    rank : int
+    num_replicas : int, optional
+        How many processes there are; as many as the run has (`probtorch.distributed`).
+    rank : int, optional
         Which one this is, from 0.
     shuffle : bool
         Whether each epoch has an order of its own, which `set_epoch` chooses.
@@ -212,12 +213,7 @@ class DistributedSampler(Sampler):
     Raises
     ------
     ArgumentError
-        If `num_replicas` or `rank` is left out or out of range.
-
-    Notes
-    -----
-    There are no process groups to ask for the number and rank of processes; with `mpi4py` they are
-    ``COMM_WORLD.size`` and ``COMM_WORLD.rank``.
+        If one of `num_replicas` and `rank` is left out, or `rank` is out of range.
 
     Examples
     --------
@@ -235,12 +231,14 @@ class DistributedSampler(Sampler):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
+        if num_replicas is None and rank is None:
+            num_replicas, rank = get_world_size(), get_rank()
         if num_replicas is None or rank is None or not 0 <= rank < num_replicas:
             raise ArgumentError(
                 "DistributedSampler",
                 expected="the number of processes and the rank of this one, from 0",
                 got=f"num_replicas={num_replicas}, rank={rank}",
-                fix="pass both, for example from the environment that started the processes",
+                fix="pass both, or neither under mpirun",
             )
         self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
         self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last

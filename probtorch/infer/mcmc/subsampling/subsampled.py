@@ -19,6 +19,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
+from probtorch.infer.parts import no_whole_density
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.slots import Evaluation
 
@@ -53,6 +54,8 @@ class SubsampledTarget(ModelTarget):
                 got=", ".join(map(repr, choice.sizes)),
                 fix="leave out subsample_size in all but the one of the most rows",
             )
+        if self.parts:
+            raise no_whole_density(self.name, self.parts)
         self.plate, (self.batch, self.rows) = next(iter(choice.sizes.items()), (None, (0, 0)))
         self._check_sites()
 
