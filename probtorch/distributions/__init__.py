@@ -136,7 +136,7 @@ from probtorch.distributions.particular_counts import (
     Skellam,
     Zipf,
 )
-from probtorch.distributions.polya_gamma import TruncatedPolyaGamma
+from probtorch.distributions.polya_gamma import PolyaGamma, TruncatedPolyaGamma
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
 from probtorch.distributions.processes import (
     GaussianProcess,
@@ -442,6 +442,7 @@ __all__ = [
     "PlackettLuce",
     "Poisson",
     "PoissonLogGLM",
+    "PolyaGamma",
     "PowerSpherical",
     "ProjectedNormal",
     "QuantizedDistribution",

@@ -12,11 +12,12 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param, setting
 from probtorch.distributions.source import Source
+from probtorch.distributions.wishart import squared
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import sqrt, where
-from probtorch.ops.exponentials import log, sigmoid
+from probtorch.ops.exponentials import exp, log, sigmoid
 from probtorch.ops.linalg import cholesky
-from probtorch.ops.movement import cat, diagonal, expand, reshape, stack, unsqueeze
+from probtorch.ops.movement import cat, diag_embed, diagonal, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import digamma_difference, lgamma_difference
 from probtorch.tensor import Tensor
@@ -98,16 +99,44 @@ class LKJCholesky(Distribution):
         constant = total(lgamma_difference(*self._rows()), -1)
         return constant - 0.25 * d * (d - 1) * math.log(math.pi)
 
+    def _mean_logs(self) -> Tensor:
+        """Mean logs of the diagonal from row 1 on: the square of element i is beta(a, i / 2)."""
+        return -0.5 * digamma_difference(*self._rows())
+
     def _entropy(self) -> Tensor:
-        # The square of the diagonal's element i is beta(a, i / 2).
+        start, _ = self._rows()
+        return -(self._log_normaliser() + total(2.0 * (start - 1.0) * self._mean_logs(), -1))
+
+    def _diagonal(self, first: float, rest: Tensor) -> Tensor:
+        """Return the diagonal matrix of a number and those of the other rows."""
+        return diag_embed(cat([rest[..., :1] * 0.0 + first, rest], -1))
+
+    def _mean_roots(self) -> Tensor:
         start, half = self._rows()
-        logs = -0.5 * digamma_difference(start, half)
-        return -(self._log_normaliser() + total(2.0 * (start - 1.0) * logs, -1))
+        return exp(lgamma_difference(start, 0.5) - lgamma_difference(start + half, 0.5))
+
+    def _mean(self) -> Tensor:
+        # Directions of rows are uniform: 0 off the diagonal.
+        return self._diagonal(1.0, self._mean_roots())
+
+    def _variance(self) -> Tensor:
+        start, half = self._rows()
+        roots = self._mean_roots()
+        on = self._diagonal(0.0, start / (start + half) - roots * roots)
+        # The squared length of row i is shared by i elements.
+        each = unsqueeze(cat([start[..., :1] * 0.0, 0.5 / (start + half)], -1), -1)
+        return on + each * each.new_tensor(np.tril(np.ones((self.dim, self.dim)), -1))
 
     def _mode(self) -> Tensor:
         # Below 1 the density grows towards singular matrices and has no highest point.
         peaked = reshape(self.concentration >= 1.0, (*self.concentration.array.shape, 1, 1))
         return where(peaked, wrap(np.eye(self.dim)), math.nan)
+
+
+def of_unit_diagonal(x: Tensor) -> Tensor:
+    """Return a covariance matrix as a correlation matrix."""
+    roots = sqrt(diagonal(x, 0, -2, -1))
+    return x / (unsqueeze(roots, -1) * unsqueeze(roots, -2))
 
 
 class LKJ(Distribution):
@@ -135,8 +164,8 @@ class LKJ(Distribution):
         return LKJCholesky(self.dim, self.concentration, validate_args=False)
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        factor = self._factors()._rsample(rng, shape)
-        return factor @ factor.mT
+        # As a factor it may be nearly singular; rounded as a matrix it would not be definite.
+        return of_unit_diagonal(squared(self._factors()._rsample(rng, shape)))
 
     def _log_prob(self, x: Tensor) -> Tensor:
         factor = cholesky(x)
@@ -144,6 +173,11 @@ class LKJ(Distribution):
         weights = x.new_tensor(np.arange(self.dim - 1.0, -1.0, -1.0))
         slope = total(weights * log(diagonal(factor, 0, -2, -1)), -1)
         return self._factors()._log_prob(factor) - slope
+
+    def _entropy(self) -> Tensor:
+        factors = self._factors()
+        weights = factors.concentration.new_tensor(np.arange(self.dim - 2.0, -1.0, -1.0))
+        return factors._entropy() + total(weights * factors._mean_logs(), -1)
 
     def _mean(self) -> Tensor:
         zero = reshape(self.concentration * 0.0, (*self.concentration.array.shape, 1, 1))

@@ -1,7 +1,13 @@
-"""The Polya-gamma distribution of logistic regression, cut off at 2.5 (Polson, Scott, Windle 2013).
+"""The Polya-gamma distributions of logistic regression [polson2013]_.
 
-Density and cdf are alternating series of two kinds, one for small values and one for large: where
-they meet, at 0.16, the fifth term is below rounding (Devroye 2009).
+`PolyaGamma` has any shape and tilt. Its alternating series cancels for large values and shapes, so
+density and cdf are the inverse of its Laplace transform, by the trapezium rule on a path through
+the saddle point, where nothing cancels; far to the left, the first term of the series. Draws of
+whole shapes are sums of Devroye's (ops/rejection.py).
+
+`TruncatedPolyaGamma` is the one of shape 1 cut off at 2.5. Density and cdf are alternating series
+of two kinds, one for small values and one for large: where they meet, at 0.16, the fifth term is
+below rounding [devroye2009]_.
 """
 
 from __future__ import annotations
@@ -11,21 +17,27 @@ from collections.abc import Callable
 
 import numpy as np
 
+from probtorch.core.casting import cast
+from probtorch.core.dtype import float64
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.distribution import Distribution, in_double
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
-from probtorch.ops.arithmetic import clamp, sqrt, where
-from probtorch.ops.exponentials import exp, log, log1p
-from probtorch.ops.movement import unsqueeze
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
+from probtorch.ops.control import while_loop
+from probtorch.ops.exponentials import exp, expm1, log, log1p
+from probtorch.ops.movement import expand, unsqueeze
+from probtorch.ops.reduction import any as some
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.special import erfc
+from probtorch.ops.special import erfc, ndtri
+from probtorch.ops.trigonometry import atan2, cos, cosh, sin, sinh, tanh
 from probtorch.tensor import Tensor
 
-__all__ = ["TruncatedPolyaGamma"]
+__all__ = ["PolyaGamma", "TruncatedPolyaGamma"]
 
 END = 2.5
 # Below it the series in 1 / x, above it that in x.
@@ -74,8 +86,7 @@ class TruncatedPolyaGamma(Distribution):
 
     References
     ----------
-    Polson, Scott, Windle (2013), "Bayesian inference for logistic models using Polya-Gamma latent
-    variables".
+    [polson2013]_
     """
 
     prototype: Parameter = param(constraints.real)
@@ -148,3 +159,265 @@ class TruncatedPolyaGamma(Distribution):
 
     def _entropy(self) -> Tensor:
         return self._stated(ENTROPY)
+
+
+# ------------------------------------------------------------------------------ any shape and tilt
+
+# With u = sqrt(s / 2) the Laplace transform at s is cosh(u)^-h, whose singularities have
+# u^2 = -(pi / 2)^2 (2 k + 1)^2. In w, with u^2 = w^2 - (pi / 2)^2, they lie on the imaginary axis,
+# and on lines beside it exp(s x) falls as exp(-2 x v^2).
+EDGE = 0.25 * math.pi**2
+# Points of the trapezium rule on half of a line, in units of 1 / sqrt(x): what lies beyond is
+# exp(-38), and a distance of ROOM from a singularity makes an error of exp(-40).
+REACH, NODES, ROOM = 4.4, 56, 0.6
+# For a quantile that is then made exact: 1e-7.
+ROUGH = 20
+# Where (1 + h) / (2 x) is larger the second term of the alternating series is below rounding.
+FIRST = 45.0
+# Of the search of a quantile: from far out in a tail it moves by 1 at a time.
+STEPS = 100.0
+# Up to this shape a draw is a sum of draws of shape 1.
+MOST = 256.0
+
+
+class PolyaGamma(Distribution):
+    """Polya-gamma distribution: the precision that makes a logistic likelihood normal.
+
+    Given x from PG(h, 0), ``exp(t / 2) ** h / 2 ** h`` times the mean of ``exp(-x * t ** 2 / 2)``
+    is ``exp(t) ** h / (1 + exp(t)) ** h``; given t and a count h, x is drawn from PG(h, t).
+
+    Parameters
+    ----------
+    h : Tensor or number, positive
+        Shape: the number of trials.
+    z : Tensor or number
+        Tilt: the log odds.
+
+    Notes
+    -----
+    Draws with whole `h` up to 256 are exact, by rejection on the alternating series
+    [devroye2009]_, and cost the sum of `h` of them; others are quantiles, found on the cdf, and
+    cost some hundred times a draw of shape 1. The arguments are PyMC's.
+
+    References
+    ----------
+    [polson2013]_
+    """
+
+    h: Parameter = param(constraints.positive, default=1.0)
+    z: Parameter = param(constraints.real, default=0.0)
+    support = constraints.positive
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        h, z = (cast(expand(p, shape), float64) for p in (self.h, self.z))
+        many = h > MOST
+        whole = where(many, 0.0, h.floor())
+        x = rng.polya_gamma(whole, z)
+        rest = h - whole
+        left = rest > 0.0
+        if bool(some(left)):
+            y = _quantile(where(left, rest, 1.0), z, cast(rng.uniform(shape), float64))
+            x = x + where(left, y, 0.0)
+        return rng.positive(x)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        return in_double(_log_density, self.h, self.z, x)
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return in_double(lambda *args: _between(*args)[0], self.h, self.z, x)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return in_double(lambda *args: _between(*args)[1], self.h, self.z, x)
+
+    def _mean(self) -> Tensor:
+        return 0.25 * self.h * tanh_ratio(0.25 * self.z * self.z)[0]
+
+    def _variance(self) -> Tensor:
+        return -0.125 * self.h * tanh_ratio(0.25 * self.z * self.z)[1]
+
+
+def tanh_ratio(y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return tanh(u) / u as a function of y = u^2, with tan for y < 0, and its slope in y."""
+    near = absolute(y) < 0.05
+    apart = where(near, 1.0, y)
+    up, down = where(apart > 0.0, apart, 1.0), where(apart < 0.0, -apart, 0.25)
+    a, b = sqrt(up), sqrt(down)
+    far = where(apart > 0.0, tanh(a) / a, sin(b) / (b * cos(b)))
+    slope = (1.0 - apart * far * far - far) / (2.0 * apart)
+    y = where(near, y, 0.0)
+    series, rise = y * 0.0, y * 0.0
+    for k in range(len(TANH) - 1, -1, -1):
+        series = series * y + TANH[k]
+        if k:
+            rise = rise * y + k * TANH[k]
+    return where(near, series, far), where(near, rise, slope)
+
+
+def _tanh_series(count: int) -> tuple[float, ...]:
+    """Coefficients of tanh(u) / u in u^2, from the slope of tanh, 1 - tanh^2."""
+    out = [1.0]
+    for n in range(1, count):
+        out.append(-sum(out[i] * out[n - 1 - i] for i in range(n)) / (2 * n + 1))
+    return tuple(out)
+
+
+TANH = _tanh_series(16)
+
+
+def _saddle(h: Tensor, x: Tensor) -> Tensor:
+    """Return w where 2 x w^2 - h log cosh(u) is stationary: tanh(u) / u is 4 x / h there."""
+    aim = 4.0 * x / h
+    # In w^2 the ratio is 2 / w^2 near 0 and 1 / w far out.
+    y = (1.0 + sqrt(1.0 + 16.0 * aim * aim)) / (2.0 * aim * aim)
+    for _ in range(4):
+        ratio, slope = tanh_ratio(y - EDGE)
+        # Newton's step for the logarithm of the ratio in that of y.
+        y = y * exp(clamp((log(aim) - log(ratio)) * ratio / (y * slope), -1.0, 1.0))
+    return sqrt(y)
+
+
+class _Path:
+    """A line in w through `start`, and on it u, the gap D = w^2 - w(z)^2 and what follows.
+
+    w(z) is where s is 0: there u = z / 2, and D is s / 2.
+    """
+
+    def __init__(self, h: Tensor, z: Tensor, x: Tensor, start: Tensor, nodes: int = NODES) -> None:
+        root, step = 1.0 / sqrt(x.detach()), REACH / nodes
+        v = unsqueeze(root, -1) * x.new_tensor((np.arange(nodes) + 0.5) * step)
+        h, x, w = unsqueeze(h, -1), unsqueeze(x, -1), unsqueeze(start, -1)
+        half = unsqueeze(0.5 * absolute(z), -1)
+        self.w, self.v, self.width = w, v, root * (step / math.pi)
+        # u = a + i b
+        p, q = w * w - v * v - EDGE, 2.0 * w * v
+        size = sqrt(p * p + q * q)
+        right = p > 0.0
+        large = sqrt(0.5 * (size + absolute(p)))
+        small = q / (2.0 * large)
+        self.a, self.b = a, b = where(right, large, small), where(right, small, large)
+        # D, and u less z / 2: D / (u + z / 2)
+        self.gap = gap = w * w - v * v - (EDGE + half * half)
+        s = a + half
+        below = s * s + b * b
+        c, d = (gap * s + q * b) / below, (q * s - gap * b) / below
+        # log(cosh(u) / cosh(z / 2)), twice: near z / 2 nothing may cancel, far from it neither.
+        tilt = exp(-2.0 * half)
+        share = tilt / (1.0 + tilt)
+        fall = exp(-2.0 * c)
+        turn = sin(d)
+        re = share * (expm1(-2.0 * c) - 2.0 * fall * turn * turn)
+        im = -share * fall * sin(2.0 * d)
+        far = c + _log_size(re, im), d + atan2(im, 1.0 + re)
+        close = (half < 1.0) & (absolute(c) + absolute(d) < 1.0)
+        k, m, n, o = (where(close, 0.5 * y, 0.0) for y in (s, b, c, d))
+        one = sinh(k) * cos(m), cosh(k) * sin(m)
+        two = sinh(n) * cos(o), cosh(n) * sin(o)
+        # sinh((u + z / 2) / 2) of s + i b, as u + z / 2 is; times that of the difference.
+        scale = 2.0 / cosh(where(half < 1.0, half, 0.0))
+        re = scale * (one[0] * two[0] - one[1] * two[1])
+        im = scale * (one[0] * two[1] + one[1] * two[0])
+        near = _log_size(re, im), atan2(im, 1.0 + re)
+        self.log_size = 2.0 * x * gap - h * where(close, near[0], far[0])
+        self.phase = 2.0 * x * q - h * where(close, near[1], far[1])
+        self.q = q
+
+    def log_sum(self, re: Tensor, im: Tensor) -> Tensor:
+        """Log of the integral of the transform times exp(s x) times ``re + i im``, over pi."""
+        top = self.log_size[..., :1]
+        waves = re * cos(self.phase) - im * sin(self.phase)
+        value = total(exp(self.log_size - top) * waves, -1)
+        return top[..., 0] + log(value * self.width)
+
+
+def _log_size(re: Tensor, im: Tensor) -> Tensor:
+    """Log of the size of 1 + re + i im."""
+    return 0.5 * log1p(2.0 * re + re * re + im * im)
+
+
+def _log_density(h: Tensor, z: Tensor, x: Tensor) -> Tensor:
+    early = (1.0 + h) > (2.0 * FIRST + 2.0 * log(2.0 + h)) * x
+    inner = where(early, 0.25 * h, x)
+    rest, bottom = inner.detach(), 0.25 * h.detach()
+    start = maximum(_saddle(4.0 * bottom, rest), ROOM / sqrt(rest))
+    path = _Path(h, z, inner, start)
+    # x f(x) / h has the transform tanh(u) / (4 u) cosh(u)^-h: no small h cancels. Times 4 w.
+    a, b = path.a, path.b
+    e = exp(-2.0 * a)
+    cosine, sine = cos(b), sin(b)
+    lost = -expm1(-2.0 * a)
+    twist = e * sin(2.0 * b)
+    up, down = lost + 2.0 * e * sine * sine, lost + 2.0 * e * cosine * cosine
+    # (up + i twist) / (down - i twist) (w + i v) / (a + i b)
+    n = up * down - twist * twist, twist * (up + down)
+    m = path.w * a + path.v * b, path.v * a - path.w * b
+    size = (down * down + twist * twist) * (a * a + b * b)
+    re, im = (n[0] * m[0] - n[1] * m[1]) / size, (n[0] * m[1] + n[1] * m[0]) / size
+    late = log(h) - log(inner) + path.log_sum(re, im)
+    x = where(early, x, inner)
+    half = 0.5 * absolute(z)
+    # (2 cosh(z / 2))^h h / sqrt(2 pi x^3) / 2 exp(-h^2 / (8 x) - z^2 x / 2)
+    powers = h * (half + log1p(exp(-2.0 * half)) - h / (8.0 * x)) - 2.0 * half * half * x
+    first = powers + log(h) - 1.5 * log(x) - (HALF_LOG_2PI + math.log(2.0))
+    return where(early, first, late)
+
+
+def _tails(h: Tensor, z: Tensor, x: Tensor, nodes: int = NODES) -> tuple[Tensor, Tensor, Tensor]:
+    """Return cdf, survival and density at 0 < x: by a line beside the pole of 1 / s."""
+    at = maximum(x, maximum(h.detach() * 1e-10, 1e-150))
+    rest, tilt = at.detach(), z.detach()
+    root = 1.0 / sqrt(rest)
+    pole = sqrt(EDGE + 0.25 * tilt * tilt)
+    peak = _saddle(h.detach(), rest)
+    left = minimum(peak, pole - ROOM * root)
+    # On the left of the pole the integral is minus the survival.
+    beyond = (peak < pole) & (left >= ROOM * root)
+    start = where(beyond, left, maximum(maximum(peak, pole + ROOM * root), ROOM * root))
+    path = _Path(h, z, at, start, nodes)
+    # 4 (w + i v) / (2 D)
+    size = unsqueeze(where(beyond, -0.5, 0.5), -1) * (path.gap * path.gap + path.q * path.q)
+    re = (path.w * path.gap + path.v * path.q) / size
+    im = (path.v * path.gap - path.w * path.q) / size
+    part = clamp(exp(path.log_sum(re, im)), 0.0, 1.0)
+    low, high = where(beyond, 1.0 - part, part), where(beyond, part, 1.0 - part)
+    return low, high, exp(path.log_sum(4.0 * path.w, 4.0 * path.v))
+
+
+def _between(h: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cdf and survival at any number."""
+    inside = (x > 0.0) & (x < math.inf)
+    low, high, _ = _tails(h, z, where(inside, x, 1.0))
+    below = x <= 0.0
+    return where(inside, low, where(below, 0.0, 1.0)), where(inside, high, where(below, 1.0, 0.0))
+
+
+def _quantile(h: Tensor, z: Tensor, p: Tensor) -> Tensor:
+    """Return quantiles, by Newton's method for the log of x and that of the smaller tail."""
+    upper = p > 0.5
+    aim = log(where(upper, 1.0 - p, p))
+    d = PolyaGamma(h, z, validate_args=False)
+    mean = d._mean()
+    # From the cube of a normal number with the first two moments (Wilson and Hilferty).
+    ninth = d._variance() / (9.0 * mean * mean)
+    cube = maximum(1.0 - ninth + ndtri(p) * sqrt(ninth), 0.05)
+
+    def closer(t: Tensor, nodes: int) -> Tensor:
+        x = exp(t)
+        low, high, density = _tails(h, z, x, nodes)
+        tail = maximum(where(upper, high, low), 1e-300)
+        slope = where(upper, -1.0, 1.0) * x * maximum(density, 1e-300) / tail
+        return clamp((aim - log(tail)) / slope, -1.0, 1.0)
+
+    def step(state: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        t, _, n = state
+        move = closer(t, ROUGH)
+        return t + move, absolute(move), n + 1.0
+
+    start = log(mean) + 3.0 * log(cube)
+    t, _, _ = while_loop(
+        lambda s: some(s[1] > 1e-4) & (s[2].max() < STEPS),
+        step,
+        (start, start * 0.0 + 1.0, start * 0.0),
+    )
+    for _ in range(2):
+        t = t + closer(t, NODES)
+    return exp(t)

@@ -14,6 +14,7 @@ from probtorch.ops.sampling import categorical, rand, randn
 from probtorch.ops.variates import (
     binomial,
     poisson,
+    polya_gamma,
     standard_gamma,
     standard_log_gamma,
     von_mises,
@@ -71,6 +72,10 @@ class Source:
         """Return draws from Binomial(count, prob)."""
         count, prob = self._spread(count, shape), self._spread(prob, shape)
         return cast(binomial(count, prob, generator=self.generator), self.dtype)
+
+    def polya_gamma(self, count: Tensor, tilt: Tensor) -> Tensor:
+        """Return sums of `count` draws from PolyaGamma(1, tilt), in float64."""
+        return polya_gamma(count, tilt, generator=self.generator)
 
     def von_mises(self, concentration: TensorLike, shape: SizeLike) -> Tensor:
         """Return angles drawn from VonMises(0, concentration)."""

@@ -27,7 +27,7 @@ from probtorch.ops.movement import cat, diagonal, expand, reshape, unsqueeze
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import mean as average
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.special import lgamma_difference
+from probtorch.ops.special import digamma_difference, lgamma_difference
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -180,6 +180,12 @@ class MultivariateStudentT(Distribution):
         constant = lgamma_difference(df * 0.5, 0.5 * n) - size
         return constant - (df + n) * 0.5 * log1p(square / df)
 
+    def _entropy(self) -> Tensor:
+        df, n = self.df, self._event_shape[0]
+        size = half_log_det(self.scale_tril) + 0.5 * n * (log(df) + math.log(math.pi))
+        spread = (df + n) * 0.5 * digamma_difference(df * 0.5, 0.5 * n)
+        return size - lgamma_difference(df * 0.5, 0.5 * n) + spread
+
     def _mean(self) -> Tensor:
         return where(unsqueeze(self.df, -1) > 1.0, self.loc, math.nan)
 
@@ -289,6 +295,10 @@ class ZeroSumNormal(Distribution):
         z = x / self._wide(self.scale)
         square = sum_rightmost(z * z, len(self._event_shape))
         return square * -0.5 - (log(self.scale) + HALF_LOG_2PI) * float(count)
+
+    def _entropy(self) -> Tensor:
+        count = math.prod(n - 1 for n in self._event_shape)
+        return (log(self.scale) + (HALF_LOG_2PI + 0.5)) * float(count)
 
     def _mean(self) -> Tensor:
         zero = self._wide(self.scale) * 0.0

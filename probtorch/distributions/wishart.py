@@ -21,11 +21,12 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import half_log_det
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import where
-from probtorch.ops.exponentials import exp, log
+from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.linalg import cholesky, solve_triangular
-from probtorch.ops.movement import diag_embed, diagonal, expand, flip, unsqueeze
+from probtorch.ops.movement import cat, diag_embed, diagonal, expand, flip, unsqueeze
+from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.special import lgamma
+from probtorch.ops.special import digamma, lgamma, lgamma_difference
 from probtorch.tensor import Tensor
 
 __all__ = ["InverseWishart", "InverseWishartCholesky", "Wishart", "WishartCholesky"]
@@ -89,6 +90,13 @@ class ByScale(Distribution):
     def _size(self) -> int:
         return self._event_shape[-1]
 
+    def _log_roots(self) -> Tensor:
+        """Mean logs of the diagonal of a standard factor: of roots of chi-squared numbers with df,
+        df - 1, ... degrees of freedom.
+        """
+        half = (unsqueeze(self.df, -1) - self.df.new_tensor(np.arange(float(self._size)))) * 0.5
+        return 0.5 * (digamma(half) + LOG_2)
+
 
 MATRICES = ("covariance_matrix", "precision_matrix", "scale_matrix", "scale_tril")
 
@@ -140,17 +148,27 @@ class Wishart(ByScale):
         return self.scale_tril @ bartlett(rng, self.df, shape)
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return _squared(self._factor(rng, shape))
+        return squared(self._factor(rng, shape))
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return self._log_density_of_factor(cholesky(x))
 
     def _log_density_of_factor(self, factor: Tensor) -> Tensor:
         """Log density of the matrix whose Cholesky factor is given."""
-        n, tril, df = self._size, self.scale_tril, self.df
-        z = _solved(tril, factor)
-        size = df * (half_log_det(tril) + 0.5 * n * LOG_2) + log_multigamma(df * 0.5, n)
-        return (df - (n + 1.0)) * half_log_det(factor) - 0.5 * total(z * z, (-2, -1)) - size
+        n, df = self._size, self.df
+        z = _solved(self.scale_tril, factor)
+        rest = (df - (n + 1.0)) * half_log_det(factor) - 0.5 * total(z * z, (-2, -1))
+        return rest - self._log_normaliser()
+
+    def _log_normaliser(self) -> Tensor:
+        n, df = self._size, self.df
+        size = half_log_det(self.scale_tril) + 0.5 * n * LOG_2
+        return df * size + log_multigamma(df * 0.5, n)
+
+    def _entropy(self) -> Tensor:
+        n, df = self._size, self.df
+        logs = half_log_det(self.scale_tril) + total(self._log_roots(), -1)
+        return self._log_normaliser() - (df - (n + 1.0)) * logs + 0.5 * n * df
 
     def _mean(self) -> Tensor:
         return self.covariance_matrix * unsqueeze(unsqueeze(self.df, -1), -1)
@@ -167,7 +185,7 @@ class Wishart(ByScale):
         return square * unsqueeze(unsqueeze(self.df, -1), -1)
 
 
-def _squared(factor: Tensor) -> Tensor:
+def squared(factor: Tensor) -> Tensor:
     """L L^T, positive definite after rounding, too.
 
     Each entry is rounded by up to n eps of the root of its two diagonal ones. Where the matrix is
@@ -206,6 +224,10 @@ class WishartCholesky(Wishart):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return self._log_density_of_factor(x) + log_slope_of_square(x)
+
+    def _entropy(self) -> Tensor:
+        logs = log(diagonal(self.scale_tril, 0, -2, -1)) + self._log_roots()
+        return super()._entropy() - log_slope_of_square(diag_embed(exp(logs)))
 
     def _mean(self) -> Tensor:
         """Mean of the factor: chi means on the diagonal of the standard one."""
@@ -247,16 +269,26 @@ class InverseFamily(ByScale):
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         # (L^-T A A^T L^-1)^-1 = (L A^-T)(L A^-T)^T
-        return _squared(self.scale_tril @ inverse_of_factor(bartlett(rng, self.df, shape)).mT)
+        return squared(self.scale_tril @ inverse_of_factor(bartlett(rng, self.df, shape)).mT)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return self._log_density_of_factor(cholesky(x))
 
     def _log_density_of_factor(self, factor: Tensor) -> Tensor:
-        n, tril, df = self._size, self.scale_tril, self.df
-        z = _solved(factor, tril)
-        size = log_multigamma(df * 0.5, n) + 0.5 * n * LOG_2 * df - df * half_log_det(tril)
-        return -(df + (n + 1.0)) * half_log_det(factor) - 0.5 * total(z * z, (-2, -1)) - size
+        n, df = self._size, self.df
+        z = _solved(factor, self.scale_tril)
+        rest = (df + (n + 1.0)) * half_log_det(factor) + 0.5 * total(z * z, (-2, -1))
+        return -rest - self._log_normaliser()
+
+    def _log_normaliser(self) -> Tensor:
+        n, df = self._size, self.df
+        size = 0.5 * n * LOG_2 - half_log_det(self.scale_tril)
+        return log_multigamma(df * 0.5, n) + df * size
+
+    def _entropy(self) -> Tensor:
+        n, df = self._size, self.df
+        logs = half_log_det(self.scale_tril) - total(self._log_roots(), -1)
+        return self._log_normaliser() + (df + (n + 1.0)) * logs + 0.5 * n * df
 
 
 class InverseWishart(InverseFamily):
@@ -284,7 +316,9 @@ class InverseWishart(InverseFamily):
     def _mean(self) -> Tensor:
         rest = unsqueeze(unsqueeze(self.df - (self._size + 1.0), -1), -1)
         finite = rest > 0.0
-        return where(finite, self.scale_matrix / where(finite, rest, 1.0), math.nan)
+        # Without a mean the diagonal, of positive numbers, has an infinite one.
+        none = self.df.new_tensor(np.where(np.eye(self._size), math.inf, math.nan))
+        return where(finite, self.scale_matrix / where(finite, rest, 1.0), none)
 
     def _mode(self) -> Tensor:
         return self.scale_matrix / unsqueeze(unsqueeze(self.df + (self._size + 1.0), -1), -1)
@@ -296,7 +330,8 @@ class InverseWishart(InverseFamily):
         finite = rest > 3.0
         k = where(finite, rest, 4.0)
         top = (k + 1.0) * (v * v) + (k - 1.0) * (unsqueeze(d, -1) * unsqueeze(d, -2))
-        return where(finite, top / (k * (k - 1.0) * (k - 1.0) * (k - 3.0)), math.inf)
+        size = top / (k * (k - 1.0) * (k - 1.0) * (k - 3.0))
+        return where(finite, size, where(rest > 1.0, math.inf, math.nan))
 
 
 class InverseWishartCholesky(InverseFamily):
@@ -321,3 +356,57 @@ class InverseWishartCholesky(InverseFamily):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return self._log_density_of_factor(x) + log_slope_of_square(x)
+
+    def _halves(self) -> Tensor:
+        """Half the degrees of freedom of the chi-squared numbers whose inverses are the squares on
+        the diagonal of the standard factor: df - n + 1, ..., df.
+        """
+        return (
+            flip(unsqueeze(self.df, -1) - self.df.new_tensor(np.arange(float(self._size))), (-1,))
+            * 0.5
+        )
+
+    def _entropy(self) -> Tensor:
+        logs = log(diagonal(self.scale_tril, 0, -2, -1)) - flip(self._log_roots(), (-1,))
+        return super()._entropy() - log_slope_of_square(diag_embed(exp(logs)))
+
+    def _mean_roots(self) -> Tensor:
+        """Means of 1 / chi; 0 where there is none."""
+        half = self._halves()
+        finite = half > 0.5
+        rest = where(finite, half - 0.5, 0.5)
+        return where(finite, exp(-lgamma_difference(rest, 0.5)) * math.sqrt(0.5), 0.0)
+
+    def _columns(self, value: Tensor, low: float, none: np.ndarray) -> Tensor:
+        """Return L @ value, or `none` in columns with at most `low` degrees of freedom."""
+        lost = unsqueeze(self._halves() * 2.0 <= low, -2)
+        below = self.df.new_tensor(np.tril(np.ones((self._size, self._size)))) > 0.0
+        return where(below & lost, self.df.new_tensor(none), value)
+
+    def _mean(self) -> Tensor:
+        # Turning a sign leaves the standard factor's distribution: 0 below its diagonal.
+        value = self.scale_tril * unsqueeze(self._mean_roots(), -2)
+        return self._columns(value, 1.0, np.where(np.eye(self._size), math.inf, math.nan))
+
+    def _variance(self) -> Tensor:
+        # Of the standard factor C, row k is C_kk times normal numbers times the rows before, so
+        # E C_kj^2 = E C_kk^2 times the sum of E C_ij^2 for i < k.
+        n, twice, m = self._size, self._halves() * 2.0, self._mean_roots()
+        some = twice > 2.0
+        square = 1.0 / (where(some, twice, 3.0) - 2.0)
+        grown = cumsum(log1p(square), -1)
+        before = cat([grown[..., :1] * 0.0, grown[..., :-1]], -1)
+        rows = unsqueeze(square * exp(before), -1)
+        below = rows * unsqueeze(square * exp(-grown), -2)
+        lower = below * below.new_tensor(np.tril(np.ones((n, n)), -1))
+        spread = lower + diag_embed(square - m * m)
+        value = self._columns(
+            (self.scale_tril * self.scale_tril) @ spread, 2.0, np.full((n, n), math.inf)
+        )
+        return self._columns(value, 1.0, np.full((n, n), math.nan))
+
+    def _mode(self) -> Tensor:
+        # Column i, from 1, of the standard factor: x^-(df + i) exp(-1 / (2 x^2)), and 0 below.
+        n = self._size
+        roots = (unsqueeze(self.df, -1) + self.df.new_tensor(np.arange(1.0, n + 1.0))) ** -0.5
+        return self.scale_tril * unsqueeze(roots, -2)

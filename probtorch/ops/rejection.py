@@ -16,7 +16,8 @@ draws agree bit for bit, and no rounding can make one accept what the other reje
 
 Gamma: Marsaglia and Tsang (2000). Poisson and binomial: Hoermann's transformed rejection (1993),
 with acceptance by Loader's saddle-point form (2000), which does not cancel at large counts;
-small means by inversion. Von Mises: Best and Fisher (1979).
+small means by inversion. Von Mises: Best and Fisher (1979). Polya-gamma: Devroye's alternating
+series, as in [polson2013]_.
 """
 
 import math
@@ -403,6 +404,65 @@ def _von_mises_by_rejection(s, k):
     return s.until(attempt, (s.counting(k), k), (k, rho, shape))[1]
 
 
+# ------------------------------------------------------------------------------------- Polya-gamma
+
+# Where the two series of the density meet; any point near it would do. Proposals of the Levy kind
+# are squares of normal deviates beyond 1.25: that share of them on one side.
+_CUT, _BEYOND = 0.64, 0.10564977366685525
+
+
+def polya_gamma(s, n, z, share):
+    """Draw 4 times the sum of n Polya-gamma numbers of shape 1 and tilt 2 z, for z >= 0.
+
+    `share` is the part of proposals that lie beyond 0.64, which come from an exponential
+    distribution; the others are inverse Gaussian, cut off there. A side is kept until it has made
+    a proposal.
+    """
+
+    def attempt(s, i, made, side, sum_, n, z, share):
+        choice, accept = s.uniforms(2 * i)
+        u, v = s.uniforms(2 * i + 1)
+        side = s.where(side == 0.0, s.where(choice < share, side + 2.0, side + 1.0), side)
+        beyond = side == 2.0
+        below, proposed = _below_cut(s, u, v, z)
+        x = s.where(beyond, _CUT - _log(s, v) / (z * z * 0.5 + math.pi**2 / 8.0), below)
+        proposed = s.logical_or(beyond, proposed)
+        # The series is 1 - 3 c + 5 c^3 - 7 c^6: the next term is below 1e-26.
+        c = _exp(s, s.where(beyond, x * -(math.pi**2), -4.0 / x))
+        cube = c * c * c
+        ratio = 1.0 - c * 3.0 + cube * 5.0 - cube * cube * 7.0
+        good = s.logical_and(proposed, accept <= ratio)
+        made, sum_ = s.where(good, made + 1.0, made), s.where(good, sum_ + x, sum_)
+        return made >= n, (i + 1, made, s.where(proposed, side * 0.0, side), sum_)
+
+    zero = n * 0.0
+    fixed = (s.maximum(n, 1.0), z, share)
+    sum_ = s.until(attempt, (s.counting(n), zero, zero, zero), fixed)[3]
+    return s.where(n > 0.0, sum_, 0.0)
+
+
+def _below_cut(s, u, v, z):
+    """Return a proposal from the inverse Gaussian of mean 1 / z below the cut, and if it is one."""
+    flat = z * _CUT < 1.0
+    # From the Levy distribution, cut off, thinned by exp(-z^2 x / 2) > 0.45.
+    deviate = s.ndtri(u * _BEYOND)
+    levy = 1.0 / (deviate * deviate)
+    thinned = v <= _exp(s, s.where(flat, levy * z * z * -0.5, 0.0))
+    # Of a large tilt by two roots [michael1976]_, of which those beyond the cut are refused.
+    m = 1.0 / s.where(flat, 1.0, z)
+    normal = s.ndtri(u)
+    half = normal * normal * m * 0.5
+    root = m / (half + 1.0 + s.sqrt(half * (half + 2.0)))
+    root = s.where(v * (m + root) <= m, root, m * m / root)
+    return s.where(flat, levy, root), s.where(flat, thinned, root <= _CUT)
+
+
+def _counted(s, n, z, share):
+    """Whether the parameters of Polya-gamma draws are allowed."""
+    whole = s.logical_and(s.floor(n) == n, s.logical_and(n >= 0.0, n < 2.0**53))
+    return s.logical_and(whole, s.logical_and(z >= 0.0, z < math.inf))
+
+
 def _positive(s, x):
     return s.logical_and(x > 0.0, x < math.inf)
 
@@ -455,6 +515,7 @@ SAMPLERS = {
     "poisson": RejectionSampler(poisson, 1, _nonnegative, Quick(_quick_poisson, _poisson_rejects)),
     "binomial": RejectionSampler(binomial, 2, _trials, Quick(_quick_binomial, _binomial_rejects)),
     "von_mises": RejectionSampler(von_mises, 1, _positive),
+    "polya_gamma": RejectionSampler(polya_gamma, 3, _counted),
 }
 
 

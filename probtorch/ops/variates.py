@@ -1,4 +1,4 @@
-"""Random variates by rejection: gamma, Poisson, binomial and von Mises draws as ops.
+"""Random variates by rejection: gamma, Poisson, binomial, Polya-gamma and von Mises draws as ops.
 
 An op takes the parameters, the seed and stream of a generator, and a counter for each element; the
 numbers are those of ops/rejection.py, whoever draws them. So a compiled function makes the draws
@@ -13,6 +13,7 @@ Read ops/rejection.py and ops/sampling.py first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -29,21 +30,29 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import NotDifferentiableError
+from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
-from probtorch.ops.exponentials import log
+from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import structured
 from probtorch.ops.lanes import Lanes, gauss_rule, on_chunks
 from probtorch.ops.movement import expand
 from probtorch.ops.rejection import draw
 from probtorch.ops.sampling import check_elements, element_counters, probabilities
-from probtorch.ops.special import gamma_log_implicit
+from probtorch.ops.special import gamma_log_implicit, log_ndtr, ndtr
 from probtorch.ops.trigonometry import atan
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
 
-__all__ = ["binomial", "poisson", "standard_gamma", "standard_log_gamma", "von_mises"]
+__all__ = [
+    "binomial",
+    "poisson",
+    "polya_gamma",
+    "standard_gamma",
+    "standard_log_gamma",
+    "von_mises",
+]
 
 
 def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
@@ -380,3 +389,59 @@ def von_mises(concentration: TensorLike, *, generator: Generator | None = None) 
     )  # fmt: skip
     half = atan(_drawn(_VON_MISES, (cast(k, float64),), generator))
     return cast(half * 2.0, k.array.dtype)
+
+
+# -------------------------------------------------------------------------------------- Polya-gamma
+
+
+_POLYA_GAMMA = _sampler(
+    "polya_gamma_draw",
+    "polya_gamma",
+    lambda rng, size: np.floor(rng.uniform(0.0, 4.0, size)),
+    lambda rng, size: rng.uniform(0.0, 4.0, size),
+    lambda rng, size: rng.uniform(0.1, 0.9, size),
+    doc="4 times Polya-gamma draws, from counts, tilts and shares of proposals from above.",
+)
+
+
+def polya_gamma(
+    count: TensorLike, tilt: TensorLike, *, generator: Generator | None = None
+) -> TensorBase:
+    """Return sums of `count` Polya-gamma draws of shape 1.
+
+    Parameters
+    ----------
+    count : Tensor
+        Whole numbers from 0 on; the cost grows with them.
+    tilt : Tensor
+        Finite numbers; broadcast with `count`.
+    generator : Generator, optional
+
+    Returns
+    -------
+    Tensor of float64
+
+    Raises
+    ------
+    DomainError
+        If a count is negative or not whole, or a tilt is not finite.
+    """
+    n, t = (cast(as_tensor(x, "polya_gamma").detach(), float64) for x in (count, tilt))
+    counts, tilts = to_host(n.array), to_host(t.array)
+    shape = broadcast_shapes(counts.shape, tilts.shape, op="polya_gamma")
+    check_elements(
+        "polya_gamma", counts, ~((counts >= 0) & (counts < 2.0**53) & (np.floor(counts) == counts)),
+        "whole counts from 0 on",
+        "round the counts first",
+    )  # fmt: skip
+    check_elements(
+        "polya_gamma", tilts, ~np.isfinite(tilts), "finite tilts", "look where they come from"
+    )
+    z = absolute(t) * 0.5
+    # Masses of proposals on both sides of 0.64, times exp(z).
+    cut, rate = 0.64, z * z * 0.5 + math.pi**2 / 8.0
+    above = exp(z - rate * cut) * (0.5 * math.pi) / rate
+    image = exp(z * 2.0 + log_ndtr((z * cut + 1.0) * (-1.0 / math.sqrt(cut))))
+    below = (ndtr((z * cut - 1.0) * (1.0 / math.sqrt(cut))) + image) * 2.0
+    parameters = (expand(p, shape) for p in (n, z, above / (above + below)))
+    return _drawn(_POLYA_GAMMA, tuple(parameters), generator) * 0.25

@@ -14,6 +14,7 @@ import probtorch.nn.functional as F
 from probtorch import linalg, special
 from probtorch.core.dispatch import wrap
 from probtorch.errors import ProbtorchError
+from probtorch.ops import variates
 from probtorch.testing.domains import draw
 from probtorch.testing.sweep import cases
 from tests.contracts.test_every_op import OPS
@@ -102,6 +103,7 @@ CALLS = {
     ],
     "window_max": [(SHAPE, lambda: F.max_pool1d(probtorch.ones(1, 1, 2), 3))],
     "window_sum": [(SHAPE, lambda: F.avg_pool1d(probtorch.ones(1, 1, 2), 3))],
+    "polya_gamma_draw": [(ValueError, lambda: variates.polya_gamma(-VECTOR, 0.0))],
     "von_mises_draw": [(ValueError, lambda: dist.VonMises(0.0, -VECTOR).sample())],
     "windows": [(SHAPE, lambda: F.unfold(probtorch.ones(1, 1, 2, 2), 3))],
 }

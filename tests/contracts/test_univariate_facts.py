@@ -49,6 +49,7 @@ MADE = {
     "MixtureGeneral": dist.MixtureGeneral(TWO, [NORMAL, dist.Gumbel(np.zeros(2), 1.0)]),
     "MixtureSameFamily": dist.MixtureSameFamily(TWO, NORMAL).expand((2,)),
     "NanMaskedNormal": dist.NanMaskedNormal(np.zeros(2), 1.0),
+    "PolyaGamma": dist.PolyaGamma(np.array([1.0, 2.5]), np.array([0.0, -1.3])),
     "QuantizedDistribution": dist.QuantizedDistribution(dist.Gamma(np.array([2.0, 30.0]), 0.5)),
     "Skellam": dist.Skellam(np.array([3.0, 700.0]), np.array([5.0, 0.4])),
     "Stable": dist.Stable(np.array([1.6, 2.0]), np.array([0.4, 0.0])),
@@ -127,7 +128,7 @@ ASKED = [n for n in {**SCALAR, **MADE} if EXCEPTIONS.get(n, ((), ""))[0] is not 
 # Densities or cdfs that are sums or integrals take long; that of Stable a minute.
 LONG = {
     "HyperGeometric", "LogNormalNegativeBinomial", "NoncentralChi2", "NoncentralT", "Skellam",
-    "NormalInverseGaussian", "Rice", "SkewStudentT", "Stable",
+    "NormalInverseGaussian", "PolyaGamma", "Rice", "SkewStudentT", "Stable",
 }  # fmt: skip
 ASKED = [pytest.param(n, marks=pytest.mark.slow if n in LONG else []) for n in ASKED]
 

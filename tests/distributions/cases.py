@@ -494,6 +494,7 @@ STRUCTURAL = {
     "Stable",
     "Empirical",
     "Rejector",
+    "PolyaGamma",
     "TruncatedPolyaGamma",
     "ProjectedNormal",
     "SineBivariateVonMises",

@@ -208,7 +208,9 @@ def _garch(p):
 def _zero_sum(p):
     # In the coordinates of an orthonormal basis of the plane.
     q, _ = np.linalg.qr(np.column_stack([np.ones(3), np.arange(3.0), np.arange(3.0) ** 2]))
-    logpdf = lambda s: Vector(lambda x: stats.norm(0, s).logpdf(q[:, 1:].T @ x).sum())
+    logpdf = lambda s: Vector(
+        lambda x: stats.norm(0, s).logpdf(q[:, 1:].T @ x).sum(), 2 * stats.norm(0, s).entropy()
+    )
     sd = p.scale * np.sqrt(2 / 3)
     marginals = lambda x: [(x[..., k], stats.norm(0, sd)) for k in range(3)]
     return Rows([logpdf(s) for s in p.scale], marginals)
@@ -250,15 +252,38 @@ def _wishart(df, v):
     return Rows([stats.wishart(a, m) for a, m in zip(df, v, strict=True)], marginals)
 
 
-def _factor_of(matrix, marginals):
-    """A distribution of Cholesky factors, from that of the matrices."""
-    rows = [Vector(lambda x, f=f: f.logpdf(x @ x.T) + _jacobian(x)) for f in matrix.frozen]
+def _factor_of(matrix, marginals, squares):
+    """A distribution of Cholesky factors, from that of the matrices.
+
+    `squares` are the distributions of the squares on the diagonal.
+    """
+    logs = np.stack([0.5 * _mean_log(d) for d in squares], -1)
+    rows = [
+        Vector(lambda x, f=f: f.logpdf(x @ x.T) + _jacobian(x), f.entropy() - _jacobian(np.diag(m)))
+        for f, m in zip(matrix.frozen, np.exp(logs), strict=True)
+    ]
     return Rows(rows, marginals)
+
+
+def _mean_log(d):
+    """Of positive numbers, by quadrature over their levels."""
+    t = np.linspace(-4.5, 4.5, 2001)
+    level, rest = special.expit(np.pi * np.sinh(t)), special.expit(-np.pi * np.sinh(t))
+    x = np.where(t[:, None] < 0, d.ppf(level[:, None]), d.isf(rest[:, None]))
+    weight = (t[1] - t[0]) * np.pi * np.cosh(t) * level * rest
+    return (weight[:, None] * np.log(x)).sum(0)
+
+
+def _last_square(v):
+    """The last diagonal element of the factor of a 2 by 2 matrix, squared."""
+    return np.linalg.det(v) / v[:, 0, 0]
 
 
 def _wishart_factor(df, v):
     scale = np.sqrt(v[:, 0, 0])
-    return _factor_of(_wishart(df, v), lambda x: [(x[..., 0, 0], stats.chi(df, scale=scale))])
+    squares = stats.chi2(df, scale=v[:, 0, 0]), stats.chi2(df - 1, scale=_last_square(v))
+    first = lambda x: [(x[..., 0, 0], stats.chi(df, scale=scale))]
+    return _factor_of(_wishart(df, v), first, squares)
 
 
 def _inverse_wishart(df, v):
@@ -266,13 +291,27 @@ def _inverse_wishart(df, v):
     marginals = lambda x: [
         (x[..., k, k], stats.invgamma((df - 1) / 2, scale=d[:, k] / 2)) for k in range(2)
     ]
-    return Rows([stats.invwishart(a, m) for a, m in zip(df, v, strict=True)], marginals)
+    return Rows([_inverse(a, m) for a, m in zip(df, v, strict=True)], marginals)
+
+
+def _inverse(df, v):
+    """SciPy's inverse Wishart density of 2 by 2 matrices; the entropy by that of the inverse.
+
+    SciPy's own entropy is off for more than one dim: it is not the mean of its log density.
+    """
+    d = stats.invwishart(df, v)
+    direct = stats.wishart(df, np.linalg.inv(v))
+    # X -> 1 / X has the slope det(X)^-(n + 1), and det is a product of two chi-squared numbers.
+    squares = stats.chi2(np.array([df, df - 1.0]))
+    log_det = _mean_log(squares).sum() - np.linalg.slogdet(v)[1]
+    return Vector(d.logpdf, direct.entropy() - 3 * log_det)
 
 
 def _inverse_wishart_factor(df, v):
     size = stats.invgamma((df - 1) / 2, scale=v[:, 0, 0] / 2)
     square = lambda x: [(x[..., 0, 0] ** 2, size)]
-    return _factor_of(_inverse_wishart(df, v), square)
+    last = stats.invgamma(df / 2, scale=_last_square(v) / 2)
+    return _factor_of(_inverse_wishart(df, v), square, (size, last))
 
 
 def _correlations(eta):
@@ -280,7 +319,8 @@ def _correlations(eta):
         factor = Lkj(3, e)
         slope = lambda f: (np.arange(2.0, -1.0, -1.0) * np.log(np.diag(f))).sum()
         density = lambda f: factor.logpdf(f) - slope(f)
-        return Vector(lambda x: density(np.linalg.cholesky(x)))
+        inner = 0.5 * _mean_log(stats.beta(np.array([e + 0.5]), 0.5))[0]
+        return Vector(lambda x: density(np.linalg.cholesky(x)), factor.entropy() + inner)
 
     shape = eta + 0.5
     pairs = [(0, 1), (0, 2), (1, 2)]

@@ -242,7 +242,8 @@ class Masses:
 
 
 class Vector:
-    """A log density of one vector or matrix."""
+    """A log density of one vector or matrix, and its entropy where that is asked for."""
 
-    def __init__(self, logpdf):
+    def __init__(self, logpdf, entropy=None):
         self.logpdf = logpdf
+        self.entropy = lambda: entropy

@@ -91,6 +91,10 @@ APART = {
     dist.ZeroSumNormal,
     # In test_normal_kin.py.
     dist.OMTMultivariateNormal,
+    dist.ExpGamma,
+    dist.SigmoidBeta,
+    # In test_polya_gamma.py.
+    dist.PolyaGamma,
     # In test_particular.py.
     dist.SphericalUniform,
     dist.VonMisesFisher,
@@ -108,6 +112,17 @@ def test_every_rule_is_tested():
     tested = {ENTRIES[name].cls for name in SAME} | APART
     ruled = {p for p, q in kl._RULES if p is q}
     assert {p for p in ruled if not any(issubclass(c, p) for c in tested)} == set()
+
+
+def test_logarithms_of_gammas_and_betas_diverge_as_those_do():
+    a, b = t(0.4, 3.0), t(2.0, 0.7)
+    gammas = kl_divergence(dist.Gamma(a, b), dist.Gamma(b, 1.0))
+    for cls in (dist.ExpGamma, dist.ExpInverseGamma):
+        assert_close(kl_divergence(cls(a, b), cls(b, 1.0)), gammas)
+    with pytest.raises(NotImplementedError, match="their inverses"):
+        kl_divergence(dist.ExpGamma(a, b), dist.ExpInverseGamma(a, b))
+    betas = kl_divergence(dist.Beta(a, b), dist.Beta(b, t(1.5)))
+    assert_close(kl_divergence(dist.SigmoidBeta(a, b), dist.SigmoidBeta(b, t(1.5))), betas)
 
 
 def grid(p):

@@ -12,12 +12,14 @@ import math
 from probtorch.distributions.beta import Beta
 from probtorch.distributions.divergences.expectations import distance
 from probtorch.distributions.divergences.rarer_expectations import squares
+from probtorch.distributions.from_gammas import ExpGamma, SigmoidBeta
 from probtorch.distributions.gamma import Gamma, GammaFamily, InverseGamma
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy
 from probtorch.distributions.kl import kl_divergence, no_closed_form, register_kl
 from probtorch.distributions.lifetimes import Frechet, Maxwell, Rayleigh
 from probtorch.distributions.location_scale import EULER_GAMMA, Gumbel, Laplace
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
+from probtorch.distributions.polya_gamma import PolyaGamma
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
 from probtorch.distributions.ratios import Chi, InverseGaussian
 from probtorch.distributions.shares import (
@@ -32,7 +34,7 @@ from probtorch.distributions.von_mises import VonMises
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
-from probtorch.ops.exponentials import exp, log
+from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.special import betaln, digamma, lgamma, log_i0e, log_ratio, mean_cosine_loss
 from probtorch.ops.trigonometry import sin
 from probtorch.tensor import Tensor
@@ -125,6 +127,40 @@ def _(p: InverseGamma, q: InverseGamma) -> Tensor:
         Gamma(p.concentration, p.rate, validate_args=False),
         Gamma(q.concentration, q.rate, validate_args=False),
     )
+
+
+@register_kl(ExpGamma, ExpGamma)
+def _(p: ExpGamma, q: ExpGamma) -> Tensor:
+    # By exp, or by exp(-x): both are ExpGamma or both are ExpInverseGamma.
+    if p._sign != q._sign:
+        raise no_closed_form(p, q, "two logarithms of gamma numbers, or two of their inverses")
+    return kl_divergence(
+        Gamma(p.concentration, p.rate, validate_args=False),
+        Gamma(q.concentration, q.rate, validate_args=False),
+    )
+
+
+@register_kl(SigmoidBeta, SigmoidBeta)
+def _(p: SigmoidBeta, q: SigmoidBeta) -> Tensor:
+    return kl_divergence(
+        Beta(p.concentration1, p.concentration0, validate_args=False),
+        Beta(q.concentration1, q.concentration0, validate_args=False),
+    )
+
+
+@register_kl(PolyaGamma, PolyaGamma)
+def _(p: PolyaGamma, q: PolyaGamma) -> Tensor:
+    if not bool(eq(p.h, q.h).all()):
+        raise no_closed_form(p, q, "one h on both sides")
+    # The tilt is a natural parameter: -z^2 / 2 goes with x.
+    gap = 0.5 * (q.z - p.z) * (q.z + p.z) * p._mean()
+    return p.h * (_log_cosh(p.z) - _log_cosh(q.z)) + gap
+
+
+def _log_cosh(z: Tensor) -> Tensor:
+    """Log of 2 cosh(z / 2)."""
+    half = 0.5 * absolute(z)
+    return half + log1p(exp(-2.0 * half))
 
 
 @register_kl(HalfCauchy, HalfCauchy)
