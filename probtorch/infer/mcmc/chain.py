@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
     from probtorch.infer.potential import Target
 
-__all__ = ["ChainRun", "ChainSnapshot"]
+__all__ = ["ChainCopy", "ChainRun", "ChainSnapshot"]
 
 # A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
 # progress display, long enough that what happens between calls costs nothing.
@@ -61,6 +62,25 @@ class ChainSnapshot(TypedDict):
     learner: Tree
     draws: Tree
     warmup: Tree
+
+
+@dataclass(frozen=True)
+class ChainCopy:
+    """A chain as it travels, to a worker and back.
+
+    Attributes
+    ----------
+    snapshot : ChainSnapshot
+        Of its draws the row that is being filled, and those drawn since it left.
+    step_size : float
+    trace : RunningTrace
+    standstill : Standstill
+    """
+
+    snapshot: ChainSnapshot
+    step_size: float
+    trace: RunningTrace
+    standstill: Standstill
 
 
 class ChainRun:
@@ -136,6 +156,7 @@ class ChainRun:
         stored: StoredRecord | None = None,
     ) -> None:
         self.runner, self.context, self.kernel, self.hook = runner, context, kernel, hook
+        self.target = target
         self.warmup = kernel.warmup
         self.segments = self.warmup.segments(num_warmup)
         self.num_warmup, self.num_samples = num_warmup, num_samples
@@ -165,6 +186,7 @@ class ChainRun:
         self.error: BaseException | None = None
         self.adapted: Chain | None = None
         self._count = 1
+        self._arrived: list[int] = []
         self._began: float | None = None
         self._ended: float | None = None
         # Where the run stands: segments that are behind it, and transitions of the present one.
@@ -214,8 +236,10 @@ class ChainRun:
         self._ended = time.perf_counter()
 
     def _warm_up(self, control: Control) -> None:
-        for segment in self.segments[self._segment :]:
-            self._run_segment(segment, control)
+        for number in range(self._segment, len(self.segments)):
+            self._run_segment(self.segments[number], control)
+            if self._segment == number:  # it was told to end
+                return
 
     def _sample(self, control: Control) -> None:
         if self._segment < len(self.segments):
@@ -255,7 +279,15 @@ class ChainRun:
 
     def restore(self, saved: ChainSnapshot) -> None:
         """Go on from a `snapshot` of another process; the chain itself is that of the runner."""
-        for length in saved["extensions"]:
+        self._stand_at(saved)
+        self.draws.restore(saved["draws"])
+        if self.warmup_draws is not None:
+            self.warmup_draws.restore(saved["warmup"])
+        self._take_snapshot()
+
+    def _stand_at(self, saved: ChainSnapshot) -> None:
+        """Take over all of a snapshot but draws."""
+        for length in saved["extensions"][len(self.extensions) :]:
             self.extensions.append(length)
             self.segments = [*self.segments, *self.warmup.segments(length, search=False)]
         self._segment, self._done = saved["segment"], saved["done"]
@@ -268,16 +300,18 @@ class ChainRun:
         self.evaluations = saved["evaluations"]
         self.warmup_evaluations = saved["warmup_evaluations"]
         self.warming_up = saved["warming_up"]
-        self.draws.restore(saved["draws"])
-        if self.warmup_draws is not None:
-            self.warmup_draws.restore(saved["warmup"])
-        self._take_snapshot()
 
     def _take_snapshot(self) -> None:
         if self._snapshot_every is None:
             return
         self._next_snapshot = time.perf_counter() + self._snapshot_every
-        self.snapshot = {
+        self.snapshot = {**self._stand(), "draws": self.draws.snapshot()}
+        if self.warmup_draws is not None:
+            self.snapshot["warmup"] = self.warmup_draws.snapshot()
+
+    def _stand(self) -> ChainSnapshot:
+        """A snapshot, of draws only what is being filled."""
+        return {
             "leaves": [x.copy() for x in chain_leaves(self.runner.chain)],
             "segment": self._segment,
             "done": self._done,
@@ -291,9 +325,52 @@ class ChainRun:
             "course": np.concatenate([*self.course, np.zeros(0)]),
             "accepted": self._accepted.copy(),
             "learner": self.learner.snapshot() if self.learner and self.warming_up else None,
-            "draws": self.draws.snapshot(),
-            "warmup": None if self.warmup_draws is None else self.warmup_draws.snapshot(),
+            "draws": self.draws.tail(),
+            "warmup": None if self.warmup_draws is None else self.warmup_draws.tail(),
         }
+
+    # ------------------------------------------------------------------------------------ elsewhere
+
+    def leave(self) -> ChainCopy:
+        """Return what another process needs to go on with this chain: there it will `arrive`."""
+        if self._began is None or self._ended is not None:
+            self._began, self._ended = time.perf_counter() - self.seconds, None
+        return ChainCopy(self._stand(), self.step_size, self.trace, self.standstill)
+
+    def arrive(self, copy: ChainCopy) -> None:
+        """Be the chain that left another process."""
+        self._settle(copy)
+        records = (self.draws, self.warmup_draws)
+        self._arrived = [0 if x is None else x.complete for x in records]
+
+    def come_back(self) -> ChainCopy:
+        """Return where the chain stands, with what it has drawn since it arrived."""
+        stand = self._stand()
+        assert isinstance(self.draws, DrawRecord)  # disks are written to at home
+        stand["draws"] = self.draws.snapshot(self._arrived[0])
+        if self.warmup_draws is not None:
+            stand["warmup"] = self.warmup_draws.snapshot(self._arrived[1])
+        return ChainCopy(stand, self.step_size, self.trace, self.standstill)
+
+    def settle(self, copy: ChainCopy, bare: Chain) -> None:
+        """Take over what it has done elsewhere; `bare` is the chain of the copy's leaves."""
+        kernel = replace(bare.kernel, density=self.runner.chain.kernel.density)
+        self.runner.chain = replace(bare, kernel=kernel)
+        self._settle(copy)
+        self._take_snapshot()
+
+    def _settle(self, copy: ChainCopy) -> None:
+        saved = copy.snapshot
+        self._stand_at(saved)
+        self.draws.append(saved["draws"])
+        if self.warmup_draws is not None:
+            self.warmup_draws.append(saved["warmup"])
+        self.step_size, self.trace, self.standstill = copy.step_size, copy.trace, copy.standstill
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Be done with a stage that ran elsewhere."""
+        self.error, self._ended = error, time.perf_counter()
+        self.draws.flush()
 
     # ------------------------------------------------------------------------------------ stretches
 

@@ -134,6 +134,8 @@ def _attrs(run: OneRun, kept: list[int], *, interrupted: bool) -> dict[str, obje
         "num_threads": asked.num_threads,
         "interrupted": interrupted,
     }
+    if asked.executor is not None:
+        attrs["executor"] = type(asked.executor).__name__
     if run.forms is not None:
         attrs["reparam"] = dict(run.forms.forms)
     if isinstance(asked.seed, int):

@@ -48,6 +48,7 @@ from probtorch.infer.mcmc.settings import (
     the_kernel,
 )
 from probtorch.infer.mcmc.starts import Params, resumed_chains
+from probtorch.infer.remote.pools import ExecutorLike
 from probtorch.infer.results import SampledDraws, joined
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ class MCMC(RunResults):
         Whether to keep the draws of the warm-up, as groups of their own.
     save_params : sequence of str, optional
         Variables to keep; all by default.
+    executor : concurrent.futures.Executor or callable, optional
+        Where chains run instead of in threads: a process pool, that of a Dask client, an MPI pool,
+        or a function that makes one. The draws do not depend on it.
     progress_bar : bool
         Whether to show progress; `disable_progbar` is the same the other way round,
         ``PROBTORCH_PROGRESS=0`` switches it off for the process.
@@ -163,9 +167,10 @@ class MCMC(RunResults):
         num_threads: int | None = None,
         seed: int | Generator | None = None,
         keep_warmup: bool = False,
+        executor: ExecutorLike | None = None,
     ) -> None:
         self.kernel = the_kernel(kernel, sampler)
-        check_settings(chain_method, initial_params, transforms, postprocess_fn)
+        check_settings(chain_method, initial_params, transforms, postprocess_fn, executor, hook_fn)
         self.num_samples = count("num_samples", num_samples, 1)
         given = one_of("warmup_steps", warmup_steps, "num_warmup", num_warmup)
         self.num_warmup = DEFAULT_WARMUP if given is None else count("warmup_steps", given, 0)
@@ -183,6 +188,7 @@ class MCMC(RunResults):
         )
         self.num_threads = default if num_threads is None else count("num_threads", num_threads, 1)
         self.initial_params, self.hook_fn, self.save_params = initial_params, hook_fn, save_params
+        self.executor = executor
         self.progress_bar = bool(progress_bar) and not disable_progbar
         self.keep_warmup = bool(keep_warmup)
         self.seed = seed
@@ -435,6 +441,7 @@ class MCMC(RunResults):
             rng_key=rng_key,
             resumed_from=self.post_warmup_state,
             hook_fn=self.hook_fn,
+            executor=self.executor,
             save_params=self.save_params,
             progress_bar=self.progress_bar,
             keep_warmup=self.keep_warmup,
@@ -556,7 +563,8 @@ class MCMC(RunResults):
         self.post_warmup_state = tuple(chain_of(self.kernel, x) for x in state["chains"])
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_under_way": None}  # threads stay where they are
+        # Threads and executors stay where they are.
+        return {**self.__dict__, "_under_way": None, "executor": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)

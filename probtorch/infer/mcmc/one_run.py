@@ -2,8 +2,8 @@
 
 `target_of` and `chains_of` say what is run from where: from new starts (starts.py), from where an
 earlier run stands, or from a checkpoint (saved.py). A `OneRun` makes a `ChainRun` (chain.py) of
-each chain and drives them all, in threads (threads.py). What they drew is made `Draws` in
-collect.py.
+each chain and drives them all, in threads (threads.py) or on an executor (remote_chains.py). What
+they drew is made `Draws` in collect.py.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
+from probtorch.infer.mcmc.remote_chains import run_chains_on
 from probtorch.infer.mcmc.settings import check_shared_run
 from probtorch.infer.mcmc.starts import Start, first_chain, new_chains, resumed_chains
 from probtorch.infer.mcmc.store import DrawStore, StoredRecord
@@ -102,7 +103,7 @@ class OneRun:
         self.asked, self.target, self.forms, self._saved = asked, target, forms, saved
         self._shared = target.parts.ranks > 1
         if self._shared:
-            check_shared_run(store=asked.store)
+            check_shared_run(store=asked.store, executor=asked.executor)
             saved.share()
         self.start_gradients: int = getattr(chains, "gradients", 0)
         self.chain_runs = self._chain_runs(chains, adapted)
@@ -134,6 +135,17 @@ class OneRun:
         if self._shared:
             check_shared_run(max_seconds=budget.max_seconds)
         try:
+            if self.asked.executor is not None:
+                return run_chains_on(
+                    self.asked.executor,
+                    self.chain_runs,
+                    self._saved,
+                    shown=self.asked.progress_bar,
+                    look=self._guard.look,
+                    seconds=budget.seconds_left(),
+                    control=control,
+                    stacklevel=stacklevel + 1,
+                )
             return run_chains(
                 self.chain_runs,
                 self._thread_count(),

@@ -115,8 +115,8 @@ class DrawRecord:
             x[: len(begun)] = begun
         self._seen -= rows * self.thinning
 
-    def snapshot(self) -> Tree:
-        """Return what is there, as a tree for `probtorch.save`.
+    def snapshot(self, first: int = 0) -> Tree:
+        """Return what is there, as a tree for `probtorch.save`; of its rows those from `first` on.
 
         Complete rows are views: they change no more. The row that is being filled is a copy.
         """
@@ -125,15 +125,22 @@ class DrawRecord:
         begun = row < len(self.positions) and self._seen % self.thinning
         return {
             "seen": self._seen,
-            "rows": {name: x[:row] for name, x in parts.items()},
+            "rows": {name: x[first:row] for name, x in parts.items()},
             "begun": {name: x[row : row + 1].copy() for name, x in parts.items()} if begun else {},
         }
 
     def restore(self, saved: Tree) -> None:
-        """Take over what `snapshot` returned."""
+        """Take over what `snapshot` returned, of all rows or of those that are not here yet."""
         self._seen = saved["seen"]
         row = self.complete
         for name, x in {"position": self.positions, **self.stats}.items():
-            x[:row] = saved["rows"][name]
+            rows = saved["rows"][name]
+            x[row - len(rows) : row] = rows
             if saved["begun"]:
                 x[row] = saved["begun"][name][0]
+
+    append = restore
+
+    def tail(self) -> Tree:
+        """Return how many transitions there were, and the row that is being filled."""
+        return self.snapshot(self.complete)

@@ -14,10 +14,12 @@ import numpy as np
 from probtorch.core.rng import Generator
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.remote.pools import check_executor
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.chunk import Chain
     from probtorch.infer.mcmc.starts import Params
+    from probtorch.infer.remote.pools import ExecutorLike
     from probtorch.infer.results import SampledDraws
     from probtorch.tensor import Tensor
 
@@ -73,9 +75,14 @@ def the_kernel(kernel: Kernel | None, sampler: Kernel | None) -> Kernel:
 
 
 def check_settings(
-    chain_method: str, params: object, transforms: object, postprocess_fn: object
+    chain_method: str,
+    params: object,
+    transforms: object,
+    postprocess_fn: object,
+    executor: object,
+    hook_fn: object,
 ) -> None:
-    """Refuse settings of `MCMC` that are no method, no point, or not supported."""
+    """Refuse settings of `MCMC` that are no method, no point, no executor, or not supported."""
     for name, value in (("transforms", transforms), ("postprocess_fn", postprocess_fn)):
         if value is not None:
             raise ArgumentError(
@@ -98,9 +105,23 @@ def check_settings(
             got=repr(params),
             fix=f"name what it is: num_chains={params}, thinning={params}",
         )
+    if executor is not None:
+        check_executor(executor, "MCMC")
+        if hook_fn is not None:
+            raise ArgumentError(
+                "MCMC(executor=..., hook_fn=...)",
+                expected="one of them",
+                got="both",
+                fix="hooks see each transition as it is made, in this process: leave one out",
+            )
 
 
-def check_shared_run(*, store: str | None = None, max_seconds: float | None = None) -> None:
+def check_shared_run(
+    *,
+    store: str | None = None,
+    max_seconds: float | None = None,
+    executor: ExecutorLike | None = None,
+) -> None:
     """Refuse what processes that make one run together cannot do."""
     if max_seconds is not None:
         raise ArgumentError(
@@ -108,6 +129,13 @@ def check_shared_run(*, store: str | None = None, max_seconds: float | None = No
             expected="numbers of draws, where processes share the rows of a plate",
             got=f"max_seconds={max_seconds}: their clocks would stop them at different draws",
             fix="give num_samples, or until_ess, and a checkpoint to go on from",
+        )
+    if executor is not None:
+        raise ArgumentError(
+            "MCMC(executor=...)",
+            expected="chains in these processes, which share the rows of a plate",
+            got="an executor, whose workers have not got the rows",
+            fix="leave it out",
         )
     if store is not None:
         raise ArgumentError(
@@ -178,6 +206,7 @@ class RunSettings:
     rng_key: int | Generator | None
     resumed_from: Sequence[Chain] | None
     hook_fn: Callable[[Kernel, dict[str, Tensor], str, int], object] | None
+    executor: ExecutorLike | None
     save_params: Sequence[str] | None
     progress_bar: bool
     keep_warmup: bool

@@ -382,6 +382,28 @@ class StoredRecord:
                 self._written += rows
         self._block.drop(self._block.complete)
 
+    def append(self, saved: Tree) -> None:
+        """Take in what a `DrawRecord` drew elsewhere: its `snapshot` from our last row on."""
+        rows, at = saved["rows"], 0
+        count = len(rows["position"])
+        while at < count:
+            here = self._block.complete
+            part = slice(at, min(at + self._room - here, count))
+            seen = (here + part.stop - at) * self.thinning
+            of_part = {name: x[part] for name, x in rows.items()}
+            self._block.restore({"seen": seen, "rows": of_part, "begun": {}})
+            at = part.stop
+            if self._block.complete == self._room:
+                self.flush()
+        seen = self._block.complete * self.thinning + saved["seen"] % self.thinning
+        none = {name: x[:0] for name, x in rows.items()}
+        self._block.restore({"seen": seen, "rows": none, "begun": saved["begun"]})
+
+    def tail(self) -> Tree:
+        """Return how many transitions there were, and the row that is being filled."""
+        tail = self._block.tail()
+        return {**tail, "seen": self._written * self.thinning + tail["seen"]}
+
     @property
     def empty(self) -> bool:
         """Whether nothing was drawn yet."""

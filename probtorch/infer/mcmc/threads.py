@@ -28,7 +28,7 @@ from probtorch.infer.mcmc.progress import Progress
 from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.standstill import tell_of_standstill
 
-__all__ = ["run_chains"]
+__all__ = ["blas_shared_out", "run_chains", "stages", "tell_of_interrupt"]
 
 # What a thread does with a chain.
 Stage: TypeAlias = Callable[[ChainRun, Control], None]
@@ -112,9 +112,8 @@ def run_chains(
         return then
 
     try:
-        with _blas_shared_out(count), Progress(runs, shown=shown) as progress:
-            stages = _stages(runs, look)
-            for chosen, stage in stages:
+        with blas_shared_out(count), Progress(runs, shown=shown) as progress:
+            for chosen, stage in stages(runs, look):
                 then = start(chosen, stage)
                 while len(at_rest) < then:
                     ended.acquire(timeout=POLL)
@@ -137,14 +136,7 @@ def run_chains(
         control.stop()
         # Other processes may stop elsewhere: a chain that waits for them is not to do so for long.
         hurry()
-        drawn = any(run.draws.complete for run in runs)
-        print(
-            "interrupted: keeping what was drawn (Ctrl-C again to give it up)"
-            if drawn
-            else "interrupted during warm-up: there are no draws yet, so none are kept",
-            file=sys.stderr,
-            flush=True,
-        )
+        tell_of_interrupt(runs)
         while len(at_rest) < len(at_work):
             ended.acquire(timeout=POLL)
         return "interrupted"
@@ -152,19 +144,31 @@ def run_chains(
         control.stop()
 
 
+def tell_of_interrupt(runs: Sequence[ChainRun]) -> None:
+    """Say on stderr what becomes of a run after Ctrl-C."""
+    drawn = any(run.draws.complete for run in runs)
+    print(
+        "interrupted: keeping what was drawn (Ctrl-C again to give it up)"
+        if drawn
+        else "interrupted during warm-up: there are no draws yet, so none are kept",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 @functools.cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _blas_shared_out(count: int) -> AbstractContextManager[object]:
+def blas_shared_out(count: int) -> AbstractContextManager[object]:
     """Give each of several chains its share of BLAS's threads, which else wait for each other."""
     if count == 1:
         return contextlib.nullcontext()
     return _blas().limit(limits=max((os.cpu_count() or 1) // count, 1), user_api="blas")
 
 
-def _stages(
+def stages(
     runs: Sequence[ChainRun], look: Callable[[list[ChainRun]], list[ChainRun]]
 ) -> Iterator[tuple[list[ChainRun], Stage]]:
     """Which chains are to do what, one stage after the other: pairs of chains and a method."""

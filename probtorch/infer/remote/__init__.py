@@ -1,0 +1,1 @@
+"""Work done in other processes and on other machines, through any `concurrent.futures.Executor`."""
