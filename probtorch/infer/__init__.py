@@ -40,6 +40,7 @@ from probtorch.infer.mcmc.kernels.meads import MEADS
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.mcmc.kernels.random_walk import RandomWalk
 from probtorch.infer.mcmc.kernels.replica_exchange import ReplicaExchange
+from probtorch.infer.mcmc.kernels.rmhmc import RMHMC
 from probtorch.infer.mcmc.kernels.slice import Slice
 from probtorch.infer.mcmc.kernels.snaper import SNAPERHMC
 from probtorch.infer.mcmc.pilot import FormsOfSites, choose_reparam
@@ -102,6 +103,7 @@ __all__ = [
     "NUTS",
     "Plan",
     "Predictive",
+    "RMHMC",
     "RandomWalk",
     "ReplicaExchange",
     "RunHandle",

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from probtorch.autograd.jacobians import hessian
 from probtorch.backends.registry import to_host
 from probtorch.compiler.density import NativeDensity
 from probtorch.core.casting import cast
@@ -66,6 +67,8 @@ from probtorch.infer.starts.initialization import (
     starting_points,
     uniform_point,
 )
+from probtorch.ops.movement import reshape
+from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
     from probtorch.distributions.normal import Normal
@@ -227,6 +230,25 @@ class Target(abc.ABC):
             name=f"the log density of {self.name}",
             check=DensityCheck(self.name, self.slots),
         )
+
+    @cached_property
+    def curved_density(self) -> NativeDensity:
+        """The log density with its Hessian H, as native code: ``log p(q) + sum(M * H(q))``.
+
+        A function of q, and behind it the elements of any matrix M, shape (dim, dim). Its gradient
+        in M is H, and in q that of the log density plus the derivatives of the sum: of M all third
+        derivatives that a metric made of H needs.
+        """
+        return NativeDensity(
+            self._curved,
+            self.dim + self.dim**2,
+            name=f"the log density of {self.name}, with its curvature",
+        )
+
+    def _curved(self, q_and_matrix: TensorBase) -> TensorBase:
+        q, matrix = q_and_matrix[: self.dim], q_and_matrix[self.dim :]
+        found = hessian(self.logdensity)(q)
+        return self.logdensity(q) + total(matrix * reshape(found, (self.dim**2,)))
 
     def value_and_grad(self, q: ArrayLike) -> tuple[float, np.ndarray]:
         """Return ``(log density, gradient)`` at an array `q` of shape (dim,)."""

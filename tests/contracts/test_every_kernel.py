@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from probtorch import infer
-from probtorch.compiler.density import NativeDensity
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
@@ -29,6 +28,7 @@ from probtorch.infer import (
     MCMC,
     MEADS,
     NUTS,
+    RMHMC,
     SGHMC,
     SGLD,
     SGNHT,
@@ -53,7 +53,7 @@ from probtorch.infer.mcmc.kernels.gaussian_prior import Gaussian
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
 from probtorch.infer.mcmc.randomness import Key, key_of
 from probtorch.infer.potential import Target
-from tests.infer.mcmc.targets import eager, gaussian, handle
+from tests.infer.mcmc.targets import curved_gaussian, eager, gaussian, handle
 
 COVARIANCE = np.array([[2.0, 0.9, 0.0], [0.9, 1.0, -0.3], [0.0, -0.3, 0.5]])
 DIAGONAL = DiagonalMetric.from_inverse_mass([2.0, 1.0, 0.5])
@@ -113,6 +113,10 @@ KERNELS = {
     "meads": (MEADS(TARGET, walkers=8, folds=2), {}),
     "snaper": (SNAPERHMC(TARGET, walkers=8, step_size=0.7), {"metric": DIAGONAL}),
     "ghmc": (GHMC(TARGET, step_size=0.7, drift=0.3), {"metric": DIAGONAL}),
+    "riemannian hmc": (
+        RMHMC(TARGET, step_size=0.9, trajectory_length=2.0),
+        {"metric": DIAGONAL},
+    ),
     "slice": (Slice(TARGET), {"metric": DENSE}),
     "slice, narrow": (Slice(TARGET, width=0.3), {"metric": DIAGONAL}),
     "gibbs": (BLOCKS, OF_BLOCKS),
@@ -156,6 +160,17 @@ def logdensity(covariance):
     return lambda q: -0.5 * (q * (precision @ q)).sum()
 
 
+def density_of(name, covariance):
+    """What a kernel evaluates of a Gaussian, as native code."""
+    return KERNELS[name][0].native(Target.from_density(logdensity(covariance), 3))
+
+
+def eager_of(name, covariance):
+    """The same as a NumPy function."""
+    kind = type(KERNELS[name][0])
+    return curved_gaussian(covariance) if kind is RMHMC else gaussian(covariance)
+
+
 def start_of(kernel):
     """A position, or as many as a state has."""
     some = np.random.default_rng(3).normal(size=(max(kernel.members, 1), 3))
@@ -186,7 +201,7 @@ def scores(draws, covariance):
 
 def moved(name, covariance, starts, transitions=2):
     """Where exact draws are after some transitions of a kernel for a Gaussian."""
-    context = NativeDensity(logdensity(covariance), 3).context()
+    context = density_of(name, covariance).context()
     runner = ChunkRunner(chain_of(name, handle(context)))
     fresh, ends = runner.chain, []
     members = max(fresh.kernel.members, 1)
@@ -220,7 +235,7 @@ def test_invariance_test_notices_another_target(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_step_is_pure(name):
-    chain = chain_of(name, eager(gaussian(COVARIANCE)))
+    chain = chain_of(name, eager(eager_of(name, COVARIANCE)))
     first, second = (leaves(chain.kernel.step(chain.key, chain.state)) for _ in range(2))
     for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(a.array, b.array)
@@ -234,7 +249,7 @@ def test_what_a_step_says_it_took_is_what_it_took(name):
 
     def counted(q):
         calls.append(q)
-        return gaussian(COVARIANCE)(q)
+        return eager_of(name, COVARIANCE)(q)
 
     chain = chain_of(name, eager(counted))
     state, spent = chain.state, len(calls)
@@ -247,7 +262,7 @@ def test_what_a_step_says_it_took_is_what_it_took(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_eager_chunk_is_the_compiled_chunk(name):
     """Adaptation, search for a step size and all: equal but for the last bits of exp and log."""
-    context = NativeDensity(logdensity(COVARIANCE), 3).context()
+    context = density_of(name, COVARIANCE).context()
     chain = chain_of(name, handle(context))
     runner = ChunkRunner(chain)
     positions, grads, info = runner.run(8, search=True, adapt=True)
@@ -264,7 +279,7 @@ def test_eager_chunk_is_the_compiled_chunk(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_cutting_a_run_into_calls_changes_nothing(name):
-    context = NativeDensity(logdensity(COVARIANCE), 3).context()
+    context = density_of(name, COVARIANCE).context()
     whole, parts = (ChunkRunner(chain_of(name, handle(context))) for _ in range(2))
     expected = whole.run(30, adapt=True)[0].copy()
     got = [parts.run(n, adapt=True)[0].copy() for n in (1, 17, 12)]
@@ -277,7 +292,7 @@ def test_cutting_a_run_into_calls_changes_nothing(name):
     "name", [name for name, (_, values) in KERNELS.items() if "metric" in values]
 )
 def test_a_metric_set_alone_is_as_one_set_with_the_chain(name):
-    context = NativeDensity(logdensity(COVARIANCE), 3).context()
+    context = density_of(name, COVARIANCE).context()
     alone, whole = (ChunkRunner(chain_of(name, handle(context))) for _ in range(2))
     for runner in (alone, whole):
         runner.run(3, adapt=True)
@@ -294,7 +309,7 @@ def test_a_metric_set_alone_is_as_one_set_with_the_chain(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_program_serves_all_densities_of_a_dimension(name):
-    contexts = [NativeDensity(logdensity(c * COVARIANCE), 3).context() for c in (1.0, 2.0)]
+    contexts = [density_of(name, c * COVARIANCE).context() for c in (1.0, 2.0)]
     runners = [ChunkRunner(chain_of(name, handle(c))) for c in contexts]
     assert runners[0].run(50)[0].tolist() != runners[1].run(50)[0].tolist()
     runners.append(ChunkRunner(chain_of(name, handle(contexts[0]), 9, 0.9)))
@@ -314,7 +329,7 @@ def test_programs_of_ever_more_dimensions_are_forgotten(monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_states_keep_structure_shapes_and_dtypes(name):
-    chain = chain_of(name, eager(gaussian(COVARIANCE)))
+    chain = chain_of(name, eager(eager_of(name, COVARIANCE)))
     state, info = chain.kernel.step(chain.key, chain.state)
     (before, structure), (after, same) = flatten(chain.state), flatten(state)
     assert structure == same

@@ -305,6 +305,7 @@ ROWS = {
         lambda k: k.integrator,
     ),
     "GHMC": (lambda: infer.GHMC(line, drift=0.2), lambda k: k.drift),
+    "RMHMC": (lambda: infer.RMHMC(line, alpha=10.0), lambda k: (k.alpha, k.jitter)),
     "Slice": (lambda: infer.Slice(line, width=3.0), lambda k: k.width),
     "AIES": (lambda: infer.AIES(line, walkers=6), lambda k: k.members),
     "Importance": (lambda: importance(), lambda i: i.run(X, Y).log_weights),

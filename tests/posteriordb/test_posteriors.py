@@ -22,6 +22,7 @@ from probtorch.infer import (
     MCMC,
     MEADS,
     NUTS,
+    RMHMC,
     SNAPERHMC,
     AdjustedMCLMC,
     BarkerMH,
@@ -112,6 +113,7 @@ KERNELS = {
     "snaper": (SNAPERHMC, 1500, 1),
     "meads": (MEADS, 4000, 1),
     "adjusted mclmc": (AdjustedMCLMC, 4000, 4),
+    "rmhmc": (RMHMC, 2500, 4),
     # A bias that these many draws cannot see.
     "mclmc": (lambda m: MCLMC(m, desired_energy_var=1e-6), 4000, 4),
 }

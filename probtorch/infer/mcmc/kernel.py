@@ -344,6 +344,11 @@ class Kernel(_Fields, ABC, Generic[S]):
         """Return the density that it evaluates: the target's, unless a kernel says which."""
         return target.density
 
+    @classmethod
+    def takes_any_density(cls) -> bool:
+        """Return whether log density and gradient are all it evaluates, so others can lend them."""
+        return cls.native is Kernel.native
+
     def evaluated_at(self, position: np.ndarray) -> np.ndarray:
         """Return an argument of that density, for a position of shape (dim,)."""
         return position

@@ -33,6 +33,19 @@ def gaussian(covariance, loc=0.0):
     return value_and_grad
 
 
+def curved_gaussian(covariance):
+    """The same with its curvature, as `Target.curved_density` has it."""
+    precision, plain = np.linalg.inv(covariance), gaussian(covariance)
+    dim = len(precision)
+
+    def value_and_grad(q_and_matrix):
+        value, grad = plain(q_and_matrix[:dim])
+        flat = precision.reshape(-1)
+        return value - q_and_matrix[dim:] @ flat, np.concatenate([grad, -flat])
+
+    return value_and_grad
+
+
 def funnel(q):
     """Neal's funnel: v ~ N(0, 3), x_i ~ N(0, exp(v / 2))."""
     v, x = q[0], q[1:]

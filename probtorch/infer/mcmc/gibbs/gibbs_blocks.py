@@ -240,13 +240,13 @@ def _kernel_or_update(what: str, updating: Updating, model: object, potential_fn
             made = cast("Callable[..., object]", updating)(potential_fn=potential_fn)
         else:
             made = updating(model)
-    if isinstance(made, Kernel) and not made.members:
+    if isinstance(made, Kernel) and not made.members and made.takes_any_density():
         if isinstance(made.warmup.tuner, (AcceptanceTuner, NoneType)):
             return made
     raise ArgumentError(
         f"Gibbs({what}=...)",
-        expected="a kernel of single points that is tuned by its acceptance, if at all, as a class "
-        "or with its settings, such as NUTS or "
+        expected="a kernel of single points that evaluates log density and gradient and is tuned "
+        "by its acceptance, if at all, as a class or with its settings, such as NUTS or "
         f"NUTS(model, target_accept_prob=0.9); or, for discrete sites, one of "
         f"{', '.join(map(repr, UPDATES))}",
         got=f"{updating!r:.60}",

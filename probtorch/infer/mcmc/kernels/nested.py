@@ -74,10 +74,11 @@ class NestedKernel(Kernel[S]):
 
     def _surround(self, kernel: MetricKernel[PointState]) -> None:
         """Take over a kernel, in constructors."""
-        if not isinstance(kernel, MetricKernel):
+        if not isinstance(kernel, MetricKernel) or not kernel.takes_any_density():
             raise ArgumentError(
                 f"{self.name}(kernel)",
-                expected="a kernel with a metric, such as HMC(model)",
+                expected="a kernel with a metric that evaluates the log density and its gradient, "
+                "such as HMC(model)",
                 got=f"{kernel!r:.60}",
                 fix=f"write {self.name}(NUTS(model))",
             )

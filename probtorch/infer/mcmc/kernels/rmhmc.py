@@ -1,0 +1,522 @@
+"""Hamiltonian Monte Carlo whose mass matrix follows the curvature of the density.
+
+The metric is that of softabs.py, another one at each point, so the energy has position and momentum
+in one term and leapfrog steps would not conserve volume. The generalised leapfrog does; but two of
+its three parts are equations for what they return, solved by iteration. Where one is not solved,
+or the way back from an end does not lead to the start, the proposal is rejected and reported.
+
+All that is asked of a model is one function, `Target.curved_density`: at a point with a matrix M
+it returns log density and Hessian, and the gradient with the third derivatives that M picks.
+
+References
+----------
+M. Girolami, B. Calderhead, "Riemann manifold Langevin and Hamiltonian Monte Carlo methods", JRSS B
+73 (2011), section 6, for the integrator. M. Betancourt, "A general metric for Riemannian manifold
+Hamiltonian Monte Carlo" (2013), for the metric. E. Zappa, M. Holmes-Cerfon, J. Goodman, "Monte
+Carlo on manifolds", Communications on Pure and Applied Mathematics 71 (2018), section 2.2, for the
+look at the way back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
+from probtorch.core.dtype import int64
+from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import record, replace, static
+from probtorch.core.typed import TensorLike
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.mcmc.integrators import Density
+from probtorch.infer.mcmc.kernel import setting, statistic, tuned
+from probtorch.infer.mcmc.kernels.hmc import DIVERGENCE_THRESHOLD, acceptance, energy_drop
+from probtorch.infer.mcmc.kernels.softabs import SoftAbs, softabs
+from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
+from probtorch.infer.mcmc.randomness import Key, normals, uniform
+from probtorch.infer.mcmc.warm_up.adaptation import AcceptanceTuner, Tuner
+from probtorch.ops.arithmetic import ceil, clamp, sqrt, where
+from probtorch.ops.comparisons import isfinite
+from probtorch.ops.control import cond, while_loop
+from probtorch.ops.movement import cat, reshape, transpose
+from probtorch.ops.reduction import sum as total
+
+if TYPE_CHECKING:
+    from probtorch.compiler.density import NativeDensity
+    from probtorch.infer.potential import Target
+
+__all__ = ["RMHMC", "CurvedPoint", "RMHMCInfo", "RMHMCState", "generalised_leapfrog"]
+
+# The way back from an end may miss the start by so many tolerances, for each step it takes.
+RETURN = 10.0
+
+
+@record
+class RMHMCState:
+    """What the next transition needs.
+
+    Parameters
+    ----------
+    position : Tensor, shape (dim,), float64
+    logdensity : Tensor, 0-d
+    grad : Tensor, shape (dim,)
+    hessian : Tensor, shape (dim, dim)
+        Of minus the log density.
+    counter : Tensor, 0-d int64
+        The first random counter not used yet.
+    """
+
+    position: TensorBase
+    logdensity: TensorBase
+    grad: TensorBase
+    hessian: TensorBase
+    counter: TensorBase
+
+
+@record
+class RMHMCInfo:
+    """What one trajectory came to.
+
+    Parameters
+    ----------
+    accept_prob, accept_symmetric
+        Of its end; see `acceptance`.
+    diverging : Tensor, bool
+        Whether the energy was lost, or the end had to be given up because of what `unsolved` says.
+    unsolved : Tensor, bool
+        Whether an equation of a step was not solved, or the way back led elsewhere.
+    energy, energy_error, lp, step_size
+        As for `HMC`.
+    n_steps : Tensor, int64
+        Evaluations of the density with its curvature, several for each step.
+    """
+
+    accept_prob: TensorBase = statistic("acceptance_rate")
+    accept_symmetric: TensorBase = statistic()
+    diverging: TensorBase = statistic("diverging", dtype=bool, combine=np.logical_or)
+    unsolved: TensorBase = statistic("unsolved", dtype=bool, combine=np.logical_or)
+    energy: TensorBase = statistic("energy")
+    energy_error: TensorBase = statistic("energy_error")
+    lp: TensorBase = statistic("lp")
+    step_size: TensorBase = statistic("step_size")
+    n_steps: TensorBase = statistic("n_steps", dtype=np.int64, combine=np.add)
+
+
+@record
+class CurvedPoint:
+    """A position and a momentum, with what is known of the density there.
+
+    Parameters
+    ----------
+    position, momentum : Tensor, shape (dim,)
+    logdensity : Tensor, 0-d
+    grad : Tensor, shape (dim,)
+    hessian : Tensor, shape (dim, dim)
+        Of minus the log density.
+    metric : SoftAbs
+    push : Tensor, shape (dim,)
+        What the momentum gained in the last half step: a first guess for the next.
+    """
+
+    position: TensorBase
+    momentum: TensorBase
+    logdensity: TensorBase
+    grad: TensorBase
+    hessian: TensorBase
+    metric: SoftAbs
+    push: TensorBase
+
+    def energy(self) -> TensorBase:
+        """Return minus the log density of position and momentum."""
+        potential = self.metric.half_log_determinant() - self.logdensity
+        return potential + self.metric.kinetic_energy(self.momentum)
+
+
+@record
+class CurvedSpace:
+    """What does not change on the way.
+
+    Parameters
+    ----------
+    density : callable
+        `Target.curved_density`.
+    scale : Tensor, shape (dim,)
+        Unit of each coordinate: Hessians, momenta and their metric are in these units, which
+        changes nothing but which curvatures are small.
+    alpha : Tensor, 0-d
+        Curvatures below its inverse are softened.
+    """
+
+    density: Density
+    scale: TensorBase
+    alpha: TensorBase
+
+    def metric(self, hessian: TensorBase) -> SoftAbs:
+        """Return the metric of a Hessian."""
+        return softabs(hessian * self._units(), self.alpha)
+
+    def velocity(self, metric: SoftAbs, momentum: TensorBase) -> TensorBase:
+        """Return dq/dt."""
+        return self.scale * metric.velocity(momentum)
+
+    def force(self, point: CurvedPoint, momentum: TensorBase) -> TensorBase:
+        """Return dp/dt at another momentum: minus the derivative of the energy in the position."""
+        size = momentum.array.shape[0]
+        matrix = point.metric.pull(momentum) * self._units()
+        _, grad = self.density(cat([point.position, reshape(matrix, (size * size,))]))
+        return self.scale * grad[:size]
+
+    def _units(self) -> TensorBase:
+        size = self.scale.array.shape[0]
+        return reshape(self.scale, (size, 1)) * reshape(self.scale, (1, size))
+
+
+def curved(density: Density, position: TensorBase) -> tuple[TensorBase, TensorBase, TensorBase]:
+    """Return log density, gradient, and Hessian of minus the log density at a position."""
+    size = position.array.shape[0]
+    value, grad = density(cat([position, wrap(np.zeros(size * size))]))
+    found = reshape(-grad[size:], (size, size))
+    return value, grad[:size], 0.5 * (found + transpose(found, 0, 1))
+
+
+# Of an equation: iterations, how far the last one led in units of the metric, and what it led to.
+_Momentum: TypeAlias = tuple[TensorBase, TensorBase, TensorBase]
+_Position: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, CurvedPoint]
+# Steps taken, evaluations, whether all equations were solved, the energy drop, and the end.
+_Way: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, TensorBase, CurvedPoint]
+
+
+def norm(x: TensorBase) -> TensorBase:
+    """Return the length of a vector."""
+    return sqrt(total(x * x))
+
+
+def generalised_leapfrog(
+    space: CurvedSpace,
+    point: CurvedPoint,
+    step_size: TensorBase,
+    tolerance: float,
+    most: int,
+) -> tuple[CurvedPoint, TensorBase, TensorBase]:
+    """Return the point one step further, whether it was found, and how many evaluations it took.
+
+    Parameters
+    ----------
+    space : CurvedSpace
+    point : CurvedPoint
+    step_size : Tensor, 0-d
+        Negative to go back in time.
+    tolerance : float
+        Iterations end when one changes less than this, measured by the metric.
+    most : int
+        Iterations that one equation may take.
+
+    Notes
+    -----
+    ``p1 = p - h/2 dH/dq(q, p1)``, ``q1 = q + h/2 (dH/dp(q, p1) + dH/dp(q1, p1))``, ``p2 = p1 - h/2
+    dH/dq(q1, p1)``. Reversible and volume-preserving as far as the equations are solved.
+    """
+    # Plain iteration: it ends where steps are short for the metric, at the one solution near. Where
+    # it does not, there mostly is none; Anderson's acceleration found others, from which the way
+    # back led elsewhere.
+    half = 0.5 * step_size
+    none, far = wrap(np.zeros((), np.int64)), wrap(np.array(math.inf))
+
+    def unsolved(iterations: TensorBase, error: TensorBase) -> TensorBase:
+        # The error is nan from the first iteration on that left the numbers.
+        return (iterations < most) & ((iterations == 0) | (error > tolerance))
+
+    def push(carry: _Momentum) -> _Momentum:
+        iterations, _, momentum = carry
+        new = point.momentum + half * space.force(point, momentum)
+        return iterations + 1, norm(point.metric.whitened_momentum(new - momentum)), new
+
+    pushes, push_error, momentum = while_loop(
+        lambda carry: unsolved(*carry[:2]), push, (none, far, point.momentum + point.push)
+    )
+    here = space.velocity(point.metric, momentum)
+
+    def drift(carry: _Position) -> _Position:
+        iterations, _, position, _ = carry
+        logdensity, grad, hessian = curved(space.density, position)
+        metric = space.metric(hessian)
+        at = CurvedPoint(position, momentum, logdensity, grad, hessian, metric, point.push)
+        new = point.position + half * (here + space.velocity(metric, momentum))
+        error = norm(metric.whitened((new - position) / space.scale))
+        return iterations + 1, where(metric.finite, error, math.nan), new, at
+
+    first = none, far, point.position + step_size * here, point
+    drifts, drift_error, _, end = while_loop(lambda carry: unsolved(*carry[:2]), drift, first)
+    gained = half * space.force(end, momentum)
+    solved = (push_error <= tolerance) & (drift_error <= tolerance)
+    return replace(end, momentum=momentum + gained, push=gained), solved, pushes + drifts + 1
+
+
+class RMHMC(SteppingKernel[RMHMCState]):
+    """Riemannian Hamiltonian Monte Carlo [girolami2011]_ with the softabs metric [betancourt2013]_.
+
+    The mass matrix is that of the place, so one step size suits necks and wide parts alike: it
+    draws from funnels and hierarchical models as they are written, where `NUTS` warns of
+    divergences. A step takes second and third derivatives and some ten evaluations, each as dear
+    as `dim` gradients or more: for models of up to 30 coordinates.
+
+    Parameters
+    ----------
+    model, potential_fn, init_strategy, reparam
+        As for `NUTS`.
+    step_size : float
+        To begin with, or to keep.
+    trajectory_length : float
+        Step size times number of steps, in units of the metric. A Gaussian is at its farthest from
+        the start at pi, and again uncorrelated at 3 pi / 2; funnels take as much to be walked.
+    jitter : float, in [0, 1)
+        Each trajectory has its own step size, uniform within this share of the adapted one.
+    alpha : float
+        Curvatures below ``1 / alpha``, in units of `metric`, count as that. Large values follow the
+        curvature faithfully, small ones make steps safer where it changes its sign.
+    adapt_step_size, adapt_mass_matrix : bool
+        What warm-up tunes.
+    metric : {"diag"}
+        Units of the coordinates, learnt as for `NUTS`. They only say which curvatures are small.
+    inverse_mass_matrix
+        As for `NUTS`: variances to begin with or to keep.
+    target_accept_prob : float, in (0, 1)
+        Acceptance that it is tuned to.
+    max_num_steps : int
+        Steps that a trajectory may take.
+    tolerance : float
+        Equations count as solved when an iteration changes less, in units of the metric.
+    max_iterations : int
+        Iterations for each of them; after so many the proposal is rejected and counted, as
+        ``unsolved`` among the ``diverging`` in `sample_stats`.
+    reversible : bool
+        Whether the way back from each end is walked, too. Without, an evaluation in two is saved,
+        and an error of the order of the share of ends that cannot be taken back is taken: 1 in
+        1000 in a funnel.
+    max_dim : int
+        Coordinates up to which it runs; more take minutes for what `NUTS` does in seconds.
+
+    Raises
+    ------
+    InferenceError
+        In a run, if the target has more than `max_dim` coordinates.
+
+    Notes
+    -----
+    That draws are right rests on steps that can be taken back. So the way back from each end that
+    would be accepted is walked, too, and ends that do not lead to the start are rejected
+    [zappa2018]_.
+
+    References
+    ----------
+    [girolami2011]_, [betancourt2013]_, [zappa2018]_.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import MCMC, RMHMC
+    >>> def funnel():
+    ...     v = probtorch.sample("v", dist.Normal(0.0, 3.0))
+    ...     probtorch.sample("x", dist.Normal(0.0, (0.5 * v).exp()))
+    >>> mcmc = MCMC(RMHMC(funnel), num_samples=1000, num_chains=4, seed=1, progress_bar=False)
+    >>> mcmc.run()
+    Draws(4 chains x 1000 draws: v, x)
+    """
+
+    info = RMHMCInfo
+    follows = "accept_symmetric"
+    # They bring densities of their own, without curvature.
+    moves_particles = False
+
+    step_size: float | TensorBase = tuned(default=0.2, between=(0.0, math.inf))
+    metric: Any = tuned(default="diag")
+    target_accept_prob: float = setting(default=0.9, between=(0.0, 1.0))
+    trajectory_length: float | TensorBase = tuned(default=4.5, between=(0.0, math.inf))
+    alpha: float | TensorBase = tuned(default=1.0, between=(0.0, math.inf))
+    jitter: float = static(default=0.2)
+    max_num_steps: int = static(default=100)
+    tolerance: float = static(default=1e-6)
+    max_iterations: int = static(default=40)
+    reversible: bool = static(default=True)
+    max_dim: int = setting(default=30)
+
+    def __post_init__(self) -> None:
+        if self.find_heuristic_step_size:
+            raise ArgumentError(
+                "RMHMC(find_heuristic_step_size=...)",
+                expected="False",
+                got=repr(self.find_heuristic_step_size),
+                fix="leave it out: steps are in units of the curvature, 0.2 is a start",
+            )
+        self._set(find_heuristic_step_size=False)
+        super().__post_init__()
+        if self.metric != "diag":
+            raise ArgumentError(
+                "RMHMC(metric=...)",
+                expected="'diag'",
+                got=f"{self.metric!r:.60}",
+                fix="leave it out: correlations are in the curvature of each point",
+            )
+        for name in ("max_num_steps", "max_iterations", "max_dim"):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= 1):
+                raise ArgumentError(
+                    f"RMHMC({name}=...)",
+                    expected="an int of at least 1",
+                    got=f"{value!r:.60}",
+                    fix="leave it out for the default",
+                )
+        for name, top in (("jitter", 1.0), ("tolerance", 1e-2)):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and 0.0 <= value < top):
+                raise ArgumentError(
+                    f"RMHMC({name}=...)",
+                    expected=f"a number in [0, {top:g})",
+                    got=f"{value!r:.60}",
+                    fix="leave it out for the default",
+                )
+            self._set(**{name: float(value)})
+
+    def target(
+        self,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        init_params: TensorLike | Mapping[str, TensorLike] | None = None,
+    ) -> Target:
+        """Return the `Target` for the arguments of a run."""
+        target = super().target(args, kwargs, init_params)
+        if target.dim > self.max_dim:
+            raise InferenceError(
+                "RMHMC",
+                expected=f"at most {self.max_dim} unconstrained coordinates: the metric takes all "
+                "second and third derivatives",
+                got=f"{target.dim} in {target.name}",
+                fix="take NUTS(model, adaptive_steps=True), or NUTS(model, reparam='auto') for "
+                f"hierarchical sites; or wait, with RMHMC(model, max_dim={target.dim})",
+            )
+        return target
+
+    def native(self, target: Target) -> NativeDensity:
+        """Return the density with its curvature."""
+        return target.curved_density
+
+    def evaluated_at(self, position: np.ndarray) -> np.ndarray:
+        """Return a position with the identity behind it."""
+        return np.concatenate([position, np.eye(position.shape[0]).reshape(-1)])
+
+    def tuner(self) -> Tuner:
+        """Return what tunes the step size, as a chain begins with it."""
+        return AcceptanceTuner.around(
+            np.asarray(self.step_size), self.target_accept_prob, searches=False
+        )
+
+    def attrs(self) -> dict[str, object]:
+        """Return the settings that results should carry."""
+        own = {"trajectory_length": self.trajectory_length, "alpha": self.alpha}
+        return {**super().attrs(), **own}
+
+    def init(self, position: TensorBase, counter: TensorBase | int = 0) -> RMHMCState:
+        """Return the state at a position."""
+        return RMHMCState(position, *curved(self.density, position), as_tensor(counter))
+
+    def resumed(self, state: RMHMCState) -> RMHMCState:
+        """Return a state to go on from, its density taken anew."""
+        return self.init(state.position, state.counter)
+
+    def step(self, key: Key, state: RMHMCState) -> tuple[RMHMCState, RMHMCInfo]:
+        """Return ``(state, info)`` after one trajectory, accepted at its end or not."""
+        (dim,) = state.position.shape
+        counter = state.counter + dim
+        step_size = self.step_size * (1.0 + self.jitter * (2.0 * uniform(key, counter) - 1.0))
+        # Compared as floats: the quotient may not fit an integer.
+        steps = ceil(self.trajectory_length / step_size)
+        steps = cast(clamp(steps, min=1.0, max=float(self.max_num_steps)), int64)
+
+        space = CurvedSpace(self.density, self.metric.scale, as_tensor(self.alpha))
+        metric = space.metric(state.hessian)
+        momentum = metric.momentum(normals(key, state.counter, dim))
+        start = CurvedPoint(
+            state.position,
+            momentum,
+            state.logdensity,
+            state.grad,
+            state.hessian,
+            metric,
+            0.0 * momentum,
+        )
+        energy = start.energy()
+        _, there, solved, drop, end = self._way(space, start, step_size, steps)
+        chance, _ = acceptance(drop)
+        hopeful = solved & (drop > -DIVERGENCE_THRESHOLD)
+        wanted = hopeful & (uniform(key, counter + 1) < chance)
+        # The way back is walked where it decides: a rejected end needs none.
+        back, returned = wrap(np.zeros((), np.int64)), solved
+        if self.reversible:
+            back, returned = cond(
+                wanted,
+                lambda: self._way_back(space, start, end, step_size, steps),
+                lambda: (wrap(np.zeros((), np.int64)), solved),
+            )
+        accepted, unsolved = wanted & returned, ~(solved & returned)
+        accept_prob, accept_symmetric = acceptance(where(unsolved, -math.inf, drop))
+        new = RMHMCState(
+            where(accepted, end.position, state.position),
+            where(accepted, end.logdensity, state.logdensity),
+            where(accepted, end.grad, state.grad),
+            where(accepted, end.hessian, state.hessian),
+            counter + 2,
+        )
+        error = where(accepted, -drop, 0.0)
+        info = RMHMCInfo(
+            accept_prob,
+            accept_symmetric,
+            ~(hopeful & returned),
+            unsolved,
+            energy + error,
+            error,
+            new.logdensity,
+            step_size,
+            there + back,
+        )
+        return new, info
+
+    def _way(
+        self, space: CurvedSpace, start: CurvedPoint, step_size: TensorBase, steps: TensorBase
+    ) -> _Way:
+        """Walk so many steps, fewer where one fails or the energy is lost."""
+        energy = start.energy()
+
+        def going(carry: _Way) -> TensorBase:
+            taken, _, solved, drop, _ = carry
+            return (taken < steps) & solved & (drop > -DIVERGENCE_THRESHOLD)
+
+        def advance(carry: _Way) -> _Way:
+            taken, evaluations, _, _, point = carry
+            point, solved, more = generalised_leapfrog(
+                space, point, step_size, self.tolerance, self.max_iterations
+            )
+            drop = energy_drop(energy, point.energy())
+            return taken + 1, evaluations + more, solved & isfinite(drop), drop, point
+
+        none, yes = wrap(np.zeros((), np.int64)), wrap(np.asarray(True))
+        return while_loop(going, advance, (none, none, yes, wrap(np.zeros(())), start))
+
+    def _way_back(
+        self,
+        space: CurvedSpace,
+        start: CurvedPoint,
+        end: CurvedPoint,
+        step_size: TensorBase,
+        steps: TensorBase,
+    ) -> tuple[TensorBase, TensorBase]:
+        """Walk back from an end: evaluations, and whether that leads to the start."""
+        turned = replace(end, momentum=-end.momentum, push=0.0 * end.push)
+        _, evaluations, solved, _, found = self._way(space, turned, step_size, steps)
+        off = norm(start.metric.whitened((found.position - start.position) / space.scale))
+        return evaluations, solved & (off <= RETURN * self.tolerance * steps)
