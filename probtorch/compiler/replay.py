@@ -21,7 +21,7 @@ from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.followed import Numbers
 from probtorch.compiler.record.gradients import LeftGradient, is_spent
-from probtorch.compiler.record.record import record
+from probtorch.compiler.record.record import keeping_all, record
 from probtorch.compiler.verify import (
     FREE,
     OPERATION,
@@ -368,6 +368,7 @@ class Path:
             generator.set_state(state)
 
 
+@keeping_all()
 def path_of(rec, tensors, found, environment, lock, saving):
     """Compile a recording, with loops where Python's loops left many nodes alike.
 

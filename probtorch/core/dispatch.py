@@ -59,6 +59,7 @@ __all__ = [
     "set_recorder",
     "tick",
     "unary_door",
+    "untaped_view",
     "wrap",
 ]
 
@@ -324,19 +325,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
     several = type(result) is tuple
     out: Any = tuple(wrap(r) for r in result) if several else wrap(result)
     if op.extra and "view" in op.extra:
-        x = inputs[0]
-        base, owner = out.array.base, x.array.base
-        # NumPy lets every view point at the owner of the memory; a copy has another owner or none.
-        if base is not None and (base is x.array or base is owner):
-            out._base = root = x if x._base is None else x._base
-            # Of a view: the tick since which its place on the tape is what it is.
-            out._version = _CLOCK
-            if x._extra is not None and "root" in x._extra:
-                root = x._extra["root"]
-                root = x if root is None else root
-                out._extra = {"root": root}
-            if not root.requires_grad and out.array.dtype.kind in "fc":
-                know_view(root, out)
+        _know_memory(inputs[0], out)
     if _MODE.grad and op.vjp is not None:
         for x in inputs:
             if isinstance(x, TensorBase) and x.requires_grad:
@@ -345,6 +334,34 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
                 break
     if _RECORDING:
         _tell(op, inputs, attrs, out)
+    return out
+
+
+def _know_memory(x: TensorBase, out: TensorBase) -> None:
+    """Let `out` know that it views the memory of `x`, if it does."""
+    base, owner = out.array.base, x.array.base
+    # NumPy lets every view point at the owner of the memory; a copy has another owner or none.
+    if base is None or (base is not x.array and base is not owner):
+        return
+    out._base = root = x if x._base is None else x._base
+    # Of a view: the tick since which its place on the tape is what it is.
+    out._version = _CLOCK
+    if x._extra is not None and "root" in x._extra:
+        root = x._extra["root"]
+        root = x if root is None else root
+        out._extra = {"root": root}
+    if not root.requires_grad and out.array.dtype.kind in "fc":
+        know_view(root, out)
+
+
+def untaped_view(x: TensorBase, array: np.ndarray) -> TensorBase | None:
+    """Return a tensor around `array`, a view of the memory of `x`, if neither the tape nor a
+    recorder is to know of it; else None.
+    """
+    if (_RECORDING and _MODE.recorder is not None) or (x.requires_grad and _MODE.grad):
+        return None
+    out = around(array)
+    _know_memory(x, out)
     return out
 
 

@@ -25,7 +25,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType
 from probtorch.errors import DomainError, DTypeError
 
-__all__ = ["general", "prepared", "written"]
+__all__ = ["general", "of_one_dtype", "prepared", "written"]
 
 _PYTHON_NUMBERS = (bool, int, float, complex)
 
@@ -83,6 +83,44 @@ def general(
     if out is not None:
         return written(op, inputs, result, out)
     return finish(op, inputs, result)
+
+
+def of_one_dtype(
+    op: Op, fn: Callable[..., np.ndarray], operands: tuple[Operand, ...]
+) -> TensorBase | None:
+    """Elementwise call on floats of one dtype, numbers beside them, and masks that are booleans;
+    None for all else.
+    """
+    skip = op.extra.get("mask_inputs", ())
+    dtype: DType | None = None
+    inputs: list[Operand] = []
+    arrays: list[np.ndarray | float] = []
+    for i, x in enumerate(operands):
+        if isinstance(x, TensorBase):
+            array = x.array
+            if type(array) is not np.ndarray:
+                return None
+            if i in skip:
+                if array.dtype.kind != "b":
+                    return None
+            elif array.dtype.kind != "f" or (dtype is not None and array.dtype is not dtype):
+                return None
+            else:
+                dtype = array.dtype
+            inputs.append(x)
+            arrays.append(array)
+        elif i not in skip and (type(x) is float or type(x) is int):
+            inputs.append(float(x))
+            arrays.append(float(x))
+        else:
+            return None
+    if dtype is None:
+        return None
+    try:
+        result = fn(*arrays)
+    except (TypeError, ValueError, DomainError):
+        return None  # for an error of ours
+    return finish(op, tuple(inputs), result)
 
 
 def prepared(op: Op, x: TensorBase) -> TensorBase:

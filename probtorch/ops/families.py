@@ -27,7 +27,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, binary_door, unary_door
 from probtorch.core.op import REGISTRY, Attrs, Op, register
-from probtorch.core.operands import general, prepared, written
+from probtorch.core.operands import general, of_one_dtype, prepared, written
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
@@ -232,6 +232,8 @@ def elementwise(
         def call(*operands: Operand, out: TensorBase | None = None) -> Output:
             if len(operands) != arity:
                 return _other_count(op, operands)
+            if out is None and (quick := of_one_dtype(op, fn, operands)) is not None:
+                return quick
             return general(op, fn, operands, out)
 
     call.__name__ = call.__qualname__ = name

@@ -15,7 +15,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, untaped_view, wrap
 from probtorch.core.history import root_of
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
@@ -33,6 +33,9 @@ __all__ = ["Vindex", "getitem", "index_put", "setitem", "vindex"]
 
 def getitem(x: TensorBase, key: Index) -> TensorBase:
     """x[key] with NumPy's rules; differentiable in `x`."""
+    quick = _plain_view(x, key)
+    if quick is not None:
+        return quick
     if type(key) is int and x.array.ndim:
         n = x.array.shape[0]
         if -n <= key < n:
@@ -54,6 +57,29 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
                 x = take(x, (d,), [index.pop(d)])
                 index = {k - (k > d): i for k, i in index.items()}
     return take(x, tuple(index), list(index.values()))
+
+
+_PLAIN_KEYS = frozenset((int, slice, type(None), type(Ellipsis)))
+
+
+def _plain_view(x: TensorBase, key: Index) -> TensorBase | None:
+    """Return x[key] where NumPy alone can make it: a view, off the tape; else None."""
+    array = x.array
+    if type(array) is not np.ndarray:
+        return None
+    if type(key) is int:
+        place: Any = (key, ...)  # a view where the index alone gives a number
+    elif type(key) in _PLAIN_KEYS:
+        place = key
+    elif type(key) is tuple and _PLAIN_KEYS.issuperset(map(type, key)):
+        place = key if ... in key else (*key, ...)
+    else:
+        return None
+    try:
+        found = array[place]
+    except (IndexError, TypeError, ValueError):
+        return None  # for an error of ours
+    return None if found.shape == array.shape else untaped_view(x, found)
 
 
 def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:

@@ -250,6 +250,12 @@ def _run_expand(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         out = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
         out.setflags(write=False)
         return out
+    if type(x) is np.ndarray and x.flags.c_contiguous:
+        pad = len(shape) - x.ndim
+        steps = [0 if a == 1 else s for a, s in zip(x.shape, x.strides, strict=True)]
+        out = np.ndarray(shape, x.dtype, x, 0, (*[0] * pad, *steps))
+        out.setflags(write=False)
+        return out
     return namespace(x).broadcast_to(x, shape)
 
 

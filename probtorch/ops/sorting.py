@@ -16,7 +16,7 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.casting import cast, to_float
-from probtorch.core.dispatch import apply, wrap
+from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.dtype import float64, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.native import Routine
@@ -59,12 +59,63 @@ __all__ = [
 # ------------------------------------------------------------------------------------------ sorting
 
 
+# Fewer elements are sorted before it is found out how to do without.
+_FEW = 512
+
+
 def _run_argsort(x: np.ndarray, dim: int, descending: bool) -> np.ndarray:
     if descending:
         # Reversing twice keeps equal elements in their order.
         n = x.shape[dim]
         return n - 1 - np.flip(_run_argsort(np.flip(x, dim), dim, False), dim)
-    return x.argsort(axis=dim, kind="stable") if isinstance(x, np.ndarray) else x.argsort(axis=dim)
+    if not isinstance(x, np.ndarray):
+        return x.argsort(axis=dim)
+    if x.dtype.kind == "f" and x.size >= _FEW:
+        # Where no elements are equal there is one order, and no need of the slower way to it.
+        order = x.argsort(axis=dim)
+        found = x[order] if x.ndim == 1 else np.take_along_axis(x, order, dim)
+        found = np.moveaxis(found, dim, -1)
+        if (found[..., :-1] < found[..., 1:]).all():
+            return order
+    return x.argsort(axis=dim, kind="stable")
+
+
+def _run_largest(x: np.ndarray, k: int, dim: int, descending: bool) -> np.ndarray | None:
+    """Return the first `k` of what `_run_argsort` returns, without sorting the rest; None where it
+    takes more than to ask who is beyond the k-th: nan, or equal elements at the border.
+    """
+    if x.ndim == 1 and x.size >= _BLOCKS * k:
+        return _run_largest_of_blocks(x, k, descending)
+    moved = np.moveaxis(x, dim, -1)
+    at = moved.shape[-1] - k if descending else k - 1
+    border = np.take(np.partition(moved, at, axis=-1), [at], axis=-1)
+    mask = moved >= border if descending else moved <= border
+    if (mask.sum(-1) != k).any():
+        return None
+    places = np.nonzero(mask)[-1].reshape(*moved.shape[:-1], k)
+    order = _run_argsort(np.take_along_axis(moved, places, -1), moved.ndim - 1, descending)
+    return np.moveaxis(np.take_along_axis(places, order, -1), -1, dim)
+
+
+# Blocks per element wanted: the more, the fewer elements are left over to be sorted.
+_BLOCKS = 16
+
+
+def _run_largest_of_blocks(x: np.ndarray, k: int, descending: bool) -> np.ndarray | None:
+    """`_run_largest` of one row: the k-th largest of the largest elements of blocks is a bound that
+    at least k elements, and few more, reach. Two fast passes, and equal elements are all there.
+    """
+    size = x.size // (_BLOCKS * k)
+    whole = x.size // size * size
+    blocks, rest = x[:whole].reshape(-1, size), x[whole:]
+    most = blocks.max(1) if descending else blocks.min(1)
+    bound = (
+        np.partition(most, most.size - k)[-k] if descending else np.partition(most, k - 1)[k - 1]
+    )
+    if np.isnan(most).any() or np.isnan(rest).any():
+        return None
+    places = np.flatnonzero(x >= bound if descending else x <= bound)
+    return places[_run_argsort(x[places], 0, descending)[:k]]
 
 
 def _argsort_reference(x, dim, descending):
@@ -165,13 +216,28 @@ def topk(
         raise ArgumentError(
             "topk", expected=f"k from 0 to {n}, the size of dim {dim}", got=f"k={k}", fix="reduce k"
         )
-    index = argsort(x, dim, descending=largest)
-    spec = tuple((0, 1, k if i == dim else s) for i, s in enumerate(x.array.shape))
-    index = slice_(index, spec)
+    index = _places_of_first(x, k, dim, largest)
     values = gather(x, dim, index)
     if added and k == 1:
         values, index = reshape(values, ()), reshape(index, ())
     return ValuesIndices(values, index)
+
+
+def _places_of_first(x: TensorBase, k: int, dim: int, largest: bool) -> TensorBase:
+    """Return the first `k` of what `argsort` returns along `dim`."""
+    n = x.array.shape[dim]
+    if (
+        recorder() is None
+        and type(x.array) is np.ndarray
+        and 0 < k <= n // 4
+        and n >= _FEW
+        and x.array.size
+    ):
+        found = _run_largest(x.array, k, dim, largest)
+        if found is not None:
+            return wrap(found)
+    spec = tuple((0, 1, k if i == dim else s) for i, s in enumerate(x.array.shape))
+    return slice_(argsort(x, dim, descending=largest), spec)
 
 
 # --------------------------------------------------------------------------------- order statistics

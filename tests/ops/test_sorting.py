@@ -221,3 +221,28 @@ def test_searchsorted_takes_nan_for_the_largest_number_in_every_row(right):
     native = compile(lambda r, v: searchsorted(r, v, right=right))
     for fn in (lambda r, v: searchsorted(r, v, right=right), native, native):
         np.testing.assert_array_equal(fn(tensor(rows), tensor(values)).numpy(), expected)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(("shape", "dim"), [((900,), 0), ((4, 300), 1), ((300, 4), 0)], ids=str)
+def test_shorter_ways_to_an_order_find_the_stable_one(shape, dim, largest):
+    rng = np.random.default_rng(8)
+    different, few = rng.standard_normal(shape), rng.integers(-2, 3, shape) * 1.0
+    unordered, zeros = different.copy(), np.where(rng.random(shape) < 0.6, 0.0, different)
+    unordered[rng.random(shape) < 0.02] = np.nan
+    zeros[rng.random(shape) < 0.3] = -0.0
+    for x in (different, few, unordered, zeros, few.astype(int), different.astype(np.float32)):
+        rows = np.moveaxis(x, dim, -1)
+        if largest:  # equal elements keep their order, so both ways round are turned
+            order = rows.shape[-1] - 1 - np.flip(np.argsort(np.flip(rows, -1), -1, "stable"), -1)
+        else:
+            order = np.argsort(rows, -1, "stable")
+        order = np.moveaxis(order, -1, dim)
+        assert (argsort(tensor(x), dim, descending=largest).array == order).all()
+        for k in (1, 7, 40):
+            values, index = topk(tensor(x), k, dim, largest=largest)
+            wanted = np.take(order, range(k), dim)
+            assert (index.array == wanted).all()
+            assert np.array_equal(
+                values.array, np.take_along_axis(x, wanted, dim), equal_nan=x.dtype.kind == "f"
+            )

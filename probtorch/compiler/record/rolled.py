@@ -4,6 +4,7 @@ It says what a loop is (`RolledLoop`), how its turns come by their operands (`Op
 all out: nodes one by one, stretches by `scan`.
 """
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -86,13 +87,21 @@ class Rolled:
                 outputs = self.loops[row[0]].outputs
                 outputs.setdefault(row[1:3], len(outputs))
 
-        inside = np.full(len(self.graph.nodes) + 1, -1)
+        # What all turns read is said by their operands.
+        inside = np.zeros(len(self.graph.nodes), bool)
         for number, loop in enumerate(self.loops):
-            inside[loop.start : loop.end] = number
-        for i, node in enumerate(self.graph.nodes):
-            for v in node.inputs:
-                if type(v) is GraphValue and v.kind == "node":
-                    read(v, inside[i])
+            inside[loop.start : loop.end] = True
+            for operand in itertools.chain.from_iterable(loop.operands):
+                if operand.kind == "rows":
+                    made, *place = operand.value
+                    outputs = self.loops[made].outputs
+                    outputs.setdefault(tuple(place), len(outputs))
+                elif operand.kind != "here":
+                    for v in operand.first or (operand.value,):
+                        read(v, number)
+        for i in np.flatnonzero(~inside):
+            for v in self.graph.nodes[i].inputs:
+                read(v, -1)
         for v in self.graph.outputs:
             read(v, -1)
 

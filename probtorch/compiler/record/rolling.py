@@ -18,6 +18,7 @@ Nothing is assumed about the user's code: what does not fit exactly stays unroll
 """
 
 import math
+import operator
 
 import numpy as np
 
@@ -78,11 +79,12 @@ def _signature(node):
         options: object = form(node)
     else:
         options = repr(node.attrs) if node.attrs else None
-    inputs = tuple(
-        (x.shape, x.dtype, x.kind == "const") if type(x) is GraphValue else type(x)
+    # By the numbers of dtypes, whose hashes take longer than all the rest.
+    inputs = [
+        (x.shape, x.dtype.num, x.kind == "const") if type(x) is GraphValue else type(x)
         for x in node.inputs
-    )
-    return node.name, options, inputs, tuple((o.shape, o.dtype) for o in node.outs)
+    ]
+    return node.name, options, *inputs, *[(o.shape, o.dtype.num) for o in node.outs]
 
 
 def _stretches(signatures, low, high):
@@ -180,7 +182,7 @@ def _fit(nodes, index, earlier, start, period, turns):
         operands, unfit = [], 0
         for r in range(period):
             column = nodes[start + r : start + turns * period : period]
-            row, turn = _operands(column, index, earlier, start, period)
+            row, turn = _operands(column, nodes, index, earlier, start, period)
             if row is None:
                 unfit = max(unfit, turn + 1)
             operands.append(row)
@@ -191,13 +193,13 @@ def _fit(nodes, index, earlier, start, period, turns):
     return None
 
 
-def _operands(column, index, earlier, start, period):
+def _operands(column, nodes, index, earlier, start, period):
     """Return the operands of one position; or None and the last turn that does not fit."""
     first = column[0]
     row = []
     for j in range(len(first.inputs)):
         values = [node.inputs[j] for node in column]
-        operand, turn = _operand(values, index, earlier, start, period)
+        operand, turn = _operand(values, nodes, index, earlier, start, period)
         if operand is None:
             return None, turn
         if operand.kind == "stacked" and operand.value.dtype == object:
@@ -228,7 +230,7 @@ def _as_operand(numbers, node, j):
         return None
 
 
-def _operand(values, index, earlier, start, period):
+def _operand(values, nodes, index, earlier, start, period):
     """Return what an operand is in all turns; or None and the last turn that does not fit."""
     last = values[-1]
     turns = len(values)
@@ -248,9 +250,11 @@ def _operand(values, index, earlier, start, period):
     lag, position = turns - 1 - where[0], where[1]
     if lag > MAX_LAG:
         return None, turns - 1
-    for t in range(turns - 1, lag - 1, -1):
-        if _where(values[t], index, start, period) != (t - lag, position, last.index):
-            return None, t
+    made = nodes[start + position : start + period * (turns - lag) : period]
+    if not _outputs_of(values[lag:], made, last.index):
+        for t in range(turns - 1, lag - 1, -1):
+            if _where(values[t], index, start, period) != (t - lag, position, last.index):
+                return None, t
     if not lag:
         return Operand("here", (position, last.index)), -1
     for t in range(lag):
@@ -261,6 +265,13 @@ def _operand(values, index, earlier, start, period):
     # `first[i]` is what the turn i + 1 turns before the first one would have made.
     first = tuple(values[lag - 1 - i] for i in range(lag))
     return Operand("carried", (position, last.index), lag, first), -1
+
+
+def _outputs_of(values, nodes, number):
+    """Whether values are the outputs of this number of nodes, one by one."""
+    return all(type(v) is GraphValue and v.index == number for v in values) and all(
+        map(operator.is_, [v.node for v in values], nodes)
+    )
 
 
 def _where(v, index, start, period):

@@ -6,6 +6,7 @@ that no gradient meets infinity times zero.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 
@@ -207,12 +208,16 @@ def mish(input: TensorLike, inplace: bool = False) -> Tensor:
 def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where ``beta * x > threshold``."""
     x = as_tensor(input, "softplus")
-    if beta == 1.0 and x.is_floating_point() and _rounds_to_x(x.array.dtype, threshold):
-        return exponentials.softplus(x)
+    if beta == 1.0 and x.is_floating_point():
+        y = exponentials.softplus(x)
+        if _rounds_to_x(x.array.dtype, threshold):
+            return y
+        return where(gt(x, float(threshold)), x, y)
     scaled = x * float(beta)
     return where(gt(scaled, float(threshold)), x, exponentials.softplus(scaled) / float(beta))
 
 
+@functools.cache
 def _rounds_to_x(dtype: DTypeLike | None, threshold: float) -> bool:
     """Whether above it softplus(x) is x, and its derivative 1, in this dtype anyway."""
     return threshold > -math.log(np.finfo(dtype).eps / 4.0)
