@@ -14,10 +14,11 @@ position, so that ranks which drift apart are told of at once.
 
 from __future__ import annotations
 
+import abc
 import math
 import zlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from probtorch.distributed.communicator import DistributedError
 from probtorch.distributed.group import communicator
 from probtorch.effects.row_blocks import RowBlocks
 from probtorch.effects.site import Site
-from probtorch.errors import InferenceError, ShapeError
+from probtorch.errors import DTypeError, InferenceError, ShapeError
 from probtorch.ops.movement import reshape
 
 if TYPE_CHECKING:
@@ -43,7 +44,20 @@ if TYPE_CHECKING:
     from probtorch.compiler.data_density import _Context
     from probtorch.effects.trace import Trace
 
-__all__ = ["WHOLE", "AcrossRanks", "OverBlocks", "RowParts", "no_whole_density", "parts_of"]
+__all__ = [
+    "WHOLE",
+    "AcrossRanks",
+    "BlockSums",
+    "OverBlocks",
+    "PartDensity",
+    "RowParts",
+    "no_whole_density",
+    "parts_of",
+]
+
+
+# Of a point and of what a block consists of.
+PartDensity: TypeAlias = Callable[[TensorBase, TensorBase], TensorBase]
 
 
 class RowParts:
@@ -192,28 +206,27 @@ class AcrossRanks:
         return float(total[0]) / ranks.size, total[4:] / ranks.size
 
 
-class OverBlocks:
-    """Log density and gradient of all rows of a dataset on the disk, a block at a time.
+class BlockSums(abc.ABC):
+    """Log density and gradient of all rows of a plate, a block of them at a time.
 
     Parameters
     ----------
-    part : callable
-        The log density on the block that is lent, of a Tensor of shape (dim,).
     dim : int
     name : str
-    rows : RowBlocks
 
     Notes
     -----
-    The data of a block are inputs of the compiled density, not constants of it: it is compiled once
-    for all blocks of a size. Memory is that of a few blocks.
+    What a block consists of is an input of the compiled density, not a constant of it: it is
+    compiled once for all blocks of a size. Memory is that of a few blocks.
     """
 
-    def __init__(
-        self, part: Callable[[TensorBase], TensorBase], dim: int, name: str, rows: RowBlocks
-    ) -> None:
-        self.part, self.dim, self.name, self.rows = part, dim, name, rows
+    def __init__(self, dim: int, name: str) -> None:
+        self.dim, self.name = dim, name
         self._contexts: dict[int, _Context] = {}
+
+    @abc.abstractmethod
+    def blocks(self) -> Iterator[tuple[int, np.ndarray, PartDensity]]:
+        """Yield of each block the number of its rows, what it consists of, and its density."""
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_contexts": {}}  # addresses of this process
@@ -222,31 +235,55 @@ class OverBlocks:
         """Return ``(log density, gradient)`` at an array."""
         values: list[float] = []
         slope, seen = np.zeros(self.dim), 0
-        for block in self.rows.blocks():
-            count = len(block)
-            packed, form = _packed(self.rows.load(block)[0], block)
+        for count, data, density in self.blocks():
             context = self._contexts.get(count)
             if context is None:
-                context = self._contexts[count] = self._context(packed, form, count)
-            context.set_data(packed)
+                name = f"the log density of {count} rows of {self.name}"
+                made = DataDensity(density, self.dim, data, name=name)
+                context = self._contexts[count] = made.context()
+            context.set_data(data)
             # Comparisons with eager code are made on first blocks, when they are due.
             value, part = context.native(q) if values else context.value_and_grad(q)
             if value == -math.inf:
                 return -math.inf, np.zeros(self.dim)
             # Sums first: an empty part is what there is outside of the plate.
             values.append(value * (count or 1))
-            slope += part[: self.dim] * (count or 1)
+            slope += part * (count or 1)
             seen += count
         return math.fsum(values) / (seen or 1), slope / (seen or 1)
 
-    def _context(self, packed: np.ndarray, form: _Form, count: int) -> _Context:
+
+class OverBlocks(BlockSums):
+    """Of a dataset on the disk; see `BlockSums`.
+
+    Parameters
+    ----------
+    part : callable
+        The log density on the block that is lent, of a Tensor of shape (dim,).
+    dim : int
+    name : str
+    rows : RowBlocks
+    """
+
+    def __init__(
+        self, part: Callable[[TensorBase], TensorBase], dim: int, name: str, rows: RowBlocks
+    ) -> None:
+        super().__init__(dim, name)
+        self.part, self.rows = part, rows
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray, PartDensity]]:
+        """Yield the blocks as they are read."""
+        for rows in self.rows.blocks():
+            packed, form = _packed(self.rows.load(rows)[0], rows)
+            yield len(rows), packed, self._density(form, len(rows))
+
+    def _density(self, form: _Form, count: int) -> PartDensity:
         def of_block(q: TensorBase, data: TensorBase) -> TensorBase:
             tree, first = _unpacked(data, form, count)
             with self.rows.lending(tree, wrap(np.arange(count)) + first):
                 return self.part(q)
 
-        name = f"the log density of {count} rows of {self.name}"
-        return DataDensity(of_block, self.dim, packed, name=name).context()
+        return of_block
 
 
 class _Form(NamedTuple):
@@ -270,8 +307,19 @@ def _packed(data: Tree, rows: range) -> tuple[np.ndarray, _Form]:
                 fix="let the dataset give tensors, and its loader keep every row",
             )
     arrays = [x.array for x in found]
+    if any(a.dtype.itemsize == 8 and a.dtype.kind in "iu" and _is_large(a) for a in arrays):
+        raise DTypeError(
+            f"rows {rows.start} to {rows.stop}",
+            expected="integers up to 2**53, which float64 has exactly",
+            got="larger ones",
+            fix="number categories from 0; leave identifiers out of the dataset",
+        )
     form = _Form([a.shape[1:] for a in arrays], [a.dtype for a in arrays], structure)
     return np.concatenate([[float(rows.start)], *(a.reshape(-1) for a in arrays)]), form
+
+
+def _is_large(array: np.ndarray) -> bool:
+    return bool(array.size) and max(abs(int(array.min())), abs(int(array.max()))) > 2**53
 
 
 def _unpacked(data: TensorBase, form: _Form, count: int) -> tuple[Tree, TensorBase]:

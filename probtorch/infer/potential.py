@@ -59,7 +59,14 @@ from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import OUTSIDE, RunSurroundings, in_float64, lifted
 from probtorch.infer.names import unknown_name
-from probtorch.infer.parts import WHOLE, AcrossRanks, OverBlocks, no_whole_density, parts_of
+from probtorch.infer.parts import (
+    WHOLE,
+    AcrossRanks,
+    OverBlocks,
+    RowParts,
+    no_whole_density,
+    parts_of,
+)
 from probtorch.infer.slots import Discovery, Evaluation, Inversion, Slot, slot_values
 from probtorch.infer.starts.initialization import (
     Strategy,
@@ -452,7 +459,7 @@ class ModelTarget(Target):
                 # `initial`: a support may depend on latent sites, and hold the data elsewhere.
                 with contextlib.suppress(DomainError):
                     site.compute_log_prob()
-        self.parts = parts_of(first, self._surroundings.rows, self.slots, self.summed)
+        self.parts = self._find_parts(first)
         self._in_part = False  # while a part of the density is computed
         self.without_data = without_data(first.values())
         self.array_arguments = tuple(array_arguments(self.model, self.args, self.kwargs))
@@ -468,7 +475,7 @@ class ModelTarget(Target):
         self.observed_data, self.constant_data = labels.observed, labels.constant
         if self.parts.stored:
             # Of a dataset on the disk the run saw one block.
-            for name in labels.observed:
+            for name in list(labels.observed):
                 if self.parts.inside(first[name]):
                     del self.observed_data[name]
         self._log_likelihood_map = DrawMap(self._log_likelihood_one)
@@ -548,6 +555,9 @@ class ModelTarget(Target):
         if self.parts.ranks == 1:
             return made
         return NativeDensity.from_python(AcrossRanks(made), self.dim, name=made.name)
+
+    def _find_parts(self, first: Trace) -> RowParts:
+        return parts_of(first, self._surroundings.rows, self.slots, self.summed)
 
     def _of_part(self, q: TensorBase) -> TensorBase:
         """The log density, of the rows that are at hand."""

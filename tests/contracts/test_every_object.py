@@ -426,6 +426,11 @@ ROWS = {
     "TensorDataset": (lambda: DATASET, lambda d: d[3]),
     "Subset": (lambda: data.Subset(DATASET, [1, 2]), lambda d: d[1]),
     "StackDataset": (lambda: data.StackDataset(DATASET, DATASET), lambda d: d[3]),
+    "ArrayDataset": (lambda: data.ArrayDataset(X.numpy()), lambda d: d.take([0, 5, 2])),
+    "BlockRandomSampler": (
+        lambda: data.BlockRandomSampler(DATASET, 2, generator=probtorch.Generator(1)),
+        list,
+    ),
     "DistributedSampler": (lambda: data.DistributedSampler(DATASET, 3, 1), list),
     "ConcatDataset": (lambda: DATASET + DATASET, lambda d: d[20]),
     "ChainDataset": (lambda: data.ChainDataset([]), list),
@@ -576,7 +581,8 @@ ROWS |= {
 NOT_HERE = {
     "Approximation", "SteinKernel",  # bases
     "AutoContinuous", "AutoGuide", "ELBO", "ElementwiseOptimizer", "Optimizer", "LRScheduler",
-    "Dataset", "IterableDataset", "Sampler",  # bases
+    "Dataset", "IterableDataset", "Sampler", "StoredRows",  # bases
+    "ParquetDataset",  # of files, by pyarrow: tests/utils/test_stored_data.py pickles one
     "AutoMessenger", "EasyGuide",  # bases
     "Guide", "Objective",  # protocols
     "Estimate",  # a named tuple on the tape

@@ -12,13 +12,16 @@ from probtorch.utils.data.dataset import (
     Dataset,
     IterableDataset,
     StackDataset,
+    StoredRows,
     Subset,
     TensorDataset,
     random_split,
 )
 from probtorch.utils.data.loader import DataLoader
+from probtorch.utils.data.parquet_ import ParquetDataset
 from probtorch.utils.data.sampler import (
     BatchSampler,
+    BlockRandomSampler,
     BucketBatchSampler,
     DistributedSampler,
     RandomSampler,
@@ -27,10 +30,13 @@ from probtorch.utils.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from probtorch.utils.data.stored import ArrayDataset
 from probtorch.utils.data.worker import WorkerError, WorkerInfo, get_worker_info
 
 __all__ = [
+    "ArrayDataset",
     "BatchSampler",
+    "BlockRandomSampler",
     "BucketBatchSampler",
     "ChainDataset",
     "ConcatDataset",
@@ -38,10 +44,12 @@ __all__ = [
     "Dataset",
     "DistributedSampler",
     "IterableDataset",
+    "ParquetDataset",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
     "StackDataset",
+    "StoredRows",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",

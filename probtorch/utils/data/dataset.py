@@ -10,8 +10,9 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 
@@ -33,6 +34,7 @@ __all__ = [
     "Subset",
     "Samples",
     "StackDataset",
+    "StoredRows",
     "TensorDataset",
     "dataset_length",
     "fetch",
@@ -142,6 +144,37 @@ class TensorDataset(Dataset):
         # As `self[i]` does, it counts negative ones from the end.
         rows = wrap(np.where(numbers < 0, numbers + len(self), numbers))
         return [index_select(t, 0, rows) for t in self.tensors]
+
+
+class StoredRows(Dataset):
+    """Base of datasets that stay where they are stored, and are read some rows at a time.
+
+    Subclasses define ``__len__`` and `take`. Minibatches read the rows that they want; whoever
+    needs all rows (a sampler, for its log density) reads them in blocks of `block_rows`, so that
+    memory does not grow with the data.
+
+    Attributes
+    ----------
+    block_rows : int
+    """
+
+    block_rows = 1
+
+    def take(self, indices: Sequence[int]) -> list[Tensor]:
+        """Return the batch of these samples: tensors with a row for each."""
+        raise NotImplementedError(f"{type(self).__name__} does not define take()")
+
+    def __getitem__(self, index: SupportsIndex) -> tuple[Tensor, ...]:
+        at = operator.index(index)
+        size = dataset_length(self)
+        if not -size <= at < size:
+            raise TensorIndexError(
+                type(self).__name__,
+                expected=f"an index from {-size} to {size - 1}",
+                got=str(at),
+                fix="check the sampler",
+            )
+        return tuple(x[0] for x in self.take([at % size]))
 
 
 class Subset(Dataset):
@@ -409,7 +442,10 @@ def takes_batches(dataset: Samples) -> bool:
         unchanged = kind.__getitem__ is Subset.__getitem__
         unchanged = unchanged and kind.__getitems__ is Subset.__getitems__
         return unchanged and takes_batches(dataset.dataset)
-    return isinstance(dataset, TensorDataset) and kind.__getitem__ is TensorDataset.__getitem__
+    return any(
+        isinstance(dataset, base) and kind.__getitem__ is base.__getitem__
+        for base in (TensorDataset, StoredRows)
+    )
 
 
 explain_calls(globals())

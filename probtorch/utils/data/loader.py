@@ -279,7 +279,9 @@ class DataLoader:
 
     def load(self, rows: Iterable[int]) -> Tree:
         """Return the samples with the given numbers as one batch, made in this process."""
-        return self._fetcher.get(list(rows), None)
+        # Consecutive rows are read as a slice where the dataset can.
+        whole = isinstance(rows, range) and self._fetcher.draws_nothing
+        return self._fetcher.get(rows if whole else list(rows), None)
 
     def __environment__(self) -> list[object]:
         """What of the loader a compiled function depends on: not how far an epoch is, as batches

@@ -27,6 +27,7 @@ from probtorch.utils.data.dataset import dataset_length
 
 __all__ = [
     "BatchSampler",
+    "BlockRandomSampler",
     "BucketBatchSampler",
     "DistributedSampler",
     "RandomSampler",
@@ -263,6 +264,70 @@ class DistributedSampler(Sampler):
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of an epoch, in all processes before they begin it."""
         self.epoch = epoch
+
+
+class BlockRandomSampler(Sampler):
+    """Every sample once, in random order among its neighbours, for data that are read in blocks.
+
+    Blocks of consecutive samples come in random order, and within a few of them, together, samples
+    do: so a pass over files on a disk reads each block once, and a batch has rows of several.
+
+    Parameters
+    ----------
+    data_source : Dataset
+    block_rows : int, optional
+        Samples of a block; as many as a dataset on the disk says itself.
+    together : int
+        Blocks that are shuffled at a time.
+    generator : Generator, optional
+        The default generator if None.
+
+    Raises
+    ------
+    ArgumentError
+        If the size of a block is unknown or not positive.
+
+    Examples
+    --------
+    >>> order = list(BlockRandomSampler(range(100), block_rows=10, together=2))
+    >>> sorted(order) == list(range(100)), len({i // 10 for i in order[:20]})
+    (True, 2)
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        block_rows: int | None = None,
+        together: int = 4,
+        generator: Generator | None = None,
+    ) -> None:
+        given = getattr(data_source, "block_rows", None) if block_rows is None else block_rows
+        _check_count("block_rows", given, 1)
+        _check_count("together", together, 1)
+        assert given is not None  # a count
+        self.data_source, self.block_rows, self.together = data_source, int(given), int(together)
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        return self._order(_own_stream(self.generator))
+
+    def _order(self, rng: Generator) -> Iterator[int]:
+        count = dataset_length(self.data_source)
+        starts = [
+            int(b) * self.block_rows
+            for b in randperm(math.ceil(count / self.block_rows), generator=rng).tolist()
+        ]
+        for at in range(0, len(starts), self.together):
+            rows = np.concatenate(
+                [
+                    np.arange(s, min(s + self.block_rows, count))
+                    for s in starts[at : at + self.together]
+                ]
+            )
+            yield from rows[randperm(len(rows), generator=rng).array].tolist()
+
+    def __len__(self) -> int:
+        return dataset_length(self.data_source)
 
 
 class BatchSampler(Sampler):

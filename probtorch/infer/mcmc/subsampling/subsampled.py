@@ -8,8 +8,9 @@ position and behind it the numbers of the rows. So a kernel draws rows in its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +20,18 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
-from probtorch.infer.parts import no_whole_density
+from probtorch.infer.parts import BlockSums, PartDensity, RowParts, no_whole_density
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.slots import Evaluation
 
+if TYPE_CHECKING:
+    from probtorch.effects.trace import Trace
+
 __all__ = ["SubsampledTarget"]
+
+# Rows from which on the density of all is taken in blocks of so many: a model's temporaries for
+# more of them do not fit into memory where the data are on the disk.
+MANY, BLOCK = 2**20, 2**16
 
 
 class SubsampledTarget(ModelTarget):
@@ -44,7 +52,7 @@ class SubsampledTarget(ModelTarget):
     def __init__(
         self, model: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
     ) -> None:
-        choice = _AllRows()
+        choice = self._choice = _AllRows()
         with choice:
             super().__init__(model, args, kwargs)
         if len(choice.sizes) > 1:
@@ -54,10 +62,22 @@ class SubsampledTarget(ModelTarget):
                 got=", ".join(map(repr, choice.sizes)),
                 fix="leave out subsample_size in all but the one of the most rows",
             )
-        if self.parts:
+        if self.parts and self.parts.stored not in choice.sizes:
             raise no_whole_density(self.name, self.parts)
         self.plate, (self.batch, self.rows) = next(iter(choice.sizes.items()), (None, (0, 0)))
         self._check_sites()
+
+    def _find_parts(self, first: Trace) -> RowParts:
+        parts = super()._find_parts(first)
+        many = [name for name, (_, rows) in self._choice.sizes.items() if rows > MANY]
+        return parts if parts or not many else RowParts(1, (), many[0])
+
+    @cached_property
+    def density(self) -> NativeDensity:
+        """The log density of all rows and its gradient; of very many, a block at a time."""
+        if not self.parts:
+            return self._density_of(self.logdensity)
+        return NativeDensity.from_python(_OverRows(self), self.dim, name=self.name)
 
     def _check_sites(self) -> None:
         trace = self.trace_at(wrap(np.zeros(self.dim)))
@@ -119,8 +139,29 @@ class SubsampledTarget(ModelTarget):
         return NativeDensity(of_both, self.dim + self.batch, name=name)
 
 
+class _OverRows(BlockSums):
+    """The density of all rows, by the numbers of some at a time."""
+
+    def __init__(self, target: SubsampledTarget) -> None:
+        super().__init__(target.dim, target.name)
+        self.target = target
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray, PartDensity]]:
+        """Yield numbers of consecutive rows."""
+
+        def of_rows(q: TensorBase, rows: TensorBase) -> TensorBase:
+            return self.target.logdensity_of_rows(q, rows.long())
+
+        for start in range(0, self.target.rows, BLOCK):
+            numbers = np.arange(float(start), float(min(start + BLOCK, self.target.rows)))
+            yield len(numbers), numbers, of_rows
+
+
 class _AllRows(Handler):
-    """Let plates that would draw subsamples work on all their rows, and note their sizes."""
+    """Let plates that would draw subsamples work on all their rows, and note their sizes.
+
+    Of very many rows they get some: then the density of all is a sum over blocks.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +171,7 @@ class _AllRows(Handler):
         if site.value is None and "loader" not in site.notes:
             size, full = site.notes["size"], site.notes["full_size"]
             self.sizes[site.name] = size, full
-            site.value = wrap(np.arange(full))
+            site.value = wrap(np.arange(full if full <= MANY else BLOCK))
 
 
 class _Parts(Handler):
