@@ -26,7 +26,8 @@ import operator
 import secrets
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, SupportsIndex, overload
 
 import numpy as np
@@ -35,6 +36,7 @@ from probtorch.config import settings
 from probtorch.core import doors
 from probtorch.core.dispatch import recorder
 from probtorch.core.signatures import explain_calls
+from probtorch.core.surroundings import surroundings
 from probtorch.errors import ArgumentError
 
 __all__ = [
@@ -44,6 +46,8 @@ __all__ = [
     "consecutive_bits",
     "consecutive_uniforms",
     "default_generator",
+    "drawing_as",
+    "generator_for",
     "manual_seed",
     "native_draw",
     "native_normals",
@@ -467,6 +471,37 @@ def _rounds(
 
 
 default_generator = Generator(secrets.randbits(64))
+
+
+
+def generator_for(given: Generator | None) -> Generator:
+    """Return the generator that a draw comes from: the one given, or else the one in force.
+
+    In force is that of the innermost `seed` handler, and outside of any the default generator.
+    """
+    if given is not None:
+        return given
+    found = surroundings().generator()
+    return default_generator if found is None else found
+
+
+@contextmanager
+def drawing_as(generator: Generator) -> Iterator[None]:
+    """Context manager: draws without a generator of their own are those of this one, which goes on.
+
+    The generator in force stands in for it, and is where it was afterwards.
+    """
+    now = generator_for(None)
+    if now is generator:
+        yield
+        return
+    before = now.get_state()
+    now.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(now.get_state())
+        now.set_state(before)
 
 
 explain_calls(globals())

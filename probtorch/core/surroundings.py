@@ -4,6 +4,13 @@ The compiler has to know whether a function performs statements and what they re
 performs them says so here.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from probtorch.core.rng import Generator
+
 __all__ = ["Surroundings", "surroundings"]
 
 
@@ -21,6 +28,10 @@ class Surroundings:
     def roots(self) -> tuple[object, ...]:
         """Return objects whose Python values statements read in a plain script."""
         return ()
+
+    def generator(self) -> Generator | None:
+        """Return what draws without a generator of their own come from; None for the default."""
+        return None
 
 
 _surroundings = Surroundings()  # effects/params.py fills the door

@@ -30,7 +30,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.refusals import real_only
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_for
 from probtorch.core.shape import Size, broadcast_shapes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -265,7 +265,7 @@ class Distribution(WithFields):
         generator: Generator | None,
     ) -> Tensor:
         dtype = self._dtype or dtypes.default_dtype()
-        rng = Source(default_generator if generator is None else generator, dtype, self._device)
+        rng = Source(generator_for(generator), dtype, self._device)
         shape = (*_as_shape(sample_shape), *self._batch_shape, *self._event_shape)
         x = method(rng, shape)
         if x.array.dtype.kind == "f" and x.array.dtype != dtype:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_for
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape, SizeLike, TensorLike
@@ -152,7 +152,7 @@ class GaussianHMM(LinearHMM):
         batch = broadcast_shapes(x.array.shape[:-2], tuple(self._batch_shape), op="GaussianHMM")
         draws = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         dtype = x.array.dtype
-        rng = Source(default_generator if generator is None else generator, dtype, self._device)
+        rng = Source(generator_for(generator), dtype, self._device)
         noise = rng.normal((*draws, *batch, x.array.shape[-2], self.hidden_dim))
         return conditioned(self._model(), x, noise)
 

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, drawing_as, generator_for
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.distributions import constraints
@@ -59,16 +59,9 @@ def _with_generator(method: Draw) -> Draw:
     def draw(
         self: WithFields, sample_shape: SizeLike = (), generator: Generator | None = None
     ) -> Tensor:
-        if generator is None or generator is default_generator:
+        # The method draws from the generator in force, which stands in for the one asked for.
+        with drawing_as(generator_for(generator)):
             return method(self, sample_shape)
-        # The method draws from the default generator, which stands in for the one asked for.
-        before = default_generator.get_state()
-        default_generator.set_state(generator.get_state())
-        try:
-            return method(self, sample_shape)
-        finally:
-            generator.set_state(default_generator.get_state())
-            default_generator.set_state(before)
 
     return draw
 

@@ -540,8 +540,9 @@ class seed(Handler):
 
     Notes
     -----
-    The innermost `seed` counts. It serves sample statements and subsampling plates; other draws,
-    such as ``probtorch.rand``, come from the default generator (`manual_seed`).
+    The innermost `seed` counts. It serves all draws that are given no generator of their own:
+    sample statements, subsampling plates, and ``probtorch.rand``, dropout or the initial value of a
+    parameter in between. Loaders shuffle by the default generator (`manual_seed`).
     """
 
     def __init__(

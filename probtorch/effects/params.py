@@ -23,6 +23,7 @@ from probtorch.core import doors
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import mark_changed, set_grad_enabled, wrap
+from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.surroundings import Surroundings
 from probtorch.core.tensor_base import TensorBase
@@ -31,7 +32,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.constraint_states import constraint_of, constraint_state
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.transforms.registry import transform_to
-from probtorch.effects.runtime import STATE
+from probtorch.effects.runtime import STATE, generator_in_force
 from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ModelError, ShapeError
 from probtorch.nn.parameter import Parameter
@@ -358,6 +359,9 @@ class _Statements(Surroundings):
 
     def roots(self) -> tuple[object, ...]:
         return _read_by_scripts()
+
+    def generator(self) -> Generator | None:
+        return generator_in_force()
 
 
 doors.statements.fill(_Statements())

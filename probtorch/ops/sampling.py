@@ -29,7 +29,7 @@ from probtorch.core.rng import (
     Generator,
     consecutive_bits,
     consecutive_uniforms,
-    default_generator,
+    generator_for,
     native_normals,
     philox_bits,
 )
@@ -108,7 +108,7 @@ def element_counters(name, shape, generator):
 
     A recording takes them anew at each replay, or refuses.
     """
-    generator = default_generator if generator is None else generator
+    generator = generator_for(generator)
     count = math.prod(shape)
     words = drawn(name, generator, count)
     if words is None:
@@ -127,7 +127,7 @@ def _recorded_bits(name, shape, generator):
 
 def _reserved(shape, generator):
     """Return seed, stream, first counter and number of the draws of `shape`, which are taken."""
-    generator = default_generator if generator is None else generator
+    generator = generator_for(generator)
     count = math.prod(shape)
     first = generator.advance(count)
     return generator.initial_seed(), generator.stream, first, count

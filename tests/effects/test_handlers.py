@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from probtorch.core.rng import Generator
+import probtorch
+from probtorch.core.rng import Generator, default_generator
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.counts import Poisson
 from probtorch.distributions.gamma import Gamma
@@ -26,6 +27,7 @@ from probtorch.effects.handlers import (
     trace,
     uncondition,
 )
+from probtorch.effects.params import ParamStore
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import deterministic, factor, param, sample
 from probtorch.errors import ArgumentError, DTypeError, ModelError, ShapeError
@@ -77,6 +79,37 @@ def test_generator_as_seed_goes_on_where_it_was():
 
 def test_hidden_sites_are_seeded_all_the_same():
     assert seed(block(model), rng_seed=4)().item() == seed(model, rng_seed=4)().item()
+
+
+def test_draws_that_are_no_sites_are_seeded_too():
+    """Factories, initial values of parameters, dropout, and distributions drawn from by hand."""
+
+    class OwnSampler(Normal):
+        def sample(self, sample_shape=()):
+            return self.loc + probtorch.randn(*sample_shape, *self.batch_shape)
+
+    def drawn():
+        with ParamStore().activate():
+            found = [
+                param("called", lambda: probtorch.randn(3)),
+                param("given", probtorch.rand(3)),
+                probtorch.nn.functional.dropout(probtorch.ones(50), 0.5),
+                Normal(0.0, 1.0).sample((2,)),
+                OwnSampler(tensor([0.0, 1.0]), 1.0).sample(),
+                OwnSampler(tensor([0.0, 1.0]), 1.0).sample(),
+                probtorch.randperm(20),
+                sample("x", Gamma(2.0, 1.0)),
+                probtorch.nn.Linear(2, 1).weight,
+            ]
+        return [x.detach().numpy().tolist() for x in found]
+
+    default = default_generator.get_state()
+    first, again, other = (seed(drawn, rng_seed=s)() for s in (1, 1, 2))
+    assert first == again
+    assert all(a != b for a, b in zip(first, other, strict=True))
+    assert first[4] != first[5]
+    assert default_generator.get_state() == default
+    assert seed(seed(drawn, rng_seed=1), rng_seed=2)() == first
 
 
 @pytest.mark.parametrize("bad", [None, 0.5])

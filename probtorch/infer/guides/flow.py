@@ -19,7 +19,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
-from probtorch.core.rng import default_generator
+from probtorch.core.rng import Generator, drawing_as
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
@@ -127,12 +127,8 @@ class AutoNormalizingFlow(ScaledGuide):
         Orders are no parameters: a saved state fits a guide that is made anew only if they are
         those it was saved with.
         """
-        before = default_generator.get_state()
-        default_generator.set_state(FLOW_GENERATOR)
-        try:
+        with drawing_as(Generator(*FLOW_GENERATOR)):
             return self.init_transform_fn(self.dim)
-        finally:
-            default_generator.set_state(before)
 
     def distribution(self) -> TransformedDistribution:
         """Return the distribution of the vector."""

@@ -10,7 +10,7 @@ import probtorch
 from probtorch.autograd.tape import grad
 from probtorch.config import configure
 from probtorch.diagnostics.checks import InferenceWarning
-from probtorch.distributions import Bernoulli, Delta, Normal
+from probtorch.distributions import Bernoulli, Delta, Normal, constraints
 from probtorch.effects import get_param_store, param, plate, sample
 from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError
@@ -559,6 +559,30 @@ def test_the_same_seed_gives_the_same_run():
         for _ in range(2)
     ]
     np.testing.assert_array_equal(results[0].losses, results[1].losses)
+
+
+@pytest.mark.parametrize("steps", [3, 40])
+def test_the_same_seed_gives_the_same_random_initial_values(steps):
+    """Of parameters, in both spellings, in eager steps and in compiled ones; and dropout."""
+
+    def model():
+        x = sample("x", Normal(probtorch.zeros(2), 1.0).to_event(1))
+        kept = probtorch.nn.functional.dropout(x, 0.5)
+        sample("y", Normal(kept.sum(), 1.0), obs=tensor(1.0))
+
+    def guide():
+        loc = param("loc", lambda: probtorch.randn(2))
+        scale = param("scale", probtorch.rand(2) + 0.5, constraint=constraints.positive)
+        sample("x", Normal(loc, scale).to_event(1))
+
+    def fitted(seed):
+        return SVI(model, guide, Adam({"lr": 0.05}), seed=seed).run(steps, progress_bar=False)
+
+    first, again, other = fitted(3), fitted(3), fitted(4)
+    np.testing.assert_array_equal(first.losses, again.losses)
+    for name, value in first.params.items():
+        np.testing.assert_array_equal(value.numpy(), again.params[name].numpy())
+        assert (value.numpy() != other.params[name].numpy()).all()
 
 
 def test_data_in_single_precision_are_lifted_for_a_precise_guide():

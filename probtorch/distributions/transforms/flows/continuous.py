@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from probtorch.autograd.forward import jvp
-from probtorch.core.rng import default_generator
+from probtorch.core.rng import generator_for
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Tree
 from probtorch.distributions.source import Source
@@ -145,7 +145,7 @@ class ContinuousFlow(OnePass, TransformModule):
         if self.trace == "exact":
             eye = np.eye(n).reshape((n, *(1,) * (len(shape) - 1), n))
             return expand(x.new_tensor(eye), (n, *shape))
-        rng = Source(default_generator, x.array.dtype)
+        rng = Source(generator_for(None), x.array.dtype)
         u = rng.uniform((self.probes, *shape))
         return where(u < 0.5, -1.0, 1.0) * (x.new_tensor(1.0 / self.probes) ** 0.5)
 
