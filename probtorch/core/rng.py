@@ -473,7 +473,6 @@ def _rounds(
 default_generator = Generator(secrets.randbits(64))
 
 
-
 def generator_for(given: Generator | None) -> Generator:
     """Return the generator that a draw comes from: the one given, or else the one in force.
 

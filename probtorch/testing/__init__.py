@@ -11,7 +11,8 @@
 """
 
 from probtorch.autograd.checking import GradcheckError, gradcheck, gradgradcheck
-from probtorch.infer.calibration.sbc import Calibration, posterior_sbc, sbc
+from probtorch.infer.calibration.calibrated import Calibration
+from probtorch.infer.calibration.sbc import posterior_sbc, sbc
 from probtorch.testing import gof
 from probtorch.testing.compare import assert_close
 from probtorch.testing.joint import JointTest, geweke

@@ -40,6 +40,7 @@ from probtorch.infer.calibration.sbc import counted
 from probtorch.infer.calibration.simulated import (
     Arrays,
     Quantity,
+    SimulatedMixedTarget,
     SimulatedTarget,
     data_sites,
     kernel_for,
@@ -253,7 +254,9 @@ def geweke(
     prior, pilot, later, *streams = generator.spawn(3 + num_chains)
     simulator = simulator or model
     drawn = simulate(simulator, args, kwargs, MARGINAL * num_chains, prior)
-    target = SimulatedTarget(
+    example = kernel if isinstance(kernel, Kernel) or not callable(kernel) else kernel(model)
+    moves_discrete = getattr(example, "moves_discrete", False)
+    target = (SimulatedMixedTarget if moves_discrete else SimulatedTarget)(
         model, args, kwargs, {name: drawn[name][-1] for name in names}, quantities, log_likelihood
     )
     made = kernel_for(kernel, target, "geweke")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from probtorch.core.dispatch import wrap
-from probtorch.core.tree import static
+from probtorch.core.tree import replace, static
 from probtorch.infer.mcmc.kernels.hmc import HMCInfo, HMCState, TrajectoryKernel, energy_drop
 from probtorch.infer.mcmc.randomness import normals, uniform
 from probtorch.ops.arithmetic import clamp, where
@@ -80,3 +80,14 @@ class BrokenHMC(TrajectoryKernel):
 def broken(mistake, **settings):
     """A function that makes such a kernel for a model."""
     return lambda model: BrokenHMC(model, mistake=mistake, **settings)
+
+
+def shrinking(kind):
+    """A class of kernels, of any kind, that come to stand nearer to 0 than they went."""
+
+    class Shrinking(kind):
+        def step(self, key, state):
+            new, info = super().step(key, state)
+            return replace(new, position=0.8 * new.position), info
+
+    return Shrinking

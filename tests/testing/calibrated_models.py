@@ -1,4 +1,4 @@
-"""Ten models with all that densities are made of, small enough to be run a thousand times.
+"""Twelve models with all that densities are made of, small enough to be run a thousand times.
 
 Each has few data, so that its posterior is neither the prior nor a Gaussian. `MODELS` maps a name
 to the model and its arguments; data are left out.
@@ -119,6 +119,22 @@ def hidden_markov(steps, y=None):
         sample(f"y_{t}", Normal(loc + gap * state, 0.7), obs=None if y is None else y[t])
 
 
+def line(x, y=None):
+    """Its posterior is normal, and correlated: what is no more than a normal is right here."""
+    a = sample("a", Normal(0.0, 1.0))
+    b = sample("b", Normal(0.0, 2.0))
+    with plate("row", len(x)):
+        sample("y", Normal(a + b * x, 0.7), obs=y)
+
+
+def walk(steps, y=None):
+    """A random walk that is seen with noise: normal, too, with a site per step."""
+    z = 0.0
+    for t in range(steps):
+        z = sample(f"z_{t}", Normal(z, 0.6))
+        sample(f"y_{t}", Normal(z, 0.5), obs=None if y is None else y[t])
+
+
 MODELS = {
     "centred": (centred, (4,)),
     "non-centred": (non_centred, (5,)),
@@ -130,4 +146,8 @@ MODELS = {
     "branch": (branch, ()),
     "dependent support": (dependent_support, (3,)),
     "hidden Markov": (hidden_markov, (6,)),
+    "line": (line, (X[:4] + 1.0,)),
+    "walk": (walk, (4,)),
 }
+# Those whose posteriors are normal.
+NORMAL = ("line", "walk")

@@ -1,13 +1,15 @@
 """Geweke's test agrees with right samplers and tells wrong ones."""
 
+import functools
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from probtorch import plate, sample
-from probtorch.distributions import Beta, Binomial, LogNormal, Normal
+from probtorch.distributions import Beta, Binomial, LogNormal, Normal, Poisson
 from probtorch.errors import ArgumentError
-from probtorch.infer import HMC, NUTS
+from probtorch.infer import HMC, NUTS, FullConditional, Gibbs, init_to_sample
 from probtorch.testing import geweke
 from probtorch.testing.joint import _compare
 from tests.testing.broken_kernels import MISTAKES, broken
@@ -58,6 +60,33 @@ def test_sampler_with_a_mistake_is_told(mistake):
     assert result.agree == (mistake in ("none", "force")), result
     if not result.agree:
         assert min(result.pvalues.values()) < 1e-9
+
+
+def test_gibbs_leaves_the_posterior_of_counts_as_it_is_and_a_wrong_conditional_does_not():
+    """Which of the counts without bound are as likely as the data say: 60 chains of 20 steps."""
+
+    def counted(y=None):
+        n = sample("n", Poisson(4.0))
+        p = sample("p", Beta(2.0, 2.0))
+        with plate("look", 3):
+            sample("y", Binomial(n, p), obs=y)
+
+    def prior(rng_key, gibbs_sites, hmc_sites):
+        return {"n": Poisson(4.0).sample(generator=rng_key)}
+
+    for update in ("metropolis", FullConditional(prior)):
+        kernel = functools.partial(Gibbs, blocks={"n": update}, init_strategy=init_to_sample)
+        result = geweke(counted, kernel, 60, 20, **SHORT)
+        assert "n" in result.zscores
+        assert result.agree == (update == "metropolis"), result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mixture", "hidden Markov", "ordered and simplex"])
+def test_gibbs_on_discrete_sites_for_long(name):
+    model, args = MODELS[name]
+    result = geweke(model, Gibbs, 200, 100, args=args, **SHORT)
+    assert result.agree, result
 
 
 def test_wrong_prior_is_told():

@@ -18,7 +18,7 @@ from probtorch.infer.calibration.uniformity import cumulative_counts, ecdf_band
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from probtorch.infer.calibration.sbc import Calibration
+    from probtorch.infer.calibration.calibrated import Calibration
 
 __all__ = ["ecdf_difference_figure"]
 

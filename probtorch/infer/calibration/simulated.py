@@ -33,6 +33,7 @@ from probtorch.infer.enumeration.summed import marginal_density
 from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.mixed import MixedTarget
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
@@ -47,6 +48,7 @@ __all__ = [
     "Arrays",
     "AugmentedTarget",
     "Quantity",
+    "SimulatedMixedTarget",
     "SimulatedTarget",
     "data_sites",
     "kernel_for",
@@ -59,6 +61,8 @@ LOG_LIKELIHOOD = "log_likelihood"
 BLOCK_ELEMENTS = 2**22
 # Points from which on the way to unconstrained space is worth compiling.
 MANY_POINTS = 500
+# Unconstrained stand-in for infinity: a chance of 1 - 2e-16, a positive number of 2e-16.
+EDGE = 36.0
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 # A test quantity: of parameters and data by name.
@@ -230,7 +234,7 @@ class SimulatedTarget(ModelTarget):
         latent = {name: np.asarray(drawn[name], np.float64) for name in self.slots}
         count = len(next(iter(latent.values())))
         many = count >= MANY_POINTS
-        found = DrawMap(self._inverted)(latent)["q"] if many else np.full((count, self.dim), np.nan)
+        found = self._points_map(latent)["q"] if many else np.full((count, self.dim), np.nan)
 
         def point(i: int) -> np.ndarray:
             if np.isfinite(found[i]).all():
@@ -239,10 +243,26 @@ class SimulatedTarget(ModelTarget):
 
         return point
 
+    def points_of(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the points (n, dim) at which the sites have values (n, *shape), by name.
+
+        Values on the edge of their support, where rounding has brought them, are put just inside:
+        their ranks are the same.
+        """
+        latent = {name: np.asarray(values[name], np.float64) for name in self.slots}
+        return np.nan_to_num(self._points_map(latent)["q"], nan=np.nan, posinf=EDGE, neginf=-EDGE)
+
+    @cached_property
+    def _points_map(self) -> DrawMap:
+        return DrawMap(self._inverted)
+
     def _inverted(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"q": self._position_of(values)}
+
+    def _position_of(self, values: dict[str, Tensor]) -> Tensor:
         handler = _Inverting(values)
         self.run(handler, *self._discrete())
-        return {"q": cat([reshape(x, (-1,)) for x in handler.free])}
+        return cat([reshape(x, (-1,)) for x in handler.free])
 
     def constrain_many(self, draws: np.ndarray) -> Arrays:
         """Return the draws as they are: what becomes of them is asked of `scores`."""
@@ -310,6 +330,13 @@ class SimulatedTarget(ModelTarget):
                     got="a name that is taken" if name in taken else type(fn).__name__,
                     fix="write quantities={'ratio': lambda values: values['a'] / values['b']}",
                 )
+
+
+class SimulatedMixedTarget(SimulatedTarget, MixedTarget):
+    """The same with discrete sites as coordinates, as `Gibbs` moves them; they have ranks, too."""
+
+    def _position_of(self, values: dict[str, Tensor]) -> Tensor:
+        return self.position_of(values)
 
 
 class AugmentedTarget(SimulatedTarget):

@@ -259,6 +259,8 @@ class Kernel(_Fields, ABC, Generic[S]):
     # Whether particles may be moved by it (sequential/): steps from a state that `init` has just
     # made leave any density that it is given invariant, exactly.
     moves_particles: ClassVar[bool] = True
+    # Whether discrete sites are coordinates of its target, instead of being summed out.
+    moves_discrete: ClassVar[bool] = False
 
     model: Callable[..., object] | Target | None = dataclasses.field(
         default=None, metadata={"outside": True}, kw_only=False

@@ -155,6 +155,7 @@ class Gibbs(Kernel[HMCState]):
 
     info = GibbsInfo
     moves_particles = False
+    moves_discrete = True
 
     blocks: Mapping[str | tuple[str, ...], Updating] | None = dataclasses.field(
         default=None, metadata={"outside": True}, kw_only=False
