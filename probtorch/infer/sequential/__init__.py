@@ -12,11 +12,12 @@ Results with weights are `WeightedDraws` (weighted_draws.py).
 """
 
 from probtorch.infer.sequential.abc import ABC, ABCSMC, SimulationWarning
+from probtorch.infer.sequential.course import SMCWarning
 from probtorch.infer.sequential.csis import CSIS
 from probtorch.infer.sequential.importance import Importance
 from probtorch.infer.sequential.particle_filter import FilteredStates, ParticleFilter
 from probtorch.infer.sequential.particle_gibbs import ParticleGibbs, RunDraws
-from probtorch.infer.sequential.smc import SMC, SMCDraws, SMCWarning
+from probtorch.infer.sequential.smc import SMC, SMCDraws
 from probtorch.infer.sequential.smc_filter import SMCFilter
 from probtorch.infer.sequential.weighted_draws import ImportanceWarning, WeightedDraws
 

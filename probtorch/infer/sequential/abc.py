@@ -13,6 +13,9 @@ that (predictive.py); simulations.py has them, and what the two have in common.
 from __future__ import annotations
 
 import math
+import os
+import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,15 +23,22 @@ import numpy as np
 
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import TensorLike, Tree
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, user_frame
+from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.mcmc.kernel import checked
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.sequential.importance import checked_count
+from probtorch.infer.sequential.saved_particles import (
+    ParticleProgress,
+    SavedParticles,
+    check_densities,
+    seed_text,
+)
 from probtorch.infer.sequential.simulations import (
     Distance,
     Simulating,
@@ -36,6 +46,7 @@ from probtorch.infer.sequential.simulations import (
     Summary,
 )
 from probtorch.infer.sequential.weights import ancestors, uniforms
+from probtorch.infer.vi.step_progress import Interrupt
 
 __all__ = ["ABC", "ABCSMC", "SimulationWarning"]
 
@@ -195,6 +206,8 @@ class ABCSMC(Simulating):
         Share of the particles that each stage keeps.
     min_acceptance : float, in (0, 1)
         Below this acceptance of moves it stops.
+    progress_bar : bool
+        Whether to show the distances as they are come to.
 
     References
     ----------
@@ -227,8 +240,10 @@ class ABCSMC(Simulating):
         min_acceptance: float = 0.05,
         parameters: Sequence[str] | None = None,
         seed: int | Generator | None = None,
+        progress_bar: bool = True,
     ) -> None:
         super().__init__(model, summary, distance, epsilon, parameters, seed)
+        self.progress_bar = bool(progress_bar)
         self.num_particles = checked_count("ABCSMC", "num_particles", num_particles, 10)
         self.quantile = checked("ABCSMC", "quantile", quantile, 0.0, 1.0)
         self.min_acceptance = checked("ABCSMC", "min_acceptance", min_acceptance, 0.0, 1.0)
@@ -236,19 +251,29 @@ class ABCSMC(Simulating):
     def __repr__(self) -> str:
         return f"ABCSMC({self._model_name()}, num_particles={self.num_particles})"
 
-    def run(self, observed: Mapping[str, TensorLike], *args: object, **kwargs: object) -> Draws:
+    def run(
+        self,
+        observed: Mapping[str, TensorLike],
+        *args: object,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        checkpoint_every: float | None = None,
+        **kwargs: object,
+    ) -> Draws:
         """Bring particles close to the data.
 
         Parameters
         ----------
         observed, *args, **kwargs
             As for `ABC.run`.
+        checkpoint, checkpoint_every
+            As for `SMC.run`.
 
         Returns
         -------
         Draws
             One chain; `attrs` has the ``epsilon`` that was come to, and of each stage ``epsilons``
-            and ``acceptance_rates``.
+            and ``acceptance_rates``. After Ctrl-C the particles are as close as they were then, and
+            ``attrs["interrupted"]`` is true.
 
         Raises
         ------
@@ -256,33 +281,46 @@ class ABCSMC(Simulating):
             If too few simulations of the prior have a distance at all.
         ModelError, ShapeError
             As for `ABC.run`.
+        ArgumentError
+            If the folder has a run with other settings, another model or other data.
+        KeyboardInterrupt
+            On Ctrl-C before the first stage.
 
         Warns
         -----
         SimulationWarning
             If `epsilon` was not come to.
         """
+        began = time.perf_counter()
         problem = self._problem(observed, args, kwargs)
         start, rng, moves = (self._generator or default_generator).spawn(3)
         only = _ParametersOnly(problem.parameters, problem.first)
         target = ModelTarget(only(self.model), problem.args, problem.kwargs)
-        found = problem.simulated(start, None, self.num_particles)
-        away = problem.distances(found)
-        if np.isfinite(away).sum() < FEWEST:
-            raise InferenceError(
-                "ABCSMC: distances of simulations of the prior",
-                expected=f"finite numbers, {FEWEST} at least",
-                got=f"{int(np.isfinite(away).sum())} of {away.size} that are",
-                fix="look at what the model simulates, and at summary and distance",
-            )
-        q = np.stack(
-            [target.unconstrain({n: found[n][i] for n in target.slots}) for i in range(len(away))]
-        )
-        stages = _Stages(self, problem, target, rng, moves, q, away)
+        # From here on the default generator stands where a run that is saved had it.
+        saved = SavedParticles(
+            "ABCSMC", checkpoint, checkpoint_every, self._settings(), (observed, *args), kwargs,
+            began,
+        )  # fmt: skip
         goal = 0.0 if self.epsilon is None else self.epsilon
-        while stages.advance(goal):
-            pass
-        if self.epsilon is not None and stages.epsilon > self.epsilon:
+        with Interrupt() as interrupt, ParticleProgress(shown=self.progress_bar) as progress:
+            stages = _Stages(self, problem, target, rng, moves, saved, progress)
+            if saved.values is None:
+                stages.start(start)
+            else:
+                stages.restore(saved.values)
+            while not interrupt.asked and stages.advance(goal):
+                stages.look()
+            saved.update(stages.snapshot, last=True)
+        if interrupt.asked:
+            if not stages.epsilons:
+                raise KeyboardInterrupt("interrupted before the first stage")
+            print(
+                f"interrupted: keeping the particles, which are within {stages.epsilon:.3g} of the "
+                "data",
+                file=sys.stderr,
+                flush=True,
+            )
+        elif self.epsilon is not None and stages.epsilon > self.epsilon:
             warnings.warn_explicit(
                 "ABCSMC stopped before it was as close to the data as was asked for\n"
                 f"  expected: an epsilon of {self.epsilon:g}\n"
@@ -299,12 +337,30 @@ class ABCSMC(Simulating):
             "epsilons": stages.epsilons,
             "acceptance_rates": stages.acceptance,
             "num_simulations": stages.simulations,
+            "interrupted": interrupt.asked,
         }
         return self._draws({n: params[n] for n in problem.parameters}, stages.away, facts)
 
+    def _settings(self) -> dict[str, object]:
+        """What a checkpoint has to agree in."""
+        return {
+            "num_particles": self.num_particles,
+            "epsilon": self.epsilon,
+            "quantile": self.quantile,
+            "min_acceptance": self.min_acceptance,
+            "parameters": self.parameters,
+            "seed": seed_text(self._generator),
+        }
+
+
+# What a snapshot has of the particles of `ABCSMC` under the names of their attributes.
+FIELDS = (
+    "q", "away", "log_prior", "simulations", "epsilon", "epsilons", "acceptance", "root", "rates",
+)  # fmt: skip
+
 
 class _Stages:
-    """The particles of one run of `ABCSMC`."""
+    """The particles of one run of `ABCSMC`, and the stage at hand."""
 
     def __init__(
         self,
@@ -313,20 +369,89 @@ class _Stages:
         target: ModelTarget,
         rng: Generator,
         moves: Generator,
-        q: np.ndarray,
-        away: np.ndarray,
+        saved: SavedParticles,
+        progress: ParticleProgress,
     ) -> None:
         self.smc, self.problem, self.target = smc, problem, target
-        self.rng, self.moves = rng, moves
-        self.q, self.away = q, away
-        self.log_prior = self._prior(q)
-        self.simulations = len(q)
+        self.rng, self.moves, self.saved, self.progress = rng, moves, saved, progress
+        self.q, self.away, self.log_prior = np.empty((0, 0)), np.empty(0), np.empty(0)
+        self.simulations = 0
         self.epsilon = math.inf
         self.epsilons: list[float] = []
         self.acceptance: list[float] = []
+        # Of the stage at hand: its random walk, and the share that each move took; none between.
+        self.root: np.ndarray | None = None
+        self.rates: list[float] = []
+
+    def start(self, generator: Generator) -> None:
+        """Begin at draws of the prior."""
+        found = self.problem.simulated(generator, None, self.smc.num_particles)
+        self.away = self.problem.distances(found)
+        if np.isfinite(self.away).sum() < FEWEST:
+            raise InferenceError(
+                "ABCSMC: distances of simulations of the prior",
+                expected=f"finite numbers, {FEWEST} at least",
+                got=f"{int(np.isfinite(self.away).sum())} of {self.away.size} that are",
+                fix="look at what the model simulates, and at summary and distance",
+            )
+        names = self.target.slots
+        self.q = np.stack(
+            [
+                self.target.unconstrain({n: found[n][i] for n in names})
+                for i in range(len(self.away))
+            ]
+        )
+        self.log_prior = self._prior(self.q)
+        self.simulations = len(self.q)
+
+    def look(self) -> None:
+        """Write a checkpoint and show how far they are, if it is time."""
+        self.saved.update(self.snapshot)
+        text = f"within {self.epsilon:.3g}, {self.simulations} simulations"
+        self.progress.tell(text, len(self.epsilons) / MOST_STAGES)
+
+    def snapshot(self) -> Tree:
+        """Return all that the rest depends on, as plain values."""
+        return {
+            **{name: getattr(self, name) for name in FIELDS},
+            "generators": (tuple(self.rng.get_state()), tuple(self.moves.get_state())),
+            "scale": self.problem.scale,
+        }
+
+    def restore(self, saved: Tree) -> None:
+        """Go on from what `snapshot` returned in another process.
+
+        Raises
+        ------
+        ArgumentError
+            If it is of another prior.
+        """
+        for name in FIELDS:
+            value = saved[name]
+            setattr(self, name, np.array(value) if isinstance(value, np.ndarray) else value)
+        check_densities("ABCSMC", self.log_prior, self._prior(self.q))
+        for generator, state in zip((self.rng, self.moves), saved["generators"], strict=True):
+            generator.set_state(state)
+        self.problem.scale = saved["scale"]
 
     def advance(self, goal: float) -> bool:
-        """Go on to the next epsilon; whether there is more to come."""
+        """Go on by a move, or to the next epsilon; whether there is more to come."""
+        if self.root is None:
+            return self._begin_stage(goal)
+        self.rates.append(self._move(self.root))
+        if len(self.rates) < PILOT_MOVES:
+            return True
+        rate = max(float(np.mean(self.rates[:PILOT_MOVES])), 1.0 / (PILOT_MOVES * len(self.q)))
+        wanted = math.log(1.0 - MOVED) / math.log(max(1.0 - rate, 1e-12))
+        if len(self.rates) < min(MOST_MOVES, math.ceil(wanted)):
+            return True
+        self.acceptance.append(float(np.mean(self.rates)))
+        self.root, self.rates = None, []
+        enough = self.acceptance[-1] >= self.smc.min_acceptance
+        return self.epsilon > goal and enough and len(self.epsilons) < MOST_STAGES
+
+    def _begin_stage(self, goal: float) -> bool:
+        """Choose an epsilon and resample; whether there is a smaller one."""
         smc, count = self.smc, len(self.q)
         finite = self.away[np.isfinite(self.away)]
         fewest = np.partition(finite, FEWEST - 1)[FEWEST - 1]
@@ -345,15 +470,8 @@ class _Stages:
         scale = SCALE / math.sqrt(self.target.dim)
         # A ridge for particles that lie in a plane.
         ridge = 1e-10 * (1.0 + np.trace(spread)) * np.eye(self.target.dim)
-        root = scale * np.linalg.cholesky(spread + ridge)
-        rates = [self._move(root) for _ in range(PILOT_MOVES)]
-        rate = max(float(np.mean(rates)), 1.0 / (PILOT_MOVES * count))
-        wanted = math.log(1.0 - MOVED) / math.log(max(1.0 - rate, 1e-12))
-        for _ in range(min(MOST_MOVES, math.ceil(wanted)) - PILOT_MOVES):
-            rates.append(self._move(root))
-        self.acceptance.append(float(np.mean(rates)))
-        enough = self.acceptance[-1] >= smc.min_acceptance and len(self.epsilons) < MOST_STAGES
-        return epsilon > goal and enough
+        self.root = scale * np.linalg.cholesky(spread + ridge)
+        return True
 
     def _move(self, root: np.ndarray) -> float:
         """Propose a step for each particle; return the share that was taken."""

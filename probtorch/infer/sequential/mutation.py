@@ -12,9 +12,10 @@ How particles are shared out over threads changes nothing in their moves.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,9 +27,12 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, record, replace
+from probtorch.core.typed import Tree
 from probtorch.distributions.validation import validation_enabled, validation_in_force
+from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.kernel import Kernel, State, statistics
 from probtorch.infer.mcmc.randomness import Key, bits, key_of
+from probtorch.infer.mcmc.saved import chain_leaves, chain_of
 from probtorch.infer.mcmc.warm_up.adaptation import Tuner, check_found
 from probtorch.infer.potential import Target
 from probtorch.infer.sequential.tempering import TemperedHandle, TemperedPath
@@ -36,10 +40,12 @@ from probtorch.infer.sequential.weights import uniforms
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
 
-__all__ = ["Moved", "Mutation"]
+__all__ = ["Moved", "Mutation", "Pieces"]
 
 # Particles per native call, and transitions of the pilot run: enough for a step size to settle.
 BLOCK, PILOT = 64, 200
+# Seconds that a native call may take, for Ctrl-C and checkpoints; between two looks.
+PIECE_SECONDS, POLL = 0.5, 0.05
 # Compiled programs that are kept, the latest ones.
 MAX_PROGRAMS = 16
 
@@ -64,6 +70,35 @@ class Moved:
     logdensity: TensorBase
     accept: TensorBase
     spent: TensorBase
+
+
+@dataclass
+class Pieces:
+    """A move of many particles as far as it has got.
+
+    Attributes
+    ----------
+    first : int
+        Number of the first particle's stream.
+    moved : ndarray of bool, shape (particles,)
+    found : tuple of ndarray
+        The fields of `Moved`; rows of particles that have not been moved mean nothing.
+    """
+
+    first: int
+    moved: np.ndarray
+    found: tuple[np.ndarray, ...]
+
+    def snapshot(self) -> Tree:
+        """Return a copy as plain values; others may go on writing meanwhile."""
+        moved = self.moved.copy()
+        return {"first": self.first, "moved": moved, "found": [x.copy() for x in self.found]}
+
+    @classmethod
+    def restored(cls, saved: Tree) -> Pieces:
+        """Return what `snapshot` was of."""
+        found = tuple(np.array(x) for x in saved["found"])
+        return cls(int(saved["first"]), np.array(saved["moved"]), found)
 
 
 @record
@@ -251,6 +286,7 @@ class Mutation:
         self._contexts: list[DensityContext] = [self._context]
         self._in_use = kernel.in_use(path.handle(self._context, 0.0))
         self._fitted = False
+        self._costs = 0.0  # seconds per transition of a particle, as the last call had it
 
     @property
     def settings(self) -> dict[str, float]:
@@ -260,14 +296,14 @@ class Mutation:
             return {}
         return {name: float(getattr(self._in_use, name).array) for name in tuner.fields}
 
-    def ratios(self, positions: np.ndarray) -> np.ndarray:
+    def ratios(self, positions: np.ndarray, *, count: bool = True) -> np.ndarray:
         """Return the log ratio of end to start at positions (n, dim), shape (n,)."""
         found = np.empty(len(positions))
         for i, q in enumerate(positions):
             # At 1/2: both ends count, and neither is multiplied by 0.
             value, grad = self._context.value_and_grad(np.append(q, 0.5))
             found[i] = grad[-1] if value > -np.inf else -np.inf
-        self.evaluations += len(positions)
+        self.evaluations += len(positions) * count
         return found
 
     def fit(self, target: Target, positions: np.ndarray, temperature: float) -> None:
@@ -322,8 +358,31 @@ class Mutation:
             check_found(float(found.array))
         return replace(kernel, **tuner.settled())
 
+    def begun(self, count: int, keep: int = 1) -> Pieces:
+        """Return a `move` of so many particles that is to begin, with streams of its own."""
+        first, self._streams = self._streams, self._streams + count
+        dim = self.path.target.dim
+        return Pieces(
+            first,
+            np.zeros(count, bool),
+            (
+                np.empty((count, keep, dim)),
+                np.empty((count, keep)),
+                np.empty((count, keep)),
+                np.empty(count),
+                np.empty(count, np.int64),
+            ),
+        )
+
     def move(
-        self, positions: np.ndarray, temperature: float, steps: int, *, keep: int = 1
+        self,
+        positions: np.ndarray,
+        temperature: float,
+        steps: int,
+        *,
+        keep: int = 1,
+        pieces: Pieces | None = None,
+        look: Callable[[], None] = lambda: None,
     ) -> Moved:
         """Move particles.
 
@@ -335,46 +394,113 @@ class Mutation:
             Transitions of each.
         keep : int
             1 to keep the last position, or ``steps + 1`` to keep all, the first included.
+        pieces : Pieces, optional
+            From `begun`; one that was saved half done is completed.
+        look : callable
+            Called between pieces, from this thread; what it raises ends the move.
         """
-        starts = range(0, len(positions), BLOCK)
-        workers = min(self.num_threads, len(starts))
+        pieces = self.begun(len(positions), keep) if pieces is None else pieces
+        # Of a block the first ones may have been moved already.
+        begins = range(0, len(positions), BLOCK)
+        done = [int(pieces.moved[i : i + BLOCK].sum()) for i in begins]
+        blocks = [(i + k, min(i + BLOCK, len(positions))) for i, k in zip(begins, done)]
+        blocks = [(i, end) for i, end in blocks if i < end]
+        workers = max(min(self.num_threads, len(blocks)), 1)
         while len(self._contexts) < workers:
             self._contexts.append(self.path.density.context())
-        first, self._streams = self._streams, self._streams + len(positions)
 
-        def task(begin: int, context: DensityContext) -> _Task:
-            rows = positions[begin : begin + BLOCK]
+        def task(begin: int, end: int, context: DensityContext) -> _Task:
             handle = self.path.handle(context, temperature)
             return _Task(
                 replace(self._in_use, density=handle),
                 self._key,
-                wrap(_filled(rows)),
-                _number(first + begin),
-                _number(len(rows)),
+                wrap(_filled(positions[begin:end])),
+                _number(pieces.first + begin),
+                _number(end - begin),
                 _number(steps),
             )
 
-        program = _program(_move, task(0, self._context), keep)
+        program = _program(_move, task(0, 1, self._context), keep)
         checked = validation_in_force()
+        stopped = threading.Event()
 
-        def work(worker: int) -> dict[int, list[np.ndarray]]:
-            context, run, done = self._contexts[worker], program.bind(), {}
-            with validation_enabled(checked), occupied() if workers > 1 else nullcontext():
-                for begin in starts[worker::workers]:
-                    moved = run(task(begin, context))
+        def work(worker: int) -> Iterator[None]:
+            context, run = self._contexts[worker], program.bind()
+            for begin, last in blocks[worker::workers]:
+                while begin < last and not stopped.is_set():
+                    end = min(last, begin + self._piece(steps))
+                    start = time.perf_counter()
+                    moved = run(task(begin, end, context))
                     context.raise_error()
-                    count = len(positions[begin : begin + BLOCK])
-                    done[begin] = [x.array[:count] for x in flatten(moved)[0]]
-            return done
+                    self._costs = (time.perf_counter() - start) / (steps * (end - begin))
+                    for whole, part in zip(pieces.found, flatten(moved)[0]):
+                        whole[begin:end] = part.array[: end - begin]
+                    pieces.moved[begin:end] = True
+                    begin = end
+                    yield
+
+        def work_aside(worker: int) -> None:
+            with validation_enabled(checked), occupied():
+                for _ in work(worker):
+                    pass
 
         if workers == 1:
-            parts = work(0)
+            for _ in work(0):
+                look()
         else:
             with ThreadPoolExecutor(workers) as pool:
-                parts = {k: x for part in pool.map(work, range(workers)) for k, x in part.items()}
-        found = Moved(*(wrap(np.concatenate(x)) for x in zip(*(parts[i] for i in starts))))
+                try:
+                    waiting = {pool.submit(work_aside, i) for i in range(workers)}
+                    while waiting:
+                        ended, waiting = wait(waiting, timeout=POLL, return_when=FIRST_EXCEPTION)
+                        for future in ended:
+                            future.result()
+                        look()
+                finally:
+                    stopped.set()
+        found = Moved(*map(wrap, pieces.found))
         self.evaluations += int(found.spent.array.sum()) + found.ratios.array.size + len(positions)
         return found
+
+    def _piece(self, steps: int) -> int:
+        """How many particles to move in one call; their moves do not depend on it."""
+        return max(1, min(BLOCK, int(PIECE_SECONDS / max(self._costs * steps, 1e-9))))
+
+    # ------------------------------------------------------------------------------------- saving
+
+    def half_way(self, positions: np.ndarray) -> np.ndarray:
+        """Return log densities at positions (n, dim) at temperature 1/2, by which to know them."""
+        at = self._context
+        return np.array([at.value_and_grad(np.append(q, 0.5))[0] for q in positions])
+
+    def snapshot(self, position: np.ndarray) -> Tree:
+        """Return all that further moves depend on, given any position (dim,)."""
+        return {
+            # Before it is fitted a kernel is as it was made.
+            "chain": chain_leaves(self._chain(position)) if self._fitted else None,
+            "key": (int(self._key.seed.array), int(self._key.stream.array)),
+            "streams": self._streams,
+            "shuffle": tuple(self._shuffle.get_state()),
+            "evaluations": self.evaluations,
+            "fitted": self._fitted,
+        }
+
+    def restore(self, saved: Tree) -> None:
+        """Go on from what `snapshot` returned in another process."""
+        if saved["chain"] is not None:
+            self._in_use = chain_of(self.kernel, saved["chain"]).kernel
+        self._key = Key(*map(_number, saved["key"]))
+        self._streams, self.evaluations = saved["streams"], saved["evaluations"]
+        self._shuffle.set_state(saved["shuffle"])
+        self._fitted = saved["fitted"]
+
+    def _chain(self, position: np.ndarray) -> Chain:
+        """The kernel with its key as a chain, as which it is saved."""
+        handle = self.path.handle(self._context, 1.0)
+        kernel = replace(self._in_use, density=handle)
+        state = kernel.init(wrap(np.array(position)), _number(0))
+        self._context.raise_error()
+        return Chain(kernel, state, self._key, self.kernel.warmup.tuner)
 
 
 def _filled(rows: np.ndarray) -> np.ndarray:

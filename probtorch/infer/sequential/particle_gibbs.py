@@ -15,26 +15,40 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, ModelError
+from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted, untraced
 from probtorch.infer.sequential.importance import checked_count, refuse_subsample
+from probtorch.infer.sequential.saved_particles import (
+    ParticleProgress,
+    SavedParticles,
+    check_densities,
+    seed_text,
+)
 from probtorch.infer.sequential.weights import ancestors, normalised, uniforms
+from probtorch.infer.vi.step_progress import Interrupt
 
 __all__ = ["ParticleGibbs", "RunDraws"]
 
@@ -159,6 +173,7 @@ class ParticleGibbs:
         One after the other.
     seed : int or Generator, optional
         Where random numbers come from; the default generator if None.
+    progress_bar : bool
 
     Raises
     ------
@@ -196,8 +211,10 @@ class ParticleGibbs:
         *,
         num_chains: int = 1,
         seed: int | Generator | None = None,
+        progress_bar: bool = True,
     ) -> None:
         check_model(model, "ParticleGibbs")
+        self.progress_bar = bool(progress_bar)
         self.model = model
         self.num_particles = checked_count("ParticleGibbs", "num_particles", num_particles, 2)
         self.num_samples = checked_count("ParticleGibbs", "num_samples", num_samples)
@@ -209,20 +226,29 @@ class ParticleGibbs:
         name = getattr(self.model, "__name__", type(self.model).__name__)
         return f"ParticleGibbs({name}, num_particles={self.num_particles})"
 
-    def run(self, *args: object, **kwargs: object) -> RunDraws:
+    def run(
+        self,
+        *args: object,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        checkpoint_every: float | None = None,
+        **kwargs: object,
+    ) -> RunDraws:
         """Draw runs of the model given its data.
 
         Parameters
         ----------
         *args, **kwargs
             What the model is called with.
+        checkpoint, checkpoint_every
+            As for `SMC.run`; all draws are in each file.
 
         Returns
         -------
         RunDraws
             `posterior` has the sites that all runs have in one shape, `values` all of each run.
             `sample_stats` has ``lp``, the log joint density, and ``moved``, whether the draw is
-            another run than the one before.
+            another run than the one before. After Ctrl-C they are of as many draws as every chain
+            has that was begun, and ``attrs["interrupted"]`` is true.
 
         Raises
         ------
@@ -230,15 +256,24 @@ class ParticleGibbs:
             If no run was found that can have made the data, or a plate works on a subsample.
         ModelError
             If two sites of a run share a name.
+        ArgumentError
+            If the folder has a run with other settings, another model or other data.
+        KeyboardInterrupt
+            On Ctrl-C before the first draw.
         """
+        began = time.perf_counter()
         check_model_call(self.model, args, kwargs, "ParticleGibbs(...).run")
-        root = self._generator or default_generator
-        chains = []
+        generators = (self._generator or default_generator).spawn(self.num_chains)
+        saved = SavedParticles(
+            "ParticleGibbs", checkpoint, checkpoint_every, self._settings(), args, kwargs, began
+        )
+        course = _Course(self, generators, saved)
         with no_grad(), in_float64(), untraced():
             sweeps = _Sweeps(self.model, lifted(args), lifted(kwargs), self.num_particles)
-            for generator in root.spawn(self.num_chains):
-                with seed_handler(None, generator):
-                    chains.append(self._chain(sweeps, generator))
+            if saved.values is not None:
+                course.restore(saved.values, sweeps)
+            interrupted = not course.to_the_end(sweeps)
+        chains = course.chains
         values = tuple(tuple(draw for draw, _, _ in chain) for chain in chains)
         stats = {
             "lp": np.array([[lp for _, lp, _ in chain] for chain in chains]),
@@ -250,25 +285,113 @@ class ParticleGibbs:
             "inference_method": "ParticleGibbs",
             "model_name": name,
             "num_particles": self.num_particles,
+            "interrupted": interrupted,
         }
         return RunDraws(_shared(values), stats, attrs=attrs, values=values)
 
-    def _chain(
-        self, sweeps: _Sweeps, generator: Generator
-    ) -> list[tuple[dict[str, np.ndarray], float, bool]]:
-        """Values, log joint density and whether it moved, of each draw."""
-        kept, found = sweeps.first(generator), []
-        for i in range(self.warmup_steps + self.num_samples):
+    def _settings(self) -> dict[str, object]:
+        """What a checkpoint has to agree in."""
+        return {
+            "num_particles": self.num_particles,
+            "num_samples": self.num_samples,
+            "warmup_steps": self.warmup_steps,
+            "num_chains": self.num_chains,
+            "seed": seed_text(self._generator),
+        }
+
+
+# Values, log joint density and whether it moved, of a draw.
+_Draw: TypeAlias = tuple[dict[str, np.ndarray], float, bool]
+
+
+class _Course:
+    """The chains of one run, one after the other, as far as they have got."""
+
+    def __init__(
+        self, gibbs: ParticleGibbs, generators: Sequence[Generator], saved: SavedParticles
+    ) -> None:
+        self.gibbs, self.generators, self.saved = gibbs, generators, saved
+        self.chains: list[list[_Draw]] = []
+        self.done = 0  # sweeps of the last one of them
+        self.kept: _Particle | None = None
+
+    def to_the_end(self, sweeps: _Sweeps) -> bool:
+        """Make all draws; whether it was that, and not Ctrl-C."""
+        total = self.gibbs.warmup_steps + self.gibbs.num_samples
+        shown = self.gibbs.progress_bar
+        with Interrupt() as interrupt, ParticleProgress(shown=shown) as progress:
+            while len(self.chains) < len(self.generators) or self.done < total:
+                if interrupt.asked:
+                    break
+                if not self.chains or self.done == total:
+                    self.chains.append([])
+                    self.done, self.kept = 0, None
+                self._sweep(sweeps)
+                self.saved.update(self.snapshot)
+                chain = len(self.chains)
+                progress.tell(
+                    f"chain {chain} of {len(self.generators)}, {self.done}/{total} sweeps",
+                    (chain - 1 + self.done / total) / len(self.generators),
+                )
+            self.saved.update(self.snapshot, last=True)
+        if not interrupt.asked:
+            return True
+        # A chain that was only just begun would leave nothing of the others.
+        full = [chain for chain in self.chains if len(chain) == self.gibbs.num_samples]
+        self.chains = full or self.chains[:1]
+        if not self.chains or not self.chains[0]:
+            raise KeyboardInterrupt("interrupted before the first draw")
+        print(
+            f"interrupted: keeping {len(self.chains)} chains of {len(self.chains[0])} draws",
+            file=sys.stderr,
+            flush=True,
+        )
+        return False
+
+    def _sweep(self, sweeps: _Sweeps) -> None:
+        """Make one sweep of the chain at hand, and keep what it drew."""
+        generator = self.generators[len(self.chains) - 1]
+        with seed_handler(None, generator):
+            if self.kept is None:
+                self.kept = sweeps.first(generator)
             # The run that is kept always has weight.
-            new = sweeps.sweep(kept, generator) or kept
-            moved = new.values is not kept.values
-            kept = new
-            if i >= self.warmup_steps:
-                done = sweeps.running(kept.values, None)
-                everything = {**done.values, **done.computed}
-                arrays = {n: to_host(x.array) for n, x in everything.items()}
-                found.append((arrays, done.log_joint, moved))
-        return found
+            new = sweeps.sweep(self.kept, generator) or self.kept
+            moved = new.values is not self.kept.values
+            self.kept, self.done = new, self.done + 1
+            if self.done <= self.gibbs.warmup_steps:
+                return
+            done = sweeps.running(new.values, None)
+            everything = {**done.values, **done.computed}
+            arrays = {n: to_host(x.array) for n, x in everything.items()}
+            self.chains[-1].append((arrays, done.log_joint, moved))
+
+    def snapshot(self) -> Tree:
+        """Return all that the rest depends on, as plain values."""
+        kept = None if self.kept is None else self.kept.values
+        return {
+            "chains": [[tuple(draw) for draw in chain] for chain in self.chains],
+            "done": self.done,
+            "kept": None if kept is None else {n: to_host(x.array) for n, x in kept.items()},
+            "generators": [tuple(g.get_state()) for g in self.generators],
+        }
+
+    def restore(self, saved: Tree, sweeps: _Sweeps) -> None:
+        """Go on from what `snapshot` returned in another process.
+
+        Raises
+        ------
+        ArgumentError
+            If it is of another model or of other data.
+        """
+        self.chains = [[(dict(a), lp, moved) for a, lp, moved in c] for c in saved["chains"]]
+        self.done = saved["done"]
+        if saved["kept"] is not None:
+            self.kept = _Particle({n: wrap(np.array(x)) for n, x in saved["kept"].items()})
+            if self.chains[-1]:
+                was, now = self.chains[-1][-1][1], sweeps.running(self.kept.values, None).log_joint
+                check_densities("ParticleGibbs", np.array([was]), np.array([now]))
+        for generator, state in zip(self.generators, saved["generators"], strict=True):
+            generator.set_state(state)
 
 
 class _Sweeps:

@@ -2,8 +2,9 @@
 
 Particles are drawn from the prior. Each stage raises the temperature by so much that a given share
 of them is left in effective number, weights and resamples them, fits the kernel to them and moves
-them by it (mutation.py). The product of the mean weights estimates the evidence. The path is in
-tempering.py, the resampling in weights.py.
+them by it (mutation.py). The product of the mean weights estimates the evidence. The stages are in
+course.py, the path is in tempering.py, the resampling in weights.py; saved_particles.py keeps a run
+on the disk.
 
 With `waste_free` few particles are resampled and moved for long, and all places that they come by
 are particles of the next stage.
@@ -19,10 +20,8 @@ the effective number. H.-D. Dau, N. Chopin, "Waste-free sequential Monte Carlo",
 
 from __future__ import annotations
 
-import math
 import os
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,43 +29,30 @@ import numpy as np
 
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
-from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.distributions.distribution import Distribution
-from probtorch.errors import ArgumentError, InferenceError, user_frame
+from probtorch.errors import ArgumentError
+from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.kernel import Kernel, checked
 from probtorch.infer.mcmc.pilot import in_form
-from probtorch.infer.potential import ModelTarget, Target
+from probtorch.infer.potential import ModelTarget
 from probtorch.infer.results import SampledDraws, make_draws
+from probtorch.infer.sequential.course import Course
 from probtorch.infer.sequential.importance import checked_count
-from probtorch.infer.sequential.mutation import Moved, Mutation
-from probtorch.infer.sequential.tempering import TemperedPath
-from probtorch.infer.sequential.weights import (
-    ancestors,
-    checked_resampling,
-    effective_size,
-    family_error,
-    log_mean,
-    normalised,
+from probtorch.infer.sequential.mutation import Mutation
+from probtorch.infer.sequential.saved_particles import (
+    ParticleProgress,
+    SavedParticles,
+    seed_text,
 )
+from probtorch.infer.sequential.tempering import TemperedPath
+from probtorch.infer.sequential.weights import checked_resampling
+from probtorch.infer.vi.step_progress import Interrupt
 
-__all__ = ["SMC", "SMCDraws", "SMCWarning"]
+__all__ = ["SMC", "SMCDraws"]
 
-# Transitions of a stage are doubled until, over coordinates, the mean squared correlation of where
-# particles stand with where they stood is this small (what chance makes of it aside), or until
-# there are so many of them.
-FORGOTTEN, MOST_STEPS = 0.05, 512
-# A squared correlation above which particles have not got away; fewer families than this say little
-# of the error.
-STANDING, FEW_FAMILIES = 0.25, 10
 # Length of the chains of waste-free SMC, unless told.
 CHAIN_LENGTH = 20
-# Halvings in the search for a temperature; stages before a path counts as endless.
-HALVINGS, MOST_STAGES = 60, 1000
-
-
-class SMCWarning(InferenceWarning):
-    """Particles that hardly move, or have too few ancestors."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,6 +113,8 @@ class SMC:
         As many as there are processors. The draws do not depend on it.
     seed : int or Generator, optional
         Where random numbers come from; the default generator if None.
+    progress_bar : bool
+        Whether to show temperatures as they are come to.
 
     Raises
     ------
@@ -168,6 +156,7 @@ class SMC:
         reference: Distribution | None = None,
         num_threads: int | None = None,
         seed: int | Generator | None = None,
+        progress_bar: bool = True,
     ) -> None:
         if not isinstance(kernel, Kernel):
             raise ArgumentError(
@@ -219,27 +208,48 @@ class SMC:
             else checked_count("SMC", "num_threads", num_threads)
         )
         self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+        self.progress_bar = bool(progress_bar)
 
     def __repr__(self) -> str:
         return f"SMC({self.kernel!r}, num_particles={self.num_particles})"
 
-    def run(self, *args: object, **kwargs: object) -> SMCDraws:
+    def run(
+        self,
+        *args: object,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        checkpoint_every: float | None = None,
+        **kwargs: object,
+    ) -> SMCDraws:
         """Go from the prior to the posterior, given the arguments of the model.
 
         Parameters
         ----------
         *args, **kwargs
             What the model is called with.
+        checkpoint : path or Checkpoint, optional
+            A folder in which the particles are saved as they go, in the midst of a temperature too,
+            for a run that is killed: the same call goes on from there, and its draws are those of a
+            run without a break, bit for bit.
+        checkpoint_every : float, optional
+            Seconds between two checkpoints; 5 by default.
 
         Returns
         -------
         SMCDraws
-            `sample_stats` has ``lp``; neighbours among the draws have common ancestors.
+            `sample_stats` has ``lp``; neighbours among the draws have common ancestors. After
+            Ctrl-C they are draws at the temperature that was come to, which ``.temperatures`` ends
+            with, and ``attrs["interrupted"]`` is true.
 
         Raises
         ------
         InferenceError
             If no particle has any weight, or the log likelihood is infinite.
+        ArgumentError
+            If the folder has a run with other settings, another model or other data.
+        FileError
+            If the folder cannot be written to when the run begins.
+        KeyboardInterrupt
+            On Ctrl-C before the first temperature.
 
         Warns
         -----
@@ -255,184 +265,44 @@ class SMC:
         if isinstance(target, ModelTarget):
             warn_of_no_data(target.without_data, target.array_arguments)
         path = TemperedPath(target, self.reference)
-        root = self._generator or default_generator
-        start, resampling, moves = root.spawn(3)
+        start, resampling, moves = (self._generator or default_generator).spawn(3)
+        # From here on the default generator stands where a run that is saved had it.
+        saved = SavedParticles(
+            "SMC", checkpoint, checkpoint_every, self._settings(), args, kwargs, began
+        )
         mutation = Mutation(kernel, path, moves, self.num_threads)
-        positions = path.draws(self.num_particles, start)
-        course = _Course(self, target, mutation, resampling, positions)
-        while course.temperature < 1.0:
-            course.advance()
-        course.judge()
+        with (
+            Interrupt() as interrupt,
+            ParticleProgress(shown=self.progress_bar) as progress,
+        ):
+            course = Course(self, target, mutation, resampling, saved, interrupt, progress)
+            if saved.values is None:
+                course.start(path.draws(self.num_particles, start))
+            else:
+                course.restore(saved.values)
+            interrupted = not course.to_the_end()
+        if not interrupted:
+            course.judge()
+        positions, logdensity, facts = course.result()
         draws = make_draws(
-            target, course.positions[None], {"lp": course.logdensity[None]},
-            {**kernel.attrs(), **course.attrs(), "sampling_time": time.perf_counter() - began},
+            target, positions[None], {"lp": logdensity[None]},
+            {**kernel.attrs(), **facts, "sampling_time": saved.seconds, "interrupted": interrupted},
         )  # fmt: skip
         return SMCDraws(**vars(draws))
 
-
-class _Course:
-    """The particles of one run, and what is known of their way so far."""
-
-    def __init__(
-        self,
-        smc: SMC,
-        target: Target,
-        mutation: Mutation,
-        generator: Generator,
-        positions: np.ndarray,
-    ) -> None:
-        self.smc, self.target, self.mutation, self.generator = smc, target, mutation, generator
-        self.positions = positions
-        self.ratios = mutation.ratios(positions)
-        self.logdensity = np.empty(0)
-        self.temperature, self.log_evidence = 0.0, 0.0
-        self.temperatures: list[float] = []
-        self.steps: list[int] = []
-        self.acceptance: list[float] = []
-        self.settings: list[dict[str, float]] = []
-        self.standing: list[float] = []  # correlations with where particles stood
-        # Waste-free particles come in chains, others one by one: it is chains that are independent
-        # given their parents. Which of the first ones each descends from.
-        self.length = (smc.num_steps or 1) if smc.waste_free else 1
-        self.family = np.arange(len(positions) // self.length)
-        self.error = math.nan
-
-    def advance(self) -> None:
-        """Go on to the next temperature."""
-        smc = self.smc
-        self._check_ratios()
-        temperature = self._next()
-        log_weights = (temperature - self.temperature) * self.ratios
-        self.log_evidence += log_mean(log_weights)[0]
-        weights = normalised(log_weights)
-        self.error = family_error(weights.reshape(-1, self.length).sum(axis=1), self.family)
-        parents = ancestors(weights, len(self.family), self.generator, smc.resampling)
-        self.positions = self.positions[parents]
-        self.family = self.family[parents // self.length]
-        self.temperature = temperature
-        self.temperatures.append(temperature)
-        self.mutation.fit(self.target, self.positions, temperature)
-        self._move()
-        self.settings.append(self.mutation.settings)
-
-    def _check_ratios(self) -> None:
-        """Refuse log likelihoods that make no weights."""
-        largest = self.ratios.max()
-        if not np.isfinite(largest) or np.isnan(self.ratios).any():
-            raise InferenceError(
-                f"SMC on {self.target.name}: the log likelihood at {len(self.ratios)} particles",
-                expected="finite numbers, at least one",
-                got=f"a largest one of {largest}",
-                fix="look for a density that is not finite"
-                if largest > 0.0 or np.isnan(largest)
-                else "no draw of the prior can have made the data: look at priors and data",
-            )
-
-    def _next(self) -> float:
-        """The next temperature."""
-        smc, now = self.smc, self.temperature
-        if smc.temperatures is not None:
-            return smc.temperatures[len(self.temperatures)]
-        if len(self.temperatures) == MOST_STAGES:
-            raise InferenceError(
-                f"SMC on {self.target.name}",
-                expected=f"an end after at most {MOST_STAGES} temperatures",
-                got=f"temperature {now:.3g}",
-                fix="the prior is far too wide for the data: give a reference",
-            )
-        # Those without any weight are lost at any temperature.
-        wanted = smc.ess_threshold * np.isfinite(self.ratios).sum()
-        rest = 1.0 - now
-        if effective_size(rest * self.ratios) >= wanted:
-            return 1.0
-        # By halves of the logs: the first step from a wide prior may be tiny.
-        low, high = -700.0, math.log(rest)
-        for _ in range(HALVINGS):
-            middle = 0.5 * (low + high)
-            if effective_size(math.exp(middle) * self.ratios) >= wanted:
-                low = middle
-            else:
-                high = middle
-        return max(now + math.exp(low), math.nextafter(now, 2.0))
-
-    def _move(self) -> None:
-        """Move the particles at the present temperature."""
-        smc, mutation, now = self.smc, self.mutation, self.temperature
-        before = self.positions
-        if smc.waste_free:
-            moved = mutation.move(before, now, self.length - 1, keep=self.length)
-            ends = moved.positions.array[:, -1]
-            self._settle(moved, self.length - 1)
-            self.standing.append(_correlation(before, ends))
-            return
-        taken, block = 0, smc.num_steps or 1
-        accept = 0.0
-        while True:
-            moved = mutation.move(self.positions, now, block)
-            accept += float(moved.accept.array.sum())
-            self.positions = moved.positions.array[:, -1]
-            taken += block
-            left = _correlation(before, self.positions)
-            if smc.num_steps is not None or left <= FORGOTTEN or taken >= MOST_STEPS:
-                break
-            block = taken  # doubles the transitions
-        self._settle(moved, taken, accept)
-        self.standing.append(left)
-
-    def _settle(self, moved: Moved, steps: int, accept: float | None = None) -> None:
-        dim = self.target.dim
-        self.positions = moved.positions.array.reshape(-1, dim)
-        self.ratios = moved.ratios.array.reshape(-1)
-        self.logdensity = moved.logdensity.array.reshape(-1)
-        total = float(moved.accept.array.sum()) if accept is None else accept
-        self.steps.append(steps)
-        self.acceptance.append(total / (steps * len(moved.accept.array)))
-
-    def attrs(self) -> dict[str, object]:
-        """What results should carry."""
+    def _settings(self) -> dict[str, object]:
+        """What a checkpoint has to agree in."""
         return {
-            "inference_library": "probtorch",
-            "inference_method": "SMC",
-            "log_evidence": self.log_evidence,
-            "log_evidence_error": self.error,
+            **self.kernel.attrs(),
+            "num_particles": self.num_particles,
+            "num_steps": self.num_steps,
+            "ess_threshold": self.ess_threshold,
             "temperatures": self.temperatures,
-            "num_steps": self.steps,
-            "acceptance_rates": self.acceptance,
-            "tuned": self.settings,
-            "evaluations": self.mutation.evaluations,
-            "waste_free": self.smc.waste_free,
-            "families": int(np.unique(self.family).size),
+            "waste_free": self.waste_free,
+            "resampling": self.resampling,
+            "reference": "none" if self.reference is None else repr(self.reference),
+            "seed": seed_text(self._generator),
         }
-
-    def judge(self) -> None:
-        """Warn of what makes the result doubtful."""
-        worst = int(np.argmax(self.standing))
-        if self.standing[worst] > STANDING:
-            _warn(
-                "particles of SMC stay where they were resampled",
-                f"positions that forget where they stood, a squared correlation below {STANDING}",
-                f"{self.standing[worst]:.2f} at temperature {self.temperatures[worst]:.3g}, after "
-                f"{self.steps[worst]} transitions",
-                "leave num_steps out, give more, or move them by NUTS",
-            )
-        families = np.unique(self.family).size
-        if families < FEW_FAMILIES:
-            _warn(
-                f"all particles of SMC descend from {families} of the first ones",
-                f"at least {FEW_FAMILIES} ancestors, which the error of the evidence is told by",
-                f"{families}, after {len(self.temperatures)} stages",
-                "take more particles, or a larger ess_threshold",
-            )
-
-
-def _correlation(before: np.ndarray, after: np.ndarray) -> float:
-    """Mean over coordinates of the squared correlation, less what chance makes of it."""
-    one, other = before - before.mean(axis=0), after - after.mean(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        squares = (one * other).sum(axis=0) ** 2 / ((one**2).sum(axis=0) * (other**2).sum(axis=0))
-    # A coordinate that all particles agree on has not moved.
-    squares = np.where(np.isfinite(squares), squares, 1.0)
-    return float(squares.mean()) - 1.0 / len(before)
 
 
 def _ladder(temperatures: Sequence[float]) -> list[float]:
@@ -449,14 +319,6 @@ def _ladder(temperatures: Sequence[float]) -> list[float]:
             fix="leave it out: temperatures are chosen by ess_threshold",
         )
     return steps
-
-
-def _warn(subject: str, expected: str, got: str, fix: str) -> None:
-    warnings.warn_explicit(
-        f"{subject}\n  expected: {expected}\n  got:      {got}\n  fix:      {fix}",
-        SMCWarning,
-        *(user_frame() or ("<unknown>", 0)),
-    )
 
 
 explain_calls(globals())

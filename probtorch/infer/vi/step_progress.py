@@ -13,12 +13,9 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Self
 
 from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH, is_shown
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Interrupt", "StepProgress"]
 
@@ -50,7 +47,7 @@ class StepProgress:
         # A terminal or a notebook takes a line back by a carriage return; a file does not.
         self._rewrites = sys.stderr.isatty() or "ipykernel" in sys.modules
 
-    def __enter__(self) -> StepProgress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

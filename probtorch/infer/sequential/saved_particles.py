@@ -1,0 +1,180 @@
+"""What runs of particles keep on the disk, show and do on Ctrl-C, whatever they are.
+
+A run of particles (`SMC`, `ABCSMC`, `ParticleGibbs`) is a function of its generators and of arrays:
+`SavedParticles` puts them into a `Checkpoint` every few seconds, and hands them to the same run in
+another process. Which run a folder belongs to is told as of chains: by settings and seed, by the
+bytes of the arguments, and by a density at particles that were saved (`check_densities`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from probtorch.core.rng import Generator
+from probtorch.core.typed import Tree
+from probtorch.errors import ArgumentError
+from probtorch.infer.checkpoint import Checkpoint
+from probtorch.infer.run_identity import digests
+from probtorch.infer.vi.step_progress import BAR, StepProgress
+
+__all__ = ["EVERY", "ParticleProgress", "SavedParticles", "check_densities", "seed_text"]
+
+# Seconds between two checkpoints, unless told.
+EVERY = 5.0
+# Log densities of one point that differ by more than rounding are of another model or other data.
+TOLERANCE = 1e-6
+
+
+class SavedParticles:
+    """The checkpoints of one run; does nothing without a folder.
+
+    Parameters
+    ----------
+    owner : str
+        The class whose `run` it is, for messages.
+    checkpoint : Checkpoint, path or None
+    every : float or None
+        Seconds between files.
+    settings : dict
+        What the run was asked for.
+    args, kwargs
+        What the model is called with.
+    began : float
+        When the run began, by `time.perf_counter`.
+
+    Attributes
+    ----------
+    values : tree or None
+        What was saved last by another process, None at the beginning.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None,
+        every: float | None,
+        settings: Mapping[str, object],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        began: float,
+    ) -> None:
+        self.values: Tree = None
+        self._before, self._began = 0.0, began
+        self._checkpoint: Checkpoint | None = None
+        self._every = _checked_every(owner, checkpoint, every)
+        if checkpoint is None:
+            return
+        self._checkpoint = (
+            checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        )
+        self._identity = {name: str(x) for name, x in settings.items()}
+        self._identity |= {f"data ({k})": x for k, x in digests(args, kwargs).items()}
+        self._owner = owner
+        self._step, saved = self._checkpoint.restore(self._check)
+        self._next = time.perf_counter() + self._every
+        if saved is not None:
+            self.values, self._before = saved["run"], saved["seconds"]
+
+    def _check(self, saved: Tree) -> None:
+        """Refuse what is saved there if it is of another run."""
+        known = saved.get("identity") if isinstance(saved, dict) else None
+        if known == self._identity:
+            return
+        different = sorted(
+            name
+            for name in {*self._identity, *(known or {})}
+            if (known or {}).get(name) != self._identity.get(name)
+        )
+        assert self._checkpoint is not None
+        raise ArgumentError(
+            f"{self._owner}.run(checkpoint={os.fspath(self._checkpoint.path)!r})",
+            expected="the run that is saved there, with its settings and data",
+            got=f"another {', '.join(different[:5])}" if known else "a checkpoint of another kind",
+            fix="set them as they were, or choose another folder",
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole run up to now, earlier processes included."""
+        return self._before + time.perf_counter() - self._began
+
+    def update(self, values: Callable[[], Tree], *, last: bool = False) -> None:
+        """Write a file, if it is time or the last one; a disk that is full is a warning."""
+        if self._checkpoint is None or not (last or time.perf_counter() >= self._next):
+            return
+        self._step += 1
+        saved = {"identity": self._identity, "run": values(), "seconds": self.seconds}
+        self._checkpoint.try_to_save(self._step, saved)
+        self._next = time.perf_counter() + self._every
+
+
+def check_densities(owner: str, was: np.ndarray, now: np.ndarray) -> None:
+    """Refuse to go on with another model: log densities of the same points have to be the same.
+
+    Raises
+    ------
+    ArgumentError
+        If one is not what it was.
+    """
+    if np.allclose(was, now, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        return
+    worst = int(np.argmax(np.nan_to_num(abs(was - now), nan=np.inf)))
+    raise ArgumentError(
+        f"{owner}.run(checkpoint=...)",
+        expected=f"the log density of the saved run, {was[worst]:.10g} at one of its particles",
+        got=f"{now[worst]:.10g}",
+        fix="give the model and the data it was begun with, or choose another folder",
+    )
+
+
+def seed_text(generator: Generator | None) -> str:
+    """Return what identifies a seed; a run without one goes on with the generators it has."""
+    return "none" if generator is None else f"{generator.initial_seed()}, {generator.stream}"
+
+
+def _checked_every(owner: str, checkpoint: object, every: float | None) -> float:
+    if every is None:
+        return EVERY
+    wrong = isinstance(every, bool) or not isinstance(every, (int, float)) or every < 0
+    if checkpoint is not None and not wrong:
+        return float(every)
+    raise ArgumentError(
+        f"{owner}.run(checkpoint_every=...)",
+        expected="a number of seconds, and a folder as checkpoint",
+        got=repr(every) if wrong else "no checkpoint",
+        fix=f'write run(checkpoint="folder", checkpoint_every={EVERY:g})',
+    )
+
+
+class ParticleProgress(StepProgress):
+    """One line on stderr about particles on their way.
+
+    Parameters
+    ----------
+    shown : bool
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        super().__init__(1, shown=shown)
+        self.text, self.share = "", 0.0
+
+    def tell(self, text: str, share: float) -> None:
+        """Show how far they are, if it is time.
+
+        Parameters
+        ----------
+        text : str
+        share : float, in [0, 1]
+        """
+        self.text, self.share = text, share
+        self.update(float("nan"))
+
+    def line(self) -> str:
+        """Return the line as it is now."""
+        seconds = time.perf_counter() - self._start
+        filled = min(int(BAR * self.share), BAR)
+        return f"[{'#' * filled}{'.' * (BAR - filled)}] {self.text}, {seconds:.0f} s"

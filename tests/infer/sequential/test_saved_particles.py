@@ -1,0 +1,231 @@
+"""Runs of particles that are broken off anywhere go on as if they never had been."""
+
+import itertools
+import signal
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch import plate, sample
+from probtorch.distributions import Beta, HalfNormal, Normal, Poisson
+from probtorch.errors import ArgumentError
+from probtorch.infer import ABCSMC, NUTS, SMC, ParticleGibbs, RandomWalk
+from probtorch.infer.sequential import mutation
+from probtorch.infer.sequential.saved_particles import SavedParticles
+from probtorch.tensor import tensor
+
+# So few particles are for the sake of speed.
+pytestmark = pytest.mark.filterwarnings("ignore::probtorch.infer.SMCWarning")
+
+Y = tensor([1.0, 0.2, 2.3, -0.5])
+
+
+def model(y, scale=1.0):
+    mu = sample("mu", Normal(0.0, 3.0))
+    sd = sample("sd", HalfNormal(scale))
+    with plate("row", len(y)):
+        sample("y", Normal(mu, sd), obs=y)
+
+
+class Broken(BaseException):
+    """The run was broken off."""
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Checkpoints at every look, and pieces of 7 particles."""
+    monkeypatch.setattr(mutation, "BLOCK", 7)
+    return {"checkpoint_every": 0.0}
+
+
+def broken_off(run, after, monkeypatch):
+    """Make a run that breaks off where it has written so many checkpoints; whether it did."""
+    update, left = SavedParticles.update, itertools.count(1)
+
+    def counting(self, *args, **kwargs):
+        update(self, *args, **kwargs)
+        if next(left) == after:
+            raise Broken
+
+    with monkeypatch.context() as m:
+        m.setattr(SavedParticles, "update", counting)
+        try:
+            return run(), False
+        except Broken:
+            return None, True
+
+
+def check_same(found, whole):
+    assert set(found.posterior) == set(whole.posterior)
+    for name, x in whole.posterior.items():
+        assert found[name].tobytes() == x.tobytes(), name
+    for name, x in whole.sample_stats.items():
+        assert found.sample_stats[name].tobytes() == x.tobytes(), name
+    without = lambda draws: {k: v for k, v in draws.attrs.items() if k != "sampling_time"}
+    assert repr(without(found)) == repr(without(whole))
+
+
+KINDS = {
+    "until forgotten": {},
+    "waste-free": {"waste_free": True, "num_steps": 5},
+    "threads": {"num_threads": 3, "num_steps": 2},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_smc_that_is_broken_off_again_and_again_ends_as_one_that_never_was(
+    kind, tmp_path, monkeypatch, often
+):
+    settings = {"num_threads": 1, "num_particles": 40, "seed": 3, "progress_bar": False}
+    make = lambda: SMC(NUTS(model), **settings | KINDS[kind])
+    whole, folder = make().run(Y), tmp_path / "run"
+    rng, breaks = np.random.default_rng(0), 0
+    while True:
+        run = lambda: make().run(Y, checkpoint=folder, **often)
+        found, broken = broken_off(run, int(rng.integers(1, 5)), monkeypatch)
+        if not broken:
+            break
+        breaks += 1
+    assert breaks > 1
+    check_same(found, whole)
+    # What has ended is read again; a run in one piece that writes is the same, too.
+    check_same(make().run(Y, checkpoint=folder), whole)
+    check_same(make().run(Y, checkpoint=tmp_path / "other", **often), whole)
+
+
+def test_default_generator_goes_on_as_after_a_whole_run(tmp_path, monkeypatch, often):
+    """A run without a seed, in which the default generator is known by a number drawn after it."""
+    make = lambda: SMC(RandomWalk(model), 40, num_steps=3, num_threads=1, progress_bar=False)
+    probtorch.manual_seed(5)
+    whole, after = make().run(Y), probtorch.rand(3).tolist()
+    probtorch.manual_seed(5)
+    run = lambda: make().run(Y, checkpoint=tmp_path, **often)
+    assert broken_off(run, 9, monkeypatch)[1]
+    probtorch.manual_seed(99)
+    check_same(run(), whole)
+    assert probtorch.rand(3).tolist() == after
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"num_particles": 41}, "another num_particles"),
+        ({"seed": 4}, "another seed"),
+        ({"data": tensor([1.0, 0.2, 2.3, -0.4])}, r"another data \(args\[0\]\)"),
+        ({"model": lambda y: model(y, 2.0)}, "log density of the saved run"),
+        ({"kernel": NUTS}, "another"),
+    ],
+)
+def test_another_run_is_refused(change, message, tmp_path, monkeypatch, often):
+    def run(model=model, kernel=RandomWalk, data=Y, **changed):
+        settings = {"num_particles": 40, "num_steps": 2, "seed": 3, "num_threads": 1} | changed
+        return SMC(kernel(model), **settings).run(data, checkpoint=tmp_path, **often)
+
+    assert broken_off(run, 8, monkeypatch)[1]
+    with pytest.raises(ArgumentError, match=message):
+        run(**change)
+    assert run().num_draws == 40
+
+
+def test_seconds_between_checkpoints_need_a_folder():
+    with pytest.raises(ArgumentError, match="no checkpoint"):
+        SMC(NUTS(model)).run(Y, checkpoint_every=3.0)
+    with pytest.raises(ArgumentError, match="a number of seconds"):
+        SMC(NUTS(model)).run(Y, checkpoint="x", checkpoint_every="often")
+
+
+def test_interrupted_particles_are_those_of_the_last_temperature(
+    tmp_path, monkeypatch, capsys, often
+):
+    """Ctrl-C at look 30: what is kept is told of; the checkpoint goes on from there."""
+    run = lambda **more: SMC(
+        RandomWalk(model), 40, num_steps=4, seed=1, num_threads=1, ess_threshold=0.8
+    ).run(Y, **more)
+    whole = run()
+    looks, update = itertools.count(1), SavedParticles.update
+
+    def interrupting(self, *args, **kwargs):
+        if next(looks) == 30:
+            signal.raise_signal(signal.SIGINT)
+        update(self, *args, **kwargs)
+
+    with monkeypatch.context() as m:
+        m.setattr(SavedParticles, "update", interrupting)
+        found = run(checkpoint=tmp_path, **often)
+    assert found.attrs["interrupted"] and not whole.attrs["interrupted"]
+    assert 0.0 < found.temperatures[-1] < 1.0
+    assert found.temperatures == whole.temperatures[: len(found.temperatures)]
+    assert len(found.num_steps) == len(found.temperatures)
+    assert "interrupted: keeping the particles of temperature" in capsys.readouterr().err
+    check_same(run(checkpoint=tmp_path), whole)
+
+
+def test_interrupt_before_the_first_temperature_is_raised(monkeypatch):
+    looks = itertools.count()
+
+    def interrupting(self, *args, **kwargs):
+        if not next(looks):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(SavedParticles, "update", interrupting)
+    with pytest.raises(KeyboardInterrupt, match="before the first temperature"):
+        SMC(RandomWalk(model), 40, num_steps=4, num_threads=1).run(Y)
+
+
+# ------------------------------------------------------------------------- other kinds of particles
+
+
+def simulator():
+    loc = sample("loc", Normal(0.0, 3.0))
+    sample("y", Normal(loc, 1.0).expand([5]).to_event(1))
+
+
+def abc(**more):
+    smc = ABCSMC(simulator, 60, epsilon=0.5, seed=2, progress_bar=False)
+    return smc.run({"y": np.linspace(0.0, 2.0, 5)}, **more)
+
+
+def branching(y):
+    loc = sample("loc", Normal(0.0, 1.0)) if sample("coin", Beta(2.0, 2.0)) > 0.5 else tensor(1.0)
+    for i, value in enumerate(y):
+        loc = loc + sample(f"step_{i}", Poisson(1.0))
+        sample(f"y_{i}", Normal(loc, 1.0), obs=value)
+
+
+def gibbs(**more):
+    made = ParticleGibbs(branching, 5, 8, 3, num_chains=2, seed=2, progress_bar=False)
+    return made.run(tensor([1.0, 2.5]), **more)
+
+
+@pytest.mark.parametrize("run", [abc, gibbs])
+def test_other_particles_that_are_broken_off_end_as_if_they_never_had_been(
+    run, tmp_path, monkeypatch
+):
+    whole, breaks, rng = run(), 0, np.random.default_rng(0)
+    saving = {"checkpoint": tmp_path, "checkpoint_every": 0.0}
+    while True:
+        found, broken = broken_off(lambda: run(**saving), int(rng.integers(1, 8)), monkeypatch)
+        if not broken:
+            break
+        breaks += 1
+    assert breaks > 2
+    check_same(found, whole)
+    check_same(run(**saving), whole)
+    if run is gibbs:
+        assert repr(found.values) == repr(whole.values)
+
+
+@pytest.mark.parametrize("run", [abc, gibbs])
+def test_other_particles_are_kept_on_interrupt(run, monkeypatch, capsys):
+    looks, update = itertools.count(1), SavedParticles.update
+
+    def interrupting(self, *args, **kwargs):
+        if next(looks) == 13:
+            signal.raise_signal(signal.SIGINT)
+        update(self, *args, **kwargs)
+
+    monkeypatch.setattr(SavedParticles, "update", interrupting)
+    found = run()
+    assert found.attrs["interrupted"]
+    assert "interrupted: keeping" in capsys.readouterr().err
