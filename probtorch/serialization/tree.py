@@ -19,6 +19,7 @@ tensors are parametrized, and names and values of its attributes in turn), see `
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from array import array
@@ -84,6 +85,12 @@ _LARGEST = 2**63
 # ------------------------------------------------------------------------------------ to a header
 
 
+@functools.cache
+def _library() -> str:
+    """The release in use, which is read from files: once, as checkpoints are written often."""
+    return version("probtorch")
+
+
 def encode(tree: Tree) -> tuple[Header, Iterator[memoryview | bytes]]:
     """Return the header of a container for `tree`, and an iterator over its blobs.
 
@@ -96,7 +103,7 @@ def encode(tree: Tree) -> tuple[Header, Iterator[memoryview | bytes]]:
     writer.write(tree)
     views, sizes, blobs = writer.arrays.layout()
     header = {
-        "library": version("probtorch"),
+        "library": _library(),
         "nodes": writer.nodes,
         "views": views,
         "blobs": sizes,

@@ -19,6 +19,7 @@ from probtorch.core.tree import replace
 from probtorch.core.typed import Tree
 from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.kernel import Kernel, statistics
+from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.recording import DrawRecord
 from probtorch.infer.mcmc.running import RunningTrace
 from probtorch.infer.mcmc.saved import chain_leaves
@@ -100,8 +101,8 @@ class ChainRun:
     keep_warmup : bool
     hook : callable, optional
         ``hook(position, stage, iteration)`` after each transition.
-    snapshot_every : float, optional
-        Seconds between snapshots; none are taken if None.
+    pace : Pace, optional
+        When to take snapshots; none are taken without.
     verifying : bool
         Whether it is this chain that compares the density with Python's now and then.
     stored : StoredRecord, optional
@@ -151,7 +152,7 @@ class ChainRun:
         *,
         keep_warmup: bool = False,
         hook: Callable[[np.ndarray, str, int], object] | None = None,
-        snapshot_every: float | None = None,
+        pace: Pace | None = None,
         verifying: bool = False,
         stored: StoredRecord | None = None,
     ) -> None:
@@ -191,8 +192,9 @@ class ChainRun:
         self._ended: float | None = None
         # Where the run stands: segments that are behind it, and transitions of the present one.
         self._segment = self._done = 0
-        self._snapshot_every, self._next_snapshot = snapshot_every, 0.0
+        self._pace = pace
         self.snapshot: ChainSnapshot | None = None
+        self._snapped = 0  # iterations at the last snapshot
         self._take_snapshot()
 
     @property
@@ -302,12 +304,14 @@ class ChainRun:
         self.warming_up = saved["warming_up"]
 
     def _take_snapshot(self) -> None:
-        if self._snapshot_every is None:
+        if self._pace is None:
             return
-        self._next_snapshot = time.perf_counter() + self._snapshot_every
-        self.snapshot = {**self._stand(), "draws": self.draws.snapshot()}
-        if self.warmup_draws is not None:
-            self.snapshot["warmup"] = self.warmup_draws.snapshot()
+        self._snapped = self.iteration
+        with self._pace.saving():
+            snapshot: ChainSnapshot = {**self._stand(), "draws": self.draws.snapshot()}
+            if self.warmup_draws is not None:
+                snapshot["warmup"] = self.warmup_draws.snapshot()
+            self.snapshot = snapshot
 
     def _stand(self) -> ChainSnapshot:
         """A snapshot, of draws only what is being filled."""
@@ -442,7 +446,7 @@ class ChainRun:
             self._done += count
             fitting = int(CALL_SECONDS / max(seconds / count, 1e-9))
             self._count = max(1, min(fitting, GROWTH * self._count))
-            if self._snapshot_every is not None and time.perf_counter() >= self._next_snapshot:
+            if self._pace is not None and self._pace.due(self.iteration - self._snapped):
                 self._take_snapshot()
 
     def _goes_on(self, control: Control) -> bool:

@@ -21,6 +21,7 @@ from probtorch.distributed.group import is_main
 from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
+from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
 from probtorch.infer.mcmc.remote_chains import run_chains_on
 from probtorch.infer.mcmc.settings import check_shared_run
@@ -174,7 +175,7 @@ class OneRun:
                 self.target,
                 asked.agreed(),
                 resumed=bool(saved),
-                anew=saved.every is not None,
+                anew=saved.active,
                 names=asked.save_params,
             )
             positions = np.stack([chain.state.position.array for chain, _ in chains])
@@ -193,7 +194,7 @@ class OneRun:
                 asked.kernel,
                 keep_warmup=asked.keep_warmup and adapts,
                 hook=self._hook(),
-                snapshot_every=saved.every,
+                pace=Pace.of_a_chain(saved.every) if saved.active else None,
                 verifying=i == 0,
                 stored=stored[i] if stored else None,
             )

@@ -24,6 +24,7 @@ from probtorch.errors import ArgumentError
 from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.randomness import Key
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedRun", "chain_leaves", "chain_of"]
 
-# Seconds between two checkpoints, unless told.
-EVERY = 10.0
 # Log densities of one point that differ by more than rounding are of another model or other data.
 TOLERANCE = 1e-6
 
@@ -90,14 +89,16 @@ class SavedRun:
     ----------
     checkpoint : Checkpoint, path or None
     every : float or None
-        Seconds between files.
+        Seconds between files; None saves as often as is cheap (pace.py).
     settings : dict
         What the run was asked for; a checkpoint of another run is refused.
 
     Attributes
     ----------
     every : float or None
-        Seconds between snapshots, None for none.
+        As it was given.
+    active : bool
+        Whether there is a folder.
     seconds : float
         That earlier processes took.
     store : DrawStore or None
@@ -119,12 +120,13 @@ class SavedRun:
             )
         self.seconds = 0.0
         self.store: DrawStore | None = None
-        self.every: float | None = None
+        self.every, self.active = None if every is None else _seconds(every), checkpoint is not None
+        self._pace = Pace(self.every)
+        self._written = 0  # transitions of all chains in the last file
         self._chains: list[ChainSnapshot] = []
         self._checkpoint: Checkpoint | None = None
         if checkpoint is None:
             return
-        self.every = EVERY if every is None else _seconds(every)
         self._checkpoint = (
             checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         )
@@ -132,7 +134,6 @@ class SavedRun:
         note_checkpoint(self._checkpoint.newest)
         values = self._checkpoint.restore().values
         self._began = time.perf_counter()
-        self._next = self._began + self.every
         if values is None:
             return
         saved = values.get("settings") if isinstance(values, dict) else None
@@ -198,20 +199,25 @@ class SavedRun:
         """Write a file with the latest snapshot of every chain, if it is time or the last one."""
         if self.store is not None:
             self.store.update()
-        if self._checkpoint is None or not (last or time.perf_counter() >= self._next):
+        if self._checkpoint is None:
             return
         chains = [run.snapshot for run in runs if run.snapshot is not None]
-        if self.store is not None:
-            # Rows that a checkpoint counts on are on the disk before it is.
-            self.store.sync()
-        values = {
-            "settings": self._settings,
-            "chains": chains,
-            "seconds": self.seconds + time.perf_counter() - self._began,
-        }
-        self._checkpoint.try_to_save(sum(c["iteration"] for c in chains), values)
-        assert self.every is not None
-        self._next = time.perf_counter() + self.every
+        done = sum(c["iteration"] for c in chains)
+        if not last and done == self._written:
+            return
+        if not (last or self._pace.due((done - self._written) // max(len(chains), 1))):
+            return
+        with self._pace.saving():
+            if self.store is not None:
+                # Rows that a checkpoint counts on are on the disk before it is.
+                self.store.sync()
+            values = {
+                "settings": self._settings,
+                "chains": chains,
+                "seconds": self.seconds + time.perf_counter() - self._began,
+            }
+            self._checkpoint.try_to_save(done, values)
+        self._written = done
 
 
 def _seconds(every: float) -> float:
@@ -221,5 +227,5 @@ def _seconds(every: float) -> float:
         "MCMC.run(checkpoint_every=...)",
         expected="a number of seconds above 0",
         got=repr(every),
-        fix="leave it out for 10",
+        fix="leave it out: it is as often as is cheap",
     )
