@@ -25,7 +25,7 @@ from probtorch.core.typed import Tree
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.potential import Target
-from probtorch.infer.sequential.mutation import Moved, Mutation, Pieces
+from probtorch.infer.sequential.mutation import Moved, Mutation, PartialMove
 from probtorch.infer.sequential.saved_particles import (
     ParticleProgress,
     SavedParticles,
@@ -83,7 +83,7 @@ class _Moving:
         Transitions of all, and those of the move at hand.
     accept : float
         Sum of acceptance probabilities.
-    pieces : Pieces or None
+    pieces : PartialMove or None
         The move at hand.
     """
 
@@ -91,7 +91,7 @@ class _Moving:
     taken: int
     block: int
     accept: float = 0.0
-    pieces: Pieces | None = None
+    pieces: PartialMove | None = None
 
 
 class Course:
@@ -329,7 +329,7 @@ class Course:
         moving = saved["moving"]
         if moving is not None:
             pieces = moving["pieces"]
-            pieces = None if pieces is None else Pieces.restored(pieces)
+            pieces = None if pieces is None else PartialMove.restored(pieces)
             self._moving = _Moving(**{**moving, "pieces": pieces})
         self._settled = None if saved["settled"] is None else tuple(saved["settled"])
 

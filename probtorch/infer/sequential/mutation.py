@@ -40,7 +40,7 @@ from probtorch.infer.sequential.weights import uniforms
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
 
-__all__ = ["Moved", "Mutation", "Pieces"]
+__all__ = ["Moved", "Mutation", "PartialMove"]
 
 # Particles per native call, and transitions of the pilot run: enough for a step size to settle.
 BLOCK, PILOT = 64, 200
@@ -73,7 +73,7 @@ class Moved:
 
 
 @dataclass
-class Pieces:
+class PartialMove:
     """A move of many particles as far as it has got.
 
     Attributes
@@ -95,7 +95,7 @@ class Pieces:
         return {"first": self.first, "moved": moved, "found": [x.copy() for x in self.found]}
 
     @classmethod
-    def restored(cls, saved: Tree) -> Pieces:
+    def restored(cls, saved: Tree) -> PartialMove:
         """Return what `snapshot` was of."""
         found = tuple(np.array(x) for x in saved["found"])
         return cls(int(saved["first"]), np.array(saved["moved"]), found)
@@ -358,11 +358,11 @@ class Mutation:
             check_found(float(found.array))
         return replace(kernel, **tuner.settled())
 
-    def begun(self, count: int, keep: int = 1) -> Pieces:
+    def begun(self, count: int, keep: int = 1) -> PartialMove:
         """Return a `move` of so many particles that is to begin, with streams of its own."""
         first, self._streams = self._streams, self._streams + count
         dim = self.path.target.dim
-        return Pieces(
+        return PartialMove(
             first,
             np.zeros(count, bool),
             (
@@ -381,7 +381,7 @@ class Mutation:
         steps: int,
         *,
         keep: int = 1,
-        pieces: Pieces | None = None,
+        pieces: PartialMove | None = None,
         look: Callable[[], None] = lambda: None,
     ) -> Moved:
         """Move particles.
@@ -394,7 +394,7 @@ class Mutation:
             Transitions of each.
         keep : int
             1 to keep the last position, or ``steps + 1`` to keep all, the first included.
-        pieces : Pieces, optional
+        pieces : PartialMove, optional
             From `begun`; one that was saved half done is completed.
         look : callable
             Called between pieces, from this thread; what it raises ends the move.
