@@ -26,6 +26,7 @@ from probtorch.diagnostics.convergence import bfmi, ess_bulk, quality
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.entrywise import per_entry
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
+from probtorch.diagnostics.stored import every_th
 
 if TYPE_CHECKING:
     from probtorch.infer.results import SampledDraws
@@ -226,9 +227,9 @@ def diagnose(
     -----
     Entries that never vary (structural zeros, constants) are not judged.
     """
-    entries = [(labels, values[:, ::every]) for labels, values in _entries(draws, names)]
+    entries = _entries(draws, names)
     if every > 1:
-        entries = [(labels, np.ascontiguousarray(values)) for labels, values in entries]
+        entries = [(labels, every_th(values, every)) for labels, values in entries]
     quality = _quality(entries)
     stuck = _stuck(draws, entries)
     findings = [

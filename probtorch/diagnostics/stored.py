@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -25,7 +26,9 @@ from probtorch.serialization.files import reading, replacing
 __all__ = [
     "MANIFEST",
     "Manifest",
+    "every_th",
     "file_of",
+    "let_go",
     "new_array",
     "of_chains",
     "read_folder",
@@ -38,6 +41,9 @@ MANIFEST = "draws.json"
 Manifest: TypeAlias = dict[str, Any]
 # The reader refuses others: a later layout gets a later number.
 FORMAT = 1
+# A touch of a mapped page brings in its neighbours, where the system has them: so many bytes on
+# Linux. Of a map so many bytes are brought in before they are let go.
+TOUCHED, WINDOW = 2**16, 2**24
 
 
 def file_of(group: str, name: str) -> str:
@@ -161,6 +167,36 @@ def of_chains(x: np.ndarray, chains: Sequence[int]) -> np.ndarray:
     if list(chains) == list(range(chains[0], chains[-1] + 1, step)):
         return x[chains[0] : chains[-1] + 1 : step]
     return x[list(chains)]
+
+
+def every_th(x: np.ndarray, every: int) -> np.ndarray:
+    """Return every so many-th draw of an array (chain, draw, *event), in memory.
+
+    Of an array on the disk no more than a window is in memory besides, however long it is.
+    """
+    chosen = x[:, ::every]
+    made = np.empty(chosen.shape, chosen.dtype)
+    touched = chosen.itemsize * math.prod(chosen.shape[2:]) + TOUCHED
+    step = max(1, WINDOW // touched)
+    for i in range(len(chosen)):
+        for start in range(0, chosen.shape[1], step):
+            made[i, start : start + step] = chosen[i, start : start + step]
+            let_go([x])
+    return made
+
+
+def let_go(arrays: Iterable[np.ndarray]) -> None:
+    """Give the memory of mapped files back; what is looked at again is read again.
+
+    Pages that were read count as memory of the process until the system wants them, which is what
+    limits of containers and batch systems look at. Arrays in memory are left alone.
+    """
+    for x in arrays:
+        base: object = x
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 def _mapped(folder: Path, file: Manifest) -> np.ndarray:

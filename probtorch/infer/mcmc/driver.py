@@ -21,6 +21,7 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
 from probtorch.core.typed import TensorLike
 from probtorch.diagnostics.checks import warn_about
+from probtorch.diagnostics.stored import let_go
 from probtorch.distributed.group import is_main
 from probtorch.errors import ArgumentError, InferenceError, users_stacklevel
 from probtorch.infer.display import activity
@@ -529,6 +530,7 @@ class MCMC(RunResults):
             numbers = sum(x.size for x in draws.posterior.values())
             every = max(1, min(-(-numbers // JUDGED), draws.num_draws // FEWEST_JUDGED))
         warn_about(draws, every=every, stacklevel=stacklevel)
+        let_go(draws.sample_stats.values())
 
     # ------------------------------------------------------------------------------------ the state
 

@@ -11,6 +11,7 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch.diagnostics import ConvergenceWarning, Draws, InferenceWarning
+from probtorch.diagnostics.stored import every_th
 from probtorch.errors import ArgumentError, FileError, InferenceError
 from probtorch.infer import AIES, MCMC, NUTS, RandomWalk, Target
 from probtorch.infer.mcmc import store as stores
@@ -214,3 +215,56 @@ def test_a_stored_run_is_judged_by_some_of_its_draws(tmp_path, monkeypatch):
         handle = mcmc.run(init_params=0.0 * apart, store=tmp_path / "b", blocking=False)
         handle.result()
     assert handle.progress.rhat < 1.02 and handle.progress.ess > 1000.0
+
+
+RESIDENT = """
+import sys, warnings
+import probtorch
+import probtorch.distributions as dist
+from probtorch.infer import MCMC, NUTS
+
+def wide():
+    with probtorch.plate("row", 1000):
+        probtorch.sample("x", dist.Normal(0.0, 1.0))
+
+def run(draws, **where):
+    mcmc = MCMC(NUTS(wide, max_tree_depth=3), draws, 100, num_chains=2, seed=1, progress_bar=False)
+    mcmc.run(**where)
+
+def resident(name):
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) / 1024 for line in f if line.startswith(name))
+
+warnings.simplefilter("ignore")
+run(300)
+with open("/proc/self/clear_refs", "w") as f:
+    f.write("5")  # the greatest size is counted from here
+before = resident("VmHWM")
+run(50_000, store=sys.argv[1])
+print(resident("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what is resident")
+def test_draws_of_a_thousand_parameters_stream_in_bounded_memory(tmp_path):
+    """100 000 draws, 1.6 GB on the disk; their pages count where they are mapped and looked at.
+
+    Ten times as many take 120 MB, most of it for the statistics of the sampler.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", RESIDENT, str(tmp_path)],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) > 1.6e9
+    assert float(done.stdout) < 100.0
+
+
+def test_a_part_of_mapped_draws_is_read_and_let_go(tmp_path):
+    x = np.arange(2 * 300 * 5.0).reshape(2, 300, 5)
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for values in (x, mapped, mapped[:, :200].reshape(2, 200, 5, 1)):
+        made = every_th(values, 7)
+        assert not isinstance(made, np.memmap) and np.array_equal(made, values[:, ::7])
+    assert np.array_equal(mapped, x)  # what was let go is read again
