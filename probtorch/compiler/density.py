@@ -2,6 +2,9 @@
 
     double density(const double *q, double *grad, void *context)
 
+Without a place for the gradient (null) it is the value alone, of paths of their own: `values` is
+the same density without a backward pass, compiled when it is first asked for.
+
 `context` is one thread's table of paths. A path is what one recorded run was compiled to, guarded
 by what Python saw. The C function tries the paths, the last one that fitted first; when none fits
 it calls back: that point is evaluated eagerly, which is also a recording, and the new path joins
@@ -31,7 +34,7 @@ from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths, tell_of_prin
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recording_lock, unheard
-from probtorch.compiler.render.runtime.replays import CALLBACK, COUNT, FIRST_PATH, LAST
+from probtorch.compiler.render.runtime.replays import CALLBACK, COUNT, FIRST_PATH, LAST, VALUES
 from probtorch.compiler.verify import (
     ComparisonCosts,
     OtherRounding,
@@ -51,6 +54,7 @@ from probtorch.errors import ArgumentError, CompileError, DeviceError
 __all__ = ["DensityContext", "NativeDensity"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_DOUBLES = ctypes.POINTER(ctypes.c_double)
 # Numbers that one float() or item() may give: each is a path of its own, and a number that is
 # computed from a latent value hardly ever comes back.
 MAX_NUMBERS = 8
@@ -76,6 +80,11 @@ class NativeDensity(Compiled):
         there is compiled code, ``after(density, q)``; what it raises, the evaluation raises. In
         between, ``differs(value)`` says whether the recording gave another value.
 
+    Attributes
+    ----------
+    of_values : NativeDensity or None
+        None of a density of values alone, whose gradients are None.
+
     Notes
     -----
     Tensors that `fn` finds outside its argument are constants of the compiled code. If they are on
@@ -95,6 +104,8 @@ class NativeDensity(Compiled):
         self._rolls = True  # whether Python's loops are rolled: turn by turn where that failed
         self._numbers = {}  # the user's line -> the floats that Python saw there
         self._python = None
+        self._whole = None  # of a density of values alone: the one with the gradient
+        self.of_values = None
         if not settings.jit:
             self.paths.reason = SWITCHED_OFF
 
@@ -106,6 +117,20 @@ class NativeDensity(Compiled):
         self = cls(None, dim, name=name)
         self._python, self.paths.reason = value_and_grad, _FROM_PYTHON
         return self
+
+    def _told(self):
+        """Whether the density with the gradient is eager, and has said why."""
+        return self._whole is not None and self._whole.reason is not None
+
+    def _values(self):
+        """The density of values alone, for all contexts."""
+        if self.of_values is None:
+            self.of_values = NativeDensity(self.fn, self.dim, name=self.name)
+            self.of_values.paths.quiet = True  # why it is eager is told by this one
+            self.of_values._whole = self
+            if self._python is not None:
+                self.of_values._python, self.of_values.paths.reason = self._python, _FROM_PYTHON
+        return self.of_values
 
     def __getstate__(self):
         # Compiled code is addresses: it is made anew where it is wanted.
@@ -144,14 +169,14 @@ class NativeDensity(Compiled):
         """Evaluate at an array, without compiling; returns ``(float, array)``."""
         if self._python is not None:
             value, g = self._python(q)
-            return float(value), np.asarray(g, np.float64)
+            return float(value), None if self._whole is not None else np.asarray(g, np.float64)
         began = time.perf_counter()
         try:
             with enable_grad(), np.errstate(all="ignore"):
-                value, g = self._placed(lambda: self._evaluate(wrap(q)))
+                value, *g = self._placed(lambda: self._evaluate(wrap(q)))
         finally:
             self.costs.eager = time.perf_counter() - began
-        return float(value.array), g.array
+        return float(value.array), g[0].array if g else None
 
     def _placed(self, evaluate):
         """Call ``evaluate()``, again with points on the GPU if the density needs them there."""
@@ -169,8 +194,10 @@ class NativeDensity(Compiled):
         return record(lambda q: self._evaluate(q, rec), [point], recorder=rec)
 
     def _evaluate(self, q, rec=None):
-        """Return value and gradient at a 1-d tensor, of which `rec` is the recording, if any."""
-        q.requires_grad = True
+        """Return value and gradient at a 1-d tensor, of which `rec` is the recording, if any; of a
+        density of values a tuple with the value.
+        """
+        q.requires_grad = self._whole is None
         try:
             value = as_tensor(self.fn(q if self.device is None else q.to(self.device)), self.name)
         except OUTSIDE as error:
@@ -189,12 +216,18 @@ class NativeDensity(Compiled):
         if rec is not None:
             rec.settle(value)
         long = rec is not None and len(rec.graph.nodes) >= rolling.MIN_NODES
-        if long and self._rolls and (value.requires_grad or rec.graph.guards):
+        worth_it = value.requires_grad or self._whole is not None or (rec and rec.graph.guards)
+        if long and self._rolls and worth_it:
             # Before the backward pass, which would be as long again.
             with contextlib.suppress(Exception):  # what cannot be rolled stays as it is
                 self._loops = rolling.rolled(rec.forward(value))
             if self._loops is not None:
                 return value.detach(), wrap(np.full(self.dim, math.nan))
+        return self._with_gradient(value, q)
+
+    def _with_gradient(self, value, q):
+        if self._whole is not None:
+            return (value.detach(),)
         if not value.requires_grad:
             return value, wrap(np.zeros(self.dim))
         (g,) = grad(value, q, materialize_grads=True)
@@ -208,13 +241,15 @@ class NativeDensity(Compiled):
         rec : Recorder
             Its graph gives value and gradient.
         value, g : Tensor
+            `g` is None of values alone.
         rolled : bool
             Whether there are loops in the graph; then `g` is nan.
         """
         point = wrap(np.array(q))
         self._loops = None
         with np.errstate(all="ignore"):
-            rec, (value, g) = self._placed(lambda: self._record(point))
+            rec, (value, *found) = self._placed(lambda: self._record(point))
+            g = found[0] if found else None
             loops, self._loops = self._loops, None
             if loops is not None:
                 again = self._rolled(rec, loops, q)
@@ -255,7 +290,7 @@ class NativeDensity(Compiled):
         self.seconds += time.perf_counter() - start
         if rolled and len(self.paths) == known:
             return self.eager(np.array(q))  # there is no gradient yet
-        return float(value.array), np.array(g.array, np.float64)
+        return float(value.array), None if g is None else np.array(g.array, np.float64)
 
     def _rolled(self, rec, loops, q):
         """Record a function with loops, gradient and all; returns the recorder, None where the
@@ -263,11 +298,8 @@ class NativeDensity(Compiled):
         """
 
         def evaluate(point):
-            point.requires_grad = True
-            value = loops(point)[0]
-            if not value.requires_grad:
-                return value, wrap(np.zeros(self.dim))
-            return value.detach(), grad(value, point, materialize_grads=True)[0]
+            point.requires_grad = self._whole is None
+            return self._with_gradient(loops(point)[0], point)
 
         # Without guards only shapes count, and the loops need not be run.
         abstract = not rec.graph.guards
@@ -285,7 +317,8 @@ class NativeDensity(Compiled):
     def _compile(self, rec, key, q):
         """Compile a path for the device that it was recorded on, at the point `q`."""
         size = coarsest(rec.graph)
-        program = prepare(rec.graph, [self.device or rec.device()], ["cpu", "cpu"])
+        results = ["cpu"] * (2 if self._whole is None else 1)
+        program = prepare(rec.graph, [self.device or rec.device()], results)
         program.keep([np.array(q)])
         self._size = min(self._size, size)
         self.paths.add(program, guards=key)
@@ -298,6 +331,11 @@ class NativeDensity(Compiled):
         ReplayError
             If they differ. All further points are evaluated in Python.
         """
+        self._verify(q, context)
+        if context.of_values is not None:
+            context.of_values.density._verify(q, context.of_values)
+
+    def _verify(self, q, context):
         if not settings.verify or not context.table[COUNT] or self._python is not None:
             return
         before = self.evaluations
@@ -359,7 +397,7 @@ class NativeDensity(Compiled):
         found = context.called(q)
         if found is not None:
             return found
-        if self.reason is not None:
+        if self.reason is not None or self._told():
             return self.eager(np.array(q))
         out = self._extend(q)
         context.bind()
@@ -370,19 +408,24 @@ class NativeDensity(Compiled):
         """Drop what was compiled, so that the next evaluation is like the first."""
         self.paths.clear()
         self._own = None
+        if self.of_values is not None:
+            self.of_values.forget()
 
 
 def _named(value, g):
-    return [("the log density", np.asarray(value, np.float64)), ("its gradient", np.asarray(g))]
+    found = [("the log density", np.asarray(value, np.float64))]
+    return found if g is None else [*found, ("its gradient", np.asarray(g))]
 
 
 class DensityContext:
     """One thread's paths and memory. `function` and `address` are what native code calls and
-    passes.
+    passes; `of_values` is the context for values alone, None of one that is.
     """
 
     def __init__(self, density):
         self.density = density
+        alone = density._whole is not None
+        self.of_values = None if alone else DensityContext(density._values())
         self.error = None
         self.bound = self._calls = 0
         self._due = 2
@@ -394,10 +437,12 @@ class DensityContext:
         self.table[CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         self.function = engine.runtime_address("pt_density")
         self.address = address(self.table)
+        self.table[VALUES] = (self.of_values or self).address
         self._entry = _CALLBACK(self.function)
         self._q = np.zeros(density.dim)
-        self._grad = np.zeros(density.dim)
-        self._arguments = address(self._q), address(self._grad), self.address
+        self._grad = None if alone else np.zeros(density.dim)
+        place = None if alone else address(self._grad)
+        self._arguments = address(self._q), place, self.address
         self.bind()
 
     def bind(self):
@@ -418,9 +463,9 @@ class DensityContext:
     def called(self, q):
         """Return ``(log density, gradient)`` by a path without a C function; None if none fits."""
         for frame in self._called:
-            value, g = outputs = frame.new_outputs()
+            value, *g = outputs = frame.new_outputs()
             if frame.run([np.array(q)], outputs) == 0:
-                return float(value), g
+                return float(value), g[0] if g else None
         return None
 
     def forget(self):
@@ -428,22 +473,28 @@ class DensityContext:
         self.table[COUNT] = self.bound = 0
         self._frames.clear()
         self._called.clear()
+        if self.of_values is not None:
+            self.of_values.forget()
 
     def _call_back(self, q, g, _):
         # Called from native code, so no exception may leave: it is kept for the caller to raise.
         try:
             raise_pending()
             dim = self.density.dim
-            point = np.ctypeslib.as_array(ctypes.cast(q, ctypes.POINTER(ctypes.c_double)), (dim,))
-            into = np.ctypeslib.as_array(ctypes.cast(g, ctypes.POINTER(ctypes.c_double)), (dim,))
+            point = np.ctypeslib.as_array(ctypes.cast(q, _DOUBLES), (dim,))
+            # Without a place for a gradient, this is the context for values alone.
+            into = g and np.ctypeslib.as_array(ctypes.cast(g, _DOUBLES), (dim,))
             out = self.density.evaluate(point, self)
             if out is None:
                 return self._entry(q, g, self.address)
-            value, into[:] = out
+            value, gradient = out
+            if into is not None:
+                into[:] = gradient
             return value
         except OUTSIDE:
             # The point is outside of where the model can be evaluated: the proposal is rejected.
-            into[:] = 0.0
+            if into is not None:
+                into[:] = 0.0
             return -math.inf
         except BaseException as e:
             self.error = self.error or e
@@ -463,10 +514,12 @@ class DensityContext:
         value = self._entry(*self._arguments)
         if self.error is not None:
             self.raise_error()
-        return value, self._grad.copy()
+        return value, None if self._grad is None else self._grad.copy()
 
     def raise_error(self):
         """Raise the first exception that an evaluation inside native code met, if any."""
+        if self.of_values is not None:
+            self.of_values.raise_error()
         if self.error is not None:
             error, self.error = self.error, None
             raise error

@@ -36,7 +36,8 @@ def _run(q: np.ndarray, function: np.ndarray, context: np.ndarray) -> tuple[np.n
 def _standard_normal(q: int, grad: int, dim: int) -> float:
     """Write -q to `grad` and return -q.q/2, for `dim` numbers at the addresses `q` and `grad`."""
     x = np.ctypeslib.as_array((ctypes.c_double * dim).from_address(q))
-    np.ctypeslib.as_array((ctypes.c_double * dim).from_address(grad))[...] = -x
+    if grad:
+        np.ctypeslib.as_array((ctypes.c_double * dim).from_address(grad))[...] = -x
     return -0.5 * float(x @ x)
 
 
@@ -71,6 +72,7 @@ def native_density(
     Notes
     -----
     Not differentiable: the gradient is a result. The addresses must be valid; nothing can check
-    them.
+    them. A compiled program that does not read the gradient calls the function with a null pointer
+    in its place, which asks for the value alone.
     """
     return apply(_NATIVE_DENSITY, (q, as_tensor(function), as_tensor(context)))

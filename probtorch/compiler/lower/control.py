@@ -16,14 +16,13 @@ def lower_native_density(low, node, block):
     for v in (function, context):
         handle, _ = low.place(v)
         parts.append(low.materialise(handle))
-    values = [
-        low.temporary(logp.dtype, 1),
-        low.temporary(grad.dtype, math.prod(grad.shape)),
-    ]
+    values = [low.temporary(logp.dtype, 1)]
+    if low.is_read(grad):  # else the density is asked for its value alone
+        values.append(low.temporary(grad.dtype, math.prod(grad.shape)))
     g = block.append(Call("density", parts + values, node))
     root.read_by(block, g)
-    low.define(logp, Root(logp.shape, logp.dtype, block, g, buffer=values[0]))
-    low.define(grad, Root(grad.shape, grad.dtype, block, g, buffer=values[1]))
+    for v, buffer in zip((logp, grad), values):
+        low.define(v, Root(v.shape, v.dtype, block, g, buffer=buffer))
 
 
 @lowers("guard")

@@ -321,6 +321,12 @@ class Lowering:
             v = v.node.inputs[0]
         return self.uses.get(v.id) is node
 
+    def is_read(self, v):
+        """Whether anything reads `v`, a result of a node of the graph at hand."""
+        if self.uses is None:
+            self.uses = last_uses(self.graph)
+        return v.id in self.uses
+
     def owned_copy(self, v, block, later):
         """Return a root with the contents of `v` that may be overwritten: `v` itself if nothing
         reads it later.

@@ -36,10 +36,13 @@ def gemm(driver, call):
 
 
 def density(driver, call):
-    """A density by its address: ``double f(const double *q, double *grad, void *context)``."""
-    q, function, context, logp, grad = call.buffers
+    """A density by its address: ``double f(const double *q, double *grad, void *context)``, where
+    `grad` is null if nobody reads the gradient.
+    """
+    q, function, context, logp, *grad = call.buffers
+    into = driver.pointer(grad[0]) if grad else driver.value(0, "ptr")
     f, c = (driver.put(Cast(driver.scalar(b), "ptr", bits=True)) for b in (function, context))
-    v = driver.call(f, "double", driver.pointer(q), driver.pointer(grad), c)
+    v = driver.call(f, "double", driver.pointer(q), into, c)
     driver.store_at(v, driver.pointer(logp))
 
 

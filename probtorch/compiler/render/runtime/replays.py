@@ -6,16 +6,21 @@ A program is ``int64 run(table)``, see `CallFrame.entry`. What `pt_commit` and `
 """
 
 from probtorch.compiler.lang.function import KernelRoutine
+from probtorch.compiler.lang.nodes import Cast
 
-__all__ = ["CALLBACK", "COUNT", "DECLARATIONS", "FIRST_PATH", "LAST", "MODULE", "ROUTINES", "ROW"]
+__all__ = [
+    *("CALLBACK", "COUNT", "DECLARATIONS", "FIRST_PATH", "LAST", "MODULE", "ROUTINES", "ROW"),
+    "VALUES",
+]
 
 MODULE = "replays"
 DECLARATIONS = ("declare ptr @memcpy(ptr, ptr, i64)",)
 # Of a row of updates: three buffers that take turns, and the word of the table that names the next.
 _TARGET, _NEXT, _NOW, _BEFORE, _SIZE, _SLOT = range(6)
 ROW = 6
-# Of a density's context; from FIRST_PATH on, function and table of each path.
-CALLBACK, COUNT, LAST, FIRST_PATH = range(4)
+# Of a density's context; from FIRST_PATH on, function and table of each path. VALUES is the context
+# for values alone.
+CALLBACK, COUNT, LAST, VALUES, FIRST_PATH = range(5)
 # Of a context with data: the inner function and its context, the long point, its gradient.
 _FUNCTION, _INNER, _POINT, _SLOPE, _BYTES = range(5)
 
@@ -52,7 +57,14 @@ def _repeat(w, run, table, rows, count, draws, numbers, result, size, results, s
     return done.value
 
 
+def _wanted(w, gradient):
+    """Whether there is a place for a gradient."""
+    return w.put(Cast(gradient, "i64", bits=True)) != 0
+
+
 def _density(w, q, gradient, context):
+    wanted = _wanted(w, gradient)
+    context = w.where(wanted, context, _place(w, context, VALUES))
     count, last = w.load(context, COUNT, "i64"), w.load(context, LAST, "i64")
     value, tried, fits = w.variable("double"), w.variable("i64", 0), w.variable("i1", 0)
     with w.repeat_while(lambda: w.logical_and(w.logical_not(fits.value), tried.value < count)):
@@ -60,7 +72,8 @@ def _density(w, q, gradient, context):
         path = w.where(at < count, at, at - count)
         run, table = (_place(w, context, path * 2 + FIRST_PATH + k) for k in (0, 1))
         w.store(table, 0, q, "ptr")
-        w.store(table, 2, gradient, "ptr")
+        with w.when(wanted):
+            w.store(table, 2, gradient, "ptr")
         fits.value = w.call(run, "i64", table) == 0
         with w.when(fits.value):
             w.store(context, LAST, path, "i64")
@@ -74,10 +87,11 @@ def _density(w, q, gradient, context):
 def _density_of_data(w, q, gradient, context):
     words = _FUNCTION, _INNER, _POINT, _SLOPE
     function, inner, point, slope = (_place(w, context, k) for k in words)
-    size = w.load(context, _BYTES, "i64")
+    size, wanted = w.load(context, _BYTES, "i64"), _wanted(w, gradient)
     w.call("memcpy", "ptr", point, q, size)
-    value = w.call(function, "double", point, slope, inner)
-    w.call("memcpy", "ptr", gradient, slope, size)
+    value = w.call(function, "double", point, w.where(wanted, slope, gradient), inner)
+    with w.when(wanted):
+        w.call("memcpy", "ptr", gradient, slope, size)
     return value
 
 
