@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from probtorch.core import dtype as dtypes
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, in_double
@@ -31,6 +32,7 @@ from probtorch.ops.special import (
     erfcx,
     gammaincc,
     lgamma,
+    log1mexp,
     log1p_square,
     log_ndtr,
     ndtr,
@@ -641,25 +643,51 @@ class SinhArcsinh(Distribution):
     tailweight: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
-    def _size(self) -> Tensor:
-        return self.scale * (2.0 / sinh(self.tailweight * math.asinh(2.0)))
+    # Of large tail weights 1 / sinh underflows, and what is divided by it overflows: from here on
+    # their logarithms are used.
+    _far = 40.0
+
+    def _reach(self) -> Tensor:
+        return self.tailweight * math.asinh(2.0)
+
+    def _log_size(self) -> Tensor:
+        """Log of what the argument of asinh is measured in: 2 scale / sinh(reach)."""
+        t = self._reach()
+        return log(self.scale) + math.log(4.0) - t - log1mexp(2.0 * t)
 
     def _from_normal(self, n: Tensor) -> Tensor:
-        return self.loc + self._size() * sinh((asinh(n) + self.skew) * self.tailweight)
+        t, v = self._reach(), (asinh(n) + self.skew) * self.tailweight
+        far = t > self._far
+        near = 2.0 * sinh(where(far, 0.0, v)) / sinh(where(far, 1.0, t))
+        w = where(far, v, 1.0)
+        size = absolute(w)
+        rest = where(w < 0.0, 2.0, -2.0) * expm1(-2.0 * size)
+        return self.loc + self.scale * where(far, exp(size - t) * rest, near)
 
     def _normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        y = (x - self.loc) / self._size()
-        inner = asinh(y) / self.tailweight - self.skew
-        return y, inner
+        """Return log(1 + y^2) / 2 for the argument y of asinh, and asinh of the normal number."""
+        t, apart = self._reach(), x - self.loc
+        far = (t > self._far) & (apart != 0.0)
+        log_y = log(absolute(where(far, apart, 1.0))) - self._log_size()
+        # From exp(20) on the next term of asinh(y) = log(2 y) + ... is below rounding.
+        huge = far & (log_y > 20.0)
+        small = exp(where(huge, 0.0, where(far, log_y, 0.0)))
+        sign_ = where(apart < 0.0, -1.0, 1.0)
+        # At the location itself the slope is as large as a float may be.
+        top = math.log(float(dtypes.finfo(t.array.dtype).max)) - 2.0
+        plain = (apart / self.scale) * 0.5 * sinh(where(far, 1.0, minimum(t, top)))
+        y = where(far, sign_ * small, plain)
+        outer = where(huge, sign_ * (log_y + math.log(2.0)), asinh(y))
+        return where(huge, log_y, 0.5 * log1p_square(y)), outer / self.tailweight - self.skew
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.finite(self._from_normal(rng.normal(shape)))
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        y, inner = self._normal(x)
+        half, inner = self._normal(x)
         n = sinh(inner)
-        slope = log(cosh(inner)) - 0.5 * log1p_square(y)
-        return n * n * -0.5 + slope - log(self.tailweight * self._size()) - HALF_LOG_2PI
+        slope = log(cosh(inner)) - half
+        return n * n * -0.5 + slope - log(self.tailweight) - self._log_size() - HALF_LOG_2PI
 
     def _cdf(self, x: Tensor) -> Tensor:
         return ndtr(sinh(self._normal(x)[1]))

@@ -52,6 +52,9 @@ def asked(name, dtype, count):
     # Squares of what is farther out are beyond single precision.
     keep = d.support.check(tensor(x)).numpy() & (np.abs(x) < 1e18) & (np.abs(x) > 1e-18)
     keep |= case.is_discrete
+    if "loc" in case.params and not case.is_discrete:
+        # A draw that has rounded to the location is nearer to it than steps of the twin are long.
+        keep &= x != columns[case.params.index("loc")]
     columns = [c[keep] for c in (*columns, x)]
     whole = (len(case.params),) if case.is_discrete else ()
     oracle = Oracle(make, EXACT[name], None, whole)
