@@ -144,6 +144,7 @@ from probtorch.distributions.processes import (
     KroneckerNormal,
     StudentTProcess,
 )
+from probtorch.distributions.quotients import BetaQuotient
 from probtorch.distributions.rarer_counts import (
     BetaNegativeBinomial,
     DiscreteUniform,
@@ -289,6 +290,7 @@ __all__ = [
     "BetaBinomial",
     "BetaNegativeBinomial",
     "BetaProportion",
+    "BetaQuotient",
     "Binomial",
     "BinomialLogitGLM",
     "BinomialLogits",

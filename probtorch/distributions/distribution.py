@@ -628,6 +628,14 @@ class Independent(Distribution):
             base._to_batch(base._density(value, inside)), self.reinterpreted_batch_ndims
         )
 
+    def _cdf(self, value: Tensor) -> Tensor:
+        # Of a vector: the probability that no element is above its own.
+        return exp(self._log_cdf(value))
+
+    def _log_cdf(self, value: Tensor) -> Tensor:
+        base = self.base_dist
+        return sum_rightmost(base._to_batch(base.log_cdf(value)), self.reinterpreted_batch_ndims)
+
     def _entropy(self) -> Tensor:
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
@@ -646,6 +654,12 @@ class Independent(Distribution):
 
     def _variance(self) -> Tensor:
         return self.base_dist.variance
+
+    def _skewness(self) -> Tensor:
+        return self.base_dist.skewness
+
+    def _kurtosis(self) -> Tensor:
+        return self.base_dist.kurtosis
 
 
 class MaskedDistribution(Distribution):

@@ -116,8 +116,10 @@ class _Points:
     def _peak(self, middle: Tensor) -> Tensor:
         """The mode where the class states it and it is no end; else the median.
 
-        A density may have a kink there.
+        A density may have a kink there; one that it has elsewhere the class states as `_kink`.
         """
+        if hasattr(self.d, "_kink"):
+            return middle * 0.0 + self.d._kink
         if not hasattr(self.d, "_mode"):
             return middle
         peak = cast(expand(self.d._mode(), self.d._batch_shape), float64)

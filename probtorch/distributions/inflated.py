@@ -10,6 +10,7 @@ import math
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.atoms import Mixed, WithAtoms
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.counts import Binomial, NegativeBinomial, Poisson
 from probtorch.distributions.distribution import Distribution
@@ -168,7 +169,7 @@ class ZeroInflatedDistribution(Gated):
         return (1.0 - gate) * (self.base_dist.variance + gate * m * m)
 
 
-class HurdleDistribution(Gated):
+class HurdleDistribution(WithAtoms, Gated):
     """0 with probability `gate`, else a positive value of a distribution.
 
     Parameters
@@ -196,6 +197,12 @@ class HurdleDistribution(Gated):
         """Counts, or the numbers from 0 on."""
         base = self.base_dist.support
         return base if base.is_discrete else constraints.nonnegative
+
+    def _mixed(self) -> Mixed | None:
+        if self.is_discrete:
+            return None
+        gate = self._gate()
+        return Mixed(((gate, 0.0),), 1.0 - gate, self.base_dist)
 
     def _positive(self) -> Distribution:
         base = self.base_dist

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.atoms import Mixed, WithAtoms
 from probtorch.distributions.beta import Beta
-from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import where
@@ -16,7 +16,7 @@ from probtorch.tensor import Tensor
 __all__ = ["ZeroOneInflatedBeta"]
 
 
-class ZeroOneInflatedBeta(Distribution):
+class ZeroOneInflatedBeta(WithAtoms):
     """Beta numbers, or with some probability exactly 0 or 1.
 
     Parameters
@@ -69,12 +69,7 @@ class ZeroOneInflatedBeta(Distribution):
         x = self._inside().icdf(where(inside, share, 0.5))
         return where(inside, x, where(p <= at_zero, 0.0, 1.0))
 
-    def _mean(self) -> Tensor:
-        inside = (1.0 - self.gate) * self._inside()._mean()
-        return self.gate * self.one_given_end + inside
-
-    def _variance(self) -> Tensor:
-        d, m = self._inside(), self._mean()
-        mean = d._mean()
-        square = (1.0 - self.gate) * (d._variance() + mean * mean)
-        return self.gate * self.one_given_end + square - m * m
+    def _mixed(self) -> Mixed:
+        one = self.gate * self.one_given_end
+        points = ((self.gate - one, 0.0), (one, 1.0))
+        return Mixed(points, 1.0 - self.gate, self._inside())

@@ -16,12 +16,14 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.atoms import Mixed, WithAtoms
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Given
 from probtorch.distributions.heavy_tailed import Cauchy
 from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
+from probtorch.distributions.validation import check_parameter
 from probtorch.distributions.wrapping import Wrapped, given_or_none, log_between, univariate
 from probtorch.ops.arithmetic import clamp, maximum, minimum, where
 from probtorch.ops.exponentials import exp
@@ -144,15 +146,16 @@ def _at_most(x: Tensor, high: Tensor | None) -> Tensor:
     return x if high is None else minimum(x, high)
 
 
-class Censored(Wrapped):
+class Censored(WithAtoms, Wrapped):
     """A univariate distribution whose values beyond the bounds are replaced by the bounds.
 
     Parameters
     ----------
     base_dist : Distribution
-        With a cdf.
+        With a cdf; continuous or of whole numbers.
     low, high : Tensor or number, optional
-        Bounds; at each the log density is the log of the probability of reaching it.
+        Bounds, whole ones for counts; at each the log density is the log of the probability of
+        reaching it.
     """
 
     _parts = ("base_dist", "low", "high")
@@ -168,11 +171,29 @@ class Censored(Wrapped):
         base = univariate(base_dist, "Censored")
         self.low, self.high = given_or_none(low, "low"), given_or_none(high, "high")
         self._wrap(base, self.low, self.high, validate_args=validate_args)
+        if self._validate_args and base.is_discrete:
+            for name, bound in (("low", self.low), ("high", self.high)):
+                if bound is not None:
+                    check_parameter("Censored", name, bound, constraints.integer, self)
+
+    def _mixed(self) -> Mixed | None:
+        if self.is_discrete:
+            return None
+        base, points, weight = self.base_dist, [], self._as_value(1.0)
+        if self.low is not None:
+            points.append((base.cdf(self.low), self.low))
+        if self.high is not None:
+            points.append((base.survival(self.high), self.high))
+        for probability, _ in points:
+            weight = weight - probability
+        return Mixed(tuple(points), weight, TruncatedDistribution(base, self.low, self.high))
 
     @constraints.dependent_property
     def support(self) -> Constraint:
         """Values between the bounds."""
         base, low, high = self.base_dist.support, self.low, self.high
+        if base.is_discrete and (low is not None or high is not None):
+            return TruncatedDistribution(self.base_dist, low, high).support
         if low is not None and high is not None:
             return constraints.interval(low, high)
         if low is not None:
@@ -208,6 +229,11 @@ class Censored(Wrapped):
         p = self.base_dist.cdf(x)
         p = p if self.high is None else where(x >= self.high, 1.0, p)
         return p if self.low is None else where(x < self.low, 0.0, p)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        p = self.base_dist.survival(x)
+        p = p if self.high is None else where(x >= self.high, 0.0, p)
+        return p if self.low is None else where(x < self.low, 1.0, p)
 
     def _icdf(self, p: Tensor) -> Tensor:
         return self._clipped(self.base_dist.icdf(p))
@@ -260,11 +286,31 @@ class LeftCensoredDistribution(Wrapped):
     def _cdf(self, x: Tensor) -> Tensor:
         return self.base_dist.cdf(x)
 
+    # What was not recorded has the base's distribution.
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return self.base_dist.survival(x)
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self.base_dist.icdf(p)
+
     def _mean(self) -> Tensor:
         return self.base_dist.mean
 
     def _variance(self) -> Tensor:
         return self.base_dist.variance
+
+    def _mode(self) -> Tensor:
+        return self.base_dist.mode
+
+    def _skewness(self) -> Tensor:
+        return self.base_dist.skewness
+
+    def _kurtosis(self) -> Tensor:
+        return self.base_dist.kurtosis
+
+    def _entropy(self) -> Tensor:
+        return self.base_dist.entropy()
 
 
 class RightCensoredDistribution(LeftCensoredDistribution):

@@ -18,6 +18,7 @@ from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.exponentials import log
 from probtorch.ops.movement import expand
+from probtorch.ops.reduction import all as every
 from probtorch.tensor import Tensor
 
 __all__ = ["Delta", "ImproperUniform", "Uniform"]
@@ -126,6 +127,11 @@ class ImproperUniform(Distribution):
         return x.new_zeros(broadcast_shapes(batch, self._batch_shape))
 
 
+def _all_rightmost(x: Tensor, n: int) -> Tensor:
+    """1 where all of the last n dims hold, else 0."""
+    return where(every(x, tuple(range(-n, 0))) if n else x, 1.0, 0.0)
+
+
 class Delta(Distribution):
     """Point mass at `v`.
 
@@ -185,6 +191,19 @@ class Delta(Distribution):
     def support(self) -> Constraint:
         """Everything: away from `v` the density is 0, which is no error."""
         return constraints.independent(constraints.real, len(self._event_shape))
+
+    # Of a number; that of a vector has neither quantiles nor one tail.
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return _all_rightmost(x >= self.v, len(self._event_shape))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        if self._event_shape:
+            raise NotImplementedError("Delta of a vector has no quantiles")
+        return self.v + p * 0.0
+
+    def _entropy(self) -> Tensor:
+        return self.log_density * 0.0
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return expand(self.v, shape)

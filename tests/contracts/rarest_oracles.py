@@ -92,7 +92,15 @@ def lambert_w_normal(loc, scale, d, x):
     return normal(mpf(0), mpf(1), u) - w / 2 - mpmath.log1p(w) - log(scale)
 
 
+def beta_quotient(a, b, c, d, x):
+    if x > 1:
+        return beta_quotient(c, d, a, b, 1 / x) - 2 * log(x)
+    sizes = log_beta(a + c, d) - log_beta(a, b) - log_beta(c, d)
+    return sizes + (a - 1) * log(x) + log(mpmath.hyp2f1(a + c, 1 - b, a + c + d, x))
+
+
 RAREST = {
+    "BetaQuotient": beta_quotient,
     "LambertWNormal": lambert_w_normal,
     "Bates": bates,
     "DoublesidedMaxwell": lambda m, s, x: normal(m, s, x) + 2 * log(abs(x - m) / s),

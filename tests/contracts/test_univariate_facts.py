@@ -6,6 +6,7 @@ for what is found by quadrature, where it is asked for much.
 """
 
 import inspect
+import itertools
 import math
 
 import numpy as np
@@ -16,6 +17,7 @@ import probtorch.distributions as dist
 from probtorch import compile
 from probtorch.autograd import grad
 from probtorch.distributions import constraints
+from probtorch.errors import DomainError
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 from tests.distributions.cases import CASES
@@ -29,6 +31,12 @@ NORMAL = dist.Normal(np.zeros(2), np.array([1.0, 2.0]))
 TWO = dist.Categorical(np.array([0.3, 0.7]))
 # Distributions made of others, or of whole numbers, which have no entry in cases.py.
 MADE = {
+    "Censored": dist.Censored(NORMAL, -0.5, np.array([1.0, 3.0])),
+    "Delta": dist.Delta(np.array([1.0, -2.0])),
+    "HurdleDistribution": dist.HurdleGamma(np.array([0.3, 0.05]), 2.0, 1.5),
+    "LeftCensoredDistribution": dist.LeftCensoredDistribution(NORMAL, True),
+    "RightCensoredDistribution": dist.RightCensoredDistribution(NORMAL, True),
+    "ZeroOneInflatedBeta": dist.ZeroOneInflatedBeta(2.0, np.array([3.0, 1.5]), 0.3, 0.6),
     "DiscreteUniform": dist.DiscreteUniform(np.array([0.0, 2.0]), np.array([4.0, 9.0])),
     "Empirical": dist.Empirical(np.array([[1.0, 2.0, 5.0]] * 2), np.zeros((2, 3))),
     "ExtendedBetaBinomial": dist.ExtendedBetaBinomial(
@@ -61,23 +69,13 @@ MADE = {
     ),
 }
 
-ATOMS = "a density with atoms: its integrals are not those of a density"
 NO_NUMBERS = "not a distribution of single numbers until it is told of what"
 # Classes that have none of it, or lack the facts named.
 EXCEPTIONS = {
     "Categorical": (("mean", "variance", "skewness", "kurtosis"), "categories are no quantities"),
-    "Interpolated": (
-        ("skewness", "kurtosis", "entropy"),
-        "a kink at each of its points: nan",
-    ),
-    "ZeroOneInflatedBeta": (ALL, ATOMS),
     "VonMises": (("skewness", "kurtosis"), "an angle has a circular mean and variance alone"),
-    "Censored": (ALL, ATOMS),
-    "LeftCensoredDistribution": (ALL, ATOMS),
-    "RightCensoredDistribution": (ALL, ATOMS),
-    "HurdleDistribution": (ALL, ATOMS + "; with a discrete base as ZeroInflatedDistribution"),
     "Wiener": (ALL, "first passage times with a sign: a density by series, without a cdf"),
-    "Delta": (ALL, "a point, without a density"),
+    "Delta": (("skewness", "kurtosis"), "a point has no spread to measure them in"),
     "ImproperUniform": (ALL, "no probability distribution"),
     "Distribution": (ALL, NO_NUMBERS),
     "ExponentialFamily": (ALL, NO_NUMBERS),
@@ -128,7 +126,7 @@ ASKED = [n for n in {**SCALAR, **MADE} if EXCEPTIONS.get(n, ((), ""))[0] is not 
 # Densities or cdfs that are sums or integrals take long; that of Stable a minute.
 LONG = {
     "HyperGeometric", "LogNormalNegativeBinomial", "NoncentralChi2", "NoncentralT", "Skellam",
-    "NormalInverseGaussian", "PolyaGamma", "Rice", "SkewStudentT", "Stable",
+    "BetaQuotient", "NormalInverseGaussian", "PolyaGamma", "Rice", "SkewStudentT", "Stable",
 }  # fmt: skip
 ASKED = [pytest.param(n, marks=pytest.mark.slow if n in LONG else []) for n in ASKED]
 
@@ -152,6 +150,82 @@ def test_a_univariate_distribution_has_all_its_facts(name):
         assert value.shape == d.batch_shape, fact
         if name not in INFINITE:
             assert np.isfinite(value.numpy()).all(), (fact, value)
+
+
+# ------------------------------------------------------------------------------ partly points
+
+
+def by_parts(points, weight, log_density, low, high):
+    """Mean, variance, skewness, excess kurtosis and entropy of points and a density between."""
+    u, w = np.polynomial.legendre.leggauss(400)
+    x, mass = low + (high - low) * (u + 1) / 2, weight * np.exp(log_density) * w * (high - low) / 2
+    x = np.concatenate([x, [at for _, at in points]])
+    p = np.concatenate([mass, [share for share, _ in points]])
+    logs = np.concatenate([math.log(weight) + log_density, np.log([s for s, _ in points])])
+    mean = (p * x).sum()
+    c = [(p * (x - mean) ** k).sum() for k in range(5)]
+    return mean, c[2], c[3] / c[2] ** 1.5, c[4] / c[2] ** 2 - 3, -(p * logs).sum()
+
+
+def nodes(low, high):
+    return low + (high - low) * (np.polynomial.legendre.leggauss(400)[0] + 1) / 2
+
+
+def partly_points():
+    n, b, g = stats.norm(), stats.beta(2.0, 3.0), stats.gamma(2.0)
+    ends, inside = [(n.cdf(-0.5), -0.5), (n.sf(1.0), 1.0)], n.cdf(1.0) - n.cdf(-0.5)
+    cut = n.logpdf(nodes(-0.5, 1.0)) - math.log(inside)
+    yield dist.Censored(dist.Normal(np.array(0.0), 1.0), -0.5, 1.0), (ends, inside, cut, -0.5, 1.0)
+    yield (
+        dist.HurdleGamma(np.array(0.3), 2.0),
+        ([(0.3, 0.0)], 0.7, g.logpdf(nodes(0.0, 60.0)), 0.0, 60.0),
+    )
+    yield (
+        dist.ZeroOneInflatedBeta(np.array(2.0), 3.0, 0.2, 0.4),
+        ([(0.12, 0.0), (0.08, 1.0)], 0.8, b.logpdf(nodes(0.0, 1.0)), 0.0, 1.0),
+    )
+
+
+def test_what_is_partly_points_has_the_facts_of_both_parts():
+    for d, parts in partly_points():
+        found = [d.mean, d.variance, d.skewness, d.kurtosis, d.entropy()]
+        for ours, theirs in zip(found, by_parts(*parts), strict=True):
+            assert_close(ours, theirs, rtol=1e-6, msg=type(d).__name__)
+
+
+def test_a_censored_count_is_a_count():
+    d, k = dist.Censored(dist.Poisson(np.array(3.0)), 1.0, 6.0), np.arange(1.0, 7.0)
+    p = stats.poisson(3.0).pmf(k)
+    p[0], p[-1] = stats.poisson(3.0).cdf(1), stats.poisson(3.0).sf(5)
+    assert d.is_discrete
+    assert_close(d.log_prob(k), np.log(p))
+    assert_close(d.cdf(k), p.cumsum())
+    assert_close(d.survival(k), 1.0 - p.cumsum(), atol=1e-12)
+    assert_close(d.mean, (k * p).sum(), rtol=1e-9)
+    assert_close(d.entropy(), special.entr(p).sum(), rtol=1e-9)
+    assert_close(d.mode, 1.0 + p.argmax())
+    with pytest.raises(DomainError, match="Censored: parameter high"):
+        dist.Censored(dist.Poisson(3.0), high=2.5)
+
+
+def test_straight_lines_between_points_are_integrated_exactly():
+    x, y = np.array([0.0, 1.0, 1.5, 4.0]), np.array([0.0, 2.0, 2.1, 0.3])
+    d = dist.Interpolated(x, y)
+    at = np.concatenate([nodes(a, b) for a, b in itertools.pairwise(x)])
+    log_p, w = d.log_prob(at).numpy(), np.polynomial.legendre.leggauss(400)[1]
+    mass = np.exp(log_p) * np.concatenate([w * (b - a) / 2 for a, b in itertools.pairwise(x)])
+    mean = (mass * at).sum()
+    c = [(mass * (at - mean) ** k).sum() for k in range(5)]
+    assert_close(d.skewness, c[3] / c[2] ** 1.5)
+    assert_close(d.kurtosis, c[4] / c[2] ** 2 - 3.0)
+    assert_close(d.entropy(), -(mass * log_p).sum(), rtol=1e-9)
+
+
+def test_the_cdf_of_independent_elements_is_a_product():
+    d = dist.Normal(np.array([0.0, 1.0]), 2.0).to_event(1)
+    x = np.array([0.5, -1.0])
+    assert_close(d.cdf(x), stats.norm([0.0, 1.0], 2.0).cdf(x).prod())
+    assert_close(d.log_survival(x), math.log1p(-stats.norm([0.0, 1.0], 2.0).cdf(x).prod()))
 
 
 # ------------------------------------------------------------------------------ by quadrature
@@ -207,7 +281,7 @@ def test_facts_of_made_distributions_are_those_of_scipy():
     third = np.array([0.2, 0.5, 0.3]) @ (np.array([1.0, 2.5, 7.0]) - 3.55) ** 3
     assert_close(table.skewness, third / 5.4225**1.5)
     # Masses that do not sum to 1 give no number.
-    assert math.isnan(dist.Censored(dist.Normal(np.array(0.0), 1.0), -1.0, 1.0).mean.item())
+    assert math.isnan(dist.Wiener(np.array(1.0), 0.1).mean.item())
 
 
 @pytest.mark.slow

@@ -6,7 +6,15 @@ from scipy import special, stats
 
 import probtorch.distributions as dist
 from tests.distributions.cases import Case, Rows, _outer
-from tests.distributions.references import Density, Masses, Stated, Through, Vector, on_line
+from tests.distributions.references import (
+    Density,
+    Masses,
+    Stated,
+    Through,
+    Vector,
+    on_line,
+    on_positive,
+)
 
 __all__ = ["RAREST"]
 
@@ -80,6 +88,23 @@ def _beta_prime(p):
     return Density(
         lambda x: log(np.log(x / p.mixing_rate)) - np.log(x), np.exp, np.log, np.exp, 150.0, 3
     )
+
+
+def _beta_quotient(p):
+    # Pham-Gia (2000): a hypergeometric function on either side of 1.
+    a, b = p.concentration1_numerator, p.concentration0_numerator
+    c, d = p.concentration1_denominator, p.concentration0_denominator
+
+    def side(x, a, b, c, d):
+        sizes = special.betaln(a + c, d) - special.betaln(a, b) - special.betaln(c, d)
+        rise = special.hyp2f1(a + c, 1 - b, a + c + d, x)
+        return sizes + (a - 1) * np.log(x) + np.log(rise)
+
+    def logpdf(x):
+        low, high = np.minimum(x, 1.0), np.minimum(1 / x, 1.0)
+        return np.where(x <= 1, side(low, a, b, c, d), side(high, c, d, a, b) + 2 * np.log(high))
+
+    return on_positive(logpdf)
 
 
 def _skew_t(p):
@@ -275,6 +300,25 @@ RAREST = [
         dist.GeneralizedPoisson,
         ("rate", "excess"),
         lambda p: _generalized_poisson(p.rate, p.excess),
+        costly=True,
+    ),
+    Case(
+        dist.BetaQuotient,
+        (
+            "concentration1_numerator",
+            "concentration0_numerator",
+            "concentration1_denominator",
+            "concentration0_denominator",
+        ),
+        _beta_quotient,
+        coupled=False,
+        # Smooth at 1, so that the reference's integrals are exact.
+        least={
+            "concentration1_numerator": 1.0,
+            "concentration0_numerator": 5.0,
+            "concentration1_denominator": 8.0,
+            "concentration0_denominator": 5.0,
+        },
         costly=True,
     ),
 ]
