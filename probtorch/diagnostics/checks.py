@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from scipy.special import chdtri, ndtri
 
+from probtorch.core.late import special
 from probtorch.core.signatures import explained
 from probtorch.diagnostics.columns import normal_scores, split
 from probtorch.diagnostics.convergence import bfmi, ess_bulk, quality
@@ -530,14 +530,14 @@ def _rhat_limits(entries: Entries, r_hat: np.ndarray, judged: int, rhat_max: flo
         sizes.append(np.minimum(*(ess_bulk(np.moveaxis(x, 0, 2)) for x in both)))
     inside = np.concatenate(sizes) / count
     inside = np.where(np.isfinite(inside), np.maximum(inside, HALF_SIZE), HALF_SIZE)
-    chance = chdtri(count - 1, FALSE_ALARMS / (2 * judged)) / (count - 1)
+    chance = special.chdtri(count - 1, FALSE_ALARMS / (2 * judged)) / (count - 1)
     limits[doubtful] = np.maximum(rhat_max, np.sqrt(1.0 + chance / inside))
     return limits
 
 
 def _size_limit(needed: float, judged: int) -> float:
     """The estimated effective size below which the true one is surely below `needed`."""
-    sure = -ndtri(FALSE_ALARMS / judged)
+    sure = -special.ndtri(FALSE_ALARMS / judged)
     return needed / (1.0 + sure * SIZE_ERROR / np.sqrt(needed))
 
 

@@ -26,8 +26,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.fft import irfft, rfft
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv, ndtr
 
+from probtorch.core.late import special
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.autocorrelation import fast_size
 from probtorch.diagnostics.columns import (
@@ -360,8 +360,8 @@ def mcse_quantile(x: np.ndarray, prob: float) -> np.ndarray:
         size = ordered.shape[-1]
         ess = effective_size_below(columns, quantile_of(ordered, prob))
         a, b = ess * prob + 1.0, ess * (1.0 - prob) + 1.0
-        low = np.floor(betaincinv(a, b, ndtr(-1.0)) * size - 1.0)
-        high = np.ceil(betaincinv(a, b, ndtr(1.0)) * size - 1.0)
+        low = np.floor(special.betaincinv(a, b, special.ndtr(-1.0)) * size - 1.0)
+        high = np.ceil(special.betaincinv(a, b, special.ndtr(1.0)) * size - 1.0)
         ends = np.stack([np.maximum(low, 0), np.minimum(high, size - 1)], axis=-1).astype(np.intp)
         below, above = np.take_along_axis(ordered, ends, axis=-1).T
         # Each is halved before the difference, which could overflow otherwise.

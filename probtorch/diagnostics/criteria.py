@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
+from probtorch.core.late import special
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.convergence import ess_mean
@@ -155,7 +155,7 @@ class Pointwise:
     @property
     def lpd(self) -> np.ndarray:
         """Log predictive density of each observation, itself among the data, (observations,)."""
-        return logsumexp(self.values + self.log_weights[:, None], axis=0)
+        return special.logsumexp(self.values + self.log_weights[:, None], axis=0)
 
     def without_each(self) -> tuple[np.ndarray, np.ndarray]:
         """Return log weights (observations, draws) that leave out each observation, and their k."""
@@ -254,7 +254,7 @@ def loo(draws: Draws, var_name: str | None = None, *, reff: float | None = None)
     """
     data = pointwise_of(draws, var_name, "loo", reff)
     weights, k = data.without_each()
-    pointwise = logsumexp(weights + data.values.T, axis=1)
+    pointwise = special.logsumexp(weights + data.values.T, axis=1)
     found = Elpd(
         "loo",
         pointwise.reshape(data.shape),

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
+
+from probtorch.core.late import special
 
 __all__ = ["Ordered", "normal_scores"]
 
@@ -149,7 +150,7 @@ def _counted(count: int, size: int) -> np.ndarray:
 def _quantiles(size: int) -> np.ndarray:
     """Normal scores of the ranks 1, 1.5, 2, ... of `size` values."""
     ranks = np.arange(2 * size - 1) / 2.0 + 1.0
-    return ndtri((ranks - 0.375) / (size + 0.25))
+    return special.ndtri((ranks - 0.375) / (size + 0.25))
 
 
 @_kept

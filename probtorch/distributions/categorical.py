@@ -12,12 +12,12 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.late import special
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times

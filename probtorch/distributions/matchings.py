@@ -14,12 +14,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from probtorch.backends.registry import to_host
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
+from probtorch.core.late import optimize
 from probtorch.core.told import read
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
@@ -209,7 +209,7 @@ class _Matching(Distribution):
         read("the mode of a matching", self.logits)
         costs = to_host(self.logits.array)
         flat = np.repeat(costs, self.capacity, -1).reshape(-1, self.num_sources, self.num_sources)
-        best = [linear_sum_assignment(c, maximize=True)[1] // self.capacity for c in flat]
+        best = [optimize.linear_sum_assignment(c, maximize=True)[1] // self.capacity for c in flat]
         return wrap(np.array(best).reshape(costs.shape[:-1]))
 
     # ------------------------------------------------------------------------------ approximate

@@ -55,6 +55,15 @@ def test_import_loads_nothing_heavy():
     assert run.stdout.strip() == "[]"
 
 
+def test_rooms_of_inference_import_nothing_of_scipy():
+    # A third of the time that it takes to import them; what needs it imports it when it is used.
+    code = "import sys, probtorch.infer; print([m for m in sys.modules if m.startswith('scipy')])"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
 def test_import_leaves_the_floors_above_unloaded():
     code = "import sys, probtorch; print(sorted(m for m in sys.modules if m.count('.') == 1))"
     run = subprocess.run(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp
 
+from probtorch.core.late import special
 from probtorch.core.rng import Generator
 from probtorch.infer.sequential.weights import uniforms
 from probtorch.infer.starts.lbfgs_paths import InverseHessian
@@ -118,4 +118,4 @@ class GaussianPaths:
             along = z @ directions[i].T
             squared = (z * z).sum(-1) + (along * along * (1.0 / variances[i] - 1.0)).sum(-1)
             each[i] = -0.5 * (squared + log_det[i] + mean.size * LOG_2PI)
-        return np.asarray(logsumexp(each, axis=0) - math.log(len(each)))
+        return np.asarray(special.logsumexp(each, axis=0) - math.log(len(each)))

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import log_softmax, softmax
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
+from probtorch.core.late import special
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
@@ -212,7 +212,7 @@ class NetworkLaplace:
         samples, width = outputs.shape
         if self.likelihood == "regression":
             return np.broadcast_to(np.eye(width), (samples, width, width))
-        p = softmax(outputs, axis=-1)
+        p = special.softmax(outputs, axis=-1)
         return np.sqrt(p)[:, None, :] * (np.eye(width) - p[:, :, None])
 
     def _add_likelihood(self, outputs: np.ndarray, targets: np.ndarray) -> None:
@@ -237,7 +237,7 @@ class NetworkLaplace:
                 got=f"{targets.dtype} of shape {targets.shape} for {width} outputs",
                 fix="give class numbers, and two outputs for two classes",
             )
-        rows = log_softmax(outputs, axis=-1)
+        rows = special.log_softmax(outputs, axis=-1)
         self._log_likelihood += float(rows[np.arange(len(rows)), targets].sum())
 
     # ---------------------------------------------------------------------------------- evidence
@@ -394,12 +394,14 @@ class NetworkLaplace:
             return wrap(mean), wrap(variance)
         if link_approx == "probit":
             spread = np.diagonal(variance, axis1=1, axis2=2)
-            return wrap(softmax(mean / np.sqrt(1.0 + math.pi / 8.0 * spread), axis=-1))
+            return wrap(special.softmax(mean / np.sqrt(1.0 + math.pi / 8.0 * spread), axis=-1))
         count = count_of("NetworkLaplace(...)", "n_samples", n_samples)
         values, vectors = np.linalg.eigh(variance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
         normals = normal_numbers(as_generator(seed), (count, *mean.shape))
-        return wrap(softmax(mean + np.einsum("nkj,snj->snk", root, normals), axis=-1).mean(axis=0))
+        return wrap(
+            special.softmax(mean + np.einsum("nkj,snj->snk", root, normals), axis=-1).mean(axis=0)
+        )
 
     def _outputs(self, x: TensorLike) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of the linearised outputs."""
@@ -457,7 +459,9 @@ class NetworkLaplace:
         finally:
             self.net.train(training)
         outputs = np.stack(found)
-        return wrap(outputs if self.likelihood == "regression" else softmax(outputs, axis=-1))
+        return wrap(
+            outputs if self.likelihood == "regression" else special.softmax(outputs, axis=-1)
+        )
 
     # ------------------------------------------------------------------------------------ helpers
 

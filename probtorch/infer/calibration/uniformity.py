@@ -28,7 +28,8 @@ import functools
 import math
 
 import numpy as np
-from scipy import special
+
+from probtorch.core.late import special
 
 __all__ = ["ecdf_band", "holm", "uniformity_pvalue"]
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.late import special
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -291,7 +291,7 @@ def _target_of(draws: Draws, subject: str) -> ModelTarget:
 def _quiet_loo(data: Pointwise) -> Elpd:
     """What `loo` returns, without its warning: what is unreliable is about to be mended."""
     weights, k = data.without_each()
-    pointwise = logsumexp(weights + data.values.T, axis=1)
+    pointwise = special.logsumexp(weights + data.values.T, axis=1)
     return Elpd(
         "loo",
         pointwise.reshape(data.shape),
@@ -433,7 +433,7 @@ class _Matched:
         other = self.densities.both(origin, self.i)[0] - log_det
         # exp(base) are weights that make the draws those of the posterior.
         weights, k = self._weigh(self.base + lp - ll - np.logaddexp(lp, other))
-        return float(logsumexp(weights + ll)), k
+        return float(special.logsumexp(weights + ll)), k
 
 
 # ------------------------------------------------------------------------------------------- refits
@@ -494,7 +494,7 @@ class _Refits:
         values = log_density.reshape(count, -1)[:, left_out]
         weights = found.sample_stats.get("log_weight")
         log_weights = -math.log(count) if weights is None else weights.reshape(count, 1)
-        return logsumexp(values + log_weights, axis=0)
+        return special.logsumexp(values + log_weights, axis=0)
 
     def _nuts(self, model: Callable[[], object]) -> Draws:
         (stream,) = self.generator.spawn(1)
