@@ -15,6 +15,7 @@ from benchmarks import (  # noqa: E402
     kernels,
     loops,
     nuts,
+    scale,
     svi,
     training,
     warmup,
@@ -37,9 +38,10 @@ SUITES = {
     "loops": loops,
     "warmup": warmup,
     "kernels": kernels,
+    "scale": scale,
 }
 # Minutes, and half an hour: only by their names.
-LONG = ("warmup", "kernels")
+LONG = ("warmup", "kernels", "scale")
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ guarded as everything else: a branch on data is a path.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -76,6 +77,12 @@ class DataDensity(Compiled):
         self.data = np.array(data, np.float64)
         if self._own is not None:
             self._own.set_data(self.data)
+
+    def with_data(self, data: np.ndarray) -> DataDensity:
+        """Return the same density, compiled once for both, with other data."""
+        made = copy.copy(self)
+        made.data, made._own = np.array(data, np.float64), None
+        return made
 
     def context(self) -> _Context:
         """Return one thread's memory, with the data at hand; see `NativeDensity.context`."""

@@ -18,6 +18,8 @@ from probtorch.infer.critique.criticism import loo_kfold, loo_moment_match, relo
 from probtorch.infer.critique.sensitivity import Sensitivity, power_sensitivity
 from probtorch.infer.discrete import infer_discrete
 from probtorch.infer.guides import *  # noqa: F403  # a guide states its name in guides/ alone
+from probtorch.infer.many.fit_many import fit_many
+from probtorch.infer.many.many_fits import ManyFits
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.gibbs.gibbs import Gibbs
 from probtorch.infer.mcmc.gibbs.given_updates import FullConditional
@@ -99,6 +101,7 @@ __all__ = [
     "MCLMC",
     "MCMC",
     "MEADS",
+    "ManyFits",
     "MixedHMC",
     "NUTS",
     "Plan",
@@ -122,6 +125,7 @@ __all__ = [
     "choose_reparam",
     "config_enumerate",
     "fit",
+    "fit_many",
     "infer_discrete",
     "init_to_feasible",
     "init_to_generated",

@@ -577,6 +577,10 @@ ROWS |= {
         "uncondition": lambda: handlers.uncondition(line),
     }.items()
 }
+ROWS["ManyFits"] = (
+    lambda: infer.fit_many(line, [(X, Y), (X, -Y)], num_samples=20, seed=0, progress_bar=False),
+    lambda found: (found.labels, found.diagnostics, dict(found[1].posterior)),
+)
 # Classes without a row: bases, what a row holds already, functions that look like classes.
 NOT_HERE = {
     "Approximation", "SteinKernel",  # bases

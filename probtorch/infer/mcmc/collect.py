@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.chunk import Chain
     from probtorch.infer.mcmc.one_run import OneRun
 
-__all__ = ["KeptDraws", "draws_so_far", "most_draws", "sampled_draws", "states_of", "survivors"]
+__all__ = [
+    "KeptDraws",
+    "by_chain",
+    "draws_so_far",
+    "most_draws",
+    "sampled_draws",
+    "states_of",
+    "survivors",
+]
 
 
 class KeptDraws:
@@ -234,7 +242,7 @@ def sampled_draws(
         )
     return make_draws(
         target,
-        _by_chain([x.positions[:length] for x in in_memory], 1),
+        by_chain([x.positions[:length] for x in in_memory], 1),
         _stacked(in_memory, length),
         attrs,
         warmup_positions=positions,
@@ -253,18 +261,18 @@ def _warmup_of(
     kept = _warmups(runs)
     if not kept or not runs[0].num_warmup:
         return None, None
-    return _by_chain([x.positions for x in kept], 1), _stacked(kept, runs[0].num_warmup)
+    return by_chain([x.positions for x in kept], 1), _stacked(kept, runs[0].num_warmup)
 
 
 def _stacked(recordings: Sequence[DrawRecord], length: int) -> dict[str, np.ndarray]:
     """Statistics of several chains as arrays (chain, draw)."""
     return {
-        name: _by_chain([r.stats[name][:length] for r in recordings], 0)
+        name: by_chain([r.stats[name][:length] for r in recordings], 0)
         for name in recordings[0].stats
     }
 
 
-def _by_chain(parts: list[np.ndarray], event_dims: int) -> np.ndarray:
+def by_chain(parts: list[np.ndarray], event_dims: int) -> np.ndarray:
     """Arrays (draw, *event) or (draw, members, *event) as one, (chain, draw, *event).
 
     Members of an ensemble are chains of the result, as in ArviZ's converters.

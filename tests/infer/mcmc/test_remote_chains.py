@@ -58,8 +58,12 @@ def assert_same(a, b):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"thinning": 7, "keep_warmup": True}, {"kernel": AIES(schools), "warmup_steps": 20}],
-    ids=["nuts", "thinned, with its warm-up", "ensemble"],
+    [
+        {"thinning": 7, "keep_warmup": True},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"kernel": AIES(schools), "warmup_steps": 20}, marks=pytest.mark.slow),
+    ],
+    ids=["thinned, with its warm-up", "nuts", "ensemble"],
 )
 def test_draws_in_processes_are_those_in_threads(settings, pool):
     settings = {"num_chains": 2, **settings}

@@ -1,0 +1,1 @@
+"""Many posteriors of one model, each of data of its own."""

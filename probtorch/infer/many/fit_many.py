@@ -1,0 +1,365 @@
+"""`fit_many`: thousands of independent posteriors of one model.
+
+Data sets that are alike share one compiled density, whose data are exchanged (many_target.py), and
+one compiled sampler: what a further data set costs is its transitions. They are fitted block after
+block, here or by the workers of an executor; each has a stream of random numbers of its own, so
+that its draws depend on the seed, its number and its data alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from probtorch.config import configure, settings
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explain_calls, explained
+from probtorch.diagnostics.convergence import statistics
+from probtorch.infer.calibration.displays import TurnProgress
+from probtorch.infer.calibration.simulated import kernel_for
+from probtorch.infer.many.data_sets import Call, calls_of, grouped, padded
+from probtorch.infer.many.many_fits import FitGroup, ManyFits
+from probtorch.infer.many.many_target import ManyTarget
+from probtorch.infer.mcmc.chain import ChainRun
+from probtorch.infer.mcmc.chunk import ChunkRunner
+from probtorch.infer.mcmc.collect import by_chain
+from probtorch.infer.mcmc.control import Control
+from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.mcmc.kernels.nuts import NUTS
+from probtorch.infer.mcmc.recording import DrawRecord
+from probtorch.infer.mcmc.settings import count
+from probtorch.infer.mcmc.starts import new_chains
+from probtorch.infer.mcmc.threads import stages
+from probtorch.infer.mcmc.warm_up.guard import WarmupGuard
+from probtorch.infer.remote.all_of import all_of
+from probtorch.infer.remote.pools import ExecutorLike, check_executor
+from probtorch.infer.starts.initialization import init_to_uniform
+
+__all__ = ["fit_many"]
+
+# Data sets that are fitted in one task, and the numbers that a block's draws may take.
+BLOCK, BLOCK_NUMBERS = 64, 2**22
+# Coordinates for which a dense metric costs nothing beside the rest of a transition.
+DENSE = 30
+
+
+@dataclass(frozen=True)
+class ManyPlan:
+    """What the fits of data sets that are alike have in common."""
+
+    target: ManyTarget
+    kernel: Kernel
+    num_samples: int
+    num_warmup: int
+    num_chains: int
+    thinning: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Data sets to be fitted, each with its number and its randomness."""
+
+    numbers: list[int]
+    calls: list[Call]
+    streams: list[Generator]
+
+
+@dataclass(frozen=True)
+class FittedBlock:
+    """What came of a block: rows are of those data sets that are not in `failed`."""
+
+    posterior: dict[str, np.ndarray]
+    diagnostics: dict[str, np.ndarray]
+    failed: dict[int, Exception]
+
+
+@explained("fit_many")
+def fit_many(
+    model: Callable[..., object],
+    datasets: Sequence[object] | Mapping[object, object],
+    kernel: Callable[..., Kernel] | Kernel | None = None,
+    *,
+    num_samples: int = 500,
+    warmup_steps: int = 300,
+    num_chains: int = 1,
+    thinning: int = 1,
+    mask: str | None = None,
+    seed: int | Generator | None = None,
+    executor: ExecutorLike | None = None,
+    progress_bar: bool = True,
+) -> ManyFits:
+    """Sample the posterior of one model given each of many data sets.
+
+    Use it for one small model per shop, patient, gene or simulation, where the model says nothing
+    of what they have in common; a hierarchical model says it.
+
+    Parameters
+    ----------
+    model : callable
+    datasets : sequence or mapping
+        What the model is called with for each: a tuple of arguments, a dict of named ones, or the
+        only argument. The keys of a mapping are the labels of the result, else numbers.
+    kernel : class, callable or kernel, optional
+        ``kernel(model)`` makes the kernel, `NUTS` for example; or a kernel, whose settings are then
+        used. By default NUTS from random starts, with a dense metric for up to 30 coordinates:
+        what costs least where a posterior takes milliseconds.
+    num_samples, warmup_steps, num_chains, thinning : int
+        For each data set, as for `MCMC`.
+    mask : str, optional
+        For data sets of different lengths: the model's argument that takes a bool tensor, False for
+        rows that are no data. All are then as long as the longest, their last rows repeated.
+        Without it data sets of each length are compiled for themselves.
+    seed : int or Generator, optional
+        Source of all randomness; a child of the default generator if None.
+    executor : concurrent.futures.Executor or callable, optional
+        Where blocks of data sets are fitted; here, one after the other, by default. The draws do
+        not depend on it.
+    progress_bar : bool
+
+    Returns
+    -------
+    ManyFits
+        ``fits.draws`` has all draws with a dim "data_set", ``fits[label]`` those of one,
+        ``fits.diagnostics`` and ``fits.doubtful`` a verdict on each, ``fits.failed`` the errors of
+        those that could not be fitted. After Ctrl-C, of those that were done.
+
+    Raises
+    ------
+    ArgumentError
+        For settings that are no counts; if there are no data sets.
+    Exception
+        That of the first data set, if none could be fitted.
+    KeyboardInterrupt
+        On Ctrl-C before the first is done.
+
+    Notes
+    -----
+    Arrays and floats are data; whole numbers, text and the shapes of arrays are what the model is
+    compiled for, once for each combination. A model that turns data into Python numbers works, at
+    the speed of Python. Data in closures are the same for all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import fit_many
+    >>> def model(y):
+    ...     mu = probtorch.sample("mu", dist.Normal(0.0, 10.0))
+    ...     with probtorch.plate("row", len(y)):
+    ...         probtorch.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> rng = np.random.default_rng(0)
+    >>> data = {shop: rng.normal(shop, 1.0, 20) for shop in range(5)}
+    >>> fits = fit_many(model, data, seed=0, progress_bar=False)
+    >>> fits.draws.posterior["mu"].shape, fits[3].posterior["mu"].shape
+    ((1, 500, 5), (1, 500))
+    """
+    chains = count("num_chains", num_chains, 1)
+    samples, warmup = count("num_samples", num_samples, 1), count("warmup_steps", warmup_steps, 0)
+    thinning = count("thinning", thinning, 1)
+    if executor is not None:
+        check_executor(executor, "fit_many")
+    calls = calls_of(datasets)
+    if mask is not None:
+        calls = padded(calls, mask)
+    generator = default_generator if seed is None else seed
+    if not isinstance(generator, Generator):
+        generator = Generator(generator)
+    labels = list(calls)
+    streams = dict(zip(labels, generator.spawn(len(labels))))
+    numbers = {label: i for i, label in enumerate(labels)}
+    began = time.perf_counter()
+    groups: list[FitGroup] = []
+    failed: dict[object, Exception] = {}
+    interrupted = False
+    with TurnProgress(len(labels), "data sets", shown=progress_bar) as progress:
+        for alike in grouped(calls):
+            target, alike = _first_target(model, calls, alike, failed, progress)
+            if target is None:
+                continue
+            made = kernel_for(kernel or _cheap_nuts, target, "fit_many")
+            plan = ManyPlan(target, made, samples, warmup, chains, thinning)
+            per_set = chains * (samples // thinning) * (target.dim + target.group.size + 8)
+            size = max(1, min(BLOCK, BLOCK_NUMBERS // max(per_set, 1)))
+            parts = [alike[i : i + size] for i in range(0, len(alike), size)]
+            blocks = [
+                Block([numbers[x] for x in p], [calls[x] for x in p], [streams[x] for x in p])
+                for p in parts
+            ]
+            done = all_of(
+                fit_block,
+                plan,
+                blocks,
+                executor=executor,
+                names=[f"data sets {p[0]!r} to {p[-1]!r}" for p in parts],
+                what="a model, its data and its kernel",
+                finished=functools.partial(_tell_of, progress, parts),
+            )
+            interrupted = done.interrupted
+            group = _joined(target, parts, done.results, failed, labels)
+            for i, error in done.failed.items():
+                failed |= dict.fromkeys(parts[i], error)
+            if group is not None:
+                groups.append(group)
+            if interrupted:
+                break
+    if not groups:
+        if interrupted:
+            raise KeyboardInterrupt("interrupted before the first block of data sets was done")
+        raise next(iter(failed.values()))
+    found = ManyFits(
+        getattr(model, "__name__", type(model).__name__),
+        groups,
+        failed,
+        seconds=time.perf_counter() - began,
+        interrupted=interrupted,
+    )
+    if interrupted:
+        print(f"interrupted: keeping {len(found)} data sets", file=sys.stderr, flush=True)
+    return found
+
+
+def _cheap_nuts(target: ManyTarget) -> NUTS:
+    """What spends its time in transitions, not in Python around them (decisions/scale.md)."""
+    return NUTS(target, init_strategy=init_to_uniform, full_mass=target.dim <= DENSE or None)
+
+
+def _tell(progress: TurnProgress, done: int) -> None:
+    for _ in range(done):
+        progress.update(math.nan)
+
+
+def _tell_of(progress: TurnProgress, parts: Sequence[Sequence[object]], number: int) -> None:
+    _tell(progress, len(parts[number]))
+
+
+def _first_target(
+    model: Callable[..., object],
+    calls: Mapping[object, Call],
+    alike: list[object],
+    failed: dict[object, Exception],
+    progress: TurnProgress,
+) -> tuple[ManyTarget | None, list[object]]:
+    """A target of the first data set that the model can be run on, and what comes from there."""
+    for at, label in enumerate(alike):
+        try:
+            return ManyTarget(model, calls[label]), alike[at:]
+        except Exception as error:
+            failed[label] = error
+            _tell(progress, 1)
+    return None, []
+
+
+def _joined(
+    target: ManyTarget,
+    parts: Sequence[Sequence[object]],
+    results: Mapping[int, FittedBlock],
+    failed: dict[object, Exception],
+    labels: Sequence[object],
+) -> FitGroup | None:
+    """All blocks of data sets that are alike as one group, failures by their labels."""
+    blocks = [results[i] for i in sorted(results)]
+    for block in blocks:
+        failed |= {labels[number]: error for number, error in block.failed.items()}
+    kept = [x for i in sorted(results) for x in parts[i] if x not in failed]
+    whole = [b for b in blocks if b.posterior]
+    if not whole:
+        return None
+
+    def together(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    return FitGroup(
+        kept,
+        together([b.posterior for b in whole]),
+        together([b.diagnostics for b in whole]),
+        target.dims,
+        target.coords,
+    )
+
+
+# --------------------------------------------------------------------------------------- a data set
+
+
+def fit_block(plan: ManyPlan, block: Block) -> FittedBlock:
+    """Fit the data sets of a block, one after the other."""
+    positions, data, told = [], [], []
+    failed: dict[int, Exception] = {}
+    for number, call, stream in zip(block.numbers, block.calls, block.streams):
+        # Compiled code is compared with Python's answer now and then, less and less often.
+        verify = settings.verify and number & (number - 1) == 0
+        try:
+            with configure(verify=verify):
+                target = plan.target.at(call)
+                records = list(_draw(plan, target, stream, verify))
+        except Exception as error:
+            failed[number] = error
+            continue
+        positions.append(by_chain([r.positions for r in records], 1))
+        told.append(
+            [np.sum(_stat(records, "diverging")), np.mean(_stat(records, "acceptance_rate"))]
+        )
+        data.append(plan.target.group.packed(call))
+    if not positions:
+        return FittedBlock({}, {}, failed)
+    drawn = np.stack(positions)
+    posterior = plan.target.values(drawn, np.stack(data))
+    sets, chains, draws, dim = drawn.shape
+    columns = statistics(np.moveaxis(drawn, 0, 2).reshape(chains, draws, sets * dim))
+    worst = {name: columns[name].reshape(sets, dim) for name in ("r_hat", "ess_bulk")}
+    divergences, accept = np.array(told, float).T
+    diagnostics = {
+        "r_hat": worst["r_hat"].max(axis=1),
+        "ess": worst["ess_bulk"].min(axis=1),
+        "divergences": divergences.astype(int),
+        "accept": accept,
+    }
+    return FittedBlock(posterior, diagnostics, failed)
+
+
+def _draw(
+    plan: ManyPlan, target: ManyTarget, stream: Generator, verify: bool
+) -> Iterator[DrawRecord]:
+    """Run the chains of one data set to their ends."""
+    runs = [
+        ChainRun(
+            ChunkRunner(chain),
+            context,
+            plan.num_warmup,
+            target,
+            plan.num_samples,
+            plan.thinning,
+            plan.kernel,
+            verifying=verify and i == 0,
+        )
+        for i, (chain, context) in enumerate(
+            new_chains(
+                plan.kernel, target, None, plan.num_chains, stream, warming=plan.num_warmup > 0
+            )
+        )
+    ]
+    control = Control()
+    for chosen, stage in stages(runs, WarmupGuard(runs).look):
+        for run in chosen:
+            stage(run, control)
+            if run.error is not None:
+                raise run.error
+    for run in runs:
+        assert isinstance(run.draws, DrawRecord)
+        yield run.draws
+
+
+def _stat(records: Sequence[DrawRecord], name: str) -> np.ndarray:
+    """A statistic of all draws; nan for a kernel that does not tell."""
+    if name not in records[0].stats:
+        return np.full(1, 0.0 if name == "diverging" else math.nan)
+    return np.stack([r.stats[name] for r in records])
+
+
+explain_calls(globals())

@@ -1,0 +1,126 @@
+"""`ManyTarget`: the posterior of a model whose arguments can be exchanged, compiled once.
+
+The density is compiled as a function of parameters and data (compiler/data_density.py); `at` gives
+a target like it with other data, at the cost of copying them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from probtorch.compiler.data_density import DataDensity
+from probtorch.infer.gradient_check import DensityCheck
+from probtorch.infer.many.data_sets import Call, DataGroup, with_tensors
+from probtorch.infer.mapping import DrawMap
+from probtorch.infer.model_runs import in_float64, lifted
+from probtorch.infer.potential import ModelTarget
+from probtorch.infer.slots import Slot
+from probtorch.tensor import Tensor
+
+__all__ = ["ManyTarget"]
+
+
+class ManyTarget(ModelTarget):
+    """The posterior of a model given one of many data sets that are alike.
+
+    Parameters
+    ----------
+    model : callable
+    call : Call
+        The first of them.
+    """
+
+    def __init__(self, model: Callable[..., object], call: Call) -> None:
+        self.group = DataGroup(call)
+        self._flat = self.group.packed(call)
+        self._exchanging = threading.RLock()
+        given = with_tensors(call)
+        super().__init__(model, given.args, given.kwargs)
+        self._values_map = DrawMap(self._values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_exchanging": None}
+        state.pop("density", None)  # compiled anew where it is wanted
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _exchanging=threading.RLock())
+
+    def at(self, call: Call) -> ManyTarget:
+        """Return the posterior given other data of the kind."""
+        with self._exchanging:
+            density = self.density
+        made = copy.copy(self)
+        made._exchanging = self._exchanging
+        given = with_tensors(call)
+        with in_float64():
+            made.args, made.kwargs = lifted(given.args), lifted(given.kwargs)
+        made._flat = self.group.packed(call)
+        made.density = density.with_data(made._flat)
+        return made
+
+    @contextlib.contextmanager
+    def _given(self, flat: Tensor) -> Iterator[None]:
+        """Return a context in which the data are those of a vector, a Tensor."""
+        with self._exchanging:  # who records or checks the model here, while other threads sample
+            before = self.args, self.kwargs
+            self.args, self.kwargs = self.group.arguments(flat)
+            try:
+                yield
+            finally:
+                self.args, self.kwargs = before
+
+    def _joint(self, q: Tensor, flat: Tensor) -> Tensor:
+        with self._given(flat):
+            return self.logdensity(q)
+
+    def _values(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        with self._given(inputs["data"]):
+            return self.constrain(inputs["q"])
+
+    @cached_property
+    def density(self) -> Any:  # a NativeDensity in all that samplers ask of it
+        """The log density and its gradient as native code, with the data exchangeable."""
+        return DataDensity(
+            self._joint,
+            self.dim,
+            self._flat,
+            name=f"the log density of {self.name}",
+            check=_ParameterCheck(self.name, self.slots, self.dim),
+        )
+
+    def values(self, positions: np.ndarray, data: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the variables for draws of several data sets.
+
+        Parameters
+        ----------
+        positions : ndarray, shape (data sets, chain, draw, dim)
+        data : ndarray, shape (data sets, size)
+
+        Returns
+        -------
+        dict of str to ndarray, each (data sets, chain, draw, *shape)
+        """
+        lead = positions.shape[:3]
+        rows = np.broadcast_to(data[:, None, None, :], (*lead, data.shape[1]))
+        return self._values_map({"q": positions, "data": rows}, 3)
+
+
+class _ParameterCheck(DensityCheck):
+    """The check of a density of parameters and data: only the former have a gradient."""
+
+    def __init__(self, name: str, slots: Mapping[str, Slot], dim: int) -> None:
+        super().__init__(name, slots)
+        self.dim = dim
+
+    def _directions(self, watch: object, q: Tensor) -> Iterator[np.ndarray]:
+        for direction in super()._directions(watch, q):
+            direction[self.dim :] = 0.0
+            yield direction

@@ -1,0 +1,179 @@
+"""Many posteriors of one model: closed forms, what differs between data sets, what fails."""
+
+import numpy as np
+import pytest
+
+import probtorch
+import probtorch.distributions as dist
+from probtorch import handlers
+from probtorch.errors import ArgumentError
+from probtorch.infer import HMC, MCMC, NUTS, fit_many
+from probtorch.infer.many import fit_many as fit_many_module
+from tests.infer.remote.forked import forked_pool, quiet
+
+RNG = np.random.default_rng(0)
+
+
+def normal(y, scale=1.0):
+    mu = probtorch.sample("mu", dist.Normal(0.0, scale))
+    with probtorch.plate("row", len(y)):
+        probtorch.sample("y", dist.Normal(mu, 1.0), obs=y)
+    probtorch.deterministic("shifted", mu - y.mean())
+
+
+def fitted(datasets, model=normal, kernel=None, **settings):
+    named = {"num_samples": 200, "warmup_steps": 100, "seed": 0, "progress_bar": False, **settings}
+    return fit_many(model, datasets, kernel, **named)
+
+
+def exact(y, scale=1.0):
+    """Mean and standard deviation of the conjugate posterior."""
+    precision = len(y) + 1.0 / scale**2
+    return y.sum() / precision, precision**-0.5
+
+
+def test_posteriors_are_those_of_each_data_set():
+    data = {f"shop {i}": (RNG.normal(i, 1.0, 5), 0.5 + i) for i in range(12)}
+    fits = fitted(data, num_samples=1000)
+    assert list(fits) == list(data) and len(fits) == 12 and not fits.failed
+    draws = fits.draws
+    assert draws.posterior["mu"].shape == (1, 1000, 12)
+    assert list(draws.coords["data_set"]) == list(data)
+    assert fits.means()["mu"].shape == (12,)
+    for label, (y, scale) in data.items():
+        mean, sd = exact(y, scale)
+        mu = fits[label].posterior["mu"]
+        # Five standard errors, with 300 effective draws at least.
+        assert abs(mu.mean() - mean) < 5 * sd / 300**0.5
+        assert abs(mu.std() / sd - 1) < 5 / 600**0.5
+        np.testing.assert_allclose(fits[label].posterior["shifted"], mu - y.mean(), atol=1e-12)
+    assert (fits.diagnostics["ess"] > 100).all() and (fits.diagnostics["divergences"] == 0).all()
+    assert "12 of 12 data sets, 1 chains x 1000 draws" in repr(fits)
+
+
+def test_draws_are_those_of_mcmc_with_the_stream_of_the_data_set():
+    data = [RNG.normal(size=4) for _ in range(3)]
+    fits = fitted(data, kernel=NUTS, num_chains=2)
+    streams = probtorch.Generator(0).spawn(3)
+    for i, y in enumerate(data):
+        mcmc = MCMC(NUTS(normal), 200, 100, num_chains=2, seed=streams[i], progress_bar=False)
+        mcmc.diagnose = False
+        expected = mcmc.run(probtorch.tensor(y)).posterior["mu"]
+        # Data that are constants of the compiled code may be rounded another way.
+        np.testing.assert_allclose(fits[i].posterior["mu"][:, :5], expected[:, :5], rtol=1e-5)
+
+
+@quiet
+def test_draws_do_not_depend_on_blocks_and_workers(monkeypatch):
+    data = [RNG.normal(size=3) for _ in range(7)]
+    expected = fitted(data).draws.posterior["mu"]
+    monkeypatch.setattr(fit_many_module, "BLOCK", 2)
+    np.testing.assert_array_equal(fitted(data).draws.posterior["mu"], expected)
+    with forked_pool() as pool:
+        got = fitted(data, executor=pool).draws.posterior["mu"]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_data_sets_of_several_lengths_are_groups_or_padded_with_a_mask():
+    data = {n: RNG.normal(size=n) for n in (2, 5, 3, 5)} | {"again": RNG.normal(size=3)}
+    fits = fitted(data)
+    assert sorted(len(g.labels) for g in fits.groups) == [1, 1, 2]
+    assert fits[5].posterior["mu"].shape == (1, 200) and len(fits.diagnostics["ess"]) == 4
+    with pytest.raises(ArgumentError, match=r"(?s)one shape.*3 shapes.*fits\[label\]"):
+        _ = fits.draws
+
+    def masked(y, weight, used=None):
+        assert len(y) == len(weight)
+        mu = probtorch.sample("mu", dist.Normal(0.0, 1.0))
+        with probtorch.plate("row", len(y)), handlers.mask(mask=used):
+            probtorch.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    fits = fitted(
+        {k: (y, np.ones(len(y))) for k, y in data.items()}, masked, mask="used", num_samples=1000
+    )
+    assert fits.draws.posterior["mu"].shape == (1, 1000, 4)
+    for label, y in data.items():
+        mean, sd = exact(y)
+        assert abs(fits[label].posterior["mu"].mean() - mean) < 5 * sd / 300**0.5
+
+
+def test_whole_numbers_in_arrays_are_data_and_may_be_indices():
+    def grouped(y, group):
+        a = probtorch.sample("a", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with probtorch.plate("row", len(y)):
+            probtorch.sample("y", dist.Normal(a[group], 1.0), obs=y)
+
+    y = np.array([4.0, 4.0, -4.0])
+    fits = fitted(
+        [{"y": y, "group": np.array([0, 0, 1])}, {"y": y, "group": np.array([1, 0, 1])}],
+        grouped,
+        num_samples=1000,
+    )
+    # Of k observations with sum s the posterior mean is s / (k + 1).
+    expected = [[8 / 3, -2.0], [2.0, 0.0]]
+    np.testing.assert_allclose(fits.means()["a"], expected, atol=0.25)
+
+
+def test_lists_tensors_and_series_are_data():
+    pandas = pytest.importorskip("pandas")
+    y = [0.5, 1.0, 2.0]
+    fits = fitted([(y,), (probtorch.tensor(y),), (pandas.Series(y),), {"y": np.array(y)}])
+    means = fits.groups[0].posterior["mu"].mean(axis=(1, 2))
+    assert len(fits) == 4 and len(means) in (3, 4)
+
+
+def test_data_set_that_cannot_be_fitted_is_named_and_the_others_are_there():
+    good = RNG.normal(size=3)
+    data = {"first": np.full(3, np.nan), "a": good, "bad": np.full(3, np.nan), "b": good}
+    fits = fitted(data)
+    assert fits.labels == ["a", "b"] and set(fits.failed) == {"first", "bad"}
+    assert "2 of 4 data sets" in repr(fits) and "failed: 'first'" in repr(fits)
+    with pytest.raises(type(fits.failed["bad"])):
+        fits["bad"]
+    with pytest.raises(type(fits.failed["first"])):
+        fitted([np.full(3, np.nan)])
+
+
+def test_doubtful_posteriors_are_listed():
+    def funnel(y):
+        tau = probtorch.sample("tau", dist.Normal(0.0, 3.0))
+        with probtorch.plate("row", len(y)):
+            probtorch.sample("x", dist.Normal(0.0, probtorch.exp(tau / 2.0)))
+
+    fits = fitted([np.zeros(8), np.ones(8)], funnel)
+    assert fits.doubtful and "doubtful" in repr(fits)
+
+
+def test_other_kernels_and_ctrl_c(monkeypatch, capfd):
+    data = [RNG.normal(size=3) for _ in range(4)]
+    fits = fitted(data, kernel=lambda model: HMC(model, num_steps=5), thinning=2)
+    assert fits.draws.posterior["mu"].shape == (1, 100, 4)
+
+    monkeypatch.setattr(fit_many_module, "BLOCK", 1)
+    original, calls = fit_many_module._draw, []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(fit_many_module, "_draw", interrupted)
+    fits = fitted(data)
+    assert fits.labels == [0, 1] and fits.interrupted and "the rest is missing" in repr(fits)
+    assert "interrupted: keeping 2 data sets" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"datasets": []}, "a sequence of data sets"),
+        ({"datasets": 3.0}, "a sequence of data sets"),
+        ({"num_samples": 0}, "num_samples"),
+        ({"executor": 4}, "Executor"),
+        ({"mask": "used", "datasets": [()]}, "an array with rows"),
+    ],
+)
+def test_bad_settings_are_refused(settings, told):
+    with pytest.raises(ArgumentError, match=told):
+        fitted(**{"datasets": [np.zeros(2)], **settings})
