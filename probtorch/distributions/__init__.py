@@ -50,6 +50,22 @@ from probtorch.distributions.from_gammas import (
     SigmoidBeta,
     SkewStudentT,
 )
+from probtorch.distributions.further_spellings import (
+    BinomialLogit,
+    ChiSquared,
+    Deterministic,
+    DiracDelta,
+    GenExtreme,
+    GenPareto,
+    LogPoisson,
+    MultivariateNormalDiag,
+    MultivariateNormalFullCovariance,
+    MultivariateNormalTriL,
+    MvNormal,
+    MvStudentT,
+    NormalMixture,
+    SkewDoubleExponential,
+)
 from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
 from probtorch.distributions.gaussian_hmm import GammaGaussianHMM, GaussianHMM
 from probtorch.distributions.gaussian_mrf import GaussianMRF
@@ -277,6 +293,20 @@ from probtorch.distributions.wishart import (
 )
 
 __all__ = [
+    "BinomialLogit",
+    "ChiSquared",
+    "Deterministic",
+    "DiracDelta",
+    "GenExtreme",
+    "GenPareto",
+    "LogPoisson",
+    "MultivariateNormalDiag",
+    "MultivariateNormalFullCovariance",
+    "MultivariateNormalTriL",
+    "MvNormal",
+    "MvStudentT",
+    "NormalMixture",
+    "SkewDoubleExponential",
     "AVFMultivariateNormal",
     "AffineBeta",
     "AsymmetricLaplace",

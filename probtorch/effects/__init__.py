@@ -41,6 +41,7 @@ from probtorch.effects.reparam_strategies import AutoReparam, MinimalReparam, Re
 from probtorch.effects.reparams import LocScaleReparam, Reparam, TransformReparam, reparam
 from probtorch.effects.runtime import Handler, perform
 from probtorch.effects.scans import scan
+from probtorch.effects.shrinkage import R2D2M2CP
 from probtorch.effects.site import Frame, Site
 from probtorch.effects.stable_reparams import (
     LatentStableReparam,
@@ -50,6 +51,7 @@ from probtorch.effects.stable_reparams import (
 from probtorch.effects.trace import PlateInfo, Trace, plate_info
 
 __all__ = [
+    "R2D2M2CP",
     "AutoReparam",
     "CircularReparam",
     "ConjugateReparam",

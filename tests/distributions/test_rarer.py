@@ -36,9 +36,32 @@ def test_a_discrete_uniform_has_both_its_ends():
 
 COUNTS = np.array([0.0, 1.0, 4.0])
 SHARES = np.array([0.1, 0.5, 0.93])
+PAIR = [[0.3, -0.7], [-1.0, 2.0]]
+SPREAD = [0.0, 1.0], [1.0, 2.0]
+DIAGONAL = [0.0, 1.0], [[1.0, 0.0], [0.0, 4.0]]
+MATRIX = [0.0, 1.0], np.array([[1.0, 0.5], [0.5, 2.0]])
+FACTOR = [0.0, 1.0], np.linalg.cholesky(MATRIX[1])
+# SciPy's kappa, place and scale: tails exp(-kappa (x - place) / scale) and exp((x - place) / (kappa
+# scale)), where Stan has 2 tau / sigma and 2 (1 - tau) / sigma.
+SKEWED = np.sqrt(0.3 / 0.7), 0.2, 0.4 / np.sqrt(0.3 * 0.7)
 SAME = {
     "BernoulliLogits": ((0.3,), COUNTS[:2], stats.bernoulli(special.expit(0.3))),
     "BernoulliProbs": ((0.3,), COUNTS[:2], stats.bernoulli(0.3)),
+    "BinomialLogit": ((5, 0.3), COUNTS, stats.binom(5, special.expit(0.3))),
+    "ChiSquared": ((3.0,), SHARES, stats.chi2(3.0)),
+    "GenExtreme": ((0.1, 0.5, 0.2), SHARES, stats.genextreme(-0.2, 0.1, 0.5)),
+    "GenPareto": ((0.1, 0.5, 0.2), SHARES, stats.genpareto(0.2, 0.1, 0.5)),
+    "LogPoisson": ((0.3,), COUNTS, stats.poisson(np.exp(0.3))),
+    "MultivariateNormalDiag": (
+        ([0.0, 1.0], [1.0, 2.0]),
+        PAIR,
+        stats.multivariate_normal(*DIAGONAL),
+    ),
+    "MultivariateNormalFullCovariance": (MATRIX, PAIR, stats.multivariate_normal(*MATRIX)),
+    "MultivariateNormalTriL": (FACTOR, PAIR, stats.multivariate_normal(*MATRIX)),
+    "MvNormal": (MATRIX, PAIR, stats.multivariate_normal(*MATRIX)),
+    "MvStudentT": ((5.0, *MATRIX), PAIR, stats.multivariate_t(*MATRIX, 5.0)),
+    "SkewDoubleExponential": ((0.2, 0.8, 0.3), SHARES, stats.laplace_asymmetric(*SKEWED)),
     "BetaProportion": ((0.3, 5.0), SHARES, stats.beta(1.5, 3.5)),
     "BinomialLogits": ((0.3, 5), COUNTS, stats.binom(5, special.expit(0.3))),
     "BinomialProbs": ((0.3, 5), COUNTS, stats.binom(5, 0.3)),
@@ -104,3 +127,14 @@ def test_quantiles_by_search_have_the_dtype_of_level_and_parameters():
     assert np.isnan(dist.Gamma(2.0).icdf(tensor([-0.1, 1.1])).numpy()).all()
     ends = dist.Gamma(2.0).icdf(tensor([0.0, 1.0])).numpy()
     assert ends[0] == 0.0 and ends[1] == np.inf
+
+
+def test_points_and_mixtures_have_the_names_of_other_libraries():
+    for d in (dist.Deterministic(2.0), dist.DiracDelta(2.0)):
+        assert isinstance(d, dist.Delta) and d.cdf(2.0).item() == 1.0
+    w, mu, sigma = np.array([0.2, 0.8]), np.array([0.0, 3.0]), np.array([1.0, 0.5])
+    d = dist.NormalMixture(w, mu, sigma)
+    expected = np.log((w * stats.norm(mu, sigma).pdf(1.7)).sum())
+    assert_close(d.log_prob(1.7), expected)
+    with pytest.raises(ArgumentError, match="exactly one of scale, chol"):
+        dist.MvStudentT(5.0, [0.0, 1.0])
