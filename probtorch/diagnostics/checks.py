@@ -26,6 +26,7 @@ from probtorch.diagnostics.convergence import bfmi, ess_bulk, quality
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.entrywise import per_entry
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
+from probtorch.diagnostics.relabelling import Renumbering, renumbered
 from probtorch.diagnostics.stored import every_th
 
 if TYPE_CHECKING:
@@ -463,7 +464,9 @@ def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
     limits = _rhat_limits(entries, r_hat, judged, rhat_max)
     order = np.argsort(-np.nan_to_num(r_hat, nan=0.0), kind="stable")
     bad = [i for i in order if r_hat[i] > limits[i]]
+    switched: Renumbering | None = None
     if bad:
+        switched = renumbered(_variables(entries, [labels[i] for i in bad]))
         named = _listed([labels[i] for i in bad])
         limit = limits[bad[0]]
         chance = "" if limit == rhat_max else f", which {judged} parameters may reach by chance"
@@ -477,7 +480,9 @@ def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
             got=", ".join(f"{labels[i]} {r_hat[i]:.3f}" for i in bad[:NAMED])
             + _out_of(len(bad), len(labels))
             + _by_chain(labels[bad[0]], next(_columns(entries, np.array(bad[:1])))),
-            fix="run longer (more warm-up and more draws); if chains sit in different places, "
+            fix=_in_one_order(switched)
+            if switched is not None
+            else "run longer (more warm-up and more draws); if chains sit in different places, "
             "reparameterise the model or give it stronger priors"
             if several
             else "run longer (more warm-up and more draws), and several chains (num_chains=4), "
@@ -490,6 +495,8 @@ def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
     # An entry that never varies has no R-hat, and an effective size that says nothing.
     order = np.argsort(np.where(np.isnan(r_hat), np.inf, ess), kind="stable")
     bad = [i for i in order if ess[i] < limit and not np.isnan(r_hat[i])]
+    if switched is not None:  # of numbers that each chain gives otherwise there is no size
+        bad = [i for i in bad if _name(labels[i]) not in switched.names]
     if bad:
         worst = max(ess[bad[0]], 1.0)
         yield Finding(
@@ -503,6 +510,34 @@ def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
             parameters=tuple(labels[i] for i in bad[:NAMED]),
             category=ConvergenceWarning,
         )
+
+
+def _variables(entries: Entries, of: Sequence[str]) -> dict[str, np.ndarray]:
+    """By name the variables that entries with these labels are of."""
+    names = {_name(label) for label in of}
+    return {
+        _name(labels[0]): values
+        for labels, values in entries
+        if labels and _name(labels[0]) in names
+    }
+
+
+def _name(label: str) -> str:
+    return label.partition("[")[0]
+
+
+def _in_one_order(found: Renumbering) -> str:
+    """What to do about chains that only number components differently."""
+    names = ", ".join(map(repr, found.names[:NAMED]))
+    more = len(found.names) - NAMED
+    chain = next(i for i, order in enumerate(found.orders) if order != found.orders[0])
+    order = ", ".join(map(str, found.orders[chain]))
+    return (
+        f"the chains agree once the components of {names}{f' and {more} more' if more > 0 else ''} "
+        f"are renumbered (chain {chain}: {order}): nothing in the model tells them apart. Give one "
+        f"site an order, such as Ordered(base_dist, {len(found.orders[0])}) for locations; what "
+        "does not depend on the numbers is right as it is"
+    )
 
 
 def _rhat_limits(entries: Entries, r_hat: np.ndarray, judged: int, rhat_max: float) -> np.ndarray:

@@ -22,7 +22,7 @@ from probtorch.diagnostics.autocorrelation import (
     fast_size,
     rhat_of_halves,
 )
-from probtorch.diagnostics.ranks import Ordered, normal_scores
+from probtorch.diagnostics.ranks import SortedRows, normal_scores
 
 __all__ = [
     "bulk_size",
@@ -143,7 +143,7 @@ def ordered_draws(columns: np.ndarray) -> np.ndarray:
     return np.sort(columns.reshape(len(columns), -1), axis=1)
 
 
-def quantile_of(ordered: Ordered | np.ndarray, prob: float) -> np.ndarray:
+def quantile_of(ordered: SortedRows | np.ndarray, prob: float) -> np.ndarray:
     """Quantile by linear interpolation, exact where neighbours are equal.
 
     With weights (1 - g) a + g b a tie a = b can come out an ulp below a, and "draws <= quantile"
@@ -158,7 +158,7 @@ def quantile_of(ordered: Ordered | np.ndarray, prob: float) -> np.ndarray:
     return np.where(low == high, low, low * (1.0 - weight) + high * weight)
 
 
-def narrowest_interval(ordered: Ordered | np.ndarray, prob: float) -> np.ndarray:
+def narrowest_interval(ordered: SortedRows | np.ndarray, prob: float) -> np.ndarray:
     """Ends (entry, 2) of the narrowest interval holding floor(prob * S) + 1 sorted draws."""
     reach = math.floor(prob * ordered.shape[1])
     starts = ordered.shape[1] - reach
@@ -172,14 +172,14 @@ def narrowest_interval(ordered: Ordered | np.ndarray, prob: float) -> np.ndarray
 # -------------------------------------------------------------------------------- ranks and tails
 
 
-def order_of_halves(columns: np.ndarray, order: Ordered | None = None) -> Ordered:
+def order_of_halves(columns: np.ndarray, order: SortedRows | None = None) -> SortedRows:
     """Order of the draws that the halves have; `order` is that of all draws, where it is known."""
     if order is not None and columns.shape[2] % 2 == 0:
         return order
-    return Ordered.of(split(columns).reshape(len(columns), -1))
+    return SortedRows.of(split(columns).reshape(len(columns), -1))
 
 
-def scores_of_halves(order: Ordered, columns: np.ndarray) -> Halves:
+def scores_of_halves(order: SortedRows, columns: np.ndarray) -> Halves:
     """Halves of normal scores, given the order of the halves' draws."""
     entries, chains, draws = columns.shape
     scores = order.scores().reshape(entries, 2 * chains, draws // 2)
@@ -197,14 +197,14 @@ def rank_rhat(columns: np.ndarray) -> np.ndarray:
     return rhat_of_scores(scores_of_halves(order, columns), order, columns)
 
 
-def rhat_of_scores(scores: Halves, order: Ordered, columns: np.ndarray) -> np.ndarray:
+def rhat_of_scores(scores: Halves, order: SortedRows, columns: np.ndarray) -> np.ndarray:
     """Rank-normalised R-hat, given the normal scores of the halves and the order of their draws."""
-    folded = Ordered.of(_distances_from_median(split(columns), order))
+    folded = SortedRows.of(_distances_from_median(split(columns), order))
     # Two values at equal distance from the median fold into one and give NaN: location decides.
     return np.fmax(rhat_of_halves(scores), rhat_of_halves(scores_of_halves(folded, columns)))
 
 
-def _distances_from_median(halves: np.ndarray, ordered: Ordered) -> np.ndarray:
+def _distances_from_median(halves: np.ndarray, ordered: SortedRows) -> np.ndarray:
     """Distances (entry, draw) from the median, half of them where the whole could overflow."""
     # Centring first would round, and so undo ties of |x - median|.
     size = ordered.shape[1]
@@ -222,7 +222,7 @@ def effective_size_below(columns: np.ndarray, quantile: np.ndarray) -> np.ndarra
 
 
 def tail_size(
-    columns: np.ndarray, ordered: Ordered | np.ndarray, probs: tuple[float, ...]
+    columns: np.ndarray, ordered: SortedRows | np.ndarray, probs: tuple[float, ...]
 ) -> np.ndarray:
     """Effective size for the tails: the least of those below some quantiles."""
     halves = split(columns)
@@ -230,7 +230,7 @@ def tail_size(
     return effective_size_of_bits(below).reshape(len(probs), -1).min(axis=0)
 
 
-def trust(columns: np.ndarray, order: Ordered) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def trust(columns: np.ndarray, order: SortedRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bulk and tail effective sizes and R-hat, given the order of all draws."""
     tail = tail_size(columns, order, TAIL_PROBS)
     order = order_of_halves(columns, order)

@@ -48,7 +48,7 @@ from probtorch.diagnostics.columns import (
     trust,
 )
 from probtorch.diagnostics.entrywise import MIN_DRAWS, checked_draws, checked_prob, per_entry
-from probtorch.diagnostics.ranks import Ordered
+from probtorch.diagnostics.ranks import SortedRows
 from probtorch.errors import ShapeError
 
 __all__ = [
@@ -486,7 +486,7 @@ def statistics(x: ArrayLike, hdi_prob: float = 0.9) -> dict[str, np.ndarray]:
     long_enough = x.shape[1] >= MIN_DRAWS
 
     def statistic(columns: np.ndarray) -> np.ndarray:
-        order = Ordered.of(columns.reshape(len(columns), -1))
+        order = SortedRows.of(columns.reshape(len(columns), -1))
         units, mean, exponent = standard_units(columns, order[:, 0], order[:, -1])
         sd = np.ldexp(sd_of_units(units), exponent)
         location = [mean, sd, *narrowest_interval(order, hdi_prob).T]
@@ -514,7 +514,7 @@ def quality(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
 
     def statistic(columns: np.ndarray) -> np.ndarray:
-        order = Ordered.of(columns.reshape(len(columns), -1))
+        order = SortedRows.of(columns.reshape(len(columns), -1))
         bulk, tail, r_hat = trust(columns, order)
         return np.stack([r_hat, np.minimum(bulk, tail)], axis=-1)
 

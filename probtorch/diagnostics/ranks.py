@@ -2,8 +2,8 @@
 
 One sort per column serves its quantiles, its narrowest interval and its scores. NumPy sorts numbers
 several times faster than it finds their order, so positions are sorted along: they take the place
-of the lowest bits of each number (`Ordered.of`). Neighbours that differ by no more are compared as
-they are.
+of the lowest bits of each number (`SortedRows.of`). Neighbours that differ by no more are compared
+as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from probtorch.core.late import special
 
-__all__ = ["Ordered", "normal_scores"]
+__all__ = ["SortedRows", "normal_scores"]
 
 # Of the 52 bits of a significand at least these stay: of 2,000 draws of a smooth distribution with
 # a mean of 100 standard deviations, one column in a thousand then has a pair that they do not tell
@@ -29,7 +29,7 @@ KEPT_ELEMENTS = 2**19
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ordered:
+class SortedRows:
     """Rows of numbers and their order; ``ordered[:, i]`` are the numbers at place i of that order.
 
     Attributes
@@ -48,7 +48,7 @@ class Ordered:
     ties: np.ndarray
 
     @classmethod
-    def of(cls, rows: np.ndarray) -> Ordered:
+    def of(cls, rows: np.ndarray) -> SortedRows:
         """Sort each of the rows, finite float64 values of shape (entry, draw)."""
         rows = np.ascontiguousarray(rows)
         low = (1 << (rows.size - 1).bit_length()) - 1 if rows.size else 0
@@ -176,4 +176,4 @@ def normal_scores(columns: np.ndarray) -> np.ndarray:
     ----------
     Blom (1958); Vehtari et al. (2021), equation 14.
     """
-    return Ordered.of(columns.reshape(len(columns), -1)).scores().reshape(columns.shape)
+    return SortedRows.of(columns.reshape(len(columns), -1)).scores().reshape(columns.shape)

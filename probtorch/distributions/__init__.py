@@ -138,6 +138,7 @@ from probtorch.distributions.mixtures import (
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.noncentral import NoncentralChi2, NoncentralT, Rice
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
+from probtorch.distributions.ordered import Ordered
 from probtorch.distributions.orders import PlackettLuce, StickBreakingWeights
 from probtorch.distributions.ordinal import (
     DirichletMultinomial,
@@ -465,6 +466,7 @@ __all__ = [
     "OneHotCategoricalStraightThrough",
     "OneOneMatching",
     "OneTwoMatching",
+    "Ordered",
     "OrderedLogistic",
     "OrderedLogisticGLM",
     "OrderedMultinomial",

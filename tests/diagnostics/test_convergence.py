@@ -159,7 +159,7 @@ def test_orders_are_exact_where_positions_take_the_lowest_bits(kind, entries):
     rng = np.random.default_rng(20)
     rows = np.stack([ROWS[kind](rng) for _ in range(3)])
     some = np.concatenate([rng.normal(size=(entries - 1, 300)), rows])[-entries:]
-    order = ranks.Ordered.of(some)
+    order = ranks.SortedRows.of(some)
     np.testing.assert_array_equal(order[:, :], np.sort(some, axis=1))
     assert (np.sort(order.positions.ravel()) == np.arange(some.size)).all()
     expected = stats.norm.ppf((stats.rankdata(some[-3:], axis=1) - 0.375) / 300.25)

@@ -444,7 +444,7 @@ if hasattr(dist, "MultivariateNormal"):
     ]
 
 # Distributions made of other distributions or of a support; or whose parameters are whole;
-# their laws are in test_wrappers.py, test_rarer.py and test_series.py.
+# their laws are in test_wrappers.py, test_rarer.py, test_series.py and test_ordered.py.
 STRUCTURAL = {
     "DeterminantalPointProcess",
     "KroneckerNormal",
@@ -510,6 +510,7 @@ STRUCTURAL = {
     "RelaxedOneHotCategoricalStraightThrough",
     "Censored",
     "FoldedDistribution",
+    "Ordered",
     "HurdleDistribution",
     "IntervalCensoredDistribution",
     "LeftCensoredDistribution",

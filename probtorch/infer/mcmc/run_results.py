@@ -144,9 +144,27 @@ class RunResults:
             return -stats["lp"]
         return stats[STAT_ALIASES.get(name, name)]
 
-    def summary(self, prob: float = 0.9) -> Summary:
-        """Return a table of mean, sd, interval, effective sizes and R-hat per scalar parameter."""
-        return self.draws.summary(hdi_prob=prob)
+    def summary(
+        self,
+        prob: float = 0.9,
+        *,
+        names: str | Sequence[str] | None = None,
+        round_to: int | None = None,
+    ) -> Summary:
+        """Return a table of mean, sd, interval, effective sizes and R-hat per scalar parameter.
+
+        Parameters
+        ----------
+        prob : float, in (0, 1)
+            Share of the draws in the highest density interval.
+        names, round_to
+            See `probtorch.diagnostics.summary`.
+
+        Returns
+        -------
+        Summary
+        """
+        return self.draws.summary(names=names, hdi_prob=prob, round_to=round_to)
 
     def print_summary(self, prob: float = 0.9, exclude_deterministic: bool = True) -> None:
         """Print the table of `summary`; deterministic sites only if they are asked for."""

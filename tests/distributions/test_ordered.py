@@ -1,0 +1,110 @@
+"""Draws in ascending order, against the laws of order statistics and the density of the draws."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import probtorch
+import probtorch.distributions as dist
+from probtorch.errors import ArgumentError
+from probtorch.infer import MCMC, NUTS
+
+DRAWS = 20_000
+
+
+@pytest.mark.parametrize(
+    "base", [dist.Normal(1.0, 2.0), dist.Exponential(0.5), dist.Gamma(2.0, 1.0)]
+)
+def test_draws_follow_the_laws_of_order_statistics(base):
+    probtorch.manual_seed(0)
+    drawn = dist.Ordered(base, 4).sample((DRAWS,)).numpy()
+    assert (np.diff(drawn, axis=1) > 0.0).all()
+    shares = base.cdf(probtorch.tensor(drawn)).numpy()
+    for i in range(4):
+        # The probabilities of the i-th of n draws are Beta(i, n + 1 - i); false alarms: 1e-4 each.
+        assert stats.kstest(shares[:, i], stats.beta(i + 1, 4 - i).cdf).pvalue > 1e-4
+
+
+def test_density_is_that_of_the_draws_times_the_number_of_their_orders():
+    base = dist.Normal(0.5, 2.0)
+    x = probtorch.tensor([-1.0, 0.25, 3.0])
+    found = dist.Ordered(base, 3).log_prob(x).item()
+    assert abs(found - (base.log_prob(x).sum().item() + np.log(6.0))) < 1e-5
+    backwards = dist.Ordered(base, 3, validate_args=False).log_prob(x.flip(0))
+    assert backwards.item() == -np.inf
+
+
+def test_density_integrates_to_one():
+    edges = np.linspace(-8.0, 8.0, 401)
+    middles = (edges[1:] + edges[:-1]) / 2
+    pairs = np.array(list(itertools.combinations(middles, 2)))
+    density = dist.Ordered(dist.Normal(0.0, 1.0), 2).log_prob(probtorch.tensor(pairs)).exp()
+    # Cells on the diagonal, half of which ascends, are left out: h / (2 sqrt(pi)) of the whole.
+    step = edges[1] - edges[0]
+    assert abs(density.sum().item() * step**2 + step / (2 * np.sqrt(np.pi)) - 1.0) < 1e-3
+
+
+def test_batches_expansion_and_gradients():
+    loc = probtorch.tensor([0.0, 10.0], requires_grad=True)
+    d = dist.Ordered(dist.Normal(loc, 1.0), 3)
+    assert (d.batch_shape, d.event_shape) == ((2,), (3,))
+    drawn = d.rsample((5,))
+    assert drawn.shape == (5, 2, 3)
+    assert drawn[:, 1].min() > drawn[:, 0].max()
+    drawn.sum().backward()
+    assert loc.grad.tolist() == [15.0, 15.0]
+    assert d.log_prob(drawn).shape == (5, 2)
+    assert d.expand((4, 2)).sample().shape == (4, 2, 3)
+    by_draw = [
+        dist.Ordered(dist.Normal(float(m), 1.0), 3).log_prob(drawn[0, i])
+        for i, m in enumerate([0, 10])
+    ]
+    assert np.allclose(
+        d.log_prob(drawn)[0].detach().numpy(), [p.item() for p in by_draw], rtol=1e-5
+    )
+
+
+def test_a_compiled_density_is_the_eager_one():
+    def density(loc, x):
+        return dist.Ordered(dist.Normal(loc, 2.0), 3).log_prob(x)
+
+    x = probtorch.tensor([[-1.0, 0.0, 2.0], [0.0, 0.5, 0.75]])
+    loc = probtorch.tensor(0.3)
+    assert np.allclose(
+        probtorch.compile(density)(loc, x).numpy(), density(loc, x).numpy(), rtol=1e-6
+    )
+
+
+def test_ordered_locations_name_the_components_of_a_mixture():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(-2.0, 1.0, 60), rng.normal(3.0, 0.5, 40)])
+
+    def model(x):
+        weights = probtorch.sample("weights", dist.Dirichlet(probtorch.ones(2)))
+        loc = probtorch.sample("loc", dist.Ordered(dist.Normal(0.0, 5.0), 2))
+        with probtorch.plate("rows", len(x)):
+            parts = dist.Normal(loc, probtorch.tensor([1.0, 0.5]))
+            mixture = dist.MixtureSameFamily(dist.Categorical(weights), parts)
+            probtorch.sample("x", mixture, obs=x)
+
+    mcmc = MCMC(NUTS(model), num_samples=300, num_warmup=300, num_chains=4, seed=0)
+    draws = mcmc.run(x)
+    means = draws["loc"].mean((0, 1))
+    assert np.abs(means - [-2.0, 3.0]).max() < 0.4
+    assert max(mcmc.diagnostics()["loc"]["r_hat"]) < 1.03
+
+
+@pytest.mark.parametrize(
+    ("base", "size", "got"),
+    [
+        (dist.Poisson(1.0), 2, "Poisson with support"),
+        (dist.Normal(0.0, 1.0).expand([3]).to_event(1), 2, "event shape (3,)"),
+        (dist.Normal(0.0, 1.0), 0, "0"),
+    ],
+)
+def test_what_has_no_such_order_is_refused(base, size, got):
+    with pytest.raises(ArgumentError, match=r"(?s)expected:.*got:.*fix:") as caught:
+        dist.Ordered(base, size)
+    assert got in str(caught.value)
