@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import ClassVar, Self
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
@@ -58,7 +58,7 @@ class Ordered(Wrapped):
     True
     """
 
-    __static_fields__ = ("size", *INSTANCE_STATE)
+    __static_fields__: ClassVar[tuple[str, ...]] = ("size", *INSTANCE_STATE)
 
     def __init__(
         self, base_dist: Distribution, size: int, *, validate_args: bool | None = None

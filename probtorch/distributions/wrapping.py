@@ -26,7 +26,7 @@ class Wrapped(Distribution):
     _parts: ClassVar[tuple[str, ...]] = ("base_dist",)
     base_dist: Distribution
 
-    __static_fields__ = INSTANCE_STATE
+    __static_fields__: ClassVar[tuple[str, ...]] = INSTANCE_STATE
 
     def _wrap(
         self, base: Distribution, *others: Tensor | None, validate_args: bool | None = None

@@ -242,12 +242,6 @@ class CompiledStep:
         if function.reason is not None and not function.paths:
             reason, place = function.reason
             self.reason = reason + (f" (at {place})" if place else "")
-            # A step taken while recording rounds otherwise than eager ones. It is taken again as
-            # one of those, so that a resumed run, whose first step is another, is the same.
-            if self._before is not None:
-                fit.restore(self._before)
-            fit.set_generator_states(start)
-            return None
         self._remember(function.last, start, fit.num_steps)
         return StepInfo(float(loss.item()))
 

@@ -11,13 +11,14 @@ A step is native (compiled_step.py) or one in Python (eager_step.py), with the s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.compiler.explain.explain import Explanation
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.vi.compiled_step import CompiledStep
 from probtorch.infer.vi.eager_step import eager_step
@@ -44,6 +45,19 @@ class Fit(FitMemory):
         super().__init__(*parts)
         self.compiled = CompiledStep(self)
         self.picks: Picks | None = None
+
+    def state_dict(self) -> dict[str, Tree]:
+        """Return all that the next steps depend on; see `FitMemory.state_dict`.
+
+        That includes why steps are taken in Python, where they are: the one step that is taken
+        while recording rounds otherwise, so a resumed run does not try again.
+        """
+        return {**super().state_dict(), "eager": self.compiled.reason}
+
+    def load_state_dict(self, state: Mapping[str, Tree]) -> None:
+        """Take over what `state_dict` returned; see `FitMemory.load_state_dict`."""
+        super().load_state_dict(state)
+        self.compiled.reason = state.get("eager")  # earlier releases did not save it
 
     def advance(self, args: tuple[object, ...], kwargs: dict[str, object]) -> StepInfo:
         """Take a step on the memory, natively if that is possible; see `take_step`."""
