@@ -1,5 +1,9 @@
 """Models whose rows several processes share: the same densities, chains and fits as on one."""
 
+import os
+import signal
+import time
+
 import numpy as np
 import pytest
 
@@ -9,7 +13,7 @@ from probtorch.distributed import DistributedError, spawn
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer import HMC, MCMC, SVI, AutoNormal, Target
 from probtorch.optim import Adam
-from probtorch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from probtorch.utils.data import ArrayDataset, DataLoader, DistributedSampler, TensorDataset
 
 ROWS = 101
 rng = np.random.default_rng(0)
@@ -82,6 +86,49 @@ def test_chains_are_identical_on_all_ranks():
     near = np.linalg.lstsq(X.numpy(), Y.numpy(), rcond=None)[0]
     np.testing.assert_allclose(found[0][0].mean(axis=(0, 1)), near, atol=0.15)
     assert target.dim == 3
+
+
+def checkpointed(rank, folder, dies):
+    def hook(kernel, params, stage, i):
+        if dies and rank == 1 and stage == "Sample" and i % 60 == 30:
+            time.sleep(0.5)  # so that a checkpoint is written
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    mcmc = MCMC(
+        HMC(regression, num_steps=3), num_samples=60, warmup_steps=60, seed=1,
+        progress_bar=False, hook_fn=hook,
+    )  # fmt: skip
+    mcmc.diagnose = False
+    return mcmc.run(checkpoint=folder, checkpoint_every=0.01).posterior["b"]
+
+
+def test_run_that_lost_a_rank_goes_on_bit_for_bit(tmp_path):
+    folders = [str(tmp_path / name) for name in ("killed", "whole")]
+    with pytest.raises(DistributedError, match="rank 1 of 2 failed") as caught:
+        spawn(checkpointed, (folders[0], True), 2, timeout=60)
+    assert f"last checkpoint: {folders[0]}" in caught.value.got
+    resumed = spawn(checkpointed, (folders[0], False), 2, timeout=60)
+    whole = spawn(checkpointed, (folders[1], False), 2, timeout=60)
+    assert [x.tobytes() for x in resumed] == [x.tobytes() for x in whole]
+
+
+def stored(rank):
+    loader = DataLoader(ArrayDataset(X.numpy(), Y.numpy(), block_rows=16), batch_size=5)
+
+    def model():
+        b = probtorch.sample("b", dist.Normal(probtorch.zeros(2), 2.0).to_event(1))
+        scale = probtorch.sample("scale", dist.HalfNormal(2.0))
+        with probtorch.plate("row", loader, shard=True) as (x, y):
+            probtorch.sample("y", dist.Normal(x @ b, scale), obs=y)
+
+    return Target.from_model(model).value_and_grad(POINT)
+
+
+def test_shared_rows_may_lie_on_the_disk():
+    expected, gradient = Target.from_model(regression, shard=False).value_and_grad(POINT)
+    for value, slope in spawn(stored, nprocs=2, timeout=60):
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+        np.testing.assert_allclose(slope, gradient, rtol=1e-10)
 
 
 def drifting(rank):
