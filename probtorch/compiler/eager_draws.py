@@ -9,53 +9,107 @@ import functools
 import numpy as np
 
 from probtorch.compiler import engine
+from probtorch.compiler.render.runtime.draws import BLOCK
 from probtorch.core import doors
 from probtorch.ops.rejection import SAMPLERS
 
 __all__ = ["native_function", "native_sampler", "native_sequence"]
 
-_POINTER, _WORD = ctypes.c_void_p, ctypes.c_int64
-# What there is for consecutive counters: the native function, and the dtype of what it gives.
-_SEQUENCES = {
-    "bits": ("pt_philox_bits", np.uint64),
-    "uniforms": ("pt_uniforms", np.float64),
-    "normals": ("pt_normals", np.float64),
-}
+_POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+# What there is for consecutive counters: the native function.
+_SEQUENCES = {"uniforms": "pt_uniforms", "normals": "pt_normals", "exponentials": "pt_exponentials"}
 
 
 @doors.native_draws.fill
 @functools.cache
 def native_function(name):
-    """Return the native function for "bits", "uniforms" or "normals", or of a sampler."""
+    """Return the native function for "bits", "categories", "uniforms" and their like, or of a
+    sampler.
+    """
+    if name in _OTHERS:
+        return _OTHERS[name]()
     return native_sequence(name) if name in _SEQUENCES else native_sampler(name)
 
 
-def native_sequence(name):
+def native_bits():
     """Return the function of seed, stream, first counter and count that gives an array."""
-    symbol, dtype = _SEQUENCES[name]
     types = _WORD, _WORD, _WORD, _POINTER, _WORD
-    function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address(symbol))
+    function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address("pt_philox_bits"))
 
     def draw(seed, stream, first, count):
-        out = np.empty(count, dtype)
+        out = np.empty(count, np.uint64)
         function(seed, stream, first, out.ctypes.data, count)
         return out
 
     return draw
 
 
+def native_categories():
+    """Return the function of seed, stream, first counter, count, and sums of weights, that gives
+    categories.
+    """
+    types = _WORD, _WORD, _WORD, _POINTER, _WORD, _POINTER, _WORD, _NUMBER
+    function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address("pt_categories"))
+
+    def draw(seed, stream, first, count, sums, below_one):
+        out = np.empty(count, np.int64)
+        sums = np.ascontiguousarray(sums, np.float64)
+        places = out.ctypes.data, count, sums.ctypes.data, sums.size
+        function(seed, stream, first, *places, below_one)
+        return out
+
+    return draw
+
+
+_OTHERS = {"bits": native_bits, "categories": native_categories}
+
+
+def native_sequence(name):
+    """Return the function of seed, stream, first counter and count, and of a scale and a shift,
+    that gives an array.
+    """
+    types = _WORD, _WORD, _WORD, _POINTER, _WORD, _NUMBER, _NUMBER
+    function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address(_SEQUENCES[name]))
+
+    def draw(seed, stream, first, count, scale=1.0, shift=0.0):
+        out = np.empty(count)
+        function(seed, stream, first, out.ctypes.data, count, scale, shift)
+        return out
+
+    return draw
+
+
 def native_sampler(name):
-    """Return the function of seed, stream, counters and flat parameters that gives draws."""
+    """Return the function of seed, stream, counters and parameters, as `ops.rejection.draw` has
+    them, that gives draws.
+    """
     count = SAMPLERS[name].arity
-    types = [*[_POINTER] * count, _WORD, _WORD, _POINTER, _POINTER, _WORD]
+    words = _WORD, _WORD, _WORD, _POINTER, _WORD, _POINTER, _WORD
+    types = [*[_POINTER] * count, *[_WORD] * count, *words]
     function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address(f"pt_draws_{name}"))
+    numbers = [_NUMBER] * count
+    one = ctypes.CFUNCTYPE(_NUMBER, *numbers, _WORD, _WORD, _WORD)(
+        engine.runtime_address(f"pt_draw_{name}")
+    )
 
     def draw(seed, stream, counters, *parameters):
-        arrays = [np.ascontiguousarray(p, np.float64) for p in parameters]
-        counters = np.ascontiguousarray(counters)
-        out = np.empty(counters.size)
+        listed = isinstance(counters, np.ndarray)
+        out = np.empty(parameters[0].shape)
+        if out.size == 1:
+            first = counters.item() if listed else counters
+            out[...] = one(*(p.item() for p in parameters), seed, stream, first)
+            return out
+        # What is the same for all is read again in each block.
+        steps = [int(any(p.strides)) for p in parameters]
+        arrays = [
+            np.ascontiguousarray(p, np.float64) if step else np.full(BLOCK, p.flat[0], np.float64)
+            for p, step in zip(parameters, steps, strict=True)
+        ]
         places = (a.ctypes.data for a in arrays)
-        function(*places, seed, stream, counters.ctypes.data, out.ctypes.data, out.size)
+        if listed:
+            counters = np.ascontiguousarray(counters)
+        which = (1, counters.ctypes.data, 0) if listed else (0, None, counters)
+        function(*places, *steps, seed, stream, *which, out.ctypes.data, out.size)
         return out
 
     return draw

@@ -50,7 +50,7 @@ __all__ = [
     "generator_for",
     "manual_seed",
     "native_draw",
-    "native_normals",
+    "native_numbers",
     "philox_bits",
     "philox_pairs",
 ]
@@ -75,9 +75,6 @@ FIRST_SEED = 67280421310721
 # the hundred array calls).
 _FEW = 16
 
-# And below this they beat the call of a native function.
-_FEWEST = 3
-
 # Counters per pass through the rounds: four uint64 work arrays of this length stay in the
 # second-level cache.
 _BLOCK = 8192
@@ -98,7 +95,7 @@ def native_draw(name: str, cost: float) -> Callable[..., np.ndarray] | None:
     Parameters
     ----------
     name : str
-        "bits", "uniforms", "normals", or that of a sampler.
+        "bits", "uniforms", "normals", "exponentials", or that of a sampler.
     cost : float
         What this draw takes without it, in nanoseconds.
     """
@@ -192,28 +189,40 @@ def consecutive_bits(seed: int, stream: int, first: int, count: int) -> np.ndarr
     The same numbers as `philox_bits` on those counters, by whichever road is the shorter for that
     many.
     """
-    native = _native_sequence("bits", seed, stream, first, count)
+    native = _native_sequence("bits", seed, stream, first, count, ())
     return _sequence(seed, stream, first, count) if native is None else native
 
 
 def consecutive_uniforms(seed: int, stream: int, first: int, count: int) -> np.ndarray:
     """Return ``bits_to_uniform(consecutive_bits(...))``, float64 of shape (count,)."""
-    native = _native_sequence("uniforms", seed, stream, first, count)
+    native = native_numbers("uniforms", seed, stream, first, count)
     return bits_to_uniform(_sequence(seed, stream, first, count)) if native is None else native
 
 
-def native_normals(seed: int, stream: int, first: int, count: int) -> np.ndarray | None:
-    """Return the normal quantiles of `consecutive_uniforms` by native code, or None without it."""
-    return _native_sequence("normals", seed, stream, first, count)
+def native_numbers(
+    kind: str,
+    seed: int,
+    stream: int,
+    first: int,
+    count: int,
+    scale: float = 1.0,
+    shift: float = 0.0,
+) -> np.ndarray | None:
+    """Return ``scale x + shift`` by native code, or None without it.
+
+    Here x are `consecutive_uniforms` ("uniforms"), their normal quantiles ("normals"), or minus
+    their logarithms ("exponentials").
+    """
+    return _native_sequence(kind, seed, stream, first, count, (scale, shift))
 
 
 def _native_sequence(
-    name: str, seed: int, stream: int, first: int, count: int
+    name: str, seed: int, stream: int, first: int, count: int, others: tuple[float, ...]
 ) -> np.ndarray | None:
-    if count < _FEWEST:
-        return None
     native = native_draw(name, 5_000.0 * count if count < _FEW else 90_000.0 + 40.0 * count)
-    return None if native is None else native(seed & _WORD, stream & _WORD, first & _WORD, count)
+    if native is None:
+        return None
+    return native(seed & _WORD, stream & _WORD, first & _WORD, count, *others)
 
 
 def _sequence(seed: int, stream: int, first: int, count: int) -> np.ndarray:

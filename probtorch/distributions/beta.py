@@ -15,10 +15,8 @@ from probtorch.distributions.distribution import Distribution, in_double, known_
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
-from probtorch.ops.exponential_sums import softmax
-from probtorch.ops.exponentials import log, sigmoid
+from probtorch.ops.exponentials import log
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import amax as largest
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import (
     beta_kernel,
@@ -55,9 +53,7 @@ class Beta(Distribution):
     support = constraints.unit_interval
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        a = rng.log_gamma(self.concentration1, shape)
-        b = rng.log_gamma(self.concentration0, shape)
-        return rng.inside_unit(sigmoid(a - b))
+        return rng.beta(self.concentration1, self.concentration0, shape)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -129,9 +125,7 @@ class Dirichlet(Distribution):
         return self.concentration.array.shape[-1:]
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        logs = rng.log_gamma(self.concentration, shape)
-        # A part that has underflowed would lie on the boundary, where the density is 0 or infinite.
-        return rng.positive(softmax(logs - largest(logs, -1, True).detach(), -1))
+        return rng.dirichlet(self.concentration, shape)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         c = self.concentration

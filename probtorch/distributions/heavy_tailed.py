@@ -12,7 +12,7 @@ from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import minimum, sqrt, where
-from probtorch.ops.exponentials import exp, log
+from probtorch.ops.exponentials import log
 from probtorch.ops.special import betainc, digamma, lgamma_difference, log1p_square
 from probtorch.ops.trigonometry import atan2, tan
 from probtorch.tensor import Tensor
@@ -134,12 +134,8 @@ class StudentT(Distribution):
     support = constraints.real
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        # normal * sqrt(df / chi2); the gamma draw stays in logs, so that small df cannot divide by
-        # 0.
-        half = self.df * 0.5
-        ratio = exp((log(half) - rng.log_gamma(half, shape)) * 0.5)
         # The density divides by scale and sqrt(df), and must find a finite number too.
-        x = rng.finite(rng.normal(shape) * ratio, minimum(sqrt(self.df), 1.0))
+        x = rng.finite(rng.student_t(self.df, shape), minimum(sqrt(self.df), 1.0))
         return rng.finite(self.loc + self.scale * x)
 
     def _log_prob(self, x: Tensor) -> Tensor:

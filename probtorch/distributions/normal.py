@@ -44,7 +44,7 @@ class Normal(Distribution):
     support = constraints.real
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return self.loc + self.scale * rng.normal(shape)
+        return rng.normal(shape, self.loc, self.scale)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale

@@ -36,7 +36,7 @@ class Exponential(Distribution):
     _total = True
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return rng.positive(rng.exponential(shape) / self.rate)
+        return rng.positive(rng.exponential(shape, 1.0 / self.rate))
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return log(self.rate) - self.rate * x

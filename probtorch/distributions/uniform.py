@@ -47,9 +47,9 @@ class Uniform(Distribution):
         return constraints.half_open_interval(self.low, self.high)
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        x = self._icdf(rng.uniform(shape))
         # Rounding may reach `high`, which is outside.
-        return where(x < self.high, x, self.low)
+        x = rng.uniform(shape, self.low, self.high - self.low)
+        return rng.below(x, self.high, self.low)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         width = self.high - self.low

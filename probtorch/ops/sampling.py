@@ -1,20 +1,21 @@
-"""Random draws: from counters to bits, from bits to uniforms, and from there to everything else.
+"""Random draws: uniform and normal numbers, integers, permutations, categories.
 
-`philox` and `bits_to_uniform` are elementwise ops, so programs that carry their own counters
-(samplers, compiled steps) draw the same numbers eagerly and compiled. The functions on top take a
-`Generator`, reserve as many counters as they need and return tensors: uniforms lie in the open
-interval (0, 1), normals are quantiles of uniforms.
+The functions take a `Generator`, reserve as many counters as they need and return tensors: uniforms
+lie in the open interval (0, 1), normals are quantiles of uniforms.
 
 While a function is recorded, draws are recorded as ops on counters that each replay takes anew. So
 are the conditions on parameters: a replay in which one fails runs eagerly, and raises the error.
 NumPy's global state is never touched. Draws by rejection are in variates.py.
 
-Read core/rng.py first.
+Read core/rng.py and random_numbers.py first.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -28,34 +29,40 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.rng import (
     Generator,
     consecutive_bits,
-    consecutive_uniforms,
-    generator_for,
-    native_normals,
-    philox_bits,
+    native_draw,
 )
 from probtorch.core.shape import broadcast_shapes, parse_size, sizes
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import drawn
 from probtorch.core.typed import DTypeLike, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
-from probtorch.ops.arithmetic import clamp, minimum
+from probtorch.ops.arithmetic import minimum
 from probtorch.ops.exponentials import log
-from probtorch.ops.families import elementwise, structured
+from probtorch.ops.families import structured
 from probtorch.ops.movement import expand, permute, reshape
+from probtorch.ops.random_numbers import (
+    array_of,
+    draws_of,
+    inside_open_interval,
+    placed,
+    recorded_bits,
+    reserved,
+    scaled,
+)
 from probtorch.ops.reduction import all as all_of
 from probtorch.ops.reduction import cumsum, sum
 from probtorch.ops.sorting import argsort, first_above, searchsorted
-from probtorch.ops.special import ndtri
 
 __all__ = [
     "bernoulli",
-    "bits_to_uniform",
     "categorical",
+    "check_allowed",
+    "check_elements",
     "demand",
+    "distinct",
     "exponential",
     "multinomial",
     "normal",
-    "philox",
+    "probabilities",
     "rand",
     "rand_like",
     "randint",
@@ -65,100 +72,6 @@ __all__ = [
     "randperm",
     "uniform",
 ]
-
-# --------------------------------------------------------------------------------------------- bits
-
-
-def _philox_reference(seed, stream, counter):
-    seed, stream, counter = np.broadcast_arrays(seed, stream, counter)
-    bits = [
-        philox_bits(int(s), int(t), int(c))
-        for s, t, c in zip(seed.flat, stream.flat, counter.flat, strict=True)
-    ]
-    return np.array(bits, np.uint64).reshape(counter.shape).view(np.int64)
-
-
-philox = elementwise(
-    "philox",
-    formula=lambda s, seed, stream, counter: s.philox(seed, stream, counter),
-    partials=(None, None, None),
-    domain=("integer", "integer", "integer"),
-    reference=_philox_reference,
-    extra={"integers_only": True, "result_dtype": dtypes.int64},
-    doc="The 64 random bits that belong to (seed, stream, counter), as int64.",
-)
-bits_to_uniform = elementwise(
-    "bits_to_uniform",
-    formula=lambda s, bits: s.bits_to_uniform(bits),
-    partials=(None,),
-    domain=("integer",),
-    reference=lambda bits: ((bits.view(np.uint64) >> np.uint64(11)) | np.uint64(1)) / 2.0**53,
-    extra={"integers_only": True, "input_dtype": dtypes.int64, "result_dtype": dtypes.float64},
-    doc="64 random bits, as int64, to a float64 in the open interval (0, 1).",
-)
-
-
-def _signed(word):
-    """Return an unsigned 64-bit number as the signed one of the same bits."""
-    return word - (1 << 64) if word >> 63 else word
-
-
-def element_counters(name, shape, generator):
-    """Return seed and stream, 0-d, and a counter per element of `shape`, as int64 tensors.
-
-    A recording takes them anew at each replay, or refuses.
-    """
-    generator = generator_for(generator)
-    count = math.prod(shape)
-    words = drawn(name, generator, count)
-    if words is None:
-        numbers = (generator.initial_seed(), generator.stream, generator.advance(count))
-        seed, stream, first = (wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
-    else:
-        seed, stream, first = words
-    # In this shape, so that what is drawn shares a loop nest with the counters.
-    return seed, stream, first + wrap(np.arange(count).reshape(shape))
-
-
-def _recorded_bits(name, shape, generator):
-    """Return 64 random bits per element, as an int64 tensor whose drawing is recorded."""
-    return philox(*element_counters(name, shape, generator))
-
-
-def _reserved(shape, generator):
-    """Return seed, stream, first counter and number of the draws of `shape`, which are taken."""
-    generator = generator_for(generator)
-    count = math.prod(shape)
-    first = generator.advance(count)
-    return generator.initial_seed(), generator.stream, first, count
-
-
-def _words(shape, generator):
-    """Return uint64 random bits as an array of `shape`."""
-    return consecutive_bits(*_reserved(shape, generator)).reshape(shape)
-
-
-def _uniforms(shape, generator):
-    """Return float64 draws from (0, 1) as an array of `shape`."""
-    return consecutive_uniforms(*_reserved(shape, generator)).reshape(shape)
-
-
-def _uniform_tensor(name, shape, generator):
-    """Return float64 draws from (0, 1) as a tensor of `shape`; a recording repeats the drawing."""
-    if recorder() is None:
-        return wrap(_uniforms(shape, generator))
-    return bits_to_uniform(_recorded_bits(name, shape, generator))
-
-
-def _normal_tensor(name, shape, generator):
-    """Return standard normal draws, float64, as a tensor of `shape`: quantiles of uniforms."""
-    if recorder() is not None:
-        return ndtri(bits_to_uniform(_recorded_bits(name, shape, generator)))
-    numbers = _reserved(shape, generator)
-    found = native_normals(*numbers)
-    if found is not None:
-        return wrap(found.reshape(shape))
-    return ndtri(wrap(consecutive_uniforms(*numbers).reshape(shape)))
 
 
 def _run_demand(x: np.ndarray, ok: np.ndarray) -> np.ndarray:
@@ -188,16 +101,22 @@ def demand(x: TensorBase, ok: TensorBase) -> TensorBase:
     return apply(_DEMAND, (x, ok))
 
 
+def _words(shape, generator):
+    """Return uint64 random bits as an array of `shape`."""
+    return consecutive_bits(*reserved(shape, generator)).reshape(shape)
+
+
+def _uniforms(shape, generator):
+    """Return float64 draws from (0, 1) as an array of `shape`."""
+    return array_of("uniforms", shape, generator)
+
+
+_uniform_tensor = functools.partial(draws_of, "uniforms")
+_normal_tensor = functools.partial(draws_of, "normals")
+_exponential_tensor = functools.partial(draws_of, "exponentials")
+
+
 # ------------------------------------------------------------------------------- uniform and normal
-
-
-def _open(u, dtype):
-    """Return float64 uniforms in `dtype`, where rounding must not reach 0 or 1."""
-    if dtype == np.float64:
-        return u
-    limits = dtypes.finfo(dtype)
-    top = np.nextafter(dtype.type(1), dtype.type(0))
-    return clamp(cast(u, dtype), float(limits.smallest_normal), float(top))
 
 
 def _float_dtype(name, dtype):
@@ -213,12 +132,7 @@ def _float_dtype(name, dtype):
 
 
 def _finish(array, dtype, device, requires_grad):
-    return _placed(wrap(np.asarray(array).astype(dtype, copy=False)), device, requires_grad)
-
-
-def _placed(t: TensorBase, device: str | None, requires_grad: bool) -> TensorBase:
-    t = t if device is None else t.to(device)
-    return t.requires_grad_() if requires_grad else t
+    return placed(wrap(np.asarray(array).astype(dtype, copy=False)), device, requires_grad)
 
 
 @takes_out
@@ -248,9 +162,9 @@ def rand(
     -----
     float64 draws are odd multiples of 2**-53; others are those rounded, never to 0 or 1.
     """
-    dtype = _float_dtype("rand", dtype)
-    u = _uniform_tensor("rand", sizes("rand", size), generator)
-    return _placed(_open(u, dtype), device, requires_grad)
+    kind = _float_dtype("rand", dtype)
+    u = scaled("uniforms", sizes("rand", size), generator=generator, dtype=kind, name="rand")
+    return placed(u, device, requires_grad)
 
 
 @takes_out
@@ -269,8 +183,8 @@ def randn(
     Quantiles of uniforms: one counter per draw, and magnitudes up to 8.3.
     """
     kind = _float_dtype("randn", dtype)
-    z = _normal_tensor("randn", sizes("randn", size), generator)
-    return _placed(cast(z, kind), device, requires_grad)
+    z = scaled("normals", sizes("randn", size), generator=generator, dtype=kind, name="randn")
+    return placed(z, device, requires_grad)
 
 
 def rand_like(
@@ -350,8 +264,8 @@ def uniform(
     size : tuple of int, optional
         Shape of the result, the common shape of the bounds if None.
     """
-    (a, b), u, dtype = _located("uniform", (low, high), size, generator, dtype)
-    return _open(u, dtype) * (b - a) + a
+    (a, b), u, kind = _located("uniform", (low, high), size, generator, dtype)
+    return inside_open_interval(u, kind) * (b - a) + a
 
 
 @takes_out
@@ -392,8 +306,9 @@ def exponential(
     size : tuple of int, optional
         Shape of the result, that of `rate` if None.
     """
-    (rates,), u, kind = _located("exponential", (rate,), size, generator, dtype)
-    return cast(-log(u), kind) / rates
+    parameters = (rate,), size, generator, dtype
+    (rates,), x, kind = _located("exponential", *parameters, draws=_exponential_tensor)
+    return cast(x, kind) / rates
 
 
 # ----------------------------------------------------------------------------------------- integers
@@ -418,6 +333,11 @@ def _run_integers(bits: np.ndarray, low: int, span: int) -> np.ndarray:
 def _integers_reference(bits, low, span):
     words = [low + ((int(b) % 2**64) * span >> 64) for b in bits.flat]
     return np.array(words, np.int64).reshape(bits.shape)
+
+
+def _signed(word):
+    """Return an unsigned 64-bit number as the signed one of the same bits."""
+    return word - (1 << 64) if word >> 63 else word
 
 
 def _numbers(low, span):
@@ -494,8 +414,8 @@ def randint(
     shape, dtype = sizes("randint", (size,)), dtypes.as_dtype(dtype)
     attrs = {"low": int(low), "span": span}
     if recorder() is not None:
-        found = apply(_INTEGERS, (_recorded_bits("randint", shape, generator),), attrs)
-        return _placed(cast(found, dtype), device, False)
+        found = apply(_INTEGERS, (recorded_bits("randint", shape, generator),), attrs)
+        return placed(cast(found, dtype), device, False)
     words = _words(shape, generator).view(np.int64)
     return _finish(_run_integers(words, **attrs), dtype, device, False)
 
@@ -533,8 +453,8 @@ def randperm(
     dtype = dtypes.as_dtype(dtype)
     if recorder() is not None:
         # Turned over, the sign bit orders signed numbers as it does unsigned ones.
-        bits = _recorded_bits("randperm", (int(n),), generator) ^ -(2**63)
-        return _placed(cast(argsort(bits), dtype), device, False)
+        bits = recorded_bits("randperm", (int(n),), generator) ^ -(2**63)
+        return placed(cast(argsort(bits), dtype), device, False)
     return _finish(np.argsort(_words((int(n),), generator), kind="stable"), dtype, device, False)
 
 
@@ -552,12 +472,30 @@ def check_elements(
         )
 
 
+def check_allowed(
+    name: str, x: np.ndarray, allows: Callable[[Any], Any], expected: str, fix: str
+) -> None:
+    """Raise DomainError unless ``allows(x)`` holds throughout, for an array or a number."""
+    if x.ndim == 0:
+        if allows(x.item()):
+            return
+    else:
+        x = distinct(x)
+    check_elements(name, x, np.logical_not(allows(x)), expected, fix)
+
+
+def distinct(x: np.ndarray) -> np.ndarray:
+    """Return a view of an array in which what broadcasting has repeated is there once."""
+    if 0 not in x.strides:
+        return x
+    return x[tuple(slice(None) if step else slice(1) for step in x.strides)]
+
+
 def probabilities(name: str, p: TensorLike) -> TensorBase:
     """Return probabilities as a float tensor, checked."""
     p = to_float(as_tensor(p, name))
-    host = to_host(p.array)
-    check_elements(
-        name, host, ~((host >= 0.0) & (host <= 1.0)), "probabilities in [0, 1]",
+    check_allowed(
+        name, to_host(p.array), lambda x: (x >= 0.0) & (x <= 1.0), "probabilities in [0, 1]",
         "pass sigmoid(logits) if these are logits",
     )  # fmt: skip
     return p
@@ -612,6 +550,10 @@ def _pick(
 ) -> np.ndarray:
     """Draw categories by inversion; `rows` tells which row of the weights `w` a draw uses."""
     cumulative = np.cumsum(w, axis=-1)
+    native = native_draw("categories", 90_000.0 + 60.0 * rows.size) if len(w) == 1 else None
+    if native is not None:
+        draws = native(*reserved(shape, generator), cumulative[0], _BELOW_ONE)
+        return draws.reshape(shape)
     total = cumulative[:, -1][rows]
     # Below the total even after rounding, so that a category of weight 0 is never the first above.
     v = np.minimum(_uniforms(shape, generator) * total, total * _BELOW_ONE)

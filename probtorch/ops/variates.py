@@ -21,7 +21,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.casting import cast, to_float
-from probtorch.core.dispatch import apply
+from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.core.native import NativeFunction
@@ -37,8 +37,12 @@ from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import structured
 from probtorch.ops.lanes import Lanes, gauss_rule, on_chunks
 from probtorch.ops.movement import expand
+from probtorch.ops.random_numbers import element_counters, is_plain, reserved
 from probtorch.ops.rejection import draw
-from probtorch.ops.sampling import check_elements, element_counters, probabilities
+from probtorch.ops.sampling import (
+    check_allowed,
+    probabilities,
+)
 from probtorch.ops.special import gamma_log_implicit, log_ndtr, ndtr
 from probtorch.ops.trigonometry import atan
 
@@ -61,8 +65,7 @@ def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
     def run(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
         *given, seed, stream, counters = first, *others
         like = given[-1]
-        host = [to_host(p).astype(np.float64, copy=False) for p in given]
-        draws = draw(sampler, int(seed), int(stream), to_host(counters), *host)
+        draws = draw(sampler, int(seed), int(stream), to_host(counters), *map(to_host, given))
         return to_device(draws.astype(like.dtype, copy=False), device_of(like))
 
     def samples(rng: np.random.Generator):
@@ -106,8 +109,12 @@ def _implicit(slope):
 
 def _drawn(op, parameters, generator):
     """Apply a sampler to parameters of one shape."""
-    counters = element_counters(op.name, parameters[0].array.shape, generator)
-    return apply(op, (*parameters, *counters))
+    like = parameters[-1].array
+    if is_plain(*parameters) and all(device_of(p.array) == "cpu" for p in parameters):
+        seed, stream, first, _ = reserved(like.shape, generator)
+        draws = draw(op.extra["sampler"], seed, stream, first, *(p.array for p in parameters))
+        return wrap(draws.astype(like.dtype, copy=False))
+    return apply(op, (*parameters, *element_counters(op.name, like.shape, generator)))
 
 
 # -------------------------------------------------------------------------------------------- gamma
@@ -139,11 +146,14 @@ _STANDARD_GAMMA = _sampler(
 )
 
 
+def _is_positive(x):
+    return (x > 0.0) & (x < math.inf)
+
+
 def _draw_gamma(op, concentration, generator):
     a = to_float(as_tensor(concentration, op.name))
-    host = to_host(a.array)
-    check_elements(
-        op.name, host, ~((host > 0.0) & (host < np.inf)), "a finite concentration > 0",
+    check_allowed(
+        op.name, to_host(a.array), _is_positive, "a finite concentration > 0",
         "use softplus or exp to make it positive",
     )  # fmt: skip
     return _drawn(op, (a,), generator)
@@ -212,9 +222,8 @@ def poisson(rate: TensorLike, *, generator: Generator | None = None) -> TensorBa
         If a rate is negative, nan or infinite.
     """
     rate = to_float(as_tensor(rate, "poisson"))
-    host = to_host(rate.array)
-    check_elements(
-        "poisson", host, ~((host >= 0.0) & (host < np.inf)), "a finite rate >= 0",
+    check_allowed(
+        "poisson", to_host(rate.array), lambda x: (x >= 0.0) & (x < math.inf), "a finite rate >= 0",
         "use softplus or exp to make it positive",
     )  # fmt: skip
     return _drawn(_POISSON, (rate.detach(),), generator)
@@ -246,10 +255,10 @@ def binomial(
     """
     count = as_tensor(count, "binomial")
     p = probabilities("binomial", prob)
-    n = to_host(count.array)
-    shape = broadcast_shapes(n.shape, p.array.shape, op="binomial")
-    check_elements(
-        "binomial", n, ~((n >= 0) & (n < 2.0**63) & (np.floor(n) == n)),
+    shape = broadcast_shapes(count.array.shape, p.array.shape, op="binomial")
+    check_allowed(
+        "binomial", to_host(count.array),
+        lambda n: (n >= 0) & (n < 2.0**63) & (n // 1 == n),
         "whole counts from 0 to 2**63 - 1",
         "round the counts first",
     )  # fmt: skip
@@ -382,9 +391,8 @@ def von_mises(concentration: TensorLike, *, generator: Generator | None = None) 
     period 2 pi.
     """
     k = to_float(as_tensor(concentration, "von_mises"))
-    host = to_host(k.array)
-    check_elements(
-        "von_mises", host, ~((host > 0.0) & (host < np.inf)), "a finite concentration > 0",
+    check_allowed(
+        "von_mises", to_host(k.array), _is_positive, "a finite concentration > 0",
         "use softplus or exp to make it positive",
     )  # fmt: skip
     half = atan(_drawn(_VON_MISES, (cast(k, float64),), generator))
@@ -427,15 +435,15 @@ def polya_gamma(
         If a count is negative or not whole, or a tilt is not finite.
     """
     n, t = (cast(as_tensor(x, "polya_gamma").detach(), float64) for x in (count, tilt))
-    counts, tilts = to_host(n.array), to_host(t.array)
-    shape = broadcast_shapes(counts.shape, tilts.shape, op="polya_gamma")
-    check_elements(
-        "polya_gamma", counts, ~((counts >= 0) & (counts < 2.0**53) & (np.floor(counts) == counts)),
+    shape = broadcast_shapes(n.array.shape, t.array.shape, op="polya_gamma")
+    check_allowed(
+        "polya_gamma", to_host(n.array),
+        lambda n: (n >= 0) & (n < 2.0**53) & (n // 1 == n),
         "whole counts from 0 on",
         "round the counts first",
     )  # fmt: skip
-    check_elements(
-        "polya_gamma", tilts, ~np.isfinite(tilts), "finite tilts", "look where they come from"
+    check_allowed(
+        "polya_gamma", to_host(t.array), np.isfinite, "finite tilts", "look where they come from"
     )
     z = absolute(t) * 0.5
     # Masses of proposals on both sides of 0.64, times exp(z).

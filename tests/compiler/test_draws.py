@@ -4,10 +4,9 @@ import sys
 
 import numpy as np
 import pytest
-from scipy import special
 
 from probtorch.compiler.compile import compile
-from probtorch.compiler.eager_draws import native_sampler, native_sequence
+from probtorch.compiler.eager_draws import native_function, native_sampler
 from probtorch.config import configure
 from probtorch.core import rng
 from probtorch.core.dtype import float32, float64
@@ -18,8 +17,10 @@ from probtorch.core.rng import (
     native_draw,
 )
 from probtorch.errors import DomainError
+from probtorch.ops.exact import log as exact_log
+from probtorch.ops.exact import normal_quantile, of_uniforms
 from probtorch.ops.rejection import SAMPLERS, draw
-from probtorch.ops.sampling import bernoulli, categorical, multinomial, randint, randperm
+from probtorch.ops.sampling import bernoulli, categorical, multinomial, randint, randn, randperm
 from probtorch.ops.variates import (
     binomial,
     poisson,
@@ -53,6 +54,7 @@ DRAWS = {
         RATES,
     ),
     "randperm": (lambda x, g: x[randperm(60, generator=g)], RATES),
+    "randn": (lambda x, g: x[0] * 0.0 + randn(40, generator=g, dtype=x.dtype), RATES),
 }
 
 
@@ -161,13 +163,29 @@ def test_native_sequences_are_those_of_arrays(count, first):
         with configure(jit=False):
             bits = consecutive_bits(seed, stream, first, count)
             uniforms = consecutive_uniforms(seed, stream, first, count)
-        native = [
-            native_sequence(name)(seed, stream, first, count)
-            for name in ("bits", "uniforms", "normals")
-        ]
-        np.testing.assert_array_equal(native[0], bits)
-        np.testing.assert_array_equal(native[1], uniforms)
-        np.testing.assert_array_equal(native[2], special.ndtri(uniforms))
+        expected = {
+            "bits": bits,
+            "uniforms": uniforms,
+            "normals": of_uniforms(normal_quantile, uniforms),
+            "exponentials": of_uniforms(lambda s, u: -exact_log(s, u), uniforms),
+        }
+        for name, numbers in expected.items():
+            got = native_function(name)(seed, stream, first, count)
+            np.testing.assert_array_equal(got, numbers)
+            if name != "bits":
+                scaled = native_function(name)(seed, stream, first, count, 0.3, 1.7)
+                np.testing.assert_array_equal(scaled, numbers * 0.3 + 1.7)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 100])
+def test_native_categories_are_those_of_arrays(size, monkeypatch):
+    weights = np.random.default_rng(size).random(size)
+    weights[1::3] = 0.0
+    native = categorical(weights, (1000,), generator=Generator(3, counter=2**64 - 9)).numpy()
+    assert weights[native].all()
+    with configure(jit=False):
+        arrays = categorical(weights, (1000,), generator=Generator(3, counter=2**64 - 9)).numpy()
+    np.testing.assert_array_equal(native, arrays)
 
 
 def test_native_code_is_loaded_when_draws_have_cost_more_than_loading_it(monkeypatch):

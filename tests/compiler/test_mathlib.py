@@ -12,6 +12,7 @@ from probtorch.compiler.engine import compile_module
 from probtorch.compiler.native import host
 from probtorch.compiler.render import mathlib
 from probtorch.core.rng import philox_bits
+from probtorch.ops.exact import normal_quantile, of_uniforms
 
 FUNCTIONS = tuple(mathlib.FUNCTIONS)
 DTYPES = (np.float64, np.float32)
@@ -206,9 +207,9 @@ def test_vector_body_remainder_and_single_calls_agree_bit_for_bit(run, name, dty
         assert np.array_equal(run(name, x[:size]), whole[:size])
 
 
-def native_quantile(p):
-    ir = mathlib.declarations(["pt_normal_quantile_f64"]) + loop_ir(
-        "quantiles", "double", "call double @pt_normal_quantile_f64(double %v)"
+def native_quantile(p, name="pt_normal_quantile_f64"):
+    ir = mathlib.declarations([name]) + loop_ir(
+        "quantiles", "double", f"call double @{name}(double %v)"
     )
     loop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     module = compile_module(ir)
@@ -229,13 +230,28 @@ def test_normal_quantiles_are_within_six_ulp():
             [0.075, 0.925, np.exp(-25.0), 2.0**-53, 1 - 2.0**-53, 5e-324],
         ]
     )
+    assert_quantiles(native_quantile(p), p, 6.0)
+
+
+def assert_quantiles(values, p, most):
     with mpmath.workprec(400):
-        for value, at in zip(native_quantile(p), p, strict=True):
+        for value, at in zip(values, p, strict=True):
             x, at = mpmath.mpf(float(value)), mpmath.mpf(float(at))
             # A Newton step from a value that is right to 15 digits is right to 30.
             tail = mpmath.ncdf(x) - at if at < 0.5 else (1 - at) - mpmath.ncdf(-x)
             exact = x - tail / mpmath.npdf(x)
-            assert exact == 0 or ulps(value, exact, np.float64) <= 6.0, (float(at), value)
+            assert exact == 0 or ulps(value, exact, np.float64) <= most, (float(at), value)
+
+
+def test_quantiles_of_draws_are_the_same_from_arrays_numbers_and_vectors():
+    rng = np.random.default_rng(30)
+    low = np.exp(rng.uniform(-36, -1, 150))
+    u = np.concatenate([rng.uniform(0, 1, 300), low, 1.0 - low, [0.075, 0.925, 2.0**-53]])
+    arrays = of_uniforms(normal_quantile, u)
+    np.testing.assert_array_equal(native_quantile(u, "pt_normal_of_uniform"), arrays)
+    few = [of_uniforms(normal_quantile, part) for part in np.array_split(u, 80)]
+    np.testing.assert_array_equal(np.concatenate(few), arrays)
+    assert_quantiles(arrays, u, 8.0)
 
 
 def test_normal_quantiles_have_the_corners_of_scipy():

@@ -12,7 +12,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.tree import flatten, record
 from probtorch.errors import CompileError, ShapeError
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.sampling import bits_to_uniform, philox
+from probtorch.ops.random_numbers import bits_to_uniform, philox
 
 X, Y = np.array([1.0, -2.0, 3.0, 0.5]), np.array([0.25, 4.0, -1.0, 2.0])
 

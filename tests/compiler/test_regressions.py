@@ -22,7 +22,7 @@ from probtorch.ops.control import while_loop
 from probtorch.ops.families import elementwise
 from probtorch.ops.indexing import index_put
 from probtorch.ops.linalg import cholesky, cholesky_ex, solve_triangular
-from probtorch.ops.sampling import philox
+from probtorch.ops.random_numbers import philox
 from probtorch.ops.scalar import numpy_algebra
 from probtorch.ops.scattering import one_hot
 from probtorch.ops.special import lgamma_difference, zeta

@@ -45,7 +45,7 @@ PLACES = {
     "special": "pt_log_ndtr pt_digamma pt_lgamma pt_betaln pt_gamma_term pt_gammainc pt_gammaincc "
     "pt_betainc pt_i0e pt_i1e",
     "zeta": "pt_zeta",
-    "quantile": "pt_normal_quantile",
+    "quantile": "pt_normal_quantile pt_normal_of_uniform",
     "philox": "pt_philox",
     "integers": "pt_power pt_bits_to_integers",
     "incomplete": "pt_gamma_log_implicit_1 pt_gamma_log_implicit_2",
@@ -53,8 +53,8 @@ PLACES = {
     "incomplete_beta": "pt_betainc_grad_10 pt_betainc_grad_01 pt_betainc_grad_20 "
     "pt_betainc_grad_11 pt_betainc_grad_02",
     "variates": "pt_von_mises_slope",
-    "rejection": "pt_draw_log_gamma pt_draw_gamma pt_draw_poisson pt_draw_binomial "
-    "pt_draw_von_mises pt_draw_polya_gamma",
+    "rejection": "pt_draw_log_gamma pt_draw_gamma pt_draw_von_mises pt_draw_polya_gamma",
+    "rejected_counts": "pt_draw_poisson pt_draw_binomial",
     "sorting": "pt_argsort pt_order_statistic pt_searchsorted",
     "matrices": "pt_gemm pt_gemm_wide pt_downdate pt_trsm pt_trsm_wide pt_cholesky "
     "pt_cholesky_together",

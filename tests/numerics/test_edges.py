@@ -604,8 +604,8 @@ def test_n34_change_of_a_saved_tensor_is_named():
 def test_n35_uniforms_and_their_logarithms_are_never_at_the_ends(dtype, monkeypatch):
     words = np.array([0, 2**64 - 1], np.uint64)
     uniforms = uniform_of_bits(words)
-    monkeypatch.setattr("probtorch.ops.sampling.consecutive_uniforms", lambda *_: uniforms)
-    monkeypatch.setattr("probtorch.ops.sampling.native_normals", lambda *_: None)
+    monkeypatch.setattr("probtorch.ops.random_numbers.consecutive_uniforms", lambda *_: uniforms)
+    monkeypatch.setattr("probtorch.ops.random_numbers.native_numbers", lambda *_: None)
     u = probtorch.rand(2, dtype=getattr(probtorch, dtype))
     assert (0.0 < u).all() and (u < 1.0).all()
     assert probtorch.isfinite(probtorch.log(u)).all()

@@ -353,6 +353,10 @@ class Builder:
         odd = self.lshr(bits, 11) | 1
         return self.put(nodes.Cast(odd, "double", unsigned=True)) * 2.0**-53
 
+    def normal_of_uniform(self, u: Value) -> Value:
+        """Write the call for the normal number of a double in (0, 1), as ops/exact.py has it."""
+        return self.runtime("pt_normal_of_uniform", "double", self.convert(u, "double"))
+
     def runtime(self, symbol: str, result: str, *args: Value) -> Value:
         """Write the call of a function of the runtime that programs ask for by name."""
         self.printer.requires(self, symbol)

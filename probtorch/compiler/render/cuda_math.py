@@ -16,6 +16,7 @@ from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.integers import bits_to_integers, power
 from probtorch.compiler.lang.routines.matrices import MATRICES
 from probtorch.compiler.lang.routines.philox import philox
+from probtorch.compiler.lang.routines.quantile import normal_of_uniform
 from probtorch.compiler.lang.routines.sorting import SORTING
 
 __all__ = ["FUNCTIONS", "NUMBERS", "PREAMBLE", "knows", "runtime_text"]
@@ -83,6 +84,7 @@ NUMBERS = {
     **special.SPECIAL,
     **INCOMPLETE,
     "pt_bits_to_integers": KernelRoutine(bits_to_integers, _WORDS, "i64"),
+    "pt_normal_of_uniform": KernelRoutine(normal_of_uniform, flags=""),
     "pt_philox": KernelRoutine(philox, _WORDS, "i64"),
     "pt_power": KernelRoutine(power, _WORDS[:2], "i64"),
 }

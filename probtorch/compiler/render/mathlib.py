@@ -36,7 +36,7 @@ from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.elementary import FUNCTIONS
 from probtorch.compiler.lang.routines.formats import F64, FORMATS, Format
 from probtorch.compiler.lang.routines.philox import philox
-from probtorch.compiler.lang.routines.quantile import normal_quantile
+from probtorch.compiler.lang.routines.quantile import normal_of_uniform, normal_quantile
 from probtorch.compiler.lang.routines.zeta import zeta
 from probtorch.compiler.native import cache, host
 from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
@@ -186,6 +186,7 @@ def _functions() -> dict[str, _Function]:
     }
     quantile = _for_format(normal_quantile, F64)
     table["pt_normal_quantile_f64"] = _Function("double", "v", quantile)
+    table["pt_normal_of_uniform"] = _Function("double", "v", normal_of_uniform)
     table["pt_philox"] = _Function("i64", "uuv", philox)
     table["pt_zeta_f64"] = _Function("double", "vv", zeta, loops=True)
     return table

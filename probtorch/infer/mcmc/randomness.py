@@ -14,7 +14,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
-from probtorch.ops.sampling import bits_to_uniform, philox
+from probtorch.ops.random_numbers import bits_to_uniform, philox
 from probtorch.ops.special import ndtri
 
 if TYPE_CHECKING:

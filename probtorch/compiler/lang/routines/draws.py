@@ -1,9 +1,7 @@
 """Draws by rejection: the formulas of ops/rejection.py, a function per sampler.
 
 Arithmetic carries no flags, so each operation is rounded by itself, as NumPy rounds it: a draw has
-the bits of the eager one. What is left to differ on a GPU is CUDA's quantile of the normal
-distribution, by a unit or two in the last place: a draw then differs as little, or, where a test
-falls between the two, belongs to the next attempt.
+the bits of the eager one, on a GPU as well.
 """
 
 from __future__ import annotations

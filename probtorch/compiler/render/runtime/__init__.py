@@ -65,7 +65,9 @@ def _modules():
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
     out["integers"] = _of_routines(draws.INTEGERS)
-    out |= {name: _of_routines({name: routine}) for name, routine in draws.NUMBERS.items()}
+    for name in draws.NUMBERS:
+        write = functools.partial(draws.write_numbers, name=name)
+        out[name] = RuntimeModule({name: draws.NUMBER_TYPES}, write)
     for kin in (pool, interrupts, replays):
         out[kin.MODULE] = _of_routines(kin.ROUTINES, kin.DECLARATIONS)
     return out
