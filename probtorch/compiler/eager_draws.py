@@ -95,6 +95,8 @@ def native_sampler(name):
     def draw(seed, stream, counters, *parameters):
         listed = isinstance(counters, np.ndarray)
         out = np.empty(parameters[0].shape)
+        if not out.size:
+            return out
         if out.size == 1:
             first = counters.item() if listed else counters
             out[...] = one(*(p.item() for p in parameters), seed, stream, first)

@@ -140,6 +140,12 @@ def test_native_samplers_have_the_bits_of_the_ones_on_arrays(name):
         few = draw(name, -5, 2**64 - 9, counters[:5], *(p[:5] for p in PARAMETERS[name]))
     assert native.tobytes() == arrays.tobytes()
     assert few.tobytes() == arrays[:5].tobytes()
+    nothing = [np.broadcast_to(p[0], (3, 0)) for p in PARAMETERS[name]]
+    assert native_sampler(name)(-5, 1, 0, *nothing).shape == (3, 0)
+    # One number for all, and consecutive counters.
+    alike = [np.broadcast_to(p[150], (2, 400)) for p in PARAMETERS[name]]
+    listed = native_sampler(name)(-5, 1, np.arange(7, 807), *(p.reshape(-1) for p in alike))
+    assert native_sampler(name)(-5, 1, 7, *alike).tobytes() == listed.tobytes()
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
