@@ -24,9 +24,9 @@ COMPILED, EAGER = f"{OURS}, compiled", f"{OURS}, eager"
 METHOD = (
     f"Sum of {COUNT:,} log densities and its gradient by all parameters, one of which has an "
     "element for each value; float64, one core; processor time of all threads, best of {rounds} "
-    "rounds of about 0.1 s, systems taking turns. numpyro is one jitted program of JAX, torch is eager, as is our second column; "
-    "all check arguments as they do by default (numpyro does not). Values are arguments of the "
-    "programs, so nothing is worked out beforehand."
+    "rounds of about 0.1 s, systems taking turns. numpyro is one jitted program of JAX, torch is "
+    "eager, as is our second column; all check arguments as they do by default (numpyro does not). "
+    "Values are arguments of the programs, so nothing is worked out beforehand."
 )
 DRAWN = (
     f"{DRAWS:,} draws of one distribution in float64 by `sample`, eager, against NumPy's "

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Trial, count_times
@@ -276,6 +276,12 @@ class Poisson(Distribution):
         return 1.0 / self.rate
 
 
+def _has_plain_slope(r: Tensor) -> bool:
+    """Whether the plain form has a slope in `r`: not at 0, where eagerly one is asked for."""
+    eager = recorder() is None and r.requires_grad
+    return not eager or bool((r.array > 0.0).all())
+
+
 class NegativeBinomial(Distribution):
     """Number of successes before `total_count` failures; a Poisson whose rate is a gamma draw.
 
@@ -314,7 +320,8 @@ class NegativeBinomial(Distribution):
         logits = self._given("logits")
         failures = -(r * softplus(self.logits)) if logits else xlog1py(r, -self.probs)
         # In float32 the terms of many imagined failures would cancel too badly.
-        if known_small(x) and all(v.array.dtype.itemsize == 8 for v in (x, r, self._as_given())):
+        double = all(v.array.dtype.itemsize == 8 for v in (x, r, self._as_given()))
+        if double and known_small(x) and _has_plain_slope(r):
             # A first term of 0 for x = 0 holds at r = 0 too, where both lgammas are infinite.
             some = where(none, 1.0, x)
             orders = where(none, 0.0, lgamma_difference(r, some) - lgamma(x + 1.0))

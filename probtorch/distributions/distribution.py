@@ -53,6 +53,7 @@ from probtorch.ops.arithmetic import minimum, sqrt, where
 from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.reduction import sum as total
+from probtorch.ops.sampling import distinct
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -802,16 +803,27 @@ _SMALL = {8: 500.0, 4: 16.0}
 
 
 def known_small(*values: Tensor, beside: Sequence[Tensor] = ()) -> bool:
-    """Whether `values` are constants of a recording for which plain forms of densities are exact.
+    """Whether `values` are such that plain forms of densities are exact, and stay so.
 
-    `beside` are the other operands, of any size. Without a recorder the answer is False: to look
-    at the values would cost more than the other form.
+    `beside` are the other operands, of any size. In a recording only constants stay what they are.
+    What is differentiated is above 0, where some plain forms have no slope.
     """
     active = recorder()
-    if active is None or not all(map(active.is_constant, values)):
+    if active is not None and not all(map(active.is_constant, values)):
         return False
     size = min(x.array.dtype.itemsize for x in (*values, *beside))
-    return size in _SMALL and all(bool((x.array <= _SMALL[size]).all()) for x in values)
+    return size in _SMALL and all(_is_small(x, _SMALL[size]) for x in values)
+
+
+def _is_small(x: Tensor, most: float) -> bool:
+    """Whether all elements are, which nan is not; a device is not waited for."""
+    a, above = x.array, 0.0 if x.requires_grad else -math.inf
+    if not isinstance(a, np.ndarray) or not a.size:
+        return False
+    if a.ndim == 0:
+        return bool(above < a.item() <= most)
+    a = distinct(a)
+    return bool(a.max() <= most) and (above < 0.0 or bool(a.min() > above))
 
 
 def known_true(mask: Tensor) -> bool:
