@@ -148,10 +148,15 @@ def sizes(op: str, size: Sequence[SizeLike]) -> tuple[int, ...]:
     return shape
 
 
+_INT = frozenset((int,))
+
+
 def parse_size(size: Sequence[Any]) -> tuple[int, ...]:
     """Return a tuple of ints from ``f(2, 3)``, ``f((2, 3))`` or ``f(5)`` calling styles."""
     if len(size) == 1 and not isinstance(size[0], int) and hasattr(size[0], "__iter__"):
         size = size[0]
+    if _INT.issuperset(map(type, size)):
+        return tuple(size)
     try:
         return tuple(operator.index(s) for s in size)
     except TypeError:
