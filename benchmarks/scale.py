@@ -11,6 +11,7 @@ import numpy as np
 
 import probtorch
 import probtorch.distributions as dist
+from benchmarks import growth
 from benchmarks.peers import OURS
 from benchmarks.report import duration, table
 from probtorch.infer import MCMC, NUTS, fit_many
@@ -96,6 +97,7 @@ ROWS: list[Callable[[], tuple[str, int, float]]] = [
     loop_of_runs,
     chains_in_threads,
     chains_in_processes,
+    *growth.ROWS,
 ]
 
 
@@ -109,4 +111,4 @@ def run(names, rows=None):
             failures.append(f"{row.__name__}: {type(error).__name__}: {error}")
             continue
         found.append([what, duration(seconds), f"{count / seconds:.3g}"])
-    return table(["what", "wall time", "a second"], found), failures
+    return table(["what", "time", "a second"], found), failures
