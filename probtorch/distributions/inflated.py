@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
+from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.atoms import Mixed, WithAtoms
@@ -132,6 +134,13 @@ class ZeroInflatedDistribution(Gated):
         gate_logits: Given | None = None,
         validate_args: bool | None = None,
     ) -> None:
+        if not base_dist.is_discrete:
+            raise ArgumentError(
+                "ZeroInflatedDistribution",
+                expected="a distribution of counts",
+                got=f"{type(base_dist).__name__}, which is continuous",
+                fix="use HurdleDistribution: a continuous number is never 0 by itself",
+            )
         self._set_gate(base_dist, gate, gate_logits, validate_args)
 
     @constraints.dependent_property
@@ -169,6 +178,15 @@ class ZeroInflatedDistribution(Gated):
         return (1.0 - gate) * (self.base_dist.variance + gate * m * m)
 
 
+def _from_zero(support: Constraint) -> bool:
+    """Whether no value is known to be negative: of a bound that is not constant nothing is."""
+    if isinstance(support, constraints.Real) or support is constraints.integer:
+        return False
+    low = getattr(support, "lower_bound", None)
+    known = low is not None and (not isinstance(low, Tensor) or is_constant(low))
+    return not known or bool((as_tensor(low) >= 0.0).all())
+
+
 class HurdleDistribution(WithAtoms, Gated):
     """0 with probability `gate`, else a positive value of a distribution.
 
@@ -190,6 +208,13 @@ class HurdleDistribution(WithAtoms, Gated):
         gate_logits: Given | None = None,
         validate_args: bool | None = None,
     ) -> None:
+        if not base_dist._event_shape and not _from_zero(base_dist.support):
+            raise ArgumentError(
+                "HurdleDistribution",
+                expected="a distribution of counts or of positive numbers",
+                got=f"{type(base_dist).__name__}, whose support is {base_dist.support!r}",
+                fix="cut it off first: Truncated(base, 0.0)",
+            )
         self._set_gate(base_dist, gate, gate_logits, validate_args)
 
     @constraints.dependent_property

@@ -89,6 +89,14 @@ class MixtureGeneral(Distribution):
                 got=f"{len(components)} of event shapes {sorted(events)}",
                 fix="give one component per weight",
             )
+        if len({d.is_discrete for d in components}) != 1:
+            raise ArgumentError(
+                "MixtureGeneral",
+                expected="components that are all discrete, or all continuous",
+                got=", ".join(type(d).__name__ for d in components),
+                fix="a probability and a density do not add up; for points among real numbers use "
+                "HurdleDistribution or Censored, or give them a site of their own",
+            )
         self.mixing_distribution, self.component_distributions = mixing_distribution, components
         self._support = support
         first = components[0]
@@ -326,6 +334,14 @@ class GaussianCopula(Distribution):
         base_dist: MultivariateNormal | None = None,
     ) -> None:
         marginal = univariate(marginal_dist, "GaussianCopula")
+        if marginal.is_discrete:
+            raise ArgumentError(
+                "GaussianCopula",
+                expected="a continuous marginal_dist",
+                got=type(marginal_dist).__name__,
+                fix="the probability of counts is an integral over a box; draw the normal vector "
+                "in the model, and observe counts given its levels",
+            )
         if not marginal._batch_shape:
             raise ShapeError(
                 "GaussianCopula",
@@ -381,6 +397,12 @@ class GaussianCopula(Distribution):
         alone = total(z * z, -1) * -0.5 - self._event_shape[0] * HALF_LOG_2PI
         marginals = total(self.marginal_dist.log_prob_inside(x), -1)
         return self.base_dist._log_prob(z) - alone + marginals
+
+    def _entropy(self) -> Tensor:
+        # That of the marginals, less what elements tell of each other: -log det(R) / 2.
+        base = self.base_dist
+        tied = base._entropy() - self._event_shape[0] * (HALF_LOG_2PI + 0.5)
+        return total(self.marginal_dist.entropy(), -1) + tied
 
     def _mean(self) -> Tensor:
         return self.marginal_dist.mean

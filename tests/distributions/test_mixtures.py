@@ -89,6 +89,8 @@ def test_a_mixture_says_what_it_takes():
         dist.MixtureGeneral(dist.Normal(0.0, 1.0), [dist.Normal(0.0, 1.0)])
     with pytest.raises(ShapeError, match="3 components"):
         dist.Mixture(dist.Categorical(W), [dist.Normal(0.0, 1.0)])
+    with pytest.raises(ArgumentError, match="all discrete, or all continuous"):
+        dist.Mixture(dist.Categorical(np.ones(2)), [dist.Poisson(2.0), dist.Normal(0.0, 1.0)])
 
 
 R = np.array([[1.0, 0.6], [0.6, 1.0]])
@@ -113,8 +115,12 @@ def test_a_copula_has_its_marginals_and_its_dependence():
     assert abs(tau - 2 * np.arcsin(0.6) / np.pi) < 0.075
     again = unflatten(flatten(d)[1], flatten(d)[0])
     assert_close(again.log_prob(tensor(x)), d.log_prob(tensor(x)))
+    alone = stats.gamma([2.0, 3.5], scale=1 / 1.5).entropy().sum()
+    assert_close(d.entropy(), alone + 0.5 * np.log(np.linalg.det(R)), rtol=1e-9)
     with pytest.raises(ShapeError, match="one batch element per element"):
         dist.GaussianCopula(dist.Gamma(2.0), R)
+    with pytest.raises(ArgumentError, match="a continuous marginal_dist"):
+        dist.GaussianCopula(dist.Poisson(np.array([2.0, 3.0])), R)
 
 
 def test_without_dependence_a_copula_is_independent():

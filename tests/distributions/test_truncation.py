@@ -285,6 +285,14 @@ def test_what_cannot_be_wrapped_says_so():
         dist.HurdleDistribution(dist.Multinomial(2, tensor([0.5, 0.5])), gate=0.1)
     with pytest.raises(DomainError, match="gate"):
         dist.ZeroInflatedPoisson(2.0, gate=1.3)
+    with pytest.raises(ArgumentError, match="use HurdleDistribution"):
+        dist.ZeroInflatedDistribution(dist.Gamma(2.0), gate=0.3)
+    for base in (dist.Normal(0.0, 1.0), dist.Skellam(2.0, 1.0), dist.Uniform(-1.0, 1.0)):
+        with pytest.raises(ArgumentError, match="cut it off first"):
+            dist.HurdleDistribution(base, gate=0.3)
+    half = dist.Truncated(dist.Normal(np.array(0.0), 1.0), 0.0)
+    d = dist.HurdleDistribution(half, gate=0.3)
+    assert_close(d.mean, 0.7 * np.sqrt(2.0 / np.pi), rtol=1e-9)
 
 
 def test_mixtures_and_transformed_distributions_are_wrapped_too():
