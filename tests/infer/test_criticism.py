@@ -11,6 +11,7 @@ from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer import MCMC, NUTS, Target, loo_kfold, loo_moment_match, reloo
 from probtorch.infer.results import make_draws
 from probtorch.tensor import tensor
+from tests.infer.remote.forked import forked_pool, quiet
 
 RNG = np.random.default_rng(1)
 Y = np.array([0.3, -1.0, 0.8, 5.5, 0.1])
@@ -131,3 +132,19 @@ def test_draws_without_a_model_are_refused():
         loo_kfold(ROWS, 6)
     with pytest.raises(ShapeError, match=r"(?s)one number per observation.*\(3,\)"):
         loo_kfold(ROWS, folds=[0, 1, 2])
+
+
+@quiet
+def test_refits_on_an_executor_are_those_here():
+    def model(y):
+        mu = sample("mu", Normal(0.0, 3.0))
+        with plate("row", len(y)):
+            sample("y", Normal(mu, 1.0), obs=y)
+
+    mcmc = MCMC(NUTS(model), 300, 200, num_chains=2, seed=0, progress_bar=False)
+    mcmc.diagnose = False
+    draws = mcmc.run(tensor([0.0, 0.5, 1.0, 1.5]))
+    expected = loo_kfold(draws, 2, seed=1)
+    with forked_pool() as pool:
+        got = loo_kfold(draws, 2, seed=1, executor=pool)
+    np.testing.assert_array_equal(got.pointwise, expected.pointwise)

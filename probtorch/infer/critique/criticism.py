@@ -12,7 +12,7 @@ The transformations and their mixture with the original draws are those of Paana
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,8 @@ from probtorch.infer.mapping import DrawMap
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import ModelTarget
+from probtorch.infer.remote.all_of import all_of
+from probtorch.infer.remote.pools import ExecutorLike, check_executor
 from probtorch.infer.results import SampledDraws
 from probtorch.ops.comparisons import logical_and
 
@@ -130,6 +132,7 @@ def reloo(
     var_name: str | None = None,
     fit: Fit | None = None,
     seed: int = 0,
+    executor: ExecutorLike | None = None,
 ) -> Elpd:
     """Mend leave-one-out estimates by fits without the observations that are unreliable.
 
@@ -146,6 +149,8 @@ def reloo(
         chains, draws and warm-up steps as `draws` have.
     seed : int
         For these runs.
+    executor : concurrent.futures.Executor or callable, optional
+        Where the fits run; here, one after the other, by default. The result does not depend on it.
 
     Returns
     -------
@@ -178,9 +183,9 @@ def reloo(
     target = _target_of(draws, "reloo")
     data = pointwise_of(draws, var_name or (elpd.var_name if elpd else None), "reloo")
     found = _quiet_loo(data) if elpd is None else elpd
-    run = _Refits(draws, target, data, fit, seed)
     numbers = found.unreliable
-    values = [run.without(np.array([i]))[0] for i in numbers]
+    refits = _Refits(draws, target, data, fit, seed)
+    values = [x[0] for x in refits.without_each([np.array([i]) for i in numbers], executor)]
     return found.replaced(numbers, values, np.full(len(numbers), -np.inf))
 
 
@@ -192,6 +197,7 @@ def loo_kfold(
     var_name: str | None = None,
     fit: Fit | None = None,
     seed: int = 0,
+    executor: ExecutorLike | None = None,
 ) -> Elpd:
     """Estimate the log predictive density by fits that leave out one part of the data each.
 
@@ -213,6 +219,8 @@ def loo_kfold(
         chains, draws and warm-up steps as `draws` have.
     seed : int
         For the parts and the runs.
+    executor : concurrent.futures.Executor or callable, optional
+        Where the fits run; here, one after the other, by default. The result does not depend on it.
 
     Returns
     -------
@@ -263,11 +271,11 @@ def loo_kfold(
                 got=f"shape {parts.shape}", fix="number the parts 0, 1, 2, ...",
             )  # fmt: skip
         parts = parts.reshape(-1)
-    run = _Refits(draws, target, data, fit, seed)
     pointwise = np.empty(number)
-    for part in np.unique(parts):
-        left_out = np.flatnonzero(parts == part)
-        pointwise[left_out] = run.without(left_out)
+    left_out = [np.flatnonzero(parts == part) for part in np.unique(parts)]
+    refits = _Refits(draws, target, data, fit, seed)
+    for rows, values in zip(left_out, refits.without_each(left_out, executor)):
+        pointwise[rows] = values
     return Elpd(
         "kfold",
         pointwise.reshape(data.shape),
@@ -466,11 +474,34 @@ class _Refits:
         fit: Fit | None,
         seed: int,
     ) -> None:
-        self.draws, self.target, self.data = draws, target, data
-        self.fit = self._nuts if fit is None else fit
-        self.generator = Generator(seed)
+        self.target, self.data, self.fit, self.seed = target, data, fit, seed
+        self.settings = {
+            "num_samples": max(draws.num_draws, 1),
+            "warmup_steps": int(draws.attrs.get("tuning_steps", 1000)),
+            "num_chains": draws.num_chains,
+        }
 
-    def without(self, left_out: np.ndarray) -> np.ndarray:
+    def without_each(
+        self, left_out: Sequence[np.ndarray], executor: ExecutorLike | None
+    ) -> list[np.ndarray]:
+        """Return the log predictive densities of each of these parts of the observations."""
+        if executor is not None:
+            check_executor(executor, "loo_kfold")
+        done = all_of(
+            without,
+            self,
+            list(zip(left_out, Generator(self.seed).spawn(len(left_out)))),
+            executor=executor,
+            names=[f"the fit without part {i}" for i in range(len(left_out))],
+            what="a model, its data and its draws",
+        )
+        if done.failed:
+            raise done.failed[min(done.failed)]
+        if done.interrupted:
+            raise KeyboardInterrupt
+        return [done.results[i] for i in range(len(left_out))]
+
+    def without(self, left_out: np.ndarray, stream: Generator) -> np.ndarray:
         """Return the log predictive densities of the observations with these numbers."""
         kept = np.ones(self.data.values.shape[1], bool)
         kept[left_out] = False
@@ -480,7 +511,7 @@ class _Refits:
             return self.target.run(*STATE.handlers, handler)
 
         model.__name__ = self.target.name
-        found = self.fit(model)
+        found = self._nuts(model, stream) if self.fit is None else self.fit(model)
         positions = getattr(found, "positions", None)
         if positions is None or positions.shape[-1] != self.target.dim:
             raise InferenceError(
@@ -496,16 +527,13 @@ class _Refits:
         log_weights = -math.log(count) if weights is None else weights.reshape(count, 1)
         return special.logsumexp(values + log_weights, axis=0)
 
-    def _nuts(self, model: Callable[[], object]) -> Draws:
-        (stream,) = self.generator.spawn(1)
-        return MCMC(
-            NUTS(model),
-            num_samples=max(self.draws.num_draws, 1),
-            warmup_steps=int(self.draws.attrs.get("tuning_steps", 1000)),
-            num_chains=self.draws.num_chains,
-            seed=stream,
-            progress_bar=False,
-        ).run()
+    def _nuts(self, model: Callable[[], object], stream: Generator) -> Draws:
+        return MCMC(NUTS(model), seed=stream, progress_bar=False, **self.settings).run()
+
+
+def without(refits: _Refits, part: tuple[np.ndarray, Generator]) -> np.ndarray:
+    """A fit, in whatever process this is; see `_Refits.without`."""
+    return refits.without(*part)
 
 
 explain_calls(globals())
