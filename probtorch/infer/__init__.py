@@ -68,6 +68,7 @@ from probtorch.infer.starts.initialization import (
 )
 from probtorch.infer.starts.path_starts import init_to_typical_set
 from probtorch.infer.starts.pathfinder import init_to_pathfinder
+from probtorch.infer.vi.best_of_starts import BestOfStarts, best_of_starts
 from probtorch.infer.vi.converged import Converged
 from probtorch.infer.vi.guide_quality import GuideWarning
 from probtorch.infer.vi.svi import SVI
@@ -77,6 +78,7 @@ __all__ = [
     "AIES",
     "AdjustedMCLMC",
     "BarkerMH",
+    "BestOfStarts",
     "ChEESHMC",
     "ChainProgress",
     "CheckReport",
@@ -121,6 +123,7 @@ __all__ = [
     "Sensitivity",
     "Slice",
     "Target",
+    "best_of_starts",
     "check",
     "choose_reparam",
     "config_enumerate",

@@ -581,6 +581,12 @@ ROWS["ManyFits"] = (
     lambda: infer.fit_many(line, [(X, Y), (X, -Y)], num_samples=20, seed=0, progress_bar=False),
     lambda found: (found.labels, found.diagnostics, dict(found[1].posterior)),
 )
+ROWS["BestOfStarts"] = (
+    lambda: infer.best_of_starts(
+        lambda g: SVI(line, AutoNormal(line), Adam({"lr": 0.05}), seed=g), 20, X, Y, seed=0
+    ),
+    lambda found: (found.number, found.final),
+)
 # Classes without a row: bases, what a row holds already, functions that look like classes.
 NOT_HERE = {
     "Approximation", "SteinKernel",  # bases

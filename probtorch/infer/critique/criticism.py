@@ -475,11 +475,8 @@ class _Refits:
         seed: int,
     ) -> None:
         self.target, self.data, self.fit, self.seed = target, data, fit, seed
-        self.settings = {
-            "num_samples": max(draws.num_draws, 1),
-            "warmup_steps": int(draws.attrs.get("tuning_steps", 1000)),
-            "num_chains": draws.num_chains,
-        }
+        self.num_samples, self.num_chains = max(draws.num_draws, 1), draws.num_chains
+        self.warmup_steps = int(draws.attrs.get("tuning_steps", 1000))
 
     def without_each(
         self, left_out: Sequence[np.ndarray], executor: ExecutorLike | None
@@ -528,7 +525,14 @@ class _Refits:
         return special.logsumexp(values + log_weights, axis=0)
 
     def _nuts(self, model: Callable[[], object], stream: Generator) -> Draws:
-        return MCMC(NUTS(model), seed=stream, progress_bar=False, **self.settings).run()
+        return MCMC(
+            NUTS(model),
+            num_samples=self.num_samples,
+            warmup_steps=self.warmup_steps,
+            num_chains=self.num_chains,
+            seed=stream,
+            progress_bar=False,
+        ).run()
 
 
 def without(refits: _Refits, part: tuple[np.ndarray, Generator]) -> np.ndarray:
