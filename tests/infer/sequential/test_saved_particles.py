@@ -35,7 +35,7 @@ class Broken(BaseException):
 @pytest.fixture
 def often(monkeypatch):
     """Checkpoints at every look, and pieces of 7 particles."""
-    monkeypatch.setattr(mutation, "BLOCK", 7)
+    monkeypatch.setattr(mutation.Mutation, "_piece", lambda *_: 7)
     return {"checkpoint_every": 0.0}
 
 

@@ -1,0 +1,68 @@
+"""Particles that are killed again and again, at any temperature, end as if they never had been."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from probtorch.infer import Checkpoint
+from probtorch.serialization import load
+from tests.infer.sequential.killed_particles import run
+
+SCRIPT = Path(__file__).with_name("killed_particles.py")
+ROOT = Path(__file__).parents[3]
+# A run gets fewer checkpoints than this, and lives so long at most after the last (seconds).
+MOST, LONGEST = 4, 0.03
+
+
+def served(folder):
+    """A process that forks the run for every line that it gets."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, str(SCRIPT), str(folder)], env=environment, **pipes)
+
+
+def stand(folder):
+    """Temperature of the newest checkpoint, how many particles have moved there, and its number."""
+    files = Checkpoint(folder).files()
+    states = [load(path) for path in files]
+    if not states:
+        return 0.0, 0, 0
+    saved = states[0]["values"]["run"]
+    moving = saved["moving"]
+    moved = 0 if moving is None or moving["pieces"] is None else moving["pieces"]["moved"].sum()
+    return saved["temperature"], int(moved), states[0]["step"]
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.slow)])
+def test_particles_killed_at_random_moments_end_as_if_they_never_were(kills, tmp_path):
+    rng, folder = random.Random(kills), tmp_path / "run"
+    reached, half_way = [(0.0, 0, 0)], 0
+    with served(folder) as server:
+        for _ in range(kills):
+            server.stdin.write(b"\n")
+            server.stdin.flush()
+            child = int(server.stdout.readline())
+            wanted = rng.randrange(MOST)
+            assert len(server.stdout.read(wanted)) == wanted, "the run failed"
+            time.sleep(rng.uniform(0.0, LONGEST))
+            os.kill(child, signal.SIGKILL)
+            server.stdout.readline()
+            reached.append(stand(folder))
+            half_way += reached[-1][1] > 0
+        server.stdin.close()
+    numbers = [number for *_, number in reached]
+    assert numbers == sorted(numbers) and [t for t, *_ in reached] == sorted(t for t, *_ in reached)
+    further = len(set(numbers)) - 1
+    print(f"{further} of {kills} got further, {half_way} in the midst of a temperature")
+    assert further > kills / 4 and half_way > kills / 8
+    parts, whole = run(folder), run()
+    assert set(parts) == set(whole)
+    for name, x in whole.items():
+        assert parts[name].tobytes() == x.tobytes(), name
+    assert not [path for path in folder.iterdir() if path.suffix in (".tmp", ".damaged")]
