@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -118,6 +120,8 @@ def _main(
     init_process_group(ranks)
     try:
         found: tuple[str, object, str] = ("ok", fn(rank, *args), "")
+    except KeyboardInterrupt:
+        found = ("lost", "interrupted", ranks.last_checkpoint())
     except BaseException as error:
         saved = ranks.last_checkpoint()
         kind = "lost" if isinstance(error, DistributedError) else "error"
@@ -125,10 +129,12 @@ def _main(
         if kind == "error":
             print(f"rank {rank} of {size}:\n{traceback.format_exc()}", file=sys.stderr)
     destroy_process_group()
-    try:
-        result.send(found)
-    except Exception as error:  # what does not pickle
-        result.send(("error", f"what rank {rank} returned does not pickle: {error}", ""))
+    # After Ctrl-C nobody may be there to listen.
+    with contextlib.suppress(OSError):
+        try:
+            result.send(found)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            result.send(("error", f"what rank {rank} returned does not pickle: {error}", ""))
     sys.stdout.flush()
     sys.stderr.flush()
     # Nothing of the parent's is cleared away twice.

@@ -140,6 +140,16 @@ def test_ranks_that_reach_different_calls_are_told_of():
     assert "rank 1 reached another call" in caught.value.got
 
 
+def unpicklable(rank):
+    return lambda: rank
+
+
+def test_result_that_does_not_pickle_is_told_of():
+    with pytest.raises(DistributedError) as caught:
+        spawn(unpicklable, nprocs=2, timeout=60)
+    assert "what rank 0 returned does not pickle" in caught.value.got
+
+
 def drifting(rank):
     check_equal({"a": np.zeros(2), "b": np.full(2, float(rank == 1))}, "step 100")
 

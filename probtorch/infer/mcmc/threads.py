@@ -20,7 +20,7 @@ from typing import TypeAlias
 from threadpoolctl import ThreadpoolController
 
 from probtorch.compiler.native.threads import occupied
-from probtorch.distributed.group import hurry
+from probtorch.distributed.group import hurry, is_main
 from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.control import Control
@@ -146,6 +146,8 @@ def run_chains(
 
 def tell_of_interrupt(runs: Sequence[ChainRun]) -> None:
     """Say on stderr what becomes of a run after Ctrl-C."""
+    if not is_main():
+        return  # the first of several processes has said so
     drawn = any(run.draws.complete for run in runs)
     print(
         "interrupted: keeping what was drawn (Ctrl-C again to give it up)"
