@@ -7,6 +7,7 @@ lengths elsewhere, which is what `log_prob` is.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,8 +41,9 @@ class Mixed:
 class WithAtoms(Distribution):
     """A distribution that states `_mixed`; where it is None there are no points."""
 
+    @abc.abstractmethod
     def _mixed(self) -> Mixed | None:
-        raise NotImplementedError
+        """What it is made of."""
 
     def _fact(self, method: str, what: str) -> Tensor:
         own = {
