@@ -12,6 +12,7 @@ from benchmarks import (  # noqa: E402
     density,
     distributions,
     eager,
+    kernel_peers,
     kernels,
     loops,
     nuts,
@@ -39,9 +40,10 @@ SUITES = {
     "warmup": warmup,
     "kernels": kernels,
     "scale": scale,
+    "kernel_peers": kernel_peers,
 }
 # Minutes, and half an hour: only by their names.
-LONG = ("warmup", "kernels", "scale")
+LONG = ("warmup", "kernels", "scale", "kernel_peers")
 
 
 def main() -> int:
@@ -64,12 +66,14 @@ def main() -> int:
     if unknown := set(wanted) - set(PEERS):
         parser.error(f"unknown peers {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     models = options.models.split(",") if options.models else None
-    known = {"warmup": POSTERIORS, "kernels": TARGETS}.get(options.suite, PROBLEMS)
+    posteriors = {"warmup": POSTERIORS, **dict.fromkeys(("kernels", "kernel_peers"), TARGETS)}
+    known = posteriors.get(options.suite, PROBLEMS)
     if models and (unknown := set(models) - set(known)):
         parser.error(f"unknown models {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     extras = {
         "nuts": {"slow": options.slow, "problems": models},
         "kernels": {"targets": models},
+        "kernel_peers": {"targets": models},
         "warmup": {
             "posteriors": models,
             "systems": options.systems and options.systems.split(),

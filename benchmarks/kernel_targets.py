@@ -15,8 +15,10 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch.infer import MCMC, NUTS, Target
 
-__all__ = ["TARGETS", "KernelTarget"]
+__all__ = ["PIECE", "SIGMA", "TARGETS", "Y", "KernelTarget", "logistic_data"]
 
+# Draws of one compiled loop of a peer.
+PIECE = 500
 # Of the reference: exact draws, or draws of each of four chains.
 EXACT, OF_NUTS = 400_000, 20_000
 
@@ -114,11 +116,16 @@ def _logistic(x, y):
         probtorch.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
 
 
-def _logistic_target() -> Target:
+def logistic_data() -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the logistic regression, and what was observed."""
     rng = np.random.default_rng(100)
     x = rng.normal(size=(100, 5))
     chance = 1.0 / (1.0 + np.exp(-(x @ np.array([1.0, -2.0, 0.5, 0.0, 1.5]))))
-    y = (rng.random(100) < chance).astype(np.float64)
+    return x, (rng.random(100) < chance).astype(np.float64)
+
+
+def _logistic_target() -> Target:
+    x, y = logistic_data()
     return Target.from_model(_logistic, probtorch.tensor(x), probtorch.tensor(y))
 
 

@@ -17,7 +17,10 @@ An adapter has `DISTRIBUTIONS` (what must be installed; the first is the system 
   warmup, draws)`` that samples a `CountedDensity`, with an attribute ``read``: of what `run`
   returned, a dict of "positions" (chain, draw, dim), "steps" and "diverging" (chain, draw) after
   warm-up, "warmup", the number of warm-up draws, and perhaps "share", the part of the time of
-  `run` that counts.
+  `run` that counts;
+- `kernel_sampler(kernel, density, start, settings)`: for the suite of kernels of peers, a function
+  ``run(draws, seed)`` that returns positions (chain, draw, dim) and how many gradients they took,
+  or None if it has no such kernel.
 """
 
 import importlib
@@ -28,7 +31,7 @@ from benchmarks.machine import version
 __all__ = ["OURS", "PEERS", "adapter", "missing"]
 
 OURS = "probtorch"
-PEERS = ("torch", "jax", "numpyro", "nutpie", "pyro")
+PEERS = ("torch", "jax", "numpyro", "blackjax", "nutpie", "pyro")
 
 
 def adapter(name: str) -> ModuleType:

@@ -11,6 +11,8 @@ import itertools
 
 import numpy as np
 
+from benchmarks.kernel_targets import PIECE
+
 DISTRIBUTIONS = ("numpyro", "jax", "jaxlib")
 
 
@@ -221,3 +223,55 @@ def autoencoder(data):
         return float(loss)
 
     return step
+
+
+def kernel_sampler(kernel, density, start, settings):
+    """Return ``run(draws, seed) -> (positions, evaluations or None)``; see blackjax_.py."""
+    import jax
+    import jax.numpy as jnp
+    from numpyro.infer import AIES, ESS, HMC, NUTS, BarkerMH
+
+    step_size = settings.get("step_size")
+    kept = {"step_size": step_size, "adapt_step_size": False, "adapt_mass_matrix": False}
+    unit = {**kept, "inverse_mass_matrix": jnp.ones(start.shape[-1])}
+    makers = {
+        "NUTS": lambda f: NUTS(potential_fn=f, **unit),
+        "HMC, 5 steps": lambda f: HMC(potential_fn=f, num_steps=5, trajectory_length=None, **unit),
+        "BarkerMH": lambda f: BarkerMH(potential_fn=f, **kept),
+        "AIES": lambda f: AIES(potential_fn=f, moves={AIES.StretchMove(): 1.0}),
+        "ESS": lambda f: ESS(
+            potential_fn=f,
+            moves={ESS.DifferentialMove(): 1.0},
+            init_mu=settings["mu"],
+            tune_mu=False,
+            # Walkers keep their places: shuffled ones have no autocorrelation of their own.
+            randomize_split=False,
+        ),
+    }
+    if kernel not in makers:
+        return None
+    made, walkers = makers[kernel](lambda q: -density(q)), start.shape[0] if start.ndim == 2 else 0
+    key = jax.random.PRNGKey(0)
+    keys = jax.random.split(key, walkers) if walkers else key
+    first = made.init(keys, 0, jnp.asarray(start), (), {})
+
+    @jax.jit
+    def chain(state):
+        def transition(state, _):
+            state = made.sample(state, (), {})
+            return state, (state.z, getattr(state, "num_steps", 1))
+
+        return jax.lax.scan(transition, state, None, PIECE)
+
+    def run(draws, seed=0):
+        state, parts = first._replace(rng_key=jax.random.PRNGKey(seed)), []
+        for _ in range(draws // PIECE):
+            state, part = chain(state)
+            parts.append(part)
+        parts = jax.block_until_ready(parts)
+        positions, taken = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        if walkers:
+            return np.swapaxes(positions, 0, 1), None
+        return positions[None], float(taken.sum())
+
+    return run

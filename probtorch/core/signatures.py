@@ -263,7 +263,10 @@ def closest(
 def _instead(name: str, known: list[str], meant: Mapping[str, str]) -> str:
     if name in meant:
         told = meant[name]
-        return f"write {told}=..." if told in known else told
+        if told in known:
+            return f"write {told}=..."
+        if not told.isidentifier():
+            return told
     near = closest(name, known, SPELLINGS)
     return f"did you mean {near}=...?" if near else "leave it out, or see help()"
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import special, stats
 
 import probtorch
-from benchmarks import density, distributions, eager, loops, nuts, problems, svi
+from benchmarks import density, distributions, eager, kernel_peers, loops, nuts, problems, svi
 from benchmarks.peers import OURS, PEERS, adapter
 from benchmarks.problems import DENSITIES
 from benchmarks.report import duration, table, write_section
@@ -52,7 +52,8 @@ def test_page_without_markers_is_refused(tmp_path):
 def test_adapter_says_what_it_needs_and_offers_a_suite(name):
     module = adapter(name)
     assert module.DISTRIBUTIONS
-    assert {"tensor_library", "density", "sampler", "autoencoder"} & set(vars(module))
+    offered = {"tensor_library", "density", "sampler", "autoencoder", "kernel_sampler"}
+    assert offered & set(vars(module))
 
 
 @pytest.mark.parametrize("problem", DENSITIES.values(), ids=lambda p: p.name)
@@ -281,3 +282,25 @@ def test_process_that_fails_is_reported_with_its_last_line(monkeypatch):
     monkeypatch.setattr(nuts, "measure", broken)
     _, failures = nuts.run([OURS], problems=["logistic"])
     assert failures == [f"{OURS}, logistic: the process ended with 1: NameError: no such thing"]
+
+
+def test_ratios_of_kernels_are_ours_to_theirs_and_wrong_draws_have_none():
+    ours = kernel_peers.Figures(seconds=1e-6, effective=0.5, per_evaluation=0.1, off=0.0)
+    theirs = kernel_peers.Figures(seconds=8e-6, effective=0.25, per_evaluation=0.2, off=0.0)
+    wrong = dataclasses.replace(theirs, off=0.5)
+    outcomes = {
+        ("NUTS", "normal"): {OURS: ours, "blackjax": theirs},
+        ("MALA", "normal"): {OURS: ours, "blackjax": wrong},
+    }
+    lines = kernel_peers.report(outcomes, ["normal"], ["blackjax"]).splitlines()
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "blackjax" in line
+    ]
+    assert rows == [
+        ["NUTS", "blackjax", "8.0"],
+        ["MALA", "blackjax", "8.0"],
+        ["NUTS", "blackjax", "0.50"],
+        ["MALA", "blackjax", "!"],
+        ["NUTS", "blackjax", "16.00"],
+        ["MALA", "blackjax", "!"],
+    ]

@@ -4,6 +4,7 @@ A new kernel gets a row in `KERNELS`. And what runs kernels knows none of them.
 """
 
 import ast
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, leaves, map_tree, replace
 from probtorch.distributions import Normal
 from probtorch.effects import plate, sample
+from probtorch.errors import ArgumentError
 from probtorch.infer import (
     AIES,
     ESS,
@@ -406,6 +408,25 @@ def imports(path):
     nodes = ast.walk(ast.parse(path.read_text()))
     froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     return {(node.module, alias.name) for node in froms for alias in node.names}
+
+
+@pytest.mark.parametrize("kind", PUBLIC)
+def test_settings_of_other_kernels_are_told_apart_from_mistakes(kind):
+    """A setting that some kernel has: which one, or where it goes; never the bare name."""
+    known = inspect.signature(kind).parameters
+    for name, meant in {"dense_mass": "metric", "walkers": "walkers", "proxy": "proxy"}.items():
+        if name in known:
+            continue
+        with pytest.raises(ArgumentError) as caught:
+            kind(TARGET, **{name: True})
+        fix = str(caught.value).split("fix:")[1].splitlines()[0].strip()
+        if meant in known:
+            assert fix == f"write {meant}=..."
+        elif {"kernel", "inner_kernel"} & known.keys():
+            assert fix.startswith("give it to the kernel inside: ") and f"(model, {name}=" in fix
+        else:
+            assert fix.startswith("leave it out: a setting of ")
+            assert fix.endswith(f", which {kind.__name__} has not")
 
 
 @pytest.mark.parametrize("module", DRIVER)

@@ -16,9 +16,10 @@ random_walk.py is the shortest example; docs/internals/inference.md has one more
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -208,10 +209,13 @@ class _Fields:
         for name in ("__repr__", "__replace__"):
             if name not in own and hasattr(cls, name):
                 setattr(cls, name, getattr(cls, name))
-        written = "__init__" in own
         record(cls, kw_only=True)
-        if not written:
-            setattr(cls, "__init__", explained(cls.__name__, meant=MEANT)(cls.__init__))  # noqa: B010  # mypy: no method
+        explain = explained(
+            cls.__name__,
+            meant=MEANT,
+            advice=lambda args, kwargs: _settings_of_others(cls, kwargs),
+        )
+        setattr(cls, "__init__", explain(cls.__init__))  # noqa: B010  # mypy: no method
 
 
 class Kernel(_Fields, ABC, Generic[S]):
@@ -468,6 +472,41 @@ class Kernel(_Fields, ABC, Generic[S]):
     def __repr__(self) -> str:
         what = self.model if self.model is not None else self.potential_fn
         return f"{self.name}({getattr(what, '__name__', type(what).__name__)})"
+
+
+def _settings_of_others(kind: type[_Fields], kwargs: Mapping[str, object]) -> str | None:
+    """What to do about a setting that another kernel has and this one has not, or None."""
+    known = inspect.signature(kind).parameters
+    name = next((name for name in kwargs if name not in known), None)
+    if name is None:
+        return None
+    meant = MEANT.get(name, name)
+    having = {k.__name__ for k in _kernels(Kernel) if meant in inspect.signature(k).parameters}
+    if meant in known or not having:
+        return None
+    # Of those that have it, the ones that people know.
+    known_first = sorted(having, key=lambda k: (k not in ("NUTS", "HMC"), k))
+    for inside in ("kernel", "inner_kernel"):
+        if inside in known:
+            keyword = "" if inside == next(iter(known)) else f"{inside}="
+            return (
+                f"give it to the kernel inside: "
+                f"{kind.__name__}({keyword}{known_first[0]}(model, {name}=...))"
+            )
+    more = f" and {len(having) - 4} more" if len(having) > 4 else ""
+    spelt = "" if meant == name else f", as {meant}"
+    return (
+        f"leave it out: a setting of {', '.join(known_first[:4])}{more}{spelt}, "
+        f"which {kind.__name__} has not"
+    )
+
+
+def _kernels(kind: type[Kernel]) -> Iterator[type[Kernel]]:
+    """All kernels of the library that can be made."""
+    for k in kind.__subclasses__():
+        if not inspect.isabstract(k) and k.__module__.startswith("probtorch."):
+            yield k
+        yield from _kernels(k)
 
 
 def _tensor(x: object) -> object:

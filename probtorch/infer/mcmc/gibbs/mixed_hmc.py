@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from probtorch.core.dispatch import wrap
-from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import static
 from probtorch.errors import ArgumentError, InferenceError
@@ -29,7 +28,6 @@ from probtorch.infer.mcmc.gibbs.discrete_updates import PROPOSALS, SweepState
 from probtorch.infer.mcmc.gibbs.gibbs import Gibbs, GibbsInfo
 from probtorch.infer.mcmc.gibbs.gibbs_blocks import Part
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
-from probtorch.infer.mcmc.kernel import MEANT
 from probtorch.infer.mcmc.kernels.hmc import HMC, HMCState, acceptance, energy_drop
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import Key, uniform
@@ -106,7 +104,6 @@ class MixedHMC(Gibbs):
 
     updates: int = static(default=0)
 
-    @explained("MixedHMC", meant=MEANT)
     def __init__(
         self,
         inner_kernel: HMC,

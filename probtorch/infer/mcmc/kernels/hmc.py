@@ -21,12 +21,11 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
-from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, replace, static
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.integrators import Density, PhasePoint, leapfrog
-from probtorch.infer.mcmc.kernel import MEANT, statistic, tuned
+from probtorch.infer.mcmc.kernel import statistic, tuned
 from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
 from probtorch.infer.mcmc.metrics import Metric, kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import Key, uniform
@@ -298,7 +297,6 @@ class HMC(TrajectoryKernel):
     jitter: float = static(default=0.0)
     max_num_steps: int = static(default=1024)
 
-    @explained("HMC", meant=MEANT)
     def __init__(
         self,
         model: Callable[..., object] | Target | None = None,

@@ -36,12 +36,11 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import numpy as np
 
 from probtorch.core.dispatch import wrap
-from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.integrators import FixedSteps, Integrator, PhasePoint
-from probtorch.infer.mcmc.kernel import MEANT, setting
+from probtorch.infer.mcmc.kernel import setting
 from probtorch.infer.mcmc.kernels.adaptive_steps import (
     ENERGY_TOLERANCE,
     MAX_HALVINGS,
@@ -235,7 +234,6 @@ class NUTS(TrajectoryKernel):
     energy_tolerance: float = setting(default=ENERGY_TOLERANCE, between=(0.0, math.inf))
     max_halvings: int = setting(default=MAX_HALVINGS)
 
-    @explained("NUTS", meant=MEANT)
     def __init__(
         self,
         model: Callable[..., object] | Target | None = None,

@@ -25,12 +25,11 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree, record, replace, static
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.integrators import Density
-from probtorch.infer.mcmc.kernel import MEANT, statistic
+from probtorch.infer.mcmc.kernel import statistic
 from probtorch.infer.mcmc.kernels.nested import NestedKernel
 from probtorch.infer.mcmc.kernels.random_walk import PointState, accept_probability
 from probtorch.infer.mcmc.kernels.stepping import MetricKernel
@@ -185,7 +184,6 @@ class ReplicaExchange(NestedKernel[ReplicaState]):
 
     inverse_temperatures: tuple[float, ...] = static(default=DEFAULT_POWERS)
 
-    @explained("ReplicaExchange", meant=MEANT)
     def __init__(
         self,
         kernel: MetricKernel[PointState],

@@ -21,13 +21,12 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, record, replace, static
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.integrators import Density
-from probtorch.infer.mcmc.kernel import MEANT, setting, statistic
+from probtorch.infer.mcmc.kernel import setting, statistic
 from probtorch.infer.mcmc.kernels.nested import NestedKernel
 from probtorch.infer.mcmc.kernels.random_walk import PointState, accept_probability
 from probtorch.infer.mcmc.kernels.stepping import MetricKernel
@@ -157,7 +156,6 @@ class HMCECS(NestedKernel[HMCECSState], RowKernel[HMCECSState]):
     num_blocks: int = static(default=1)
     proxy: TaylorProxy | None = setting(default=None)
 
-    @explained("HMCECS", meant=MEANT)
     def __init__(
         self,
         inner_kernel: MetricKernel[PointState],
