@@ -118,12 +118,12 @@ KERNELS = {
     "mclmc": (lambda m: MCLMC(m, desired_energy_var=1e-6), 4000, 4),
 }
 # Coefficients of kidiq correlate by 0.99, and the scales of MEADS are diagonal: 16,000 draws of 64
-# walkers agree, these many do not.
+# walkers agree, these many do not. The Gaussian process takes RMHMC many minutes.
 PAIRS = [
     (kernel, start)
     for kernel in KERNELS
     for start in ("arK", "kidiq", "sblri", "gp_pois_regr")
-    if (kernel, start) != ("meads", "kidiq")
+    if (kernel, start) not in {("meads", "kidiq"), ("rmhmc", "gp_pois_regr")}
 ]
 
 

@@ -481,7 +481,7 @@ def _settings_of_others(kind: type[_Fields], kwargs: Mapping[str, object]) -> st
     if name is None:
         return None
     meant = MEANT.get(name, name)
-    having = {k.__name__ for k in _kernels(Kernel) if meant in inspect.signature(k).parameters}
+    having = {k.__name__ for k in _kernels(_Fields) if meant in inspect.signature(k).parameters}
     if meant in known or not having:
         return None
     # Of those that have it, the ones that people know.
@@ -501,7 +501,7 @@ def _settings_of_others(kind: type[_Fields], kwargs: Mapping[str, object]) -> st
     )
 
 
-def _kernels(kind: type[Kernel]) -> Iterator[type[Kernel]]:
+def _kernels(kind: type[_Fields]) -> Iterator[type[_Fields]]:
     """All kernels of the library that can be made."""
     for k in kind.__subclasses__():
         if not inspect.isabstract(k) and k.__module__.startswith("probtorch."):
