@@ -13,7 +13,6 @@ guarded as everything else: a branch on data is a path.
 
 from __future__ import annotations
 
-import copy
 import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -63,6 +62,7 @@ class DataDensity(Compiled):
         check: DensityCheck | None = None,
     ) -> None:
         self.dim, self.name = dim, name
+        self._made_of = fn, check
         self.data = np.array(data, np.float64)
 
         def joined(point):
@@ -78,10 +78,18 @@ class DataDensity(Compiled):
         if self._own is not None:
             self._own.set_data(self.data)
 
+    def __getstate__(self):
+        # Compiled code is addresses: it is made anew where it is wanted.
+        return self._made_of, self.dim, self.data, self.name
+
+    def __setstate__(self, state):
+        (fn, check), dim, data, name = state
+        DataDensity.__init__(self, fn, dim, data, name=name, check=check)
+
     def with_data(self, data: np.ndarray) -> DataDensity:
         """Return the same density, compiled once for both, with other data."""
-        made = copy.copy(self)
-        made.data, made._own = np.array(data, np.float64), None
+        made = DataDensity.__new__(DataDensity)
+        made.__dict__.update(self.__dict__, data=np.array(data, np.float64), _own=None)
         return made
 
     def context(self) -> _Context:

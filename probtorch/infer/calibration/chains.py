@@ -57,6 +57,10 @@ class ChainDrawer:
         """That of the kernel."""
         return self.kernel.name
 
+    def forget(self) -> None:
+        """Choose the thinning anew."""
+        self._needed = []
+
     def __call__(self, data: Arrays, stream: Generator) -> Drawn:
         """Run the chains; the target has the data already."""
         positions, divergences, ess = self._sample(stream)

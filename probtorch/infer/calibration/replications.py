@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,14 @@ from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import ArgumentError, DomainError, InferenceError
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.simulated import BLOCK_ELEMENTS, Arrays, SimulatedTarget
+from probtorch.infer.remote.all_of import all_of
+from probtorch.infer.remote.pools import ExecutorLike
 
 __all__ = ["Drawer", "Drawn", "Interrupted", "Replications"]
+
+# Replications that a worker does in one task.
+BLOCK = 16
+_alone = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,23 @@ class _Run:
     data: np.ndarray
 
 
+@dataclass(frozen=True)
+class _Replication:
+    """One replication that is still to be run."""
+
+    number: int
+    stream: Generator
+    truth: np.ndarray
+
+
+def replicate(
+    replications: Replications, block: Sequence[_Replication]
+) -> dict[int, _Run | Exception]:
+    """Run a block of replications, in whatever process this is; see `Replications.block`."""
+    with _alone:  # the target has the data of one at a time
+        return replications.block(block)
+
+
 class Replications:
     """All replications of one call.
 
@@ -96,14 +120,21 @@ class Replications:
         self.done: list[_Run] = []
         self.failed: dict[int, Exception] = {}
 
-    def run(self, streams: Sequence[Generator], shown: bool) -> None:
-        """Run one after the other, until they are done or Ctrl-C comes."""
+    def run(
+        self, streams: Sequence[Generator], shown: bool, executor: ExecutorLike | None = None
+    ) -> None:
+        """Run one after the other, or in blocks on an executor, until done or Ctrl-C comes."""
         points = self.target.points(self.drawn)
+        if executor is not None:
+            self._run_on(executor, streams, points, shown)
+            return
         with TurnProgress(len(streams), "replications", shown=shown) as progress:
             try:
                 for number, stream in enumerate(streams):
                     try:
-                        self.done.append(self._replicate(number, stream, points))
+                        self.target.exchange(self._data_of(number))
+                        one = _Replication(number, stream, points(number))
+                        self.done.append(self._replicate(one))
                     except (InferenceError, DomainError) as error:
                         self.failed[number] = error
                     progress.update(math.nan)
@@ -116,19 +147,72 @@ class Replications:
                     flush=True,
                 )
 
-    def _replicate(
-        self, number: int, stream: Generator, points: Callable[[int], np.ndarray]
-    ) -> _Run:
-        data = {name: self.drawn[name][number] for name in self.names}
-        self.target.exchange(data)
-        truth = points(number)
+    def _run_on(
+        self,
+        executor: ExecutorLike,
+        streams: Sequence[Generator],
+        points: Callable[[int], np.ndarray],
+        shown: bool,
+    ) -> None:
+        """Run blocks of replications, which are the same whatever the workers."""
+        blocks: list[list[_Replication]] = []
+        for number, stream in enumerate(streams):
+            try:
+                self.target.exchange(self._data_of(number))
+                one = _Replication(number, stream, points(number))
+            except DomainError as error:
+                self.failed[number] = error
+                continue
+            if not blocks or len(blocks[-1]) == BLOCK:
+                blocks.append([])
+            blocks[-1].append(one)
+        with TurnProgress(len(blocks), "blocks of replications", shown=shown) as progress:
+            done = all_of(
+                replicate,
+                self,
+                blocks,
+                executor=executor,
+                names=[f"replications {b[0].number} to {b[-1].number}" for b in blocks],
+                what="a model and its kernel",
+                finished=lambda number: progress.update(math.nan),
+            )
+        for i, block in enumerate(blocks):
+            for one in block:
+                found = done.failed.get(i) or done.results.get(i, {}).get(one.number)
+                if isinstance(found, Exception):
+                    self.failed[one.number] = found
+                elif found is not None:
+                    self.done.append(found)
+        if done.interrupted and not self.done:
+            raise KeyboardInterrupt("interrupted before the first replications")
+
+    def _data_of(self, number: int) -> Arrays:
+        return {name: self.drawn[name][number] for name in self.names}
+
+    def block(self, replications: Sequence[_Replication]) -> dict[int, _Run | Exception]:
+        """Return what came of some replications, or of those that failed the errors."""
+        found: dict[int, _Run | Exception] = {}
+        forget = getattr(self.drawer, "forget", None)
+        if forget is not None:
+            forget()
+        for one in replications:
+            self.target.exchange(self._data_of(one.number))
+            try:
+                found[one.number] = self._replicate(one)
+            except (InferenceError, DomainError) as error:
+                found[one.number] = error
+        return found
+
+    def _replicate(self, one: _Replication) -> _Run:
+        """Draw; the target has the data."""
+        data = self._data_of(one.number)
         # Compiled code is compared with Python's answer now and then, less and less often.
-        verify = settings.verify and number & (number - 1) == 0
+        verify = settings.verify and one.number & (one.number - 1) == 0
         with warnings.catch_warnings(), configure(verify=verify):
             # Thousands of runs: what each of them has to say is counted instead.
             warnings.simplefilter("ignore", InferenceWarning)
-            found = self.drawer(data, stream)
-        return _Run(found, truth, self.target.pack_data(data))
+            found = self.drawer(data, one.stream)
+        return _Run(found, one.truth, self.target.pack_data(data))
 
     @property
     def ess(self) -> np.ndarray:

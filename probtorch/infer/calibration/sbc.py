@@ -47,6 +47,7 @@ from probtorch.infer.calibration.simulated import (
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import ModelTarget
+from probtorch.infer.remote.pools import ExecutorLike, check_executor
 from probtorch.infer.results import SampledDraws
 
 __all__ = ["counted", "posterior_sbc", "sbc"]
@@ -72,6 +73,7 @@ def sbc(
     num_steps: int = 1000,
     level: float = 0.01,
     seed: int | Generator | None = 0,
+    executor: ExecutorLike | None = None,
     progress_bar: bool = True,
 ) -> Calibration:
     """Check a model and a sampler by simulation-based calibration.
@@ -125,6 +127,10 @@ def sbc(
         Largest chance of calling a right sampler wrong.
     seed : int or Generator, optional
         Source of all randomness; the default generator if None.
+    executor : concurrent.futures.Executor or callable, optional
+        Where blocks of 16 replications run; here, one after the other, by default. The result does
+        not depend on the workers. Thinning that is not given is chosen anew in each block, so ranks
+        are not those without an executor.
     progress_bar : bool
 
     Returns
@@ -188,6 +194,8 @@ def sbc(
         num_steps=num_steps,
         level=level,
     )
+    if executor is not None:
+        check_executor(executor, "sbc")
     args, kwargs = tuple(args), dict(kwargs or {})
     names = data_sites(model, args, kwargs, observed, "sbc")
     if seed is None:
@@ -216,7 +224,7 @@ def sbc(
             make = cast("Callable[..., Engine]", kernel)  # as it has made one
             drawer = RunDrawer(target, make, model, args, kwargs, num_samples, num_steps)
     runs = Replications(target, drawer, drawn, names)
-    return _calibrated(runs, ties, streams, settings["level"], progress_bar)
+    return _calibrated(runs, ties, streams, settings["level"], progress_bar, executor)
 
 
 def _made(make: object, model: Callable[..., object]) -> object:
@@ -374,9 +382,10 @@ def _calibrated(
     streams: Sequence[Generator],
     level: float,
     progress_bar: bool,
+    executor: ExecutorLike | None = None,
 ) -> Calibration:
     """Run all replications, and judge their ranks."""
-    runs.run(streams, progress_bar)
+    runs.run(streams, progress_bar, executor)
     replications = len(streams)
     if not runs.done:
         raise next(iter(runs.failed.values()))
