@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.core.signatures import explain_calls
 from probtorch.infer.calibration.sbc_plot import ecdf_difference_figure
 from probtorch.infer.calibration.uniformity import holm, uniformity_pvalue
 
@@ -175,3 +176,6 @@ def _shape(ranks: np.ndarray, num_draws: int) -> str:
     if abs(shift) > 2.5:
         words.append("draws too low" if shift > 0 else "draws too high")
     return "; ".join(words) or "not uniform"
+
+
+explain_calls(globals())
