@@ -193,7 +193,8 @@ class SampledDraws(Draws):
         """
         groups = dict(self.groups)
         if log_likelihood is None:
-            log_likelihood = self._log_likelihood_bytes() <= LIKELIHOOD_BYTES
+            stored = self.target is not None and self.target.parts.stored
+            log_likelihood = not stored and self._log_likelihood_bytes() <= LIKELIHOOD_BYTES
         if log_likelihood and isinstance(self.target, ModelTarget):
             groups["log_likelihood"] = self.target.log_likelihood(self.positions)
         if isinstance(posterior_predictive, Mapping):

@@ -55,7 +55,9 @@ def test_sampler_reads_blocks_and_fit_reads_minibatches(loader):
         HMC(regression, num_steps=3), num_samples=30, warmup_steps=30, seed=0, progress_bar=False
     )
     mcmc.diagnose = False
-    draws = mcmc.run([loader]).posterior
+    run = mcmc.run([loader])
+    assert set(run.to_arviz().posterior) == {"b", "a", "scale"}  # without log likelihoods
+    draws = run.posterior
     again = mcmc.run(WHOLE).posterior
     # Rounding grows along a chain.
     np.testing.assert_allclose(draws["b"], again["b"], atol=1e-3)
