@@ -7,6 +7,7 @@ it explains, which predictors matter, and which way they act [aguilar2023]_.
 from __future__ import annotations
 
 from probtorch.core.making import as_tensor
+from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike
 from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.fields import Given, as_parameter
@@ -165,3 +166,6 @@ def _parts(
     if size is None:
         return parts
     return sample(f"{name}_importance", Dirichlet(parts * size))
+
+
+explain_calls(globals())
