@@ -219,7 +219,8 @@ class enumerate_sites(Handler):
                 held[dim] = variable
         self.enumeration.dims[site.name] = held
         if "variable" in site.notes:
-            self.enumeration.marks.start(site.value, site.name)
+            size = self.enumeration.variables[site.notes["variable"]].size
+            self.enumeration.marks.start(site.value, site.name, size)
         elif held:
             # A draw by no recorded operation, such as one of a distribution of the user's.
             names = frozenset(self._name(variable) for variable in held.values())

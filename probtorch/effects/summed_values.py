@@ -7,14 +7,19 @@ run, follows what is computed from the values, and refuses the reads that reach 
 numbers, lists and arrays.
 
 What the library itself looks at, to check parameters say, goes by: it looks at all elements alike.
+
+It also refuses what would never end: a tensor with an entry for each combination of values of many
+sites. Each site more makes such a tensor several times as large, so that it is refused while it is
+still small.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -31,7 +36,7 @@ from probtorch.core.typed import Tree
 from probtorch.errors import InferenceError, ShapeError, is_users
 from probtorch.tensor import Tensor
 
-__all__ = ["Marks", "SummedValues"]
+__all__ = ["Marks", "SummedValues", "refuse_combinations"]
 
 ROOT = str(Path(__file__).resolve().parent.parent) + "/"
 # Rooms whose own reads are of all elements alike: checks of values and parameters, step sizes of
@@ -48,6 +53,9 @@ TRUSTED = (
 # Reads that no result depends on.
 HARMLESS = ("the text of a tensor",)
 SHOWN = 3
+# Combinations of values that a table of a sum has at most, where so many sites or more meet in it:
+# 32 MB a table, some of which a gradient keeps. Few sites may have as many values as they like.
+MOST_COMBINATIONS, MANY_SITES = 2**22, 8
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -69,6 +77,7 @@ class Marks:
         self._sites: dict[int, tuple[weakref.ref[Tensor], frozenset[str]]] = {}
         self.cure = ""
         self.started: list[str] = []
+        self.sizes: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._sites)
@@ -88,8 +97,9 @@ class Marks:
                 own = self._own(x)
                 self._sites[id(x)] = (weakref.ref(x), names | own if own else names)
 
-    def start(self, t: Tensor, name: str) -> None:
-        """Note the value of an enumerated site; the steps of a chain may share one tensor."""
+    def start(self, t: Tensor, name: str, size: int) -> None:
+        """Note the values of an enumerated site; the steps of a chain may share one tensor."""
+        self.sizes[name] = size
         if name not in self.started:
             self.started.append(name)
         self._sites[id(t)] = (weakref.ref(t), frozenset((name,)))
@@ -131,6 +141,8 @@ class SummedValues(Listener):
             if names:
                 for t in out if isinstance(out, tuple) else (out,):
                     self.marks.add(t, names)
+                    if len(names) >= MANY_SITES and t.array.size > MOST_COMBINATIONS:
+                        refuse_combinations({name: self.marks.sizes.get(name, 1) for name in names})
 
     def function_applied(
         self,
@@ -281,6 +293,33 @@ class SummedValues(Listener):
             got=f"{what} of a tensor of shape {tuple(t.array.shape)} that depends on {site}",
             fix=fix + self.marks.cure,
         )
+
+
+def refuse_combinations(sizes: Mapping[str, int]) -> None:
+    """Refuse a table with an entry for each combination of values of these sites, if it is large.
+
+    Parameters
+    ----------
+    sizes : dict of str to int
+        How many values each of the sites has.
+
+    Raises
+    ------
+    InferenceError
+    """
+    count = math.prod(sizes.values())
+    if len(sizes) < MANY_SITES or count <= MOST_COMBINATIONS:
+        return
+    names = sorted(sizes)
+    raise InferenceError(
+        f"intractable: {len(names)} discrete sites meet in one sum, "
+        f"{', '.join(map(repr, names[:SHOWN]))} ...",
+        expected=f"at most {MOST_COMBINATIONS:,} combinations of values of sites that depend on "
+        "each other, or on the same data",
+        got=f"{count:.3g} combinations" if count > 1e9 else f"{count:,} combinations",
+        fix="draw them along with the rest, MCMC(Gibbs(model)); if each depends on the ones just "
+        "before only, write the loop as `for t in markov(range(n))`",
+    )
 
 
 def _of_the_library() -> bool:

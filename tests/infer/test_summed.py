@@ -1,5 +1,7 @@
 """Targets of models with finite discrete sites: summed out of the density, drawn afterwards."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,7 +17,7 @@ from probtorch.distributions import (
     Poisson,
     Uniform,
 )
-from probtorch.effects import deterministic, handlers, markov, plate, sample
+from probtorch.effects import deterministic, factor, handlers, markov, plate, sample
 from probtorch.errors import InferenceError, ModelError
 from probtorch.infer import (
     MCMC,
@@ -335,3 +337,45 @@ def test_a_model_that_means_something_else_for_many_values_is_refused():
 
     with pytest.raises(InferenceError, match=r"'y' cannot be run for all values"):
         Target.from_model(model)
+
+
+def tied(count, pairs):
+    """Sites that are added up, or that depend on each other in pairs; nobody can sum them out."""
+
+    def model(y):
+        mu = sample("mu", Normal(0.0, 1.0))
+        z = [sample(f"z{i}", Bernoulli(0.5)) for i in range(count)]
+        if pairs:
+            for i, j in itertools.combinations(range(count), 2):
+                factor(f"f{i},{j}", 0.1 * mu * z[i] * z[j])
+        else:
+            sample("y", Normal(mu + sum(z), 1.0), obs=y)
+
+    return model
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_more_combinations_than_can_be_summed_are_refused_before_they_are(pairs):
+    for count in (24, 40):
+        with pytest.raises(InferenceError, match=r"(?s)sites meet.*4,194,304.*Gibbs\(model\)"):
+            Target.from_model(tied(count, pairs), tensor(3.0))
+    small = Target.from_model(tied(9, pairs), tensor(3.0))
+    assert len(small.summed) == 9
+
+
+def test_a_long_chain_of_ties_is_no_trouble():
+    def model(y):
+        mu = sample("mu", Normal(0.0, 1.0))
+        z = 0.0
+        for i in range(40):
+            z = sample(f"z{i}", Bernoulli(0.2 + 0.6 * z))
+            sample(f"y{i}", Normal(mu + z, 1.0), obs=y[i])
+
+    y = np.linspace(-1.0, 2.0, 40)
+    target = Target.from_model(model, tensor(y))
+    forward, mu = np.array([1.0, 0.0]), 0.3
+    move = np.array([[0.8, 0.2], [0.2, 0.8]])
+    for i in range(40):
+        forward = (forward @ move) * stats.norm.pdf(y[i], mu + np.arange(2.0), 1.0)
+    expected = np.log(forward.sum()) + stats.norm.logpdf(mu)
+    assert target.value_and_grad([mu])[0] == pytest.approx(expected, rel=1e-10)

@@ -26,6 +26,7 @@ from typing import TypeAlias
 
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.enumeration import SummedVariable
+from probtorch.effects.summed_values import refuse_combinations
 from probtorch.errors import InferenceError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
@@ -224,7 +225,8 @@ def eliminate(
     Raises
     ------
     InferenceError
-        If the sum has as many terms as there are combinations of values in all rows of a plate.
+        If the sum has as many terms as there are combinations of values in all rows of a plate, or
+        of many sites; see `refuse_combinations`.
     """
     waiting: dict[frozenset[str], list[Factor]] = {}
     for factor in factors:
@@ -275,47 +277,58 @@ def _summed(
     factors: list[Factor], variables: set[int], axes: Axes, maximum: bool, tables
 ) -> Factor:
     """Sum `variables` out of factors that they connect, the one with the smallest table first."""
-    holders: dict[Axis, dict[int, Factor]] = {}
     live = dict(enumerate(factors))
-    for i, factor in live.items():
-        for axis in factor.axes:
-            if axis in variables:
-                holders.setdefault(axis, {})[i] = factor
-    size = {v: _table_size(held.values(), axes) for v, held in holders.items()}
-    queue = [(n, v) for v, n in size.items()]
-    heapq.heapify(queue)
-    fresh = len(factors)
-    while queue:
-        n, v = heapq.heappop(queue)
-        if v not in holders or size[v] != n:
-            continue
-        held = holders.pop(v)
-        joint = add(list(held.values()), axes)
+    for fresh, (v, held) in enumerate(_order(factors, variables, axes), len(factors)):
+        joint = add([live.pop(i) for i in held], axes)
         dim = joint.axes.index(v)
         if tables is not None:
             tables.append(Eliminated(int(v), joint.value, joint.axes))
         value = amax(joint.value, dim) if maximum else logsumexp(joint.value, dim)
         rest = joint.axes[:dim] + joint.axes[dim + 1 :]
-        message = Factor(value, rest, joint.plates, joint.origin)
-        for i in held:
-            del live[i]
-        live[fresh] = message
-        for axis in rest:
-            others = holders.get(axis)
-            if others is not None:
-                for i in held:
-                    others.pop(i, None)
-                others[fresh] = message
-        for axis in rest:
-            if axis in holders:
-                size[axis] = _table_size(holders[axis].values(), axes)
-                heapq.heappush(queue, (size[axis], axis))
-        fresh += 1
+        live[fresh] = Factor(value, rest, joint.plates, joint.origin)
     return add(list(live.values()), axes)
 
 
-def _table_size(factors, axes: Axes) -> int:
-    return axes.volume({axis for factor in factors for axis in factor.axes})
+def _order(
+    factors: Sequence[Factor], variables: set[int], axes: Axes
+) -> list[tuple[Axis, list[int]]]:
+    """The variables as they are summed out, each with the numbers of the factors that have it; the
+    sums are numbered on from the factors.
+
+    Of axes alone, before anything is summed: a table that would be too large is refused here.
+    """
+    holders: dict[Axis, dict[int, frozenset[Axis]]] = {}
+    for i, factor in enumerate(factors):
+        for axis in factor.axes:
+            if axis in variables:
+                holders.setdefault(axis, {})[i] = frozenset(factor.axes)
+    size = {v: axes.volume(_table(held)) for v, held in holders.items()}
+    queue = [(n, v) for v, n in size.items()]
+    heapq.heapify(queue)
+    order: list[tuple[Axis, list[int]]] = []
+    while queue:
+        n, v = heapq.heappop(queue)
+        if v not in holders or size[v] != n:
+            continue
+        held = holders.pop(v)
+        table, fresh = _table(held), len(factors) + len(order)
+        refuse_combinations({axes.names[a]: axes.size[a] for a in table if isinstance(a, int)})
+        order.append((v, list(held)))
+        rest = table - {v}
+        changed = [axis for axis in rest if axis in holders]
+        for axis in changed:
+            for i in held:
+                holders[axis].pop(i, None)
+            holders[axis][fresh] = rest
+        for axis in changed:
+            size[axis] = axes.volume(_table(holders[axis]))
+            heapq.heappush(queue, (size[axis], axis))
+    return order
+
+
+def _table(held: Mapping[int, frozenset[Axis]]) -> frozenset[Axis]:
+    """The axes of the product of factors."""
+    return frozenset().union(*held.values())
 
 
 def expect(factor: Factor, axis: int, weights: Factor, axes: Axes) -> Factor:
