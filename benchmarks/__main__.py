@@ -12,6 +12,7 @@ from benchmarks import (  # noqa: E402
     density,
     distributions,
     eager,
+    fit,
     kernel_peers,
     kernels,
     loops,
@@ -41,9 +42,10 @@ SUITES = {
     "kernels": kernels,
     "scale": scale,
     "kernel_peers": kernel_peers,
+    "fit": fit,
 }
 # Minutes, and half an hour: only by their names.
-LONG = ("warmup", "kernels", "scale", "kernel_peers")
+LONG = ("warmup", "kernels", "scale", "kernel_peers", "fit")
 
 
 def main() -> int:
@@ -52,7 +54,7 @@ def main() -> int:
     parser.add_argument("suite", choices=[*SUITES, "all"])
     parser.add_argument("--write", action="store_true", help="update docs/benchmarks.md")
     parser.add_argument("--peers", help=f"comma-separated, of {', '.join(PEERS)}; default: all")
-    parser.add_argument("--models", help="for nuts, warmup, kernels; comma-separated; default: all")
+    parser.add_argument("--models", help="for nuts, warmup, kernels, fit; default: all")
     parser.add_argument("--slow", action="store_true", help="nuts: include Pyro (minutes)")
     group = parser.add_argument_group("warmup")
     group.add_argument("--systems", help=f"separated by spaces; default: {' '.join(SYSTEMS)}")
@@ -67,13 +69,14 @@ def main() -> int:
         parser.error(f"unknown peers {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     models = options.models.split(",") if options.models else None
     posteriors = {"warmup": POSTERIORS, **dict.fromkeys(("kernels", "kernel_peers"), TARGETS)}
-    known = posteriors.get(options.suite, PROBLEMS)
+    known = {**posteriors, "fit": fit.CASES}.get(options.suite, PROBLEMS)
     if models and (unknown := set(models) - set(known)):
         parser.error(f"unknown models {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     extras = {
         "nuts": {"slow": options.slow, "problems": models},
         "kernels": {"targets": models},
         "kernel_peers": {"targets": models},
+        "fit": {"models": models},
         "warmup": {
             "posteriors": models,
             "systems": options.systems and options.systems.split(),

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from probtorch.diagnostics import ConvergenceWarning, loo
+from probtorch.diagnostics import ConvergenceWarning, InferenceWarning, loo
 from probtorch.distributions import Bernoulli, Categorical, Normal, Poisson, constraints
-from probtorch.effects import deterministic, param, plate, sample
+from probtorch.effects import deterministic, factor, param, plate, sample
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer import AutoNormal, Fitted, fit
+from probtorch.infer import AutoNormal, Fitted, Target, fit, init_to_value
 from probtorch.infer.plans.planning import Facts, look_at, planned
+from probtorch.ops.exponentials import logaddexp
 from probtorch.tensor import tensor
 
 Y = np.array([0.5, 1.5, 1.0, 2.5, 0.0, 1.2])
@@ -213,3 +214,70 @@ def test_svi_draws_what_it_has_learnt(model):
     assert found["mu"].std() == pytest.approx(sd, rel=0.35)
     # Of subsamples nobody knows whether the guide is right: it says so.
     assert found.trusted == (model is learnt)
+
+
+def test_chains_start_where_they_are_told():
+    told = init_to_value(values={"mu": 40.0})
+
+    def far(y):
+        """Two places, far apart: chains stay where they start."""
+        mu = sample("mu", Normal(0.0, 100.0))
+        factor("hills", logaddexp(-0.5 * mu**2, -0.5 * (mu - 40.0) ** 2))
+
+    found = fit(far, 0.0, init_strategy=told, num_samples=600, warmup_steps=100, num_chains=2,
+                seed=0, verbose=False)  # fmt: skip
+    assert abs(found["mu"].mean() - 40.0) < 1.0
+
+
+def test_chains_without_a_draw_in_time_make_way_for_pathfinder(capsys):
+    plan = plan_of(level, tensor(Y), budget=1e-3, gradient=1e-9)
+    assert plan.method == "nuts"
+
+    def slow(y):
+        mu = sample("mu", Normal(0.0, 2.0))
+        float(np.linalg.norm(np.ones((200, 200)) @ np.ones((200, 200))))
+        with plate("row", len(y)):
+            sample("y", Normal(mu, 1.0), obs=y)
+
+    with pytest.MonkeyPatch.context() as patch:
+        # The guess is as wrong as it may be: a gradient is thought to cost nothing.
+        patch.setattr("probtorch.infer.plans.planned.gradient_seconds", lambda target: 1e-12)
+        found = fit(slow, tensor(Y), seconds=1e-3, warmup_steps=10_000_000, seed=0)
+        with pytest.raises(InferenceError, match="time for the warm-up"):
+            fit(slow, tensor(Y), seconds=1e-3, warmup_steps=10_000_000, method="nuts",
+                seed=0, verbose=False)  # fmt: skip
+    assert found.plan.method == "pathfinder"
+    assert "still in its warm-up after" in capsys.readouterr().out
+    mean, _ = closed_form(Y)
+    assert abs(found["mu"].mean() - mean) < 0.1
+
+
+@pytest.mark.slow
+def test_a_guide_keeps_to_its_time(monkeypatch):
+    """Steps end before the time is up, and a wide model gets fewer draws."""
+    monkeypatch.setattr("probtorch.infer.plans.planned.MAX_STEPS", 10**7)
+
+    def wide(y):
+        scale = param("test_fit_wide", tensor(1.0), constraint=constraints.positive)
+        with plate("row", 20_000):
+            x = sample("x", Normal(0.0, scale))
+        sample("y", Normal(x.sum(), 100.0), obs=y)
+
+    with pytest.warns(InferenceWarning):
+        found = fit(wide, tensor(3.0), seconds=4.0, seed=0, verbose=False)
+    assert found["x"].shape[-1] == 20_000 and 100 <= found.num_draws <= 200
+    assert not found.trusted and "give a guide=" in found.verdict
+
+
+def test_many_tied_sites_are_drawn_by_gibbs_at_once():
+    def tied(y):
+        level = sample("level", Normal(0.0, 1.0))
+        z = [sample(f"z{i}", Bernoulli(0.5)) for i in range(30)]
+        sample("y", Normal(level + sum(z), 1.0), obs=y)
+
+    facts = look_at(tied, (tensor(15.0),), {})
+    with pytest.raises(InferenceError, match="sites meet in one sum") as refused:
+        Target.from_model(tied, tensor(15.0))
+    reason = str(refused.value).splitlines()[0]
+    plan = planned(facts, math.nan, method=None, budget=None, intractable=reason, **SETTINGS)
+    assert plan.method == "gibbs" and "sites meet in one sum" in plan.explain()

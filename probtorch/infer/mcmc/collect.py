@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.one_run import OneRun
 
 __all__ = [
+    "NO_DRAWS_IN_TIME",
     "KeptDraws",
     "by_chain",
     "draws_so_far",
@@ -36,6 +37,9 @@ __all__ = [
     "states_of",
     "survivors",
 ]
+
+# What the error is about when the time was up in the warm-up.
+NO_DRAWS_IN_TIME = "MCMC.run(max_seconds=...)"
 
 
 class KeptDraws:
@@ -212,7 +216,7 @@ def kept_after_interrupt(
     if ended and not length:
         aborted = ended == "aborted"
         raise InferenceError(
-            "RunHandle.abort" if aborted else "MCMC.run(max_seconds=...)",
+            "RunHandle.abort" if aborted else NO_DRAWS_IN_TIME,
             expected="time for the warm-up and some draws",
             got=f"{max(run.iteration for run in runs)} iterations of warm-up at most",
             fix="look at handle.progress before"

@@ -22,10 +22,11 @@ from probtorch.diagnostics.checks import diagnose
 from probtorch.diagnostics.psis import pareto_k_limit
 from probtorch.effects.enumeration import config_enumerate
 from probtorch.effects.handlers import block
-from probtorch.errors import ArgumentError, ProbtorchError
+from probtorch.errors import ArgumentError, InferenceError, ProbtorchError
 from probtorch.infer.approximations.pathfinder import Pathfinder
 from probtorch.infer.guides.joint import AutoMultivariateNormal
 from probtorch.infer.guides.mean_field import AutoNormal
+from probtorch.infer.mcmc.collect import NO_DRAWS_IN_TIME
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.gibbs.gibbs import Gibbs
 from probtorch.infer.mcmc.kernel import Kernel
@@ -33,10 +34,19 @@ from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
-from probtorch.infer.plans.planning import Facts, Plan, gradient_seconds, look_at, planned
+from probtorch.infer.plans.planning import (
+    ASKED_FOR,
+    Facts,
+    Plan,
+    gradient_seconds,
+    look_at,
+    out_of_time,
+    planned,
+)
 from probtorch.infer.potential import Target
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.results import SampledDraws
+from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.vi.converged import Converged
 from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, verdict
 from probtorch.infer.vi.svi import SVI
@@ -47,8 +57,13 @@ __all__ = ["Fitted", "fit"]
 # Steps of an optimisation at most; it ends when the loss has stopped falling.
 MAX_STEPS = 30_000
 LEARNING_RATE = 0.01
+# Steps between two looks at the losses, and seconds between two at the clock.
+LOOK, CLOCK = 100, 0.5
 # Where nobody is there to raise it after divergences: smaller steps than NUTS takes by itself.
 TARGET_ACCEPT = 0.9
+# Draws of a guide go through guide and model one by one: at least so many, at most so many numbers
+# together, and this share of a time budget; a draw takes about as long as so many first runs.
+FEWEST_DRAWS, MOST_NUMBERS, DRAWING_SHARE, DRAW_RUNS = 100, 4_000_000, 0.25, 3.0
 # Ratios with a larger k have no variance: the limit of `pareto_k_limit` is that of weighted means
 # that still converge, not of an approximation that nobody has looked at.
 TRUSTED_K = 0.5
@@ -99,6 +114,7 @@ def fit(
     seconds: float | None = None,
     seed: int | Generator | None = None,
     verbose: bool = True,
+    init_strategy: Strategy | None = None,
     **kwargs: object,
 ) -> Fitted:
     """Fit a model by what fits it: look, plan, say so in three lines, run, and judge.
@@ -118,13 +134,18 @@ def fit(
     guide : callable, optional
         For SVI; by default a normal, with all covariances for up to 60 numbers.
     num_samples, num_chains, warmup_steps : int
-        Of NUTS and Gibbs. Other methods make one chain of ``num_samples * num_chains`` draws.
+        Of NUTS and Gibbs. Other methods make one chain of ``num_samples * num_chains`` draws; SVI
+        fewer where a draw has more than 1000 numbers, or where they would take most of the time.
     seconds : float, optional
-        Time that there is: chains and SVI end then, with what they have.
+        Time that there is: chains and SVI end then, with what they have. Chains that have no draw
+        by then, still in their warm-up, make way for Pathfinder.
     seed : int or Generator, optional
         Source of all randomness; the default generator if None.
     verbose : bool
         Print the plan, the progress and the verdict.
+    init_strategy : callable, optional
+        Where chains of NUTS and Gibbs start, as for `NUTS`: what tells components of a mixture
+        apart that may change places.
 
     Returns
     -------
@@ -208,15 +229,29 @@ def fit(
     generator = seed if isinstance(seed, Generator) else Generator(seed)
     job = _Job(
         model, args, kwargs, target, facts, num_samples, num_chains, warmup_steps,
-        None if seconds is None else began + seconds, generator.spawn(1)[0], verbose, guide, plan,
+        seconds, began, generator.spawn(1)[0], verbose, guide, plan, init_strategy,
     )  # fmt: skip
-    draws, engine = getattr(job, plan.method)()
-    said, trusted = _JUDGES[plan.method](draws)
+    try:
+        draws, engine = getattr(job, plan.method)()
+    except _OutOfTime as error:
+        plan = error.instead
+        if verbose:
+            print(plan, flush=True)
+        draws, engine = job.pathfinder()
+    said, trusted = _JUDGES[plan.method](draws, facts)
     fields = {f.name: getattr(draws, f.name) for f in dataclasses.fields(SampledDraws)}
     fields["attrs"] = {**draws.attrs, "plan": str(plan), "verdict": said}
     if verbose:
         print(f"verdict: {said}", flush=True)
     return Fitted(**fields, plan=plan, engine=engine, verdict=said, trusted=trusted)
+
+
+class _OutOfTime(Exception):
+    """The time was up before NUTS had a draw; `instead` is the plan to go on with."""
+
+    def __init__(self, instead: Plan) -> None:
+        super().__init__(str(instead))
+        self.instead = instead
 
 
 @dataclass(frozen=True)
@@ -231,23 +266,38 @@ class _Job:
     num_samples: int
     num_chains: int
     warmup_steps: int
-    deadline: float | None
+    budget: float | None
+    began: float
     generator: Generator
     shown: bool
     guide: Callable[..., object] | None
     plan: Plan
+    init_strategy: Strategy | None
 
     @property
     def _left(self) -> float | None:
         """Seconds that are left; at least one, so that there is a result."""
-        return None if self.deadline is None else max(self.deadline - time.monotonic(), 1.0)
+        if self.budget is None:
+            return None
+        return max(self.began + self.budget - time.monotonic(), 1.0)
+
+    @property
+    def _start(self) -> dict[str, Any]:
+        return {} if self.init_strategy is None else {"init_strategy": self.init_strategy}
 
     def nuts(self) -> tuple[SampledDraws, object]:
         assert self.target is not None  # planned for continuous sites
-        return self._chains(NUTS(self.target, target_accept_prob=TARGET_ACCEPT))
+        kernel = NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start)
+        try:
+            return self._chains(kernel)
+        except InferenceError as error:
+            asked = self.plan.decisions[0].because == ASKED_FOR
+            if asked or self.budget is None or error.subject != NO_DRAWS_IN_TIME:
+                raise
+            raise _OutOfTime(out_of_time(self.plan, self.budget)) from error
 
     def gibbs(self) -> tuple[SampledDraws, object]:
-        return self._chains(Gibbs(self.model), *self.args, **self.kwargs)
+        return self._chains(Gibbs(self.model, **self._start), *self.args, **self.kwargs)
 
     def _chains(
         self, kernel: Kernel[Any], *args: object, **kwargs: Any
@@ -288,14 +338,26 @@ class _Job:
             guide = _GUIDES[self.plan.guide](latent)
         objective = TraceEnum_ELBO() if hidden else Trace_ELBO()
         svi = SVI(model, guide, Adam({"lr": LEARNING_RATE}), objective, seed=self.generator)
+        count, seconds = self._guide_draws()
+        end = None if self.budget is None else self.began + self.budget - seconds
         result = svi.run(
             MAX_STEPS,
             *self.args,
             progress_bar=self.shown,
-            until=_Until(self.deadline),
+            until=_Until(end),
             **self.kwargs,
         )
-        return result.draws(self.num_samples * self.num_chains), result
+        return result.draws(count), result
+
+    def _guide_draws(self) -> tuple[int, float]:
+        """How many draws a guide gives, and how many seconds they are expected to take."""
+        most = max(FEWEST_DRAWS, MOST_NUMBERS // max(self.facts.numbers, 1))
+        count = min(self.num_samples * self.num_chains, most)
+        each = max(DRAW_RUNS * self.facts.seconds, 1e-9)
+        if self.budget is not None:
+            in_time = int(DRAWING_SHARE * self.budget / each)
+            count = min(count, max(FEWEST_DRAWS, in_time))
+        return count, count * each
 
 
 _GUIDES: dict[str, Callable[..., Callable[..., object]]] = {
@@ -305,20 +367,38 @@ _GUIDES: dict[str, Callable[..., Callable[..., object]]] = {
 
 
 class _Until:
-    """Ends an optimisation when its loss has stopped falling, or there is no time left."""
+    """Ends an optimisation when its loss has stopped falling, or there is no time left.
+
+    The clock is looked at every half second or so, the losses every 100 steps whatever the clock
+    says, so that a run with time enough is the same each time.
+    """
 
     def __init__(self, deadline: float | None) -> None:
         self.deadline, self.rule = deadline, Converged()
+        self._began, self._next = time.monotonic(), 1
 
     def __call__(self, losses: np.ndarray) -> bool:
-        late = self.deadline is not None and time.monotonic() > self.deadline
-        return late or (len(losses) >= self.rule.min_steps and self.rule(losses))
+        now, step = time.monotonic(), len(losses)
+        if self.deadline is not None:
+            # A step before the deadline, not after it.
+            each = (now - self._began) / step
+            if now + each > self.deadline:
+                return True
+            wait = min(CLOCK, self.deadline - now) / max(each, 1e-9)
+            self._next = step + max(1, min(int(wait), LOOK - step % LOOK))
+        return step % LOOK == 0 and step >= self.rule.min_steps and self.rule(losses)
+
+    def next_look(self, step: int) -> int:
+        """Return the first step after `step` at which to look."""
+        if self.deadline is None:
+            return step - step % LOOK + LOOK
+        return max(self._next, step + 1)
 
 
 # ----------------------------------------------------------------------------------------- verdicts
 
 
-def _of_chains(draws: SampledDraws) -> tuple[str, bool]:
+def _of_chains(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
     found = [finding for finding in diagnose(draws) if finding.category is not None]
     if not found:
         return (
@@ -328,17 +408,21 @@ def _of_chains(draws: SampledDraws) -> tuple[str, bool]:
     return "; ".join(f"{finding.subject} ({finding.fix})" for finding in found), False
 
 
-def _of_approximation(draws: SampledDraws) -> tuple[str, bool]:
+def _of_approximation(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
     k = float(draws.attrs.get("pareto_k", math.nan))
     good = k <= min(TRUSTED_K, pareto_k_limit(max(draws.num_draws, 2)))
     wide = float(draws.attrs.get("sd_ratio", math.nan))
     if "log_weight" in draws.sample_stats and wide > LARGEST_SD_RATIO:
         good = False
-    word = "" if good else " Not to be relied on: compare with method='nuts'."
-    return verdict(draws) + word, good
+    if good:
+        return verdict(draws), True
+    # Parameters and subsamples have no other method.
+    alone = facts.params or facts.subsampled
+    cure = "give a guide= that fits better" if alone else "compare with method='nuts'"
+    return f"{verdict(draws)} Not to be relied on: {cure}.", False
 
 
-def _of_table(draws: SampledDraws) -> tuple[str, bool]:
+def _of_table(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
     return f"exact: {draws.num_draws} independent draws of the posterior", True
 
 

@@ -29,7 +29,10 @@ from probtorch.infer.potential import Target
 from probtorch.infer.starts.initialization import uniform_point
 from probtorch.infer.starts.path_starts import Evaluations
 
-__all__ = ["METHODS", "Decision", "Facts", "Plan", "gradient_seconds", "look_at", "planned"]
+__all__ = [
+    *("ASKED_FOR", "METHODS", "Decision", "Facts", "Plan", "gradient_seconds", "look_at"),
+    *("out_of_time", "planned"),
+]
 
 METHODS = ("exact", "nuts", "gibbs", "pathfinder", "svi")
 
@@ -40,6 +43,7 @@ LEAPFROGS = 8.0
 PATIENCE = 900.0
 # The full covariance of a guide has as many numbers as the square of the dimension.
 FULL_RANK = 60
+ASKED_FOR = "it was asked for"
 # Runs until one stays where the model is defined.
 FIRST_RUNS = 5
 # Gradients that are timed.
@@ -68,6 +72,8 @@ class Facts:
         Plates that work on some of their rows.
     params : tuple of str
         Parameters that are learnt, not inferred.
+    seconds : float
+        That the run took, eagerly; nan if it was not timed.
     """
 
     name: str
@@ -79,6 +85,7 @@ class Facts:
     data: int
     subsampled: tuple[str, ...]
     params: tuple[str, ...]
+    seconds: float = math.nan
 
     def __str__(self) -> str:
         parts = [f"{self.numbers} continuous numbers" if self.numbers != 1 else "1 number"]
@@ -165,8 +172,9 @@ def look_at(
     InferenceError
         If it has no latent sites.
     """
+    began = time.perf_counter()
     found = _drawn(model, args, kwargs)
-    numbers, data = 0, 0
+    seconds, numbers, data = time.perf_counter() - began, 0, 0
     finite, continuous, unbounded = {}, [], []
     for name in found.stochastic_nodes:
         site = found[name]
@@ -190,12 +198,14 @@ def look_at(
             expected="at least one sample statement without obs",
             got=f"observed sites {_listed(found.observation_nodes) or '(none)'}"
             + (f" and parameters {_listed(params)}" if params else ""),
-            fix="leave the value of what is to be inferred out: sample('x', distribution); "
-            "parameters alone are learnt by SVI",
+            fix="leave the value of what is to be inferred out: sample('x', distribution)"
+            if not params
+            else "parameters alone are learnt by maximum likelihood: "
+            "SVI(model, lambda *args: None, Adam({'lr': 0.01}), Trace_ELBO()).run(1000, ...)",
         )
     return Facts(
         name, numbers, tuple(continuous), finite, tuple(unbounded),
-        tuple(found.observation_nodes), data, tuple(sorted(plates)), params,
+        tuple(found.observation_nodes), data, tuple(sorted(plates)), params, seconds,
     )  # fmt: skip
 
 
@@ -313,6 +323,14 @@ def planned(
     return Plan(chosen, facts, seconds, tuple(decisions))
 
 
+def out_of_time(plan: Plan, budget: float) -> Plan:
+    """Return what is run where NUTS had no draw when the time was up."""
+    because = f"NUTS was still in its warm-up after the {_duration(budget)} of the time budget"
+    first = Decision("method", _TITLES["pathfinder"], because, "method='nuts' and more seconds=")
+    rest = tuple(d for d in plan.decisions if d.what == "discrete sites")
+    return Plan("pathfinder", plan.facts, math.nan, (first, *rest))
+
+
 _TITLES = {
     "exact": "exact draws by enumeration",
     "nuts": "NUTS",
@@ -333,7 +351,7 @@ def _method(
 ) -> tuple[str, str]:
     """The method, and why."""
     if method is not None:
-        return method, "it was asked for"
+        return method, ASKED_FOR
     if guide is not None:
         return "svi", "a guide was given"
     if facts.subsampled:

@@ -162,7 +162,7 @@ Until: TypeAlias = Converged | Callable[[np.ndarray], bool] | str | None
 
 @dataclass(frozen=True)
 class _Asked:
-    """A function of the losses as a rule, asked every 100 steps."""
+    """A function of the losses as a rule, asked every 100 steps, or when its `next_look` says."""
 
     function: Callable[[np.ndarray], bool]
 
@@ -170,7 +170,8 @@ class _Asked:
         return bool(self.function(np.asarray(losses, np.float64)))
 
     def next_look(self, step: int) -> int:
-        return step - step % EVERY + EVERY
+        own = getattr(self.function, "next_look", None)
+        return step - step % EVERY + EVERY if own is None else int(own(step))
 
 
 def as_rule(until: Until) -> Converged | _Asked | None:

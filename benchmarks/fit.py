@@ -1,0 +1,201 @@
+"""`fit` on the examples of models/: what it plans, and how it compares with a run by hand.
+
+By hand is what the example's script does. Means and standard deviations of both are compared in
+units of their Monte Carlo error, the largest difference of any entry; time is the wall's, compiling
+included, each in its first run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import probtorch
+from benchmarks.report import table
+from probtorch.diagnostics.convergence import ess_bulk
+from probtorch.infer import MCMC, NUTS, fit
+from probtorch.infer.plans.planning import Plan, look_at, planned
+
+__all__ = ["CASES", "Case", "compare", "example", "plan_of", "run"]
+
+MODELS = Path(__file__).parents[1] / "models"
+DRAWS = WARMUP = 1000
+CHAINS = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """An example as `fit` gets it.
+
+    Parameters
+    ----------
+    make : callable
+        From the example's module to the model, its arguments and keywords.
+    method : str
+        What `fit` should plan; "refused" where there is nothing to infer.
+    by_hand : dict or None
+        Settings of the script's NUTS beside the model, which may need the module and arguments;
+        None if it runs for minutes, or learns networks: then the plan alone is looked at.
+    hints : callable
+        What the user has to tell `fit`, by keyword.
+    """
+
+    make: Callable[[Any], tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]]
+    method: str
+    by_hand: Callable[[Any, tuple[Any, ...]], dict[str, Any]] | None = None
+    hints: Callable[[Any, tuple[Any, ...]], dict[str, Any]] = field(default=lambda m, args: {})
+
+
+def _plain(module: Any, args: tuple[Any, ...]) -> dict[str, Any]:
+    return {}
+
+
+def _start(module: Any, args: tuple[Any, ...]) -> dict[str, Any]:
+    return {"init_strategy": module.start(*args)}
+
+
+def _varying(m: Any):
+    firms, firm, invest, value, capital = m.load()
+    return (
+        m.model,
+        (firms, firm, value - value.mean(), capital - capital.mean()),
+        {"invest": invest},
+    )
+
+
+def _logistic(m: Any):
+    names, (x, malignant), _ = m.load(1)
+    return m.model, (names, x), {"malignant": malignant}
+
+
+def _lda(m: Any):
+    words, _ = m.draw(200, np.random.default_rng(1))
+    return m.model, (probtorch.tensor(words), probtorch.tensor(m.count(words)), 32), {}
+
+
+def _ss_vae(m: Any):
+    (x, y), others, _ = m.load(100, 1)
+    x, y, others = map(probtorch.tensor, (x, y, others))
+    return m.SemiSupervised(20.0).model, (others, x, y, 64), {}
+
+
+def _flow(m: Any):
+    x = m.draw(500, np.random.default_rng(1)).astype(np.float32)
+    return m.Flow(x, 4).model, (x,), {}
+
+
+CASES = {
+    "eight_schools": Case(
+        lambda m: (m.model, (m.ERROR,), {"y": m.EFFECT}),
+        "nuts",
+        lambda m, args: {"target_accept_prob": 0.9},
+    ),
+    "varying_intercepts": Case(_varying, "nuts", _plain),
+    "logistic": Case(_logistic, "nuts", _plain),
+    "mixture": Case(lambda m: (m.model, (m.load(1)[0], 2), {}), "nuts", _start, _start),
+    "hmm": Case(lambda m: (m.model, (m.COUNTS, 3), {}), "nuts", _plain),
+    "bayesian_neural_network": Case(lambda m: (m.model, m.load(1)[0], {}), "nuts"),
+    "lda": Case(_lda, "svi"),
+    "vae": Case(lambda m: (m.VAE().model, (probtorch.tensor(m.load(1)[0]),), {}), "svi"),
+    "ss_vae": Case(_ss_vae, "svi"),
+    "flow": Case(_flow, "refused"),
+}
+METHOD = (
+    f"{CHAINS} chains x ({WARMUP} + {DRAWS}). Error: the largest difference of a posterior mean, "
+    "or of the logarithm of a standard deviation, between `fit` and the run by hand, in standard "
+    "errors of that difference. Time ratio: of `fit` to the run by hand, first runs in one "
+    "process, by hand first, compiling and diagnosing included. Without numbers: the plan alone; "
+    "the scripts learn networks, or run for minutes."
+)
+
+
+def example(name: str) -> Any:
+    """Return the module of an example."""
+    spec = importlib.util.spec_from_file_location(f"fit_{name}", MODELS / name / "model.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def plan_of(name: str) -> Plan:
+    """Return what `fit` plans for an example, a gradient taken to cost 10 us.
+
+    Raises
+    ------
+    InferenceError
+        If the example has nothing to infer.
+    """
+    probtorch.manual_seed(1)
+    model, args, kwargs = CASES[name].make(example(name))
+    return planned(
+        look_at(model, args, kwargs), 1e-5, method=None, budget=None, num_samples=DRAWS,
+        num_chains=CHAINS, warmup_steps=WARMUP, threads=1,
+    )  # fmt: skip
+
+
+def compare(name: str, draws: int = DRAWS, warmup: int = WARMUP) -> tuple[Plan, float, float]:
+    """Run an example both ways; returns the plan, the ratio of times and the largest error."""
+    case, module = CASES[name], example(name)
+    assert case.by_hand is not None
+    model, args, kwargs = case.make(module)
+    with warnings.catch_warnings(action="ignore"):
+        began = time.perf_counter()
+        kernel = NUTS(model, **case.by_hand(module, args))
+        mcmc = MCMC(kernel, draws, warmup, num_chains=CHAINS, seed=1, progress_bar=False)
+        right = mcmc.run(*args, **kwargs)
+        by_hand = time.perf_counter() - began
+        began = time.perf_counter()
+        found = fit(
+            model, *args, num_samples=draws, warmup_steps=warmup, num_chains=CHAINS, seed=2,
+            verbose=False, **case.hints(module, args), **kwargs,
+        )  # fmt: skip
+        seconds = time.perf_counter() - began
+    assert found.plan is not None
+    error = max(_error(right[n], found[n]) for n in right if n in found)
+    return found.plan, seconds / by_hand, error
+
+
+def _error(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest difference of means and spreads of any entry, in standard errors."""
+    parts = []
+    for x in (np.asarray(a, float), np.asarray(b, float)):
+        size, spread = np.maximum(ess_bulk(x), 1.0), x.std((0, 1))
+        # Of a spread: half of the effective size of squares, which is no less than half of that.
+        square = np.maximum(ess_bulk((x - x.mean((0, 1))) ** 2), 1.0)
+        kurtosis = ((x - x.mean((0, 1))) ** 4).mean((0, 1)) / np.maximum(spread, 1e-300) ** 4
+        parts.append((x.mean((0, 1)), spread, spread**2 / size, (kurtosis - 1.0) / (4.0 * square)))
+    (m, s, vm, vs), (m2, s2, vm2, vs2) = parts
+    moves = (s > 0.0) & (s2 > 0.0)
+    with np.errstate(all="ignore"):
+        of_mean = np.abs(m - m2) / np.sqrt(vm + vm2)
+        of_spread = np.abs(np.log(s / s2)) / np.sqrt(vs + vs2)
+    return float(np.max(np.where(moves, np.maximum(of_mean, of_spread), 0.0)))
+
+
+def run(names: Sequence[str], models: Sequence[str] | None = None) -> tuple[str, list[str]]:
+    """Return the table as text, and what could not be measured."""
+    rows, problems = [], []
+    for name in models or CASES:
+        try:
+            if CASES[name].by_hand is not None:
+                plan, ratio, error = compare(name)
+                rows.append([name, _shown(plan), f"{ratio:.2f}", f"{error:.1f}"])
+            elif CASES[name].method == "refused":
+                rows.append([name, "refused: nothing to infer", "", ""])
+            else:
+                rows.append([name, _shown(plan_of(name)), "", ""])
+        except Exception as error:
+            problems.append(f"fit, {name}: {type(error).__name__}: {error}")
+    return f"{table(['model', 'plan', 'time ratio', 'error'], rows)}\n\n{METHOD}", problems
+
+
+def _shown(plan: Plan) -> str:
+    return ", ".join(d.choice for d in plan.decisions)
