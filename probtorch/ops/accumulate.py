@@ -14,20 +14,42 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 
-__all__ = ["add_up", "floats", "wider"]
+__all__ = ["add_up", "floats", "over_short_rows", "wider"]
 
 # Terms that are added one after the other.
 _STRETCH = 256
+
+# Rows shorter than this are reduced column by column where there are many: NumPy takes 40 ns to
+# begin a row. Sums are the same bits, as NumPy adds up fewer than 8 numbers one after the other.
+_SHORT, _MANY = 8, 1024
 
 _WIDER = {"float16": dtypes.float32, "float32": dtypes.float64, "complex64": dtypes.complex128}
 
 # Below, types are ignored where NumPy's, from 2.5 on, take `keepdims` as a literal only.
 
 
+def over_short_rows(
+    x: np.ndarray, dims: tuple[int, ...], keepdim: bool, ufunc: np.ufunc
+) -> np.ndarray | None:
+    """Return the reduction of `x` where `dims` is its last dim, and short; else None."""
+    if x.size < _MANY or dims != (x.ndim - 1,) or not 1 < x.shape[-1] < _SHORT:
+        return None
+    if not isinstance(x, np.ndarray) or x.dtype.kind == "c":
+        return None
+    out = ufunc(x[..., 0], x[..., 1])
+    for k in range(2, x.shape[-1]):
+        ufunc(out, x[..., k], out=out)
+    return out[..., None] if keepdim else out
+
+
 def add_up(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """Return the sum of the array `x` over `dims`, in its dtype."""
     if x.dtype == dtypes.complex64:
         return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.complex128).astype(x.dtype)  # type: ignore[call-overload,unused-ignore]
+    if x.dtype is not dtypes.float16:
+        short = over_short_rows(x, dims, keepdim, np.add)
+        if short is not None:
+            return short
     if x.dtype.kind != "f":
         # NumPy would add up small integers in wide ones, and give these.
         return x.sum(axis=dims, keepdims=keepdim, dtype=x.dtype)  # type: ignore[call-overload,unused-ignore]

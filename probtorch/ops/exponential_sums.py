@@ -19,7 +19,7 @@ from probtorch.core.dispatch import apply
 from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, TensorLike
-from probtorch.ops.accumulate import add_up, floats
+from probtorch.ops.accumulate import add_up, floats, over_short_rows
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, isfinite
 from probtorch.ops.exponentials import exp, log
@@ -45,7 +45,8 @@ def _top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     """The largest elements over dims, which are kept."""
     if x.size == 0:
         return x.max(axis=dims, keepdims=True, initial=-math.inf)
-    return x.max(axis=dims, keepdims=True)
+    short = over_short_rows(x, dims, True, np.maximum)
+    return x.max(axis=dims, keepdims=True) if short is None else short
 
 
 # ---------------------------------------------------------------------------------------- logsumexp

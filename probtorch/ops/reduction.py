@@ -28,7 +28,7 @@ from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import DTypeError, ShapeError, users_stacklevel
-from probtorch.ops.accumulate import add_up, floats, wider
+from probtorch.ops.accumulate import add_up, floats, over_short_rows, wider
 from probtorch.ops.arithmetic import add, sqrt, where
 from probtorch.ops.comparisons import eq, isfinite, isnan, logical_and, logical_not, logical_or
 from probtorch.ops.complex_numbers import imag, real
@@ -381,10 +381,16 @@ def _extreme_jvp(tangents, out, inputs, attrs: Attrs):
 
 
 def _extreme(name: str, method: str, reference, doc: str) -> Op:
+    ufunc = {"max": np.maximum, "min": np.minimum}[method]
+
+    def run(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
+        short = over_short_rows(x, dims, keepdim, ufunc)
+        return getattr(x, method)(axis=dims, keepdims=keepdim) if short is None else short
+
     return structured(
         name,
         "reduction",
-        run=lambda x, dims, keepdim: getattr(x, method)(axis=dims, keepdims=keepdim),
+        run=run,
         vjp=_extreme_vjp,
         jvp=_extreme_jvp,
         saves="x out",

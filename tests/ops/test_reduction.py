@@ -8,7 +8,10 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 import probtorch
 from probtorch.autograd import grad
+from probtorch.core.dispatch import wrap
 from probtorch.errors import DTypeError, ShapeError, TensorIndexError
+from probtorch.ops.accumulate import add_up
+from probtorch.ops.reduction import amax
 from probtorch.testing import assert_close
 
 
@@ -141,3 +144,18 @@ def test_gradient_of_prod_for_every_length(n):
     t = probtorch.tensor(x, requires_grad=True)
     (g,) = grad(t.prod(1).sum(), t)
     assert_close(g, np.prod(x, axis=1, keepdims=True) / x)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 7, 8])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "bool"])
+def test_reductions_of_many_short_rows_have_the_bits_of_numpy(columns, dtype):
+    numbers = np.random.default_rng(columns).normal(size=(2000, columns)) * 10.0
+    numbers[3, 1] = np.nan if dtype.startswith("float") else 0.0
+    x = numbers.astype(dtype)
+    for dims, keepdim in (((1,), False), ((1,), True), ((0,), False)):
+        wide = {} if dtype.startswith("float") else {"dtype": x.dtype}
+        if dims == (1,):
+            expected = x.sum(axis=1, keepdims=keepdim, **wide)
+            np.testing.assert_array_equal(add_up(x, dims, keepdim), expected)
+        got = amax(wrap(x), dims[0], keepdim).numpy()
+        np.testing.assert_array_equal(got, x.max(axis=dims, keepdims=keepdim))
