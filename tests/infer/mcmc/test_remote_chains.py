@@ -2,9 +2,13 @@
 
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,6 +213,28 @@ def test_draws_on_a_cluster_of_dask_are_the_same():
         for executor in (client, client.get_executor()):
             got = chains(kernel=NUTS(by_value()), executor=executor).run(Y)
         assert_same(chains(kernel=NUTS(by_value())).run(Y), got)
+
+
+@pytest.mark.slow
+def test_draws_on_a_pool_of_mpi_are_the_same():
+    pytest.importorskip("mpi4py")
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if launcher is None:
+        pytest.skip("no mpiexec")
+    script = Path(__file__).with_name("mpi_chains.py")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+        # Of Open MPI, which asks for them; others do not know them.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+    command = [launcher, "-n", "3", sys.executable, "-m", "mpi4py.futures", str(script)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert "2 workers, the same: True" in found.stdout, found.stderr
 
 
 def by_value():
