@@ -111,7 +111,7 @@ particles = functools.partial(SMC, num_particles=62, num_threads=1)
 climbs = functools.partial(LaplaceApproximation, num_starts=1)
 # By name: model, its arguments, the right engine, a wrong one, replications, settings.
 ENGINES = {
-    "Gibbs": (counted, (), gibbs, forgetful, 60, {"thinning": 8}),
+    "Gibbs": (counted, (), gibbs, forgetful, 50, {"thinning": 4}),
     "SMC": (
         line,
         (FEW,),
@@ -121,15 +121,15 @@ ENGINES = {
         {},
     ),
     "Importance": (line, (FEW,), lambda m: Importance(m, num_samples=4000), Unweighted, 60, {}),
-    "Laplace": (line, (FEW,), climbs, lambda m: climbs(m, hessian_structure="diag"), 120, {}),
+    "Laplace": (line, (FEW,), climbs, lambda m: climbs(m, hessian_structure="diag"), 100, {}),
     "Pathfinder": (line, (FEW,), lambda m: Pathfinder(m, num_paths=1), Narrow, 60, {}),
     "SVI": (
         line,
         (FEW,),
         fitted(AutoMultivariateNormal),
         fitted(AutoNormal),
-        60,
-        {"num_steps": 300},
+        50,
+        {"num_steps": 250},
     ),
     "ChEES": (
         line,
