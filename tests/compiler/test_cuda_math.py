@@ -8,6 +8,7 @@ import scipy.special
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.render.cuda_math import NUMBERS, runtime_text
 from probtorch.core.rng import philox_bits
+from probtorch.ops.exact import normal_quantile, of_uniforms
 from tests.backends import host_gpu
 
 pytestmark = host_gpu.needs_gxx
@@ -151,6 +152,15 @@ def test_random_bits_are_those_of_the_generator():
     np.testing.assert_array_equal(table[:, 3].view(np.uint64), np.array(expected, np.uint64))
 
 
+def test_normal_numbers_of_uniform_ones_have_the_bits_of_arrays():
+    rng = np.random.default_rng(8)
+    low = np.exp(rng.uniform(-36.0, -1.0, 60))
+    u = np.concatenate([rng.uniform(size=100), low, 1.0 - low, [0.075, 0.925, 2.0**-53]])
+    (module,) = host_gpu.compile_all([kernel("pt_normal_of_uniform", 1)])
+    np.testing.assert_array_equal(run(module, [u]), of_uniforms(normal_quantile, u))
+
+
 def test_every_function_is_tested_here_or_in_programs():
     elsewhere = {"pt_bits_to_integers", "pt_gamma_term", "pt_power", "pt_philox", *INCOMPLETE}
+    elsewhere.add("pt_normal_of_uniform")
     assert NUMBERS.keys() - elsewhere == ACCURACY.keys()
