@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from probtorch.ops.movement import reshape
 __all__ = ["Call", "DataGroup", "calls_of", "grouped", "padded"]
 
 
+# What a user passes: an array once it is known to be data.
+Leaf: TypeAlias = Any
+
+
 @dataclass(frozen=True)
 class Call:
     """What the model is called with for one data set; every datum is an array."""
@@ -34,7 +38,7 @@ class Call:
     kwargs: dict[str, object]
 
     @property
-    def leaves(self) -> list[Any]:
+    def leaves(self) -> list[Leaf]:
         """All leaves of the arguments, in order."""
         return flatten((self.args, self.kwargs))[0]
 
@@ -77,14 +81,14 @@ def _call(data: object) -> Call:
     return Call(tuple(_plain(x) for x in args), {})
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Leaf) -> Leaf:
     """An argument with arrays in place of tensors, tables, lists of numbers and floats."""
     if hasattr(x, "to_numpy"):  # of pandas
         x = x.to_numpy()
     if isinstance(x, list) and x and all(isinstance(e, (int, float)) for e in x):
         x = np.asarray(x)
 
-    def plain(leaf: Any) -> Any:
+    def plain(leaf: Leaf) -> Leaf:
         if isinstance(leaf, TensorBase):
             leaf = to_host(leaf.array)
         if isinstance(leaf, (float, np.generic)):
@@ -129,7 +133,7 @@ def padded(calls: Mapping[object, Call], mask: str) -> dict[object, Call]:
     def made(label: object, call: Call) -> Call:
         at = iter(range(len(found[label])))
 
-        def longer(leaf: Any) -> Any:
+        def longer(leaf: Leaf) -> Leaf:
             if not _is_data(leaf) or next(at) not in by_row:
                 return leaf
             return np.concatenate([leaf, np.repeat(leaf[-1:], longest - len(leaf), axis=0)])

@@ -45,12 +45,12 @@ class ManyTarget(ModelTarget):
         super().__init__(model, given.args, given.kwargs)
         self._values_map = DrawMap(self._values)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_exchanging": None}
         state.pop("density", None)  # compiled anew where it is wanted
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _exchanging=threading.RLock())
 
     def at(self, call: Call) -> ManyTarget:

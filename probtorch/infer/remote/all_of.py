@@ -13,6 +13,7 @@ from typing import Any
 from probtorch.infer.remote.jobs import Crew, Job
 from probtorch.infer.remote.parcels import pack
 from probtorch.infer.remote.pools import ExecutorLike
+from probtorch.infer.remote.workers import TaskFn
 
 __all__ = ["Done", "all_of"]
 
@@ -71,7 +72,7 @@ class _ItemJob(Job):
 
 
 def all_of(
-    fn: Callable[[Any, Any], object],
+    fn: TaskFn,
     shared: object,
     items: Sequence[object],
     *,

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from probtorch.errors import InferenceError
 from probtorch.infer.remote.parcels import Parcel
 from probtorch.infer.remote.pools import ExecutorLike, Pool
-from probtorch.infer.remote.workers import Report, task_of, work
+from probtorch.infer.remote.workers import Report, TaskFn, task_of, work
 
 __all__ = ["Crew", "Job", "Orders"]
 
@@ -87,13 +87,11 @@ class Crew:
     shared : Parcel
     """
 
-    def __init__(
-        self, executor: ExecutorLike, fn: Callable[[Any, Any], object], shared: Parcel
-    ) -> None:
+    def __init__(self, executor: ExecutorLike, fn: TaskFn, shared: Parcel) -> None:
         self.fn, self.shared = fn, shared
         self._pool = Pool(executor)
-        self._flying: dict[Future[Any], Job] = {}
-        self._landed: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        self._flying: dict[Future[Report], Job] = {}
+        self._landed: queue.SimpleQueue[Future[Report]] = queue.SimpleQueue()
         self._suspects: deque[Job] = deque()
         self._deaths: Counter[Job] = Counter()
         self._workers: dict[Job, str] = {}
@@ -156,7 +154,7 @@ class Crew:
         self._flying[future] = job
         future.add_done_callback(self._landed.put)
 
-    def _take(self, future: Future[Any], waiting: deque[Job], control: Orders) -> None:
+    def _take(self, future: Future[Report], waiting: deque[Job], control: Orders) -> None:
         job = self._flying.pop(future, None)
         if job is None:
             return

@@ -10,9 +10,11 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
 
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.remote.workers import Report, Task
 
 __all__ = ["ExecutorLike", "Pool", "check_executor"]
 
@@ -52,7 +54,7 @@ class Pool:
     def __init__(self, executor: ExecutorLike) -> None:
         self._factory: Callable[[], Executor] | None = None
         self._own = False
-        self._processes: dict[int, Any] = {}
+        self._processes: dict[int, BaseProcess] = {}
         self._dead_since: float | None = None
         get_executor = getattr(executor, "get_executor", None)
         if get_executor is not None:  # a client of Dask's
@@ -63,7 +65,7 @@ class Pool:
             executor = executor()
         self.executor: Any = executor
 
-    def submit(self, fn: Callable[..., object], *args: object) -> Future[Any]:
+    def submit(self, fn: Callable[[Task], Report], task: Task) -> Future[Report]:
         """Send a task.
 
         Raises
@@ -72,11 +74,11 @@ class Pool:
             If the executor takes none.
         """
         try:
-            future = self.executor.submit(fn, *args)
+            future = self.executor.submit(fn, task)
         except BrokenExecutor as error:  # before this run, or since its last task
             if not self.renew():
                 raise self._refusal(error) from error
-            future = self.executor.submit(fn, *args)
+            future = self.executor.submit(fn, task)
         except RuntimeError as error:
             raise self._refusal(error) from error
         # Gone when the pool is broken, and then it matters how they ended.

@@ -18,7 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from probtorch.compiler.native.threads import occupied
 from probtorch.config import configure, settings
@@ -26,7 +26,10 @@ from probtorch.distributions.validation import validation_enabled, validation_in
 from probtorch.errors import InferenceError
 from probtorch.infer.remote.parcels import Parcel, unpack
 
-__all__ = ["Report", "Task", "task_of", "work"]
+__all__ = ["Report", "Task", "TaskFn", "task_of", "work"]
+
+# ``fn(shared, argument)``: what is shared, and the argument, are what the two ends agree on.
+TaskFn: TypeAlias = Callable[[Any, Any], object]
 
 # Eager code is not meant to run in two threads of a process at once.
 _alone = threading.Lock()
@@ -51,7 +54,7 @@ class Task:
         The process that asked.
     """
 
-    fn: Callable[[Any, Any], object]
+    fn: TaskFn
     shared: Parcel
     argument: object
     settings: dict[str, bool]
@@ -82,7 +85,7 @@ class Report:
     warnings: list[tuple[type[Warning], str]] = field(default_factory=list)
 
 
-def task_of(fn: Callable[[Any, Any], object], shared: Parcel, argument: object) -> Task:
+def task_of(fn: TaskFn, shared: Parcel, argument: object) -> Task:
     """Return a task under what holds here."""
     held = {**dataclasses.asdict(settings), "progress": False}
     return Task(fn, shared, argument, held, validation_in_force(), this_worker())
@@ -162,7 +165,7 @@ def _listening(heard: list[tuple[type[Warning], str]]) -> Iterator[None]:
 
 
 def _routed(shown: Callable[..., None]) -> Callable[..., None]:
-    def show(message: Warning, category: type[Warning], *rest: Any, **named: Any) -> None:
+    def show(message: Warning, category: type[Warning], *rest: object, **named: object) -> None:
         heard = getattr(_heard, "list", None)
         if heard is None:
             shown(message, category, *rest, **named)
