@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Self
 
+from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -110,3 +111,6 @@ class Ordered(Wrapped):
         base = self.base_dist
         each = base._to_batch(base._density(movedim(x, -1, 0), True))
         return total(each, 0) + math.lgamma(self.size + 1)
+
+
+explain_calls(globals())

@@ -4,6 +4,7 @@ No test here reads a clock: the suites are given contestants and timings made up
 """
 
 import dataclasses
+import time
 import types
 
 import numpy as np
@@ -72,7 +73,7 @@ def fake_race(monkeypatch, suite):
     """Time nothing: every contestant takes a second."""
     raced = []
 
-    def race(contestants, rounds, round_seconds=0.1):
+    def race(contestants, rounds, round_seconds=0.1, clock=time.perf_counter):
         raced.append(set(contestants))
         return {name: Timing(1.0, 1.0, rounds) for name in contestants}
 
@@ -146,7 +147,7 @@ def test_distributions_that_disagree_are_reported_and_not_timed(monkeypatch, fac
 
 
 def test_training_step_counts_in_the_mean_of_densities(monkeypatch):
-    def race(contestants, rounds, round_seconds=0.1):
+    def race(contestants, rounds, round_seconds=0.1, clock=time.perf_counter):
         training = round_seconds == 0.3
         ours = 512.0 if training else 1.0
         return {n: Timing(ours if n == OURS else 1.0, 1.0, rounds) for n in contestants}
@@ -162,7 +163,7 @@ def test_training_step_counts_in_the_mean_of_densities(monkeypatch):
 
 
 def test_loops_stay_out_of_the_mean_of_a_peer_without_loops(monkeypatch):
-    def race(contestants, rounds, round_seconds=0.1):
+    def race(contestants, rounds, round_seconds=0.1, clock=time.perf_counter):
         return {n: Timing(1.0, 1.0, rounds) for n in contestants}
 
     slow = [name in density.LEFT_OUT["torch"] for name in DENSITIES]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
 from probtorch.errors import ArgumentError
 
@@ -182,3 +183,6 @@ class ManyFits:
         if self.interrupted:
             lines.append("interrupted: the rest is missing")
         return "\n".join(lines)
+
+
+explain_calls(globals())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.tensor import Tensor
 from probtorch.utils.data.dataset import StoredRows
@@ -154,3 +155,6 @@ class ParquetDataset(StoredRows):
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return made
+
+
+explain_calls(globals())

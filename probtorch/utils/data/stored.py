@@ -14,6 +14,7 @@ from typing import Protocol, SupportsIndex
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.tensor import Tensor
@@ -188,3 +189,6 @@ def _give_back(array: np.memmap, rows: slice) -> None:
     stop = min(begin + rows.stop * width, len(mapped))
     if stop > start:
         mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
+
+
+explain_calls(globals())
