@@ -68,7 +68,7 @@ def _plain_view(x: TensorBase, key: Index) -> TensorBase | None:
     if type(array) is not np.ndarray:
         return None
     if type(key) is int:
-        place: Any = (key, ...)  # a view where the index alone gives a number
+        place: object = (key, ...)  # a view where the index alone gives a number
     elif type(key) in _PLAIN_KEYS:
         place = key
     elif type(key) is tuple and _PLAIN_KEYS.issuperset(map(type, key)):
@@ -76,7 +76,7 @@ def _plain_view(x: TensorBase, key: Index) -> TensorBase | None:
     else:
         return None
     try:
-        found = array[place]
+        found = array[place]  # type: ignore[call-overload]  # of one of the types just asked for
     except (IndexError, TypeError, ValueError):
         return None  # for an error of ours
     return None if found.shape == array.shape else untaped_view(x, found)

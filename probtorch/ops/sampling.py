@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -473,7 +472,7 @@ def check_elements(
 
 
 def check_allowed(
-    name: str, x: np.ndarray, allows: Callable[[Any], Any], expected: str, fix: str
+    name: str, x: np.ndarray, allows: Callable[[np.ndarray], np.ndarray], expected: str, fix: str
 ) -> None:
     """Raise DomainError unless ``allows(x)`` holds throughout, for an array or a number."""
     if x.ndim == 0:
