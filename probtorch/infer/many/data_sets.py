@@ -23,7 +23,7 @@ from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError
 from probtorch.ops.movement import reshape
 
-__all__ = ["Call", "DataGroup", "calls_of", "grouped", "padded"]
+__all__ = ["ModelCall", "DataGroup", "calls_of", "grouped", "padded"]
 
 
 # What a user passes: an array once it is known to be data.
@@ -31,7 +31,7 @@ Leaf: TypeAlias = Any
 
 
 @dataclass(frozen=True)
-class Call:
+class ModelCall:
     """What the model is called with for one data set; every datum is an array."""
 
     args: tuple[object, ...]
@@ -48,7 +48,7 @@ class Call:
         return flatten((self.args, self.kwargs))[1]
 
 
-def calls_of(datasets: object) -> dict[object, Call]:
+def calls_of(datasets: object) -> dict[object, ModelCall]:
     """Return the call of each data set, by its label: its key, or its number.
 
     A data set is a tuple of positional arguments, a dict of named ones, or the only argument.
@@ -74,11 +74,11 @@ def calls_of(datasets: object) -> dict[object, Call]:
     return {label: _call(data) for label, data in items}
 
 
-def _call(data: object) -> Call:
+def _call(data: object) -> ModelCall:
     if isinstance(data, Mapping):
-        return Call((), {str(name): _plain(x) for name, x in data.items()})
+        return ModelCall((), {str(name): _plain(x) for name, x in data.items()})
     args = data if isinstance(data, tuple) else (data,)
-    return Call(tuple(_plain(x) for x in args), {})
+    return ModelCall(tuple(_plain(x) for x in args), {})
 
 
 def _plain(x: Leaf) -> Leaf:
@@ -100,7 +100,7 @@ def _plain(x: Leaf) -> Leaf:
     return map_tree(plain, x)
 
 
-def padded(calls: Mapping[object, Call], mask: str) -> dict[object, Call]:
+def padded(calls: Mapping[object, ModelCall], mask: str) -> dict[object, ModelCall]:
     """Return calls of one length, with a further argument that tells which rows are data.
 
     Rows are the leading dim of those arrays whose lengths go with that of the first array. The last
@@ -130,7 +130,7 @@ def padded(calls: Mapping[object, Call], mask: str) -> dict[object, Call]:
         if all(x[i].ndim and len(x[i]) == lengths[label] for label, x in found.items())
     }
 
-    def made(label: object, call: Call) -> Call:
+    def made(label: object, call: ModelCall) -> ModelCall:
         at = iter(range(len(found[label])))
 
         def longer(leaf: Leaf) -> Leaf:
@@ -139,7 +139,7 @@ def padded(calls: Mapping[object, Call], mask: str) -> dict[object, Call]:
             return np.concatenate([leaf, np.repeat(leaf[-1:], longest - len(leaf), axis=0)])
 
         args, kwargs = map_tree(longer, (call.args, call.kwargs))
-        return Call(args, {**kwargs, mask: np.arange(longest) < lengths[label]})
+        return ModelCall(args, {**kwargs, mask: np.arange(longest) < lengths[label]})
 
     return {label: made(label, call) for label, call in calls.items()}
 
@@ -153,7 +153,7 @@ class DataGroup:
 
     Parameters
     ----------
-    call : Call
+    call : ModelCall
         One of them.
 
     Attributes
@@ -162,14 +162,14 @@ class DataGroup:
         Of the vector.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ModelCall) -> None:
         leaves = call.leaves
         self._structure = call.structure
         self._rest = [None if _is_data(x) else x for x in leaves]
         self._shapes = {i: (x.shape, x.dtype) for i, x in enumerate(leaves) if _is_data(x)}
         self.size = sum(math.prod(shape) for shape, _ in self._shapes.values())
 
-    def packed(self, call: Call) -> np.ndarray:
+    def packed(self, call: ModelCall) -> np.ndarray:
         """Return the numbers of a call, float64, shape (size,)."""
         leaves = call.leaves
         parts = [np.ravel(leaves[i]).astype(np.float64) for i in self._shapes]
@@ -187,13 +187,13 @@ class DataGroup:
         return args, kwargs
 
 
-def with_tensors(call: Call) -> Call:
+def with_tensors(call: ModelCall) -> ModelCall:
     """Return a call with tensors in place of its arrays."""
     args, kwargs = map_tree(lambda x: wrap(x) if _is_data(x) else x, (call.args, call.kwargs))
-    return Call(args, kwargs)
+    return ModelCall(args, kwargs)
 
 
-def grouped(calls: Mapping[object, Call]) -> list[list[object]]:
+def grouped(calls: Mapping[object, ModelCall]) -> list[list[object]]:
     """Return the labels of data sets that are alike, group by group."""
     groups: dict[object, list[object]] = {}
     for label, call in calls.items():

@@ -23,7 +23,7 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.convergence import statistics
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.simulated import kernel_for
-from probtorch.infer.many.data_sets import Call, calls_of, grouped, padded
+from probtorch.infer.many.data_sets import ModelCall, calls_of, grouped, padded
 from probtorch.infer.many.many_fits import FitGroup, ManyFits
 from probtorch.infer.many.many_target import ManyTarget
 from probtorch.infer.mcmc.chain import ChainRun
@@ -62,11 +62,11 @@ class ManyPlan:
 
 
 @dataclass(frozen=True)
-class Block:
+class DataBlock:
     """Data sets to be fitted, each with its number and its randomness."""
 
     numbers: list[int]
-    calls: list[Call]
+    calls: list[ModelCall]
     streams: list[Generator]
 
 
@@ -189,7 +189,7 @@ def fit_many(
             size = max(1, min(BLOCK, BLOCK_NUMBERS // max(per_set, 1)))
             parts = [alike[i : i + size] for i in range(0, len(alike), size)]
             blocks = [
-                Block([numbers[x] for x in p], [calls[x] for x in p], [streams[x] for x in p])
+                DataBlock([numbers[x] for x in p], [calls[x] for x in p], [streams[x] for x in p])
                 for p in parts
             ]
             done = all_of(
@@ -241,7 +241,7 @@ def _tell_of(progress: TurnProgress, parts: Sequence[Sequence[object]], number: 
 
 def _first_target(
     model: Callable[..., object],
-    calls: Mapping[object, Call],
+    calls: Mapping[object, ModelCall],
     alike: list[object],
     failed: dict[object, Exception],
     progress: TurnProgress,
@@ -287,7 +287,7 @@ def _joined(
 # --------------------------------------------------------------------------------------- a data set
 
 
-def fit_block(plan: ManyPlan, block: Block) -> FittedBlock:
+def fit_block(plan: ManyPlan, block: DataBlock) -> FittedBlock:
     """Fit the data sets of a block, one after the other."""
     positions, data, told = [], [], []
     failed: dict[int, Exception] = {}

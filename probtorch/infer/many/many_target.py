@@ -17,7 +17,7 @@ import numpy as np
 
 from probtorch.compiler.data_density import DataDensity
 from probtorch.infer.gradient_check import DensityCheck
-from probtorch.infer.many.data_sets import Call, DataGroup, with_tensors
+from probtorch.infer.many.data_sets import DataGroup, ModelCall, with_tensors
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.potential import ModelTarget
@@ -33,11 +33,11 @@ class ManyTarget(ModelTarget):
     Parameters
     ----------
     model : callable
-    call : Call
+    call : ModelCall
         The first of them.
     """
 
-    def __init__(self, model: Callable[..., object], call: Call) -> None:
+    def __init__(self, model: Callable[..., object], call: ModelCall) -> None:
         self.group = DataGroup(call)
         self._flat = self.group.packed(call)
         self._exchanging = threading.RLock()
@@ -53,7 +53,7 @@ class ManyTarget(ModelTarget):
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _exchanging=threading.RLock())
 
-    def at(self, call: Call) -> ManyTarget:
+    def at(self, call: ModelCall) -> ManyTarget:
         """Return the posterior given other data of the kind."""
         with self._exchanging:
             density = self.density

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from probtorch.errors import InferenceError
 from probtorch.infer.remote.parcels import Parcel
 from probtorch.infer.remote.pools import ExecutorLike, Pool
-from probtorch.infer.remote.workers import Report, TaskFn, task_of, work
+from probtorch.infer.remote.workers import TaskFn, TaskReport, task_of, work
 
 __all__ = ["Crew", "Job", "Orders"]
 
@@ -90,8 +90,8 @@ class Crew:
     def __init__(self, executor: ExecutorLike, fn: TaskFn, shared: Parcel) -> None:
         self.fn, self.shared = fn, shared
         self._pool = Pool(executor)
-        self._flying: dict[Future[Report], Job] = {}
-        self._landed: queue.SimpleQueue[Future[Report]] = queue.SimpleQueue()
+        self._flying: dict[Future[TaskReport], Job] = {}
+        self._landed: queue.SimpleQueue[Future[TaskReport]] = queue.SimpleQueue()
         self._suspects: deque[Job] = deque()
         self._deaths: Counter[Job] = Counter()
         self._workers: dict[Job, str] = {}
@@ -154,7 +154,7 @@ class Crew:
         self._flying[future] = job
         future.add_done_callback(self._landed.put)
 
-    def _take(self, future: Future[Report], waiting: deque[Job], control: Orders) -> None:
+    def _take(self, future: Future[TaskReport], waiting: deque[Job], control: Orders) -> None:
         job = self._flying.pop(future, None)
         if job is None:
             return
@@ -168,7 +168,7 @@ class Crew:
             return
         self._came_back(job, report, waiting)
 
-    def _came_back(self, job: Job, report: Report, waiting: deque[Job]) -> None:
+    def _came_back(self, job: Job, report: TaskReport, waiting: deque[Job]) -> None:
         if report.missing:
             self._needing.add(job)
             if job not in self._suspects:

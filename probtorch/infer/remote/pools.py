@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
 
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.remote.workers import Report, Task
+from probtorch.infer.remote.workers import RemoteTask, TaskReport
 
 __all__ = ["ExecutorLike", "Pool", "check_executor"]
 
@@ -65,7 +65,9 @@ class Pool:
             executor = executor()
         self.executor: Any = executor
 
-    def submit(self, fn: Callable[[Task], Report], task: Task) -> Future[Report]:
+    def submit(
+        self, fn: Callable[[RemoteTask], TaskReport], task: RemoteTask
+    ) -> Future[TaskReport]:
         """Send a task.
 
         Raises

@@ -26,7 +26,7 @@ from probtorch.distributions.validation import validation_enabled, validation_in
 from probtorch.errors import InferenceError
 from probtorch.infer.remote.parcels import Parcel, unpack
 
-__all__ = ["Report", "Task", "TaskFn", "task_of", "work"]
+__all__ = ["TaskReport", "RemoteTask", "TaskFn", "task_of", "work"]
 
 # ``fn(shared, argument)``: what is shared, and the argument, are what the two ends agree on.
 TaskFn: TypeAlias = Callable[[Any, Any], object]
@@ -37,7 +37,7 @@ _heard = threading.local()
 
 
 @dataclass(frozen=True)
-class Task:
+class RemoteTask:
     """A call of ``fn(shared, argument)``.
 
     Attributes
@@ -63,7 +63,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Report:
+class TaskReport:
     """What came of a task.
 
     Attributes
@@ -85,10 +85,10 @@ class Report:
     warnings: list[tuple[type[Warning], str]] = field(default_factory=list)
 
 
-def task_of(fn: TaskFn, shared: Parcel, argument: object) -> Task:
+def task_of(fn: TaskFn, shared: Parcel, argument: object) -> RemoteTask:
     """Return a task under what holds here."""
     held = {**dataclasses.asdict(settings), "progress": False}
-    return Task(fn, shared, argument, held, validation_in_force(), this_worker())
+    return RemoteTask(fn, shared, argument, held, validation_in_force(), this_worker())
 
 
 def this_worker() -> str:
@@ -96,7 +96,7 @@ def this_worker() -> str:
     return f"process {os.getpid()} of {socket.gethostname()}"
 
 
-def work(task: Task) -> Report:
+def work(task: RemoteTask) -> TaskReport:
     """Do a task, in whatever process this is."""
     worker = this_worker()
     at_home = worker == task.home
@@ -113,13 +113,13 @@ def work(task: Task) -> Report:
         try:
             shared = unpack(task.shared)
         except KeyError:
-            return Report(worker, missing=True)
+            return TaskReport(worker, missing=True)
         except InferenceError as error:
-            return Report(worker, error=error)
+            return TaskReport(worker, error=error)
         try:
-            return Report(worker, task.fn(shared, task.argument), warnings=heard)
+            return TaskReport(worker, task.fn(shared, task.argument), warnings=heard)
         except Exception as error:
-            return Report(worker, error=portable(error, worker), warnings=heard)
+            return TaskReport(worker, error=portable(error, worker), warnings=heard)
 
 
 def portable(error: BaseException, worker: str) -> Exception:
