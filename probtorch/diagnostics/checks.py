@@ -455,7 +455,14 @@ def _cure_for_divergences(attrs: Mapping[str, Any], parameters: Sequence[str], n
     return f"{raised}; if some stay, give stronger priors or another parameterisation{which}"
 
 
-def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
+def _convergence(
+    draws: Draws,
+    entries: Entries,
+    quality: tuple[list[str], np.ndarray, np.ndarray],
+    rhat_max: float,
+    ess_per_chain: float,
+    min_draws: int,
+) -> Iterator[Finding]:
     if draws.num_draws < min_draws:
         yield _short_run(draws, quality, min_draws)
         return

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from operator import index
+from typing import SupportsIndex, cast
 
 import numpy as np
 
@@ -185,7 +186,7 @@ def sbc(
     >>> result.ranks["p"].shape
     (50,)
     """
-    settings = _settings(
+    _check_settings(
         replications=replications,
         num_samples=num_samples,
         warmup_steps=warmup_steps,
@@ -224,7 +225,7 @@ def sbc(
             make = cast("Callable[..., Engine]", kernel)  # as it has made one
             drawer = RunDrawer(target, make, model, args, kwargs, num_samples, num_steps)
     runs = Replications(target, drawer, drawn, names)
-    return _calibrated(runs, ties, streams, settings["level"], progress_bar, executor)
+    return _calibrated(runs, ties, streams, level, progress_bar, executor)
 
 
 def _made(make: object, model: Callable[..., object]) -> object:
@@ -329,7 +330,7 @@ def posterior_sbc(
     >>> posterior_sbc(draws, replications=30, progress_bar=False).calibrated
     True
     """
-    _settings(
+    _check_settings(
         replications=replications,
         num_samples=num_samples,
         warmup_steps=warmup_steps,
@@ -411,8 +412,8 @@ def _calibrated(
     )
 
 
-def _settings(**given: Any) -> dict[str, Any]:
-    """Return the settings; refuse what is no count."""
+def _check_settings(**given: object) -> None:
+    """Refuse what is no count."""
     least = {"replications": 2, "warmup_steps": 0, "num_samples": 4}
     for name, value in given.items():
         if not (name == "level" or (name == "thinning" and value is None)):
@@ -424,12 +425,11 @@ def _settings(**given: Any) -> dict[str, Any]:
             got=f"{given['level']!r:.60}",
             fix="leave it at 0.01",
         )
-    return given
 
 
-def counted(caller: str, name: str, value: Any, least: int) -> None:
+def counted(caller: str, name: str, value: object, least: int) -> None:
     """Refuse a setting that is no integer of at least `least`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or index(value) < least:
         raise ArgumentError(
             f"{caller}({name}=...)",
             expected=f"an integer of at least {least}",

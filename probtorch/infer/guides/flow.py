@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class AutoNormalizingFlow(ScaledGuide):
     ) -> None:
         super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
         self.init_transform_fn = init_transform_fn
-        self.flow: Any = None  # made by `setup`
+        self.flow: Transform | None = None  # made by `setup`
 
     def setup(self, *args: object, **kwargs: object) -> None:
         """Run the model once to find its latent sites, and make the flow."""
@@ -121,7 +121,7 @@ class AutoNormalizingFlow(ScaledGuide):
                 )
             self.flow = flow.to(self.dtype) if isinstance(flow, Module) else flow
 
-    def _new_flow(self) -> Any:
+    def _new_flow(self) -> Transform:
         """Make the flow, with the same initial weights, and the same orders, in every run.
 
         Orders are no parameters: a saved state fits a guide that is made anew only if they are
@@ -137,12 +137,13 @@ class AutoNormalizingFlow(ScaledGuide):
     def _sent(self, read: Callable[[TensorBase], TensorBase]) -> TransformedDistribution:
         """The distribution of the vector, made of parameters as `read` gives them."""
         n, flow = self.dim, self.flow
+        assert flow is not None  # made by `setup`
         if isinstance(flow, Module):
             weights = {
                 name: read(param(f"{self.prefix}_flow.{name}", lambda p=p: p.detach().clone()))
                 for name, p in flow.named_parameters()
             }
-            flow = with_parameters(flow, weights)
+            flow = cast("Transform", with_parameters(flow, weights))  # what it was
         loc, scale = map(read, self._loc_and_scale())
         noise = Normal(wrap(np.zeros(n, self.dtype)), wrap(np.ones(n, self.dtype)))
         affine = AffineTransform(loc, scale, 1)

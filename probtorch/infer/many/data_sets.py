@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,7 @@ __all__ = ["ModelCall", "DataGroup", "calls_of", "grouped", "padded"]
 
 
 # What a user passes: an array once it is known to be data.
-Leaf: TypeAlias = Any
+Leaf: TypeAlias = np.ndarray
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,8 @@ class DataGroup:
 
     def arguments(self, flat: TensorBase) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return args and kwargs whose data are the entries of a vector, a Tensor."""
-        leaves, at = list(self._rest), 0
+        leaves: list[object] = [*self._rest]
+        at = 0
         for i, (shape, dtype) in self._shapes.items():
             size = math.prod(shape)
             part = flat[at] if shape == () else reshape(flat[at : at + size], shape)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -294,7 +294,7 @@ class ChunkRunner:
 
     def run(
         self, count: int, *, search: bool = False, adapt: bool = False
-    ) -> tuple[np.ndarray, np.ndarray, object]:
+    ) -> tuple[np.ndarray, np.ndarray | None, object]:
         """Run `count` transitions.
 
         Returns
@@ -310,7 +310,6 @@ class ChunkRunner:
         results = self._program.outputs
         for i in self._changing:
             self._program.inputs[i][...] = results[i]
-        trace: list[Any] = [x[:count] for x in results[self._leaves :]]
-        if not self._has_grads:
-            trace.insert(1, None)
-        return trace[0], trace[1], self._info(*trace[2:])
+        positions, *trace = [x[:count] for x in results[self._leaves :]]
+        grads = trace.pop(0) if self._has_grads else None
+        return positions, grads, self._info(*trace)

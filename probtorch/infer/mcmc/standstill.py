@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Standstill:
         self._rejected = self._short = 0
         self._last: np.ndarray | None = None
 
-    def update(self, positions: np.ndarray, told: Callable[[str], Any]) -> None:
+    def update(self, positions: np.ndarray, told: Callable[[str], np.ndarray | None]) -> None:
         """Count some more; `positions` has a row for each.
 
         Parameters
@@ -66,8 +66,10 @@ class Standstill:
         if saturated is not None and saturated[-1]:
             # Those of the greatest length have so many steps; of how many gradients is another
             # matter.
-            steps = 2 ** told("tree_depth") - 1
-            length = told("step_size") * steps
+            depth, step_size = told("tree_depth"), told("step_size")
+            assert depth is not None and step_size is not None  # told with that they were reached
+            steps = 2**depth - 1
+            length = step_size * steps
             self._short = _in_a_row(self._short, saturated & (length < SHORT_TRAJECTORY))
         else:
             self._short = 0

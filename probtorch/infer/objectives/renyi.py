@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -98,10 +97,11 @@ class RenyiELBO(ELBO):
         power = 1.0 - self.alpha
         return (logsumexp(log_w * power, -1) - math.log(log_w.shape[-1])) * (1.0 / power)
 
-    def _scores(self, runs: list[Run], log_w: TensorBase) -> Any:
+    def _scores(self, runs: list[Run], log_w: TensorBase) -> TensorBase | None:
         """Sum over particles of their score times what they add to the bound."""
-        scores = [_score(run) for run in runs]
-        if all(score is None for score in scores):
+        # All runs are of one guide: all of them have a score, or none.
+        scores = [score for run in runs if (score := _score(run)) is not None]
+        if not scores:
             return None
         score = _joined(scores, runs)
         return total(score * self.gains(log_w))
@@ -131,7 +131,7 @@ def _joined(parts: list[TensorBase], runs: list[Run]) -> TensorBase:
                 for x, run in zip(parts, runs)], 0)  # fmt: skip
 
 
-def _score(run: Run) -> Any:
+def _score(run: Run) -> TensorBase | None:
     """Log densities of the draws without a pathwise gradient, per particle; None without any."""
     found = None
     for site in run.guide.nodes.values():

@@ -16,7 +16,7 @@ Operations Research 32 (1984), for directions drawn at random.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class Slice(MetricKernel[PointState]):
     info = SliceInfo
     gradients = False
 
-    width: Any = tuned(default=2.0, between=(0.0, math.inf))
+    width: TensorBase | float = tuned(default=2.0, between=(0.0, math.inf))
 
     def init(self, position: TensorBase, counter: TensorBase | int = 0) -> PointState:
         """Return the state at a position."""
