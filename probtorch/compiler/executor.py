@@ -138,7 +138,8 @@ class CpuFrame(CallFrame):
     def __init__(self, program, arrays, saving):
         self.program, self.arrays = program, arrays
         plan = program.plan
-        self.table = np.zeros(plan.table, np.uintp)
+        # A word more than programs read: where one that is timed finds its clocks.
+        self.table = np.zeros(plan.table + 1, np.uintp)
         self.scalars = np.zeros(max(plan.scalars, 1), np.float64)
         # 64 bytes of room to start the arena on a cache line.
         self.arena = np.zeros(plan.arena + 64, np.uint8)
@@ -147,7 +148,7 @@ class CpuFrame(CallFrame):
         self.table[plan.tail + 2] = -(-address(self.arena) // 64) * 64
         self.address = address(self.table)
         # The same words, quicker to write to; outputs begin at `_first`.
-        self._at = (ctypes.c_size_t * len(self.table)).from_address(self.address)
+        self._at = (ctypes.c_size_t * len(self.table)).from_buffer(self.table)
         self._first = plan.inputs
         self.entry, self._call = (program.address, self.address), program.call
         self._shapes = [(v.shape, v.dtype) for v in program.results]
