@@ -148,7 +148,7 @@ class CpuFrame(CallFrame):
         self.table[plan.tail + 2] = -(-address(self.arena) // 64) * 64
         self.address = address(self.table)
         # The same words, quicker to write to; outputs begin at `_first`.
-        self._at = (ctypes.c_size_t * len(self.table)).from_buffer(self.table)
+        self._at = (ctypes.c_size_t * len(self.table)).from_address(self.address)
         self._first = plan.inputs
         self.entry, self._call = (program.address, self.address), program.call
         self._shapes = [(v.shape, v.dtype) for v in program.results]

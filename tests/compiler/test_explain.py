@@ -177,11 +177,11 @@ def test_each_statement_is_timed_as_often_as_it_runs():
     statements = list(timed(program.lowering.block))
     clocks = np.zeros((1 + len(statements), 2), np.int64)
     frame = program.bind()
-    table = frame.table = np.append(frame.table, np.uintp(address(clocks)))
+    frame.table[program.plan.table] = address(clocks)
     outputs = frame.new_outputs()
     frame.attach([x], outputs)
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native.address("run"))
-    assert run(address(table)) == 0
+    assert run(frame.address) == 0
     np.testing.assert_array_equal(clocks[:, 0], 1000 * clocks[:, 1])
     assert clocks[0, 1] == 1 and readings[0] == 2 * clocks[:, 1].sum()
     assert {5, 6} <= set(clocks[1:, 1].tolist())  # the body, the test
