@@ -113,7 +113,8 @@ class plate:
     ArgumentError
         If sizes, subsample, coords, loader or dim do not go together.
     ModelError
-        On entering: if the dim is taken or the plate is already active.
+        On entering: if the dim is taken, the plate is already active, or both this plate and one
+        around it are shared out over processes.
     ShapeError
         If a batch of the loader has not as many rows as were loaded for it.
 
@@ -166,6 +167,7 @@ class plate:
         self._device = "cuda" if use_cuda else device
         self._data = None
         self._shard: Shard | None = None
+        self._shared = False  # by several processes, and not by one
         if loader is None:
             self._of_rows(size, subsample_size, subsample, shard)
         else:
@@ -214,7 +216,8 @@ class plate:
     def _own_shard(self) -> Shard | None:
         """The rows of this process, None if it has all."""
         shard = own_shard(self.full_size)
-        if shard.ranks == 1:
+        self._shared = shard.ranks > 1
+        if not self._shared:
             return None
         source = STATE.rows
         if source is not None and not source.joins_shards:
@@ -272,7 +275,7 @@ class plate:
         return self.size
 
     def __enter__(self) -> Tree:
-        self._check_not_active()
+        self._check_place()
         now = STATE.plates
         taken = {frame.dim for frame in now.frames}
         if self.dim is None:
@@ -289,7 +292,7 @@ class plate:
         STATE.plates = outer
 
     def __iter__(self) -> Iterator[int]:
-        self._check_not_active()
+        self._check_place()
         if self.loader is not None:
             raise ModelError(
                 f"plate {self.name!r} with a loader is no loop",
@@ -317,14 +320,28 @@ class plate:
             self._chosen,
             self.loader,
             self._shard,
+            self._shared,
         )
 
     def _push(self, frame: Frame, shape: Shape) -> None:
         now = STATE.plates
         STATE.plates = Placement(now.frames + (frame,), shape, now.scale * frame.scale, now)
 
-    def _check_not_active(self) -> None:
-        if any(frame.name == self.name for frame in STATE.plates.frames):
+    def _check_place(self) -> None:
+        """See that the plates around this one let it in."""
+        around = STATE.plates.frames
+        shared = next((frame for frame in around if frame.shared), None)
+        if self._shared and shared is not None:
+            # A process has its rows of both, so that most pairs of rows would be nobody's.
+            raise ModelError(
+                f"plate {self.name!r} with shard=True inside plate {shared.name!r} with shard=True",
+                expected="one plate whose rows the processes share, with whole ones around it and "
+                "inside",
+                got="two, of each of which a process has its own rows alone",
+                fix="shard one of them only, the one with more rows, and leave shard=True out of "
+                "the other",
+            )
+        if any(frame.name == self.name for frame in around):
             raise ModelError(
                 f"plate {self.name!r} is entered inside itself",
                 expected="nested plates of different names",

@@ -55,6 +55,16 @@ class RowBlocks(AllRows):
                 fix="make the loader once, outside of the model; load the smaller dataset into "
                 "memory",
             )
+        if self.plate not in (None, name):
+            # A block would be lent to both: side by side one is mistaken for a plate of all rows,
+            # and one inside the other meets only the pairs of rows of a block.
+            raise ModelError(
+                f"plate {name!r}: a second plate over one dataset on the disk",
+                expected="one plate of a model over a dataset on the disk",
+                got=f"plates {self.plate!r} and {name!r}, of one loader",
+                fix=f"put the sites of plate {name!r} into plate {self.plate!r}; for all pairs of "
+                "rows load the dataset into memory",
+            )
         self.plate, self._of = name, (loader, shard)
         if self._lent is not None:
             return self._lent

@@ -59,6 +59,8 @@ class Frame:
         Where the rows come from, if from a loader.
     shard : Shard or None
         The rows of this process, where others have the rest.
+    shared : bool
+        Whether others have the rest, or minibatches of their own.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Frame:
     indices: Tensor | None = None
     loader: DataLoader | None = None
     shard: Shard | None = None
+    shared: bool = False
 
     @property
     def subsampled(self) -> bool:

@@ -131,6 +131,55 @@ def test_shared_rows_may_lie_on_the_disk():
         np.testing.assert_allclose(slope, gradient, rtol=1e-10)
 
 
+def pairs(loop, first=True):
+    """A model of all pairs of two plates' rows."""
+    a = probtorch.sample("a", dist.Normal(0.0, 1.0))
+    outer = probtorch.plate("left", 4, shard=first)
+    inner = probtorch.plate("right", 6, shard=True)
+    if loop:
+        for i in outer:
+            for j in inner:
+                probtorch.sample(f"y {i} {j}", dist.Normal(a, 1.0), obs=Y[6 * i + j])
+    else:
+        with outer as i, inner as j:
+            data = Y[:24].reshape(4, 6)[i][:, j].T
+            probtorch.sample("y", dist.Normal(a, 1.0).expand(data.shape), obs=data)
+
+
+def nested(rank):
+    said = []
+    for loop in (False, True):
+        for run in (lambda loop: Target.from_model(pairs, loop), pairs):
+            try:
+                run(loop)
+            except ModelError as error:
+                said.append(str(error))
+    own = [DataLoader(d, 2, sampler=DistributedSampler(d)) for d in (TensorDataset(Y[:4]),) * 2]
+
+    def batches():
+        a = probtorch.sample("a", dist.Normal(0.0, 1.0))
+        left, right = (probtorch.plate(*x, shard=True) for x in zip(("left", "right"), own))
+        with left as (x,), right as (z,):
+            probtorch.sample("y", dist.Normal(a, 1.0).expand([2, 2]), obs=x - z[:, None])
+
+    try:
+        svi = SVI(batches, AutoNormal(batches), Adam({"lr": 0.05}), seed=0, distributed=True)
+        svi.run(1, progress_bar=False)
+    except ModelError as error:
+        said.append(str(error))
+    one = [Target.from_model(pairs, loop, first=False).value_and_grad([0.5])[0] for loop in (0, 1)]
+    return said, one
+
+
+def test_plate_in_a_plate_is_refused_where_both_are_shared_and_right_where_one_is():
+    y = Y[:24].numpy()
+    value = -0.5 * (0.25 + ((y - 0.5) ** 2).sum()) - 12.5 * np.log(2 * np.pi)
+    for said, one in spawn(nested, nprocs=2, timeout=60):
+        assert len(said) == 5
+        assert all("shard one of them only" in x and "'left'" in x for x in said)
+        np.testing.assert_allclose(one, value, rtol=1e-10)
+
+
 def drifting(rank):
     Target.from_model(regression).value_and_grad(POINT + rank)
 

@@ -109,6 +109,15 @@ def test_what_needs_all_rows_at_once_is_refused(loader, tmp_path):
     with pytest.raises(ModelError, match="one plate of a model over a dataset on the disk"):
         Target.from_model(two)
 
+    def pairs():
+        a = probtorch.sample("a", dist.Normal(0.0, 1.0))
+        with probtorch.plate("i", loader) as (z, _), probtorch.plate("j", loader) as (x, _):
+            y = z[:, 3] - x[:, None, 3]
+            probtorch.sample("y", dist.Normal(a, 1.0).expand(y.shape), obs=y)
+
+    with pytest.raises(ModelError, match="a second plate over one dataset on the disk"):
+        Target.from_model(pairs)
+
 
 def test_density_of_very_many_rows_is_taken_by_their_numbers(monkeypatch):
     z = probtorch.tensor(Z)
