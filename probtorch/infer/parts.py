@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import abc
 import math
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -31,11 +32,12 @@ from probtorch.core.dtype import int64
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.core.typed import DType, Shape, Tree
+from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.distributed.communicator import DistributedError
 from probtorch.distributed.group import communicator
 from probtorch.effects.row_blocks import RowBlocks
 from probtorch.effects.site import Site
-from probtorch.errors import DTypeError, InferenceError, ShapeError
+from probtorch.errors import DTypeError, InferenceError, ShapeError, user_frame
 from probtorch.ops.movement import reshape
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ __all__ = [
     "RowParts",
     "no_whole_density",
     "parts_of",
+    "whole_deterministic",
 ]
 
 
@@ -140,6 +143,27 @@ def _local_site(site: Site, parts: RowParts) -> InferenceError:
         "summed out), or keep the plate whole, in memory and without shard=True",
         at=site.location,
     )
+
+
+def whole_deterministic(first: Trace, parts: RowParts) -> tuple[str, ...]:
+    """Return the names of the deterministic sites that a run computes for all rows.
+
+    Those in a plate in parts are left out, with a warning: a run has the values of some rows.
+    """
+    sites = [site for site in first.values() if site.kind == "deterministic"]
+    left = [repr(site.name) for site in sites if parts.inside(site)]
+    if left:
+        whose = (
+            f"shared by {parts.ranks} processes" if parts.ranks > 1 else "taken a block at a time"
+        )
+        message = (
+            f"not recorded: deterministic {', '.join(left)}, in a plate whose rows are {whose}. "
+            "Compute the values of the rows that you want from the draws, or let Predictive run "
+            "the model, written with those rows in memory, at the draws."
+        )
+        file, line = user_frame() or ("<unknown>", 0)
+        warnings.warn_explicit(message, InferenceWarning, file, line)
+    return tuple(site.name for site in sites if not parts.inside(site))
 
 
 def no_whole_density(name: str, parts: RowParts) -> InferenceError:

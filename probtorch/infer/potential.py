@@ -66,6 +66,7 @@ from probtorch.infer.parts import (
     RowParts,
     no_whole_density,
     parts_of,
+    whole_deterministic,
 )
 from probtorch.infer.slots import Discovery, Evaluation, Inversion, Slot, slot_values
 from probtorch.infer.starts.initialization import (
@@ -431,7 +432,7 @@ class ModelTarget(Target):
         Its arguments, lifted to float64.
     observed, deterministic : tuple of str
         Names of the observed and of the deterministic sites; of the latter those that depend on a
-        summed site are left out.
+        summed site, or are inside of a plate that works on a part of its rows, are left out.
     without_data : tuple of str, or None
         None if a site is observed or there is a factor; else the sites that have ``obs=None``.
     summed : dict of str to int
@@ -464,7 +465,7 @@ class ModelTarget(Target):
         self.without_data = without_data(first.values())
         self.array_arguments = tuple(array_arguments(self.model, self.args, self.kwargs))
         self.observed = tuple(first.observation_nodes)
-        self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
+        self.deterministic = whole_deterministic(first, self.parts)
         evaluation = functools.partial(Evaluation, slots=self.slots, sites=False)
         self._sums = Sums(self.run, evaluation, leftmost_plate(first) - 1, self.sums_out)
         if self.summed:
@@ -649,7 +650,7 @@ class ModelTarget(Target):
         evaluation = Evaluation(q, self.slots, density=False)
         self.run(evaluation, *self._discrete())
         computed = evaluation.computed
-        if self.summed:
+        if self.summed or self.parts:
             computed = {name: x for name, x in computed.items() if name in self.deterministic}
         return evaluation.values | computed
 

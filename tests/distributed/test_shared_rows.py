@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -178,6 +179,25 @@ def test_plate_in_a_plate_is_refused_where_both_are_shared_and_right_where_one_i
         assert len(said) == 5
         assert all("shard one of them only" in x and "'left'" in x for x in said)
         np.testing.assert_allclose(one, value, rtol=1e-10)
+
+
+def computed(rank):
+    def model():
+        a = probtorch.sample("a", dist.Normal(0.0, 1.0))
+        with probtorch.plate("row", ROWS, shard=True) as rows:
+            mean = probtorch.deterministic("mean", a * X[rows][:, 0])
+            probtorch.sample("y", dist.Normal(mean, 1.0), obs=Y[rows])
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        target = Target.from_model(model)
+    return list(target.constrain(probtorch.tensor([0.5]))), [str(x.message) for x in caught]
+
+
+def test_deterministic_of_the_rows_of_a_rank_is_not_taken_for_that_of_all():
+    for names, (said,) in spawn(computed, nprocs=2, timeout=60):
+        assert names == ["a"]
+        assert "deterministic 'mean', in a plate whose rows are shared by 2 processes" in said
 
 
 def drifting(rank):

@@ -5,11 +5,12 @@ import pytest
 
 import probtorch
 import probtorch.distributions as dist
+from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import InferenceError, ModelError
-from probtorch.infer import HMC, MCMC, SGLD, SVI, AutoNormal, Target
+from probtorch.infer import HMC, MCMC, SGLD, SVI, AutoNormal, Predictive, Target
 from probtorch.infer.mcmc.subsampling import subsampled
 from probtorch.optim import Adam
-from probtorch.utils.data import ArrayDataset, DataLoader
+from probtorch.utils.data import ArrayDataset, DataLoader, TensorDataset
 
 ROWS = 1003
 rng = np.random.default_rng(0)
@@ -117,6 +118,29 @@ def test_what_needs_all_rows_at_once_is_refused(loader, tmp_path):
 
     with pytest.raises(ModelError, match="a second plate over one dataset on the disk"):
         Target.from_model(pairs)
+
+
+def test_deterministic_of_a_block_is_not_taken_for_that_of_all_rows(loader):
+    def model(rows):
+        a = probtorch.deterministic("a", 2.0 * probtorch.sample("half", dist.Normal(0.0, 1.0)))
+        with probtorch.plate("row", rows) as (z, _):
+            mean = probtorch.deterministic("mean", a * z[:, 0])
+            probtorch.sample("y", dist.Normal(mean, 1.0), obs=z[:, 3])
+
+    with pytest.warns(InferenceWarning, match="'mean', in a plate whose rows are taken a block"):
+        target = Target.from_model(model, loader)
+    assert target.deterministic == ("a",) and "mean" not in target.dims
+    assert set(target.constrain(probtorch.tensor([0.3]))) == {"half", "a"}
+    mcmc = MCMC(HMC(model, num_steps=3), num_samples=5, warmup_steps=5, seed=0, progress_bar=False)
+    mcmc.diagnose = False
+    with pytest.warns(InferenceWarning, match="let Predictive run"):
+        draws = mcmc.run(loader).posterior
+    assert set(draws) == {"half", "a"}
+    # What the warning recommends.
+    memory = DataLoader(TensorDataset(*WHOLE[1:]), batch_size=50)
+    half = draws["half"].reshape(-1)
+    found = Predictive(model, {"half": probtorch.tensor(half)})(memory)["mean"].numpy()
+    np.testing.assert_allclose(found, 2.0 * half[:, None] * Z[:, 0])
 
 
 def test_density_of_very_many_rows_is_taken_by_their_numbers(monkeypatch):
