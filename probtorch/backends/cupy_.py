@@ -202,15 +202,15 @@ def nccl_sum(among: cupy.cuda.nccl.NcclCommunicator, array: cupy.ndarray) -> cup
     """Return the sum of the arrays of all processes; the stream has yet to compute it."""
     import cupy
 
-    nccl = cupy.cuda.nccl
-    array = cupy.ascontiguousarray(array)
+    nccl, shape = cupy.cuda.nccl, array.shape
+    array = cupy.ascontiguousarray(array)  # at least 1-d
     kind = {
         "f2": nccl.NCCL_FLOAT16, "f4": nccl.NCCL_FLOAT32, "f8": nccl.NCCL_FLOAT64,
         "i4": nccl.NCCL_INT32, "i8": nccl.NCCL_INT64,
     }[array.dtype.str[1:]]  # fmt: skip
     total = cupy.empty_like(array)
     among.allReduce(array.data.ptr, total.data.ptr, array.size, kind, nccl.NCCL_SUM, stream().ptr)
-    return total
+    return total.reshape(shape)
 
 
 def synchronize() -> None:

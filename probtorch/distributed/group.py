@@ -272,7 +272,8 @@ def average(arrays: list[np.ndarray]) -> list[np.ndarray]:
         xp = np if isinstance(arrays[places[0]], np.ndarray) else None
         if xp is None or len(places) == 1:  # on a GPU, each for itself: no copy is made
             for i in places:
-                made[i] = (ranks.all_reduce(arrays[i]) / ranks.size).astype(arrays[i].dtype)
+                mean = (ranks.all_reduce(arrays[i]) / ranks.size).astype(arrays[i].dtype)
+                made[i] = mean if xp is None else xp.asarray(mean)  # a quotient of 0-d is a number
             continue
         total = ranks.all_reduce(np.concatenate([arrays[i].reshape(-1) for i in places]))
         total /= ranks.size

@@ -78,11 +78,11 @@ class MPICommunicator(Communicator):
 
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
         """Return the sum, the same bits on all ranks; see `Communicator`."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # np.ascontiguousarray makes a scalar 1-d
         if array.nbytes * self.size <= SHORT:
             parts = np.empty((self.size, *array.shape), array.dtype)
             self._wait(self._world.Iallgather(array, parts))
-            total = parts[0].copy()
+            total = np.array(parts[0])
             for part in parts[1:]:
                 total += part
             return total

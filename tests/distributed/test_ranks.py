@@ -2,7 +2,10 @@
 
 import os
 import signal
+import sys
 import time
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -25,10 +28,13 @@ from probtorch.distributed import (
     init_process_group,
     is_initialized,
     local_rows,
+    mpi,
     spawn,
 )
 from probtorch.distributed.group import average, check_equal, communicator, note_checkpoint
 from probtorch.errors import ArgumentError, DeviceError
+from probtorch.infer import SVI
+from probtorch.optim import SGD
 
 # Sums of these depend on their order.
 PARTS = np.random.default_rng(0).normal(size=(4, 1000)) * 10.0 ** np.arange(4)[:, None]
@@ -56,7 +62,9 @@ def exchange(rank):
     all_gather_object(everywhere, {"rank": rank})
     gather_object(rank, at_one, dst=1)
     broadcast_object_list(objects, src=3)
-    parts = average([np.full(3, float(rank)), np.full(2, rank, np.float32), np.ones((2, 2))])
+    parts = average([np.full(3, float(rank)), np.array(rank, np.float32), np.ones((2, 2))])
+    scalar = communicator().all_reduce(np.array(float(rank)))
+    assert isinstance(scalar, np.ndarray) and scalar.shape == () and scalar == 6.0
     check_equal({"total": total.numpy()}, "a test")
     barrier()
     return total.numpy(), mean, sent.item(), everywhere, at_one, objects, parts, local_rows(10)
@@ -72,8 +80,8 @@ def test_four_ranks_exchange_numbers_and_objects():
         assert everywhere == [{"rank": r} for r in range(4)]
         assert at_one == ([0, 1, 2, 3] if rank == 1 else [None] * 4)
         assert objects == [3, "x"]
-        assert [x.tolist() for x in parts] == [[1.5] * 3, [1.5] * 2, [[1.0, 1.0], [1.0, 1.0]]]
-        assert parts[1].dtype == np.float32
+        assert [x.tolist() for x in parts] == [[1.5] * 3, 1.5, [[1.0, 1.0], [1.0, 1.0]]]
+        assert isinstance(parts[1], np.ndarray) and parts[1].dtype == np.float32
     rows = [x[-1] for x in found]
     assert rows == [slice(0, 3), slice(3, 6), slice(6, 8), slice(8, 10)]
 
@@ -189,6 +197,65 @@ def test_group_may_be_made_of_a_communicator_of_ones_own():
     finally:
         destroy_process_group()
     assert get_world_size() == 1
+
+
+class EqualRanks:
+    """The calls of an MPI communicator that ours makes, on rank 0 of two ranks that are equal."""
+
+    def Dup(self):
+        return self
+
+    def Get_rank(self):
+        return 0
+
+    def Get_size(self):
+        return 2
+
+    def Iallgather(self, sent, room):
+        assert sent.flags.c_contiguous and room.size == 2 * sent.size
+        room.reshape(2, -1)[:] = sent.reshape(-1)
+        return self
+
+    def Ireduce(self, sent, room, op, root):
+        room[...] = 2 * sent
+        return self
+
+    def Ibcast(self, room, root):
+        return self
+
+    def Igatherv(self, sent, spec, root):
+        spec[0].reshape(2, -1)[:] = sent
+        return self
+
+    Ibarrier = Dup
+
+    def Test(self):
+        return True
+
+
+def quadratic():
+    loc = probtorch.param("loc", probtorch.tensor(1.0))
+    probtorch.factor("loss", -((loc - 3.0) ** 2))
+
+
+@pytest.mark.parametrize("short", [0, mpi.SHORT])
+def test_scalars_keep_their_shape_by_mpi(monkeypatch, short):
+    package, module = ModuleType("mpi4py"), ModuleType("mpi4py.MPI")
+    package.__spec__, package.MPI = ModuleSpec("mpi4py", None), module
+    module.COMM_WORLD, module.SUM, module.BYTE = EqualRanks(), "sum", "byte"
+    monkeypatch.setitem(sys.modules, "mpi4py", package)
+    monkeypatch.setattr(mpi, "SHORT", short)
+    init_process_group("mpi")
+    try:
+        total = communicator().all_reduce(np.array(1.5))
+        assert isinstance(total, np.ndarray) and total.shape == () and total == 3.0
+        rows = communicator().all_reduce(np.arange(6.0).reshape(2, 3).T)
+        assert rows.tolist() == [[0, 6], [2, 8], [4, 10]]
+        svi = SVI(quadratic, lambda: None, SGD({"lr": 0.25}), distributed=True)
+        svi.step()
+        assert svi.params["loc"].shape == () and svi.params["loc"].item() == 2.0
+    finally:
+        destroy_process_group()
 
 
 def test_bad_arguments_are_refused():
