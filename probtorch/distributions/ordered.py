@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import ClassVar, Self
 
 from probtorch.core.signatures import explain_calls
@@ -14,7 +15,7 @@ from probtorch.distributions.fields import INSTANCE_STATE, Values
 from probtorch.distributions.source import Source
 from probtorch.distributions.wrapping import Wrapped
 from probtorch.errors import ArgumentError
-from probtorch.ops.movement import movedim
+from probtorch.ops.movement import movedim, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.sorting import sort
 from probtorch.tensor import Tensor
@@ -73,11 +74,7 @@ class Ordered(Wrapped):
                 + (f" and event shape {shape}" if shape else ""),
                 fix="give the distribution of one of the draws, and how many there are as size",
             )
-        if size < 1:
-            raise ArgumentError(
-                "Ordered(size=...)", expected="at least 1 draw", got=str(size), fix="pass size=2"
-            )
-        self.size = int(size)
+        self.size = _whole(size)
         self._wrap(base_dist, validate_args=validate_args)
         self._set_shapes(
             tuple(base_dist._batch_shape),
@@ -109,8 +106,26 @@ class Ordered(Wrapped):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         base = self.base_dist
+        # The dim of the draws goes in front of all batch dims, those that x leaves out too.
+        for _ in range(len(base._batch_shape) + 1 - len(x.array.shape)):
+            x = unsqueeze(x, 0)
         each = base._to_batch(base._density(movedim(x, -1, 0), True))
         return total(each, 0) + math.lgamma(self.size + 1)
+
+
+def _whole(size: int) -> int:
+    try:
+        count = operator.index(size)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ArgumentError(
+            "Ordered(size=...)",
+            expected="a whole number of draws, at least 1",
+            got=repr(size),
+            fix="pass size=2",
+        )
+    return count
 
 
 explain_calls(globals())

@@ -66,6 +66,15 @@ def test_batches_expansion_and_gradients():
     )
 
 
+@pytest.mark.parametrize("batch", [(3,), (2, 3)])
+def test_one_value_is_compared_with_each_of_a_batch(batch):
+    base = dist.Normal(probtorch.tensor([0.0, 10.0, 20.0]), 1.0).expand(batch)
+    d, x = dist.Ordered(base, 3), probtorch.tensor([1.0, 2.0, 3.0])
+    found, wanted = d.log_prob(x), d.log_prob(x.expand(*batch, 3))
+    assert found.shape == batch
+    assert np.allclose(found.numpy(), wanted.numpy(), rtol=1e-6)
+
+
 def test_a_compiled_density_is_the_eager_one():
     def density(loc, x):
         return dist.Ordered(dist.Normal(loc, 2.0), 3).log_prob(x)
@@ -102,6 +111,7 @@ def test_ordered_locations_name_the_components_of_a_mixture():
         (dist.Poisson(1.0), 2, "Poisson with support"),
         (dist.Normal(0.0, 1.0).expand([3]).to_event(1), 2, "event shape (3,)"),
         (dist.Normal(0.0, 1.0), 0, "0"),
+        (dist.Normal(0.0, 1.0), 2.7, "2.7"),
     ],
 )
 def test_what_has_no_such_order_is_refused(base, size, got):
