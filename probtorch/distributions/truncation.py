@@ -53,7 +53,8 @@ class TruncatedDistribution(Wrapped):
     base_dist : Distribution
         With a cdf; continuous or of whole numbers.
     low, high : Tensor or number, optional
-        Bounds, both included; None for no bound of its own.
+        Bounds, both included; None for no bound of its own. Of counts they are kept as the whole
+        numbers between them.
 
     Notes
     -----
@@ -73,6 +74,10 @@ class TruncatedDistribution(Wrapped):
     ) -> None:
         base = univariate(base_dist, "TruncatedDistribution")
         self.low, self.high = given_or_none(low, "low"), given_or_none(high, "high")
+        if base.is_discrete:
+            # No count lies between a bound and the next whole number inside.
+            self.low = None if self.low is None else self.low.ceil()
+            self.high = None if self.high is None else self.high.floor()
         self._wrap(base, self.low, self.high, validate_args=validate_args)
 
     @constraints.dependent_property
@@ -103,7 +108,7 @@ class TruncatedDistribution(Wrapped):
         """Return the point whose cdf is lost at the lower end."""
         if self.low is None or not self.is_discrete:
             return self.low
-        return self.low.ceil() - 1.0
+        return self.low - 1.0
 
     def _log_size(self) -> Tensor | float:
         low = self._below()
@@ -155,7 +160,7 @@ class Censored(WithAtoms, Wrapped):
         With a cdf; continuous or of whole numbers.
     low, high : Tensor or number, optional
         Bounds, whole ones for counts; at each the log density is the log of the probability of
-        reaching it.
+        reaching it, which is 0 where the two are equal.
     """
 
     _parts = ("base_dist", "low", "high")
@@ -186,7 +191,17 @@ class Censored(WithAtoms, Wrapped):
             points.append((base.survival(self.high), self.high))
         for probability, _ in points:
             weight = weight - probability
-        return Mixed(tuple(points), weight, TruncatedDistribution(base, self.low, self.high))
+        high = self.high
+        if self.low is not None and high is not None:
+            # Bounds that meet are one point, with nothing between; the rest has a bound of its own
+            # there, for slopes that are numbers.
+            one = self.low == high
+            points = [
+                (where(one, 1.0, points[0][0]), self.low),
+                (where(one, 0.0, points[1][0]), high),
+            ]
+            weight, high = where(one, 0.0, weight), where(one, high + 1.0, high)
+        return Mixed(tuple(points), weight, TruncatedDistribution(base, self.low, high))
 
     @constraints.dependent_property
     def support(self) -> Constraint:
@@ -223,6 +238,8 @@ class Censored(WithAtoms, Wrapped):
             # Of a count, the bound itself is part of what reaches it.
             last = self.high - 1.0 if base.is_discrete else self.high
             out = where(x >= self.high, base.log_survival(last), out)
+            if self.low is not None:
+                out = where(self.low == self.high, 0.0, out)
         return out
 
     def _cdf(self, x: Tensor) -> Tensor:

@@ -82,6 +82,19 @@ def test_truncated_counts_include_both_bounds():
     assert stats.chisquare(share, ref.pmf(k) / mass * 4000).pvalue > 1e-6
 
 
+def test_counts_between_bounds_that_are_not_whole_are_the_whole_ones_inside():
+    d, whole = dist.Truncated(dist.Poisson(2.5), 0.5, 4.7), dist.Truncated(dist.Poisson(2.5), 1, 4)
+    x = d.sample((500,), Generator(1)).numpy()
+    assert set(x) == {1.0, 2.0, 3.0, 4.0}
+    k = tensor([1.0, 2.0, 4.0])
+    for name in ("log_prob", "cdf", "survival"):
+        assert_close(getattr(d, name)(k), getattr(whole, name)(k))
+    p = stats.poisson(2.5).pmf(np.arange(1, 5))
+    p, at = p / p.sum(), np.arange(1, 5)
+    assert_close(d.mean, p @ at, rtol=1e-6)
+    assert_close(d.variance, p @ at**2 - (p @ at) ** 2, rtol=1e-5)
+
+
 def test_a_truncated_draw_moves_as_its_quantile_does():
     low = tensor(np.full(6, 0.2), requires_grad=True)
     rate = tensor(np.full(6, 1.5), requires_grad=True)
@@ -109,6 +122,26 @@ def test_a_censored_distribution_has_masses_at_its_bounds():
     counts = dist.Censored(dist.Poisson(2.5), None, 3)
     total = counts.log_prob(tensor([0.0, 1.0, 2.0, 3.0])).exp().sum()
     assert_close(total, 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("base", [dist.Normal(0.5, 1.5), dist.Poisson(2.5)])
+def test_bounds_that_meet_are_a_certain_point(base):
+    low = tensor([1.0, 1.0], requires_grad=True)
+    d = dist.Censored(base, low, tensor([1.0, 3.0]))
+    assert d.log_prob(1.0)[0].item() == 0.0
+    assert_close(d.log_prob(1.0)[1], base.log_cdf(1.0), rtol=1e-6)
+    alone = dist.Censored(base, 1.0, 3.0)
+    assert d.mean[0].item() == 1.0
+    assert d.variance[0].item() == 0.0
+    assert_close(d.mean[1], alone.mean, rtol=1e-5)
+    assert_close(d.variance[1], alone.variance, rtol=1e-5)
+    assert d.entropy()[0].item() == 0.0
+    assert_close(d.entropy()[1], alone.entropy(), rtol=1e-5)
+    if not d.is_discrete:
+        slope = grad(d.mean.sum(), [low])[0]
+        # Of a censored mean the slope in a bound is the probability of reaching it.
+        assert_close(slope[1], base.cdf(1.0), rtol=1e-4)
+        assert slope[0].isfinite().item()
 
 
 def test_survival_times_may_be_bounds():
