@@ -282,7 +282,8 @@ class ABCSMC(Simulating):
         ModelError, ShapeError
             As for `ABC.run`.
         ArgumentError
-            If the folder has a run with other settings, another model or other data.
+            If the folder has a run with other settings, another model, other data, or another
+            summary or distance.
         KeyboardInterrupt
             On Ctrl-C before the first stage.
 
@@ -356,6 +357,7 @@ class ABCSMC(Simulating):
 # What a snapshot has of the particles of `ABCSMC` under the names of their attributes.
 FIELDS = (
     "q", "away", "log_prior", "simulations", "epsilon", "epsilons", "acceptance", "root", "rates",
+    "compared",
 )  # fmt: skip
 
 
@@ -382,6 +384,8 @@ class _Stages:
         # Of the stage at hand: its random walk, and the share that each move took; none between.
         self.root: np.ndarray | None = None
         self.rates: list[float] = []
+        # How a few simulations compare with the data, by which a checkpoint knows the distance.
+        self.compared: Tree = None
 
     def start(self, generator: Generator) -> None:
         """Begin at draws of the prior."""
@@ -403,6 +407,9 @@ class _Stages:
         )
         self.log_prior = self._prior(self.q)
         self.simulations = len(self.q)
+        self.compared = self.problem.comparison(
+            {n: found[n][:FEWEST] for n in self.problem.observed}
+        )
 
     def look(self) -> None:
         """Write a checkpoint and show how far they are, if it is time."""
@@ -424,7 +431,7 @@ class _Stages:
         Raises
         ------
         ArgumentError
-            If it is of another prior.
+            If it is of another prior, or compares data by another summary or distance.
         """
         for name in FIELDS:
             value = saved[name]
@@ -433,11 +440,13 @@ class _Stages:
         for generator, state in zip((self.rng, self.moves), saved["generators"], strict=True):
             generator.set_state(state)
         self.problem.scale = saved["scale"]
+        self.problem.check_comparison("ABCSMC", self.compared)
 
     def advance(self, goal: float) -> bool:
         """Go on by a move, or to the next epsilon; whether there is more to come."""
         if self.root is None:
-            return self._begin_stage(goal)
+            # A finished run that is called again ends as it did.
+            return not self._finished(goal) and self._begin_stage(goal)
         self.rates.append(self._move(self.root))
         if len(self.rates) < PILOT_MOVES:
             return True
@@ -447,8 +456,14 @@ class _Stages:
             return True
         self.acceptance.append(float(np.mean(self.rates)))
         self.root, self.rates = None, []
+        return not self._finished(goal)
+
+    def _finished(self, goal: float) -> bool:
+        """Whether the stages up to now are all there will be."""
+        if not self.acceptance:
+            return False
         enough = self.acceptance[-1] >= self.smc.min_acceptance
-        return self.epsilon > goal and enough and len(self.epsilons) < MOST_STAGES
+        return self.epsilon <= goal or not enough or len(self.epsilons) >= MOST_STAGES
 
     def _begin_stage(self, goal: float) -> bool:
         """Choose an epsilon and resample; whether there is a smaller one."""

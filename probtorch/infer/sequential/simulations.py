@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from probtorch.backends.registry import to_host
 from probtorch.core.rng import Generator, default_generator
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import TensorLike, Tree
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import trace, uncondition
@@ -27,6 +27,7 @@ from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted, untraced
 from probtorch.infer.names import unknown_name
 from probtorch.infer.prediction.predictive import Predictive
+from probtorch.infer.sequential.saved_particles import TOLERANCE
 
 __all__ = ["Arrays", "Distance", "Simulating", "SimulationProblem", "Summary"]
 
@@ -74,10 +75,14 @@ class SimulationProblem:
         each = ({name: x[i] for name, x in data.items()} for i in range(count))
         return np.stack([np.asarray(self.summary(x), np.float64).reshape(-1) for x in each])
 
+    def real_summary(self) -> np.ndarray:
+        """What the data are compared by, shape (numbers,)."""
+        return self.summaries({name: x[None] for name, x in self.observed.items()})[0]
+
     def distances(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """How far each of many simulations is from the data, shape (count,)."""
         found = self.summaries(values)
-        real = self.summaries({name: x[None] for name, x in self.observed.items()})[0]
+        real = self.real_summary()
         if self.distance is not None:
             away = np.asarray(self.distance(found, real), np.float64)
         else:
@@ -97,6 +102,39 @@ class SimulationProblem:
             )
         # A simulation that fails, with nan, is far from everything.
         return np.where(np.isnan(away), np.inf, away)
+
+    def comparison(self, values: Arrays) -> dict[str, object]:
+        """Return what tells another summary or distance: simulations, and how they compare."""
+        return {
+            "simulations": values,
+            "summary": self.real_summary(),
+            "distance": self.distances(values),
+        }
+
+    def check_comparison(self, owner: str, saved: Tree) -> None:
+        """Refuse to go on with another summary or distance than `comparison` was made with.
+
+        Raises
+        ------
+        ArgumentError
+            If they give other numbers.
+        """
+        for name in ("summary", "distance"):
+            was = np.asarray(saved[name])
+            now = self.real_summary() if name == "summary" else self.distances(saved["simulations"])
+            if was.shape == now.shape and np.allclose(was, now, TOLERANCE, TOLERANCE, True):
+                continue
+            raise ArgumentError(
+                f"{owner}.run(checkpoint=...)",
+                expected=f"the {name} of the saved run, which gives {_few(was)}",
+                got=_few(now),
+                fix=f"give the {name} it was begun with, or choose another folder",
+            )
+
+
+def _few(x: np.ndarray) -> str:
+    """Return the first numbers of a row as text."""
+    return ", ".join(f"{v:.6g}" for v in x[:3]) + (f", ... ({x.size} in all)" if x.size > 3 else "")
 
 
 class Simulating:

@@ -229,3 +229,38 @@ def test_other_particles_are_kept_on_interrupt(run, monkeypatch, capsys):
     found = run()
     assert found.attrs["interrupted"]
     assert "interrupted: keeping" in capsys.readouterr().err
+
+
+def test_stages_that_are_over_end_alike_when_called_again(tmp_path):
+    def run():
+        smc = ABCSMC(simulator, 60, min_acceptance=0.4, seed=2, progress_bar=False)
+        return smc.run({"y": np.linspace(0.0, 2.0, 5)}, checkpoint=tmp_path)
+
+    first = run()
+    assert first.attrs["acceptance_rates"][-1] < 0.4
+    for _ in range(2):
+        again = run()
+        check_same(again, first)
+        assert again.attrs["epsilons"] == first.attrs["epsilons"]
+
+
+def largest(found, real):
+    return abs(found - real).max(axis=1)
+
+
+@pytest.mark.parametrize(
+    ("then", "what"),
+    [
+        ({"summary": lambda data: data["y"].mean()}, "summary"),
+        ({"summary": lambda data: 2.0 * data["y"]}, "summary"),
+        ({"distance": largest}, "distance"),
+    ],
+)
+def test_another_comparison_than_that_of_the_checkpoint_is_refused(then, what, tmp_path):
+    def run(**given):
+        smc = ABCSMC(simulator, 60, epsilon=2.0, seed=2, progress_bar=False, **given)
+        return smc.run({"y": np.linspace(0.0, 2.0, 5)}, checkpoint=tmp_path)
+
+    run()
+    with pytest.raises(ArgumentError, match=f"(?s)the {what} of the saved run.*got:.*fix:"):
+        run(**then)
