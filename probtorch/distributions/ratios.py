@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from probtorch.core.dtype import finfo
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.beta import Beta
@@ -34,6 +35,14 @@ from probtorch.ops.special import (
 from probtorch.tensor import Tensor
 
 __all__ = ["Chi", "FisherSnedecor", "HalfStudentT", "InverseGaussian"]
+
+# Coefficients of the variance of a chi number in powers of 1 / df. They follow from
+# mean(df) mean(df + 1) = df, power by power; from LARGE_DF on their sum is exact to 1e-14.
+CHI_VARIANCE = (
+    1 / 2, -1 / 8, -1 / 16, 5 / 128, 23 / 256, -53 / 1024, -593 / 2048, 5165 / 32768,
+    110123 / 65536, -231743 / 262144, -8113223 / 524288, 33497425 / 4194304,
+)  # fmt: skip
+LARGE_DF = 25.0
 
 
 class Chi(Distribution):
@@ -80,8 +89,15 @@ class Chi(Distribution):
         return where(hill, sqrt(where(hill, self.df - 1.0, 1.0)), math.nan)
 
     def _variance(self) -> Tensor:
-        m = self._mean()
-        return self.df - m * m
+        # df - mean^2 has two large terms; their difference as a series in 1 / df does not cancel.
+        large = self.df > LARGE_DF
+        df = where(large, 1.0, self.df)
+        m = math.sqrt(2.0) * exp(lgamma_difference(df * 0.5, 0.5))
+        inverse = 1.0 / where(large, self.df, LARGE_DF)
+        series = inverse * 0.0
+        for c in reversed(CHI_VARIANCE):
+            series = series * inverse + c
+        return where(large, series, df - m * m)
 
 
 class HalfStudentT(Distribution):
@@ -110,13 +126,26 @@ class HalfStudentT(Distribution):
     def _log_prob(self, x: Tensor) -> Tensor:
         return self._whole()._log_prob(x) + math.log(2.0)
 
+    def _near_zero(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return whether the cdf is a line up to x, that line, and an x where it is none.
+
+        The cdf is f(0) x (1 - (df + 1) / (6 df) z^2 + ...), and a share of z^2 has no slope at 0.
+        """
+        x = where(x < 0.0, 0.0, x)
+        z = x / self.scale
+        near = z * z * (1.0 + 1.0 / self.df) < float(finfo(z.array.dtype).eps)
+        start = where(near, x, 0.0)
+        line = exp(self._log_prob(start * 0.0)) * start
+        return near, line, where(near, self.scale, x)
+
     def _survival(self, x: Tensor) -> Tensor:
-        z = maximum(x, 0.0) / self.scale
-        return betainc(self.df * 0.5, 0.5, self.df / (self.df + z * z))
+        near, line, x = self._near_zero(x)
+        return where(near, 1.0 - line, 2.0 * self._whole()._survival(x))
 
     def _cdf(self, x: Tensor) -> Tensor:
-        z = maximum(x, 0.0) / self.scale
-        return betainc(0.5, self.df * 0.5, 1.0 / (1.0 + self.df / (z * z)))
+        near, line, x = self._near_zero(x)
+        z = x / self.scale
+        return where(near, line, betainc(0.5, self.df * 0.5, 1.0 / (1.0 + self.df / (z * z))))
 
     def _entropy(self) -> Tensor:
         return self._whole()._entropy() - math.log(2.0)

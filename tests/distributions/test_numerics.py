@@ -172,6 +172,40 @@ def test_student_t_with_many_degrees_of_freedom_is_normal():
     assert_close(dist.StudentT(single(1e8)).log_prob(single(1.0)), -1.4189385, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("df", [0.5, 3.0, 1e8])
+def test_half_of_a_student_t_has_both_tails_and_its_slope_at_zero(dtype, df):
+    x = tensor(np.array([0.0, 1e-6, 1e-3, 1.0, 4.0], dtype)).requires_grad_()
+    d = dist.HalfStudentT(tensor(dtype(df)), tensor(dtype(2.0)))
+    z = x.detach().numpy().astype(float) / 2.0
+    survival, density = 2.0 * stats.t(df).sf(z), stats.t(df).pdf(z)
+    rtol = 1e-5 if dtype is np.float32 else 1e-10
+    assert_close(d.survival(x), survival, rtol=rtol)
+    assert_close(d.cdf(x), 1.0 - survival, rtol=rtol, atol=1e-15)
+    assert_close(grad(d.cdf(x).sum(), [x])[0], density, rtol=rtol)
+    assert_close(grad(d.survival(x).sum(), [x])[0], -density, rtol=rtol)
+    assert d.cdf(-1.0).item() == 0.0
+    assert d.survival(math.inf).item() == 0.0
+
+
+@pytest.mark.parametrize("dtype, rtol", [(np.float32, 3e-5), (np.float64, 1e-13)])
+def test_the_variance_of_a_chi_number_keeps_its_digits(dtype, rtol):
+    df = np.array([0.5, 10.0, 24.9, 25.1, 1e3, 1e8, 1e16], dtype)
+    given = tensor(df).requires_grad_()
+    found = dist.Chi(given).variance
+    with mpmath.workdps(60):
+
+        def exact(v):
+            return v - 2 * mpmath.exp(2 * (mpmath.loggamma((v + 1) / 2) - mpmath.loggamma(v / 2)))
+
+        wanted = np.array([float(exact(mpmath.mpf(float(v)))) for v in df])
+        slopes = np.array([float(mpmath.diff(exact, mpmath.mpf(float(v)))) for v in df[:5]])
+    assert_close(found, wanted, rtol=rtol)
+    slope = grad(found.sum(), [given])[0]
+    assert_close(slope[:5], slopes, rtol=100 * rtol, atol=rtol)
+    assert slope.isfinite().all().item()
+
+
 def test_a_negative_binomial_with_many_failures_is_poisson():
     for r in (1e8, 1e12):
         logits = math.log(5.0 / r)
