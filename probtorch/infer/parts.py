@@ -331,7 +331,7 @@ def _packed(data: Tree, rows: range) -> tuple[np.ndarray, _Form]:
                 fix="let the dataset give tensors, and its loader keep every row",
             )
     arrays = [x.array for x in found]
-    if any(a.dtype.itemsize == 8 and a.dtype.kind in "iu" and _is_large(a) for a in arrays):
+    if any(map(exceeds_float64, arrays)):
         raise DTypeError(
             f"rows {rows.start} to {rows.stop}",
             expected="integers up to 2**53, which float64 has exactly",
@@ -342,8 +342,11 @@ def _packed(data: Tree, rows: range) -> tuple[np.ndarray, _Form]:
     return np.concatenate([[float(rows.start)], *(a.reshape(-1) for a in arrays)]), form
 
 
-def _is_large(array: np.ndarray) -> bool:
-    return bool(array.size) and max(abs(int(array.min())), abs(int(array.max()))) > 2**53
+def exceeds_float64(array: np.ndarray) -> bool:
+    """Return whether an array holds integers that float64 would round."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 8 or not array.size:
+        return False
+    return max(abs(int(array.min())), abs(int(array.max()))) > 2**53
 
 
 def _unpacked(data: TensorBase, form: _Form, count: int) -> tuple[Tree, TensorBase]:

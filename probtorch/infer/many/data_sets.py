@@ -8,6 +8,7 @@ sets that agree in these are a `DataGroup`.
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,10 +18,12 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
+from probtorch.core.sameness import token
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, map_tree, unflatten
+from probtorch.core.tree import Structure, flatten, map_tree, unflatten
 from probtorch.core.typed import Tree
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, DTypeError
+from probtorch.infer.parts import exceeds_float64
 from probtorch.ops.movement import reshape
 
 __all__ = ["ModelCall", "DataGroup", "calls_of", "grouped", "padded"]
@@ -71,7 +74,24 @@ def calls_of(datasets: object) -> dict[object, ModelCall]:
             got=f"{type(datasets).__name__} {datasets!r:.60}",
             fix="write fit_many(model, [(x1, y1), (x2, y2)]): what the model is called with",
         )
-    return {label: _call(data) for label, data in items}
+    calls = {label: _call(data) for label, data in items}
+    first = next(iter(calls.values()))
+    # Names in another order are the same call.
+    return {
+        label: ModelCall(_in_order(first.args, c.args), _in_order(first.kwargs, c.kwargs))
+        for label, c in calls.items()
+    }
+
+
+def _in_order(first: Tree, other: Tree) -> Tree:
+    """A tree with its dicts in the order of those of another, as far as these have their keys."""
+    if type(other) is dict and type(first) is dict:
+        places = {key: i for i, key in enumerate(first)}
+        keys = sorted(other, key=lambda key: places.get(key, len(places)))
+        return {key: _in_order(first.get(key), other[key]) for key in keys}
+    if type(other) in (tuple, list) and type(first) is type(other) and len(first) == len(other):
+        return type(other)(map(_in_order, first, other))
+    return other
 
 
 def _call(data: object) -> ModelCall:
@@ -111,9 +131,9 @@ def padded(calls: Mapping[object, ModelCall], mask: str) -> dict[object, ModelCa
     ArgumentError
         If a data set has no rows.
     """
-    found = {label: [x for x in c.leaves if _is_data(x)] for label, c in calls.items()}
     lengths = {}
-    for label, arrays in found.items():
+    for label, call in calls.items():
+        arrays = [x for x in call.leaves if _is_data(x)]
         if not arrays or not arrays[0].ndim or not len(arrays[0]):
             raise ArgumentError(
                 f"fit_many(mask={mask!r}): data set {label!r}",
@@ -123,22 +143,19 @@ def padded(calls: Mapping[object, ModelCall], mask: str) -> dict[object, ModelCa
             )
         lengths[label] = len(arrays[0])
     longest = max(lengths.values())
-    count = min(map(len, found.values()))
-    by_row = {
-        i
-        for i in range(count)
-        if all(x[i].ndim and len(x[i]) == lengths[label] for label, x in found.items())
-    }
+    by_row: dict[Structure, set[int]] = {}  # places of leaves
+    for label, call in calls.items():
+        rows = {i for i, x in enumerate(call.leaves) if _has_rows(x, lengths[label])}
+        by_row[call.structure] = by_row.get(call.structure, rows) & rows
 
     def made(label: object, call: ModelCall) -> ModelCall:
-        at = iter(range(len(found[label])))
-
-        def longer(leaf: Leaf) -> Leaf:
-            if not _is_data(leaf) or next(at) not in by_row:
-                return leaf
-            return np.concatenate([leaf, np.repeat(leaf[-1:], longest - len(leaf), axis=0)])
-
-        args, kwargs = map_tree(longer, (call.args, call.kwargs))
+        leaves = call.leaves
+        for i in by_row[call.structure]:
+            last = leaves[i][-1:]
+            leaves[i] = np.concatenate(
+                [leaves[i], np.repeat(last, longest - lengths[label], axis=0)]
+            )
+        args, kwargs = unflatten(call.structure, leaves)
         return ModelCall(args, {**kwargs, mask: np.arange(longest) < lengths[label]})
 
     return {label: made(label, call) for label, call in calls.items()}
@@ -146,6 +163,10 @@ def padded(calls: Mapping[object, ModelCall], mask: str) -> dict[object, ModelCa
 
 def _is_data(leaf: object) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub"
+
+
+def _has_rows(leaf: Leaf, length: int) -> bool:
+    return _is_data(leaf) and leaf.ndim > 0 and len(leaf) == length
 
 
 class DataGroup:
@@ -170,10 +191,23 @@ class DataGroup:
         self.size = sum(math.prod(shape) for shape, _ in self._shapes.values())
 
     def packed(self, call: ModelCall) -> np.ndarray:
-        """Return the numbers of a call, float64, shape (size,)."""
+        """Return the numbers of a call, float64, shape (size,).
+
+        Raises
+        ------
+        DTypeError
+            For integers that float64 rounds.
+        """
         leaves = call.leaves
-        parts = [np.ravel(leaves[i]).astype(np.float64) for i in self._shapes]
-        return np.concatenate([np.zeros(0), *parts])
+        arrays = [leaves[i] for i in self._shapes]
+        if any(map(exceeds_float64, arrays)):
+            raise DTypeError(
+                "fit_many: the data of a model",
+                expected="integers up to 2**53, which float64 has exactly",
+                got="larger ones",
+                fix="number categories from 0; leave identifiers out of the data",
+            )
+        return np.concatenate([np.zeros(0), *(np.ravel(x).astype(np.float64) for x in arrays)])
 
     def arguments(self, flat: TensorBase) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return args and kwargs whose data are the entries of a vector, a Tensor."""
@@ -199,7 +233,19 @@ def grouped(calls: Mapping[object, ModelCall]) -> list[list[object]]:
     groups: dict[object, list[object]] = {}
     for label, call in calls.items():
         key: Sequence[object] = [
-            (x.shape, x.dtype.str) if _is_data(x) else (type(x), repr(x)) for x in call.leaves
+            (x.shape, x.dtype.str) if _is_data(x) else _sameness(x) for x in call.leaves
         ]
         groups.setdefault((call.structure, tuple(key)), []).append(label)
     return list(groups.values())
+
+
+def _sameness(x: Leaf) -> object:
+    """What is equal for arguments that a model cannot tell apart: of most, the identity."""
+    if type(x) is not np.ndarray:
+        return token(x)
+    if not x.dtype.hasobject:
+        return x.shape, x.dtype, x.tobytes()
+    try:
+        return x.shape, pickle.dumps(x)
+    except Exception:  # picklers raise whatever the elements' own methods raise
+        return id(x)

@@ -6,9 +6,10 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import handlers
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, DTypeError
 from probtorch.infer import HMC, MCMC, NUTS, fit_many
 from probtorch.infer.many import fit_many as fit_many_module
+from probtorch.infer.many.data_sets import calls_of, grouped, padded
 from tests.infer.remote.forked import forked_pool, quiet
 
 RNG = np.random.default_rng(0)
@@ -120,6 +121,50 @@ def test_lists_tensors_and_series_are_data():
     fits = fitted([(y,), (probtorch.tensor(y),), (pandas.Series(y),), {"y": np.array(y)}])
     means = fits.groups[0].posterior["mu"].mean(axis=(1, 2))
     assert len(fits) == 4 and len(means) in (3, 4)
+
+
+class Table:
+    """Its text says nothing of what it holds."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __repr__(self):
+        return "<Table>"
+
+
+def test_only_arguments_that_are_the_same_are_compiled_together():
+    table, y = Table([1.0]), np.zeros(2)
+    words = [np.array(["a"] * 2000 + [last], kind) for kind in ("U1", object) for last in "bc"]
+    others = [table, table, Table([1.0]), "x", "x", *words, words[2].copy()]
+    groups = grouped(calls_of([(y, other) for other in others]))
+    assert groups == [[0, 1], [2], [3, 4], [5], [6], [7, 9], [8]]
+
+    def tabled(y, table):
+        normal(y + table.rows[0])
+
+    fits = fitted([(y, Table([0.0])), (y, Table([9.0]))], tabled)
+    np.testing.assert_allclose(
+        [fits[i].posterior["mu"].mean() for i in range(2)], [0.0, 6.0], atol=0.3
+    )
+
+
+def test_names_may_come_in_any_order():
+    a, b = {"y": np.zeros(3), "w": np.ones(2)}, {"w": np.ones(2), "y": np.zeros(3)}
+    assert grouped(calls_of([a, b])) == grouped(calls_of([(a,), (b,)])) == [[0, 1]]
+    assert grouped(calls_of([({"in": a},), ({"in": b},)])) == [[0, 1]]
+    b["y"] = np.zeros(2)
+    longer = padded(calls_of([a, b, {"other": "text", "y": np.ones(1)}]), "used")
+    shapes = [{k: np.shape(x) for k, x in c.kwargs.items()} for c in longer.values()]
+    assert shapes[:2] == [{"y": (3,), "w": (2,), "used": (3,)}] * 2
+    assert shapes[2] == {"y": (3,), "other": (), "used": (3,)}
+
+
+def test_whole_numbers_that_would_be_rounded_are_refused():
+    fits = fitted([np.array([0, 1]), np.array([0, 2**53 + 1])])
+    assert fits.labels == [0] and isinstance(fits.failed[1], DTypeError)
+    with pytest.raises(DTypeError, match=r"2\*\*53"):
+        fitted([np.array([0, 2**53 + 1])])
 
 
 def test_data_set_that_cannot_be_fitted_is_named_and_the_others_are_there():
