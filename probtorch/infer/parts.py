@@ -53,6 +53,7 @@ __all__ = [
     "OverBlocks",
     "PartDensity",
     "RowParts",
+    "exceeds_float64",
     "no_whole_density",
     "parts_of",
     "whole_deterministic",

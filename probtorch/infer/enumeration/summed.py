@@ -127,6 +127,7 @@ class Sums(Generic[H]):
         chosen: Callable[[Site], bool] = is_summed,
     ) -> None:
         self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
+        self._chosen = chosen
         self._how = functools.partial(_parallel, chosen)
         self._log_joint_map = DrawMap(self._log_joint_one)
         self._mappable = True
@@ -136,6 +137,10 @@ class Sums(Generic[H]):
             DrawMap(functools.partial(self._numbered_one, 0)),
             DrawMap(functools.partial(self._numbered_one, 1)),
         )
+
+    def of_run(self, run: Callable[..., object]) -> Sums[H]:
+        """Return the same of another run of the model, with other data."""
+        return Sums(run, self._evaluation, self._first_dim, self._chosen)
 
     def _log_joint_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
         return self._log_joint(inputs["q"])

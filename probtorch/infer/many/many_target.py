@@ -26,6 +26,9 @@ from probtorch.tensor import Tensor
 
 __all__ = ["ManyTarget"]
 
+# What is compiled when it is first asked for, for the data of one target in one process.
+_COMPILED = ("density", "curved_density")
+
 
 class ManyTarget(ModelTarget):
     """The posterior of a model given one of many data sets that are alike.
@@ -47,7 +50,8 @@ class ManyTarget(ModelTarget):
 
     def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_exchanging": None}
-        state.pop("density", None)  # compiled anew where it is wanted
+        for name in _COMPILED:
+            state.pop(name, None)
         return state
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -62,6 +66,10 @@ class ManyTarget(ModelTarget):
         given = with_tensors(call)
         with in_float64():
             made.args, made.kwargs = lifted(given.args), lifted(given.kwargs)
+        made._sums = self._sums.of_run(made.run)
+        made._log_likelihood_map = DrawMap(made._log_likelihood_one)
+        for name in _COMPILED:
+            made.__dict__.pop(name, None)
         made._flat = self.group.packed(call)
         made.density = density.with_data(made._flat)
         return made

@@ -10,6 +10,7 @@ from probtorch.errors import ArgumentError, DTypeError
 from probtorch.infer import HMC, MCMC, NUTS, fit_many
 from probtorch.infer.many import fit_many as fit_many_module
 from probtorch.infer.many.data_sets import calls_of, grouped, padded
+from probtorch.infer.many.many_target import ManyTarget
 from tests.infer.remote.forked import forked_pool, quiet
 
 RNG = np.random.default_rng(0)
@@ -147,6 +148,31 @@ def test_only_arguments_that_are_the_same_are_compiled_together():
     np.testing.assert_allclose(
         [fits[i].posterior["mu"].mean() for i in range(2)], [0.0, 6.0], atol=0.3
     )
+
+
+def test_everything_that_a_target_tells_is_of_its_own_data():
+    def mixture(y):
+        mu = probtorch.sample("mu", dist.Normal(0.0, 5.0))
+        with probtorch.plate("row", len(y)):
+            z = probtorch.sample("z", dist.Bernoulli(0.3))
+            probtorch.sample("y", dist.Normal(mu + 2.0 * z, 1.0), obs=y)
+
+    first, second = calls_of([np.zeros(3), np.array([1.0, 4.0, -2.0])]).values()
+    target, q = ManyTarget(mixture, first), np.array([0.7])
+    matrix = np.array([0.0])
+    alone = ManyTarget(mixture, second)
+    expected = alone.value_and_grad(q)[0]
+    before = target.curved_density.value_and_grad(np.concatenate([q, matrix]))[0]
+    made = target.at(second)
+    assert made.value_and_grad(q)[0] == pytest.approx(expected)
+    assert float(made.logdensity(probtorch.tensor(q))) == pytest.approx(expected)
+    assert made.curved_density.value_and_grad(np.concatenate([q, matrix]))[0] == pytest.approx(
+        expected
+    )
+    joint = alone.log_joint(q[None])
+    np.testing.assert_allclose(made.log_joint(q[None]), joint)
+    assert "curved_density" not in made.__getstate__()
+    assert target.value_and_grad(q)[0] == pytest.approx(before) != expected
 
 
 def test_names_may_come_in_any_order():
