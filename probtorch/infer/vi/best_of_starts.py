@@ -62,6 +62,7 @@ class _Plan:
     make: Callable[[Generator], SVI]
     num_steps: int
     args: tuple[object, ...]
+    packed: bool  # whether fits come back from workers
     kwargs: dict[str, Any]  # of model and guide, which stand beside those of `SVI.run`
 
 
@@ -139,7 +140,7 @@ def best_of_starts(
     generator = seed if isinstance(seed, Generator) else Generator(seed)
     done = all_of(
         run_start,
-        _Plan(make, num_steps, args, kwargs),
+        _Plan(make, num_steps, args, executor is not None, kwargs),
         generator.spawn(num_starts),
         executor=executor,
         names=[f"start {i}" for i in range(num_starts)],
@@ -152,14 +153,19 @@ def best_of_starts(
     losses = {i: found[0] for i, found in sorted(done.results.items())}
     final = {i: float(np.mean(x[-max(int(LAST * len(x)), 1) :])) for i, x in losses.items()}
     number = min(final, key=lambda i: (np.isnan(final[i]), final[i]))
-    best: Parcel = done.results[number][1]
-    assert best.data is not None  # a worker packed it whole
-    result = pickle.loads(best.data)  # noqa: S301 - packed by a worker of ours
+    best: SVIResult | Parcel = done.results[number][1]
+    result = _opened(best) if isinstance(best, Parcel) else best
     return BestOfStarts(result, number, losses, final, done.failed)
 
 
-def run_start(plan: _Plan, generator: Generator) -> tuple[np.ndarray, Parcel]:
-    """Fit from one start, in whatever process this is; returns the losses, and the fit packed."""
+def _opened(fit: Parcel) -> SVIResult:
+    assert fit.data is not None  # a worker packed it whole
+    result: SVIResult = pickle.loads(fit.data)  # noqa: S301 - packed by a worker of ours
+    return result
+
+
+def run_start(plan: _Plan, generator: Generator) -> tuple[np.ndarray, SVIResult | Parcel]:
+    """Fit from one start, in whatever process this is; returns the losses, and the fit."""
     svi = plan.make(generator)
     if not isinstance(svi, SVI):
         raise ArgumentError(
@@ -178,7 +184,7 @@ def run_start(plan: _Plan, generator: Generator) -> tuple[np.ndarray, Parcel]:
             got=f"{found.losses[-1]}",
             fix="start elsewhere, or lower the learning rate",
         )
-    return found.losses, pack(found, "a fit")
+    return found.losses, pack(found, "a fit") if plan.packed else found
 
 
 explain_calls(globals())

@@ -7,6 +7,7 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import SVI, AutoDelta, best_of_starts, init_to_uniform
+from probtorch.infer.remote import parcels
 from probtorch.optim import Adam
 from tests.infer.remote.forked import forked_pool, quiet
 
@@ -37,6 +38,20 @@ def test_best_start_is_kept_and_the_same_on_an_executor():
     assert max(found.final.values()) - min(found.final.values()) > 5.0
     assert float(next(iter(found.best.params.values()))) > 1.0
     assert "5" in repr(found)
+
+
+def test_closures_need_nothing_that_packs_them_here(monkeypatch):
+    monkeypatch.setattr(parcels, "cloudpickle", None)
+
+    def model(y):
+        probtorch.sample("y", dist.Normal(probtorch.sample("x", dist.Normal(0.0, 1.0)), 1.0), obs=y)
+
+    def of_closure(generator):
+        return SVI(model, AutoDelta(model), Adam({"lr": 0.05}), seed=generator)
+
+    found = best_of_starts(of_closure, 200, Y, num_starts=2, seed=0)
+    assert not found.failed
+    assert float(next(iter(found.best.params.values()))) == pytest.approx(1.5, abs=0.1)
 
 
 def test_what_fails_is_named():
