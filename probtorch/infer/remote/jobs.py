@@ -12,6 +12,7 @@ they go on one at a time, until each has come back or was found to be the one.
 from __future__ import annotations
 
 import abc
+import pickle
 import queue
 import warnings
 from collections import Counter, deque
@@ -32,6 +33,8 @@ RETRIES = 3
 IN_FLIGHT = 256
 # Bytes of model and data that are sent with every task; more only to workers that ask for them.
 SMALL = 2**20
+# What picklers raise; a function's own errors come back in its report.
+UNSENT = (pickle.PicklingError, TypeError, AttributeError)
 # Seconds between two looks at the display, and for the other futures of a broken pool to fail.
 POLL, FAILING = 0.05, 10.0
 
@@ -194,6 +197,10 @@ class Crew:
 
     def _lost(self, job: Job, error: BaseException, waiting: deque[Job], control: Orders) -> None:
         """A task did not come back."""
+        if isinstance(error, UNSENT):
+            self._cleared(job)
+            job.fail(_not_sent(job, error))
+            return
         group, seen = [job], ""
         if isinstance(error, BrokenExecutor):
             others = list(self._flying.items())
@@ -250,3 +257,13 @@ class Crew:
         for (category, text), worker in self._heard.items():
             warnings.warn(f"{text}\n  on {worker}", category, stacklevel=stacklevel + 1)
         self._heard.clear()
+
+
+def _not_sent(job: Job, error: BaseException) -> InferenceError:
+    return InferenceError(
+        f"{job.name} cannot be sent",
+        expected="data, and results, that pickle takes",
+        got=f"{type(error).__name__}: {error}",
+        fix="make what cannot travel (locks, open files, connections, generators, functions inside "
+        "of functions) inside the model, or pass data as arrays",
+    )

@@ -111,9 +111,10 @@ class Pool:
         old = self.executor
         if type(old) is not ProcessPoolExecutor:
             return None
-        # What it was made with; these names have been the same since Python 3.7.
+        # What it was made with; these names have been the same since Python 3.11.
         named = {"_max_workers": "max_workers", "_mp_context": "mp_context"}
         named |= {"_initializer": "initializer", "_initargs": "initargs"}
+        named |= {"_max_tasks_per_child": "max_tasks_per_child"}
         return ProcessPoolExecutor(
             **{given: getattr(old, kept) for kept, given in named.items() if hasattr(old, kept)}
         )
@@ -134,9 +135,11 @@ class Pool:
         """Have a pool of processes fail that does not see that one of them has died.
 
         A process that dies while it writes a result leaves half of it, and the pool waits for the
-        other half; so do the other processes, for their turn to write.
+        other half; so do the other processes, for their turn to write. One that has done as many
+        tasks as it may ends by itself, with status 0, and the pool lets it go.
         """
-        dead = any(p.exitcode is not None for p in self._processes.values())
+        held = dict(getattr(self.executor, "_processes", None) or {})
+        dead = any(p.exitcode for p in held.values())
         now = time.perf_counter()
         if not dead:
             self._dead_since = None
@@ -144,7 +147,7 @@ class Pool:
             self._dead_since = now
         elif now - self._dead_since > ENDING:
             self._dead_since = None
-            for process in self._processes.values():
+            for process in held.values():
                 process.kill()
             results = getattr(self.executor, "_result_queue", None)
             if results is not None:  # the last one who might have written the other half

@@ -1,20 +1,22 @@
 """Jobs on executors: what is sent, what dies, what is told."""
 
+import multiprocessing
 import os
 import signal
 import threading
 import time
 import warnings
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.mcmc.control import Control
 from probtorch.infer.remote import jobs as jobs_module
-from probtorch.infer.remote import parcels
+from probtorch.infer.remote import parcels, pools
 from probtorch.infer.remote.jobs import Crew, Job
 from probtorch.infer.remote.parcels import pack
+from probtorch.infer.remote.pools import Pool
 from tests.infer.remote.forked import forked_pool, quiet
 
 pytestmark = quiet
@@ -91,6 +93,30 @@ def test_warnings_of_workers_come_once():
     with pytest.warns(UserWarning, match=r"(?s)doubtful.*on process") as found:
         crew.warn(2)
     assert len(found) == 1
+
+
+def test_arguments_that_cannot_be_sent_are_told_and_the_others_are_done():
+    jobs = [Sum("sum 0", [1, 2]), Sum("sum 1", [threading.Lock()]), Sum("sum 2", [lambda: 1])]
+    with forked_pool() as pool:
+        done(pool, jobs)
+    assert jobs[0].total == 6 and jobs[0].error is None
+    for job in jobs[1:]:
+        assert f"{job.name} cannot be sent" in str(job.error) and "pickle" in str(job.error)
+
+
+def test_workers_that_retire_are_not_missed(monkeypatch):
+    monkeypatch.setattr(pools, "ENDING", 0.0)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as executor:
+        pool = Pool(executor)
+        for number in range(2):
+            future = pool.submit(abs, -number)
+            while not future.done():
+                pool.watch()
+                time.sleep(0.05)
+            assert future.result() == number
+        assert pool.renew() and pool.executor._max_tasks_per_child == 1
+        pool.close()
 
 
 def test_large_models_are_sent_to_workers_that_have_not_got_them(monkeypatch):
