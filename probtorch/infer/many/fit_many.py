@@ -39,6 +39,7 @@ from probtorch.infer.mcmc.threads import stages
 from probtorch.infer.mcmc.warm_up.guard import WarmupGuard
 from probtorch.infer.remote.all_of import all_of
 from probtorch.infer.remote.pools import ExecutorLike, check_executor
+from probtorch.infer.remote.workers import portable, this_worker
 from probtorch.infer.starts.initialization import init_to_uniform
 
 __all__ = ["fit_many"]
@@ -77,6 +78,11 @@ class FittedBlock:
     posterior: dict[str, np.ndarray]
     diagnostics: dict[str, np.ndarray]
     failed: dict[int, Exception]
+
+    def __getstate__(self) -> dict[str, object]:
+        worker = this_worker()
+        told = {number: portable(error, worker) for number, error in self.failed.items()}
+        return {**self.__dict__, "failed": told}
 
 
 @explained("fit_many")

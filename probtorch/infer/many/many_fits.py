@@ -117,12 +117,14 @@ class ManyFits:
     def doubtful(self) -> list[object]:
         """Labels of posteriors that should be looked at.
 
-        R-hat is above 1.05, fewer than 50 draws are effective, or some diverged.
+        R-hat is above 1.05, fewer than 50 draws are effective, or some diverged; or a chain never
+        moved, so that nothing can be told.
         """
         found = self.diagnostics
         if not found:
             return []
-        bad = (found["r_hat"] > RHAT) | (found["ess"] < ESS) | (found["divergences"] > 0)
+        # Of unconstrained coordinates, none of which is constant by construction: nan is doubtful.
+        bad = ~(found["r_hat"] <= RHAT) | ~(found["ess"] >= ESS) | (found["divergences"] > 0)
         return [label for label, doubt in zip(self.labels, bad) if doubt]
 
     def __getitem__(self, label: object) -> Draws:

@@ -215,6 +215,48 @@ def test_doubtful_posteriors_are_listed():
     assert fits.doubtful and "doubtful" in repr(fits)
 
 
+def test_chains_that_never_move_are_doubtful():
+    def stuck(model):
+        return HMC(model, step_size=1e6, adapt_step_size=False, num_steps=1)
+
+    fits = fitted([np.zeros(8), np.ones(8)], kernel=stuck, warmup_steps=0)
+    assert (np.ptp(fits.draws.posterior["mu"], axis=1) == 0.0).all()
+    assert fits.doubtful == [0, 1]
+
+    def related(y):
+        probtorch.sample("chol", dist.LKJCholesky(3, 2.0))
+        normal(y)
+
+    # Entries that are zero by construction are no chains that stand still.
+    assert fitted([np.zeros(8)], related, num_samples=600, warmup_steps=200).doubtful == []
+
+
+class Stubborn(Exception):
+    """Pickle takes it, and cannot make it again."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
+@quiet
+def test_errors_of_workers_that_cannot_travel_are_told(monkeypatch):
+    original = fit_many_module._draw
+
+    def stubborn(plan, target, stream, verify):
+        if float(target._flat[0]) == 7.0:
+            raise Stubborn("this", "that")
+        return original(plan, target, stream, verify)
+
+    monkeypatch.setattr(fit_many_module, "_draw", stubborn)
+    data = [np.zeros(3), np.full(3, 7.0), np.ones(3)]
+    assert isinstance(fitted(data).failed[1], Stubborn)
+    with forked_pool() as pool:
+        fits = fitted(data, executor=pool)
+    assert fits.labels == [0, 2]
+    assert "Stubborn: this and that" in str(fits.failed[1])
+    assert "on process" in fits.failed[1].__notes__[0]
+
+
 def test_other_kernels_and_ctrl_c(monkeypatch, capfd):
     data = [RNG.normal(size=3) for _ in range(4)]
     fits = fitted(data, kernel=lambda model: HMC(model, num_steps=5), thinning=2)
