@@ -147,7 +147,9 @@ def fit_many(
     Notes
     -----
     Arrays and floats are data; whole numbers, text and the shapes of arrays are what the model is
-    compiled for, once for each combination. A model that turns data into Python numbers works, at
+    compiled for, once for each combination. Other objects (tables in dicts, sparse matrices) are
+    compiled for, too, each for itself: pass the same object where it is the same. Whole numbers in
+    arrays are data up to 2**53. A model that turns data into Python numbers works, at
     the speed of Python. Data in closures are the same for all.
 
     Examples
