@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -79,7 +80,7 @@ def spawn(
         start_method = "fork" if forks else "spawn"
     context = multiprocessing.get_context(start_method)
     start: Callable[..., BaseProcess] = vars(type(context))["Process"]  # not of their base
-    to_hub = {rank: context.Pipe() for rank in range(1, nprocs)}
+    to_hub = {rank: socket.socketpair() for rank in range(1, nprocs)}
     results = [context.Pipe(duplex=False) for _ in range(nprocs)]
     processes: list[BaseProcess] = []
     sys.stdout.flush()
@@ -87,6 +88,7 @@ def spawn(
     for rank in range(nprocs):
         mine = {r: ours for r, (ours, _) in to_hub.items()} if not rank else {0: to_hub[rank][1]}
         # Ends that a forked process has by inheritance would keep dead ranks' pipes open.
+        others: list[Connection | socket.socket]
         others = [end for pair in to_hub.values() for end in pair if end not in mine.values()]
         others += [r for r, _ in results] + [w for i, (_, w) in enumerate(results) if i != rank]
         unused = others if start_method == "fork" else []
@@ -97,9 +99,11 @@ def spawn(
         )
         process.start()
         processes.append(process)
-    for ends in (*to_hub.values(), *((w,) for _, w in results)):
-        for end in ends:
+    for pair in to_hub.values():
+        for end in pair:
             end.close()
+    for _, result in results:
+        result.close()
     return _results(processes, [r for r, _ in results])
 
 
@@ -107,11 +111,11 @@ def _main(
     fn: Callable[..., object],
     rank: int,
     size: int,
-    pipes: dict[int, Connection],
+    pipes: dict[int, socket.socket],
     result: Connection,
     args: tuple[object, ...],
     timeout: float,
-    unused: Sequence[Connection],
+    unused: Sequence[Connection | socket.socket],
 ) -> None:
     """What a rank does: the function, and a word on how it ended."""
     for end in unused:

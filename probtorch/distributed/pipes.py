@@ -3,16 +3,18 @@
 Rank 0 is the hub. It reads what the others send in the order of their ranks, adds in that order,
 and sends the sum back: so the bits are the same everywhere, and the same in every run. A message
 begins with the number of the call, its kind and its length; ranks that reach different calls are an
-error and not a mixture. A process that ends closes its pipe, which the others see at once.
+error and not a mixture. A process that ends closes its pipe, which the others see at once. Pipes
+are pairs of sockets, which are written as well as read with a limit of time: one that nobody reads
+is full after some 100 kB.
 """
 
 from __future__ import annotations
 
+import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -24,6 +26,8 @@ __all__ = ["PipeCommunicator"]
 _HEAD = struct.Struct("<qqq")
 _KINDS = {"all_reduce": 1, "broadcast": 2, "gather": 3}
 _NAMES = {number: name for name, number in _KINDS.items()}
+# Waits are in pieces of so many seconds, so that `hurry` counts while a rank waits.
+_PIECE = 0.2
 
 
 class PipeCommunicator(Communicator):
@@ -32,7 +36,7 @@ class PipeCommunicator(Communicator):
     Parameters
     ----------
     rank, size : int
-    pipes : dict of int to Connection
+    pipes : dict of int to socket
         To all other ranks on rank 0, to rank 0 on the others.
     timeout : float
     """
@@ -40,10 +44,12 @@ class PipeCommunicator(Communicator):
     backend = "pipes"
 
     def __init__(
-        self, rank: int, size: int, pipes: Mapping[int, Connection], timeout: float = TIMEOUT
+        self, rank: int, size: int, pipes: Mapping[int, socket.socket], timeout: float = TIMEOUT
     ) -> None:
         super().__init__(rank, size, timeout)
         self._pipes = dict(pipes)
+        for pipe in self._pipes.values():
+            pipe.settimeout(_PIECE)
         self._calls = 0
         # Two threads of a rank must not interleave their messages.
         self._lock = threading.Lock()
@@ -128,17 +134,10 @@ class _Call:
 
     def send(self, to: int, payload: bytes) -> None:
         """Send a message to one rank."""
-        pipe = self.of._pipes[to]
-        try:
-            head = _HEAD.pack(self.number, _KINDS[self.kind], len(payload))
-            # One message where it is short: each costs a switch to the other process.
-            if len(payload) <= 8192:
-                pipe.send_bytes(head + payload)
-            else:
-                pipe.send_bytes(head)
-                pipe.send_bytes(payload)
-        except (OSError, EOFError) as error:
-            raise self.of._gone(to, error) from None
+        head = _HEAD.pack(self.number, _KINDS[self.kind], len(payload))
+        # One piece where it is short: each costs a switch to the other process.
+        for data in (head + payload,) if len(payload) <= 8192 else (head, payload):
+            self._move(to, memoryview(data), self.of._pipes[to].send, "take what was sent")
 
     def send_all(self, payload: bytes) -> None:
         """Send a message from the hub to all others."""
@@ -147,28 +146,35 @@ class _Call:
 
     def receive(self, other: int) -> bytes:
         """Return the message that a rank sent for this call."""
-        message = self._next(other)
-        number, kind, length = _HEAD.unpack_from(message)
+        number, kind, length = _HEAD.unpack(self._next(other, _HEAD.size))
         if (number, _NAMES.get(kind)) != (self.number, self.kind):
             raise self.of._astray(
                 other, f"call {number}, {_NAMES.get(kind, kind)}", f"{self.number}, {self.kind}"
             )
-        if len(message) > _HEAD.size or not length:
-            return message[_HEAD.size :]
-        return self._next(other)
+        return self._next(other, length)
 
-    def _next(self, other: int) -> bytes:
-        pipe = self.of._pipes[other]
-        try:
-            # Short sleeps, so that `hurry` and Ctrl-C count while it waits.
-            while not pipe.poll(min(0.2, max(self.until - time.monotonic(), 0.0))):
+    def _next(self, other: int, count: int) -> bytes:
+        room = bytearray(count)
+        self._move(other, memoryview(room), self.of._pipes[other].recv_into, "come")
+        return bytes(room)
+
+    def _move(
+        self, other: int, data: memoryview, some: Callable[[memoryview], int], what: str
+    ) -> None:
+        """Move all bytes to or from a rank, as many at a time as `some` does."""
+        while data:
+            try:
+                count = some(data)
+                if not count:
+                    raise EOFError
+            except TimeoutError:
                 self.until = min(self.until, self.of.deadline())
                 if time.monotonic() >= self.until:
-                    raise self.of.lost(
-                        f"rank {other}", f"did not come within {self.of.timeout:.3g} s"
-                    )
-            return pipe.recv_bytes()
-        except (OSError, EOFError) as error:
-            if isinstance(error, DistributedError):
-                raise
-            raise self.of._gone(other, error) from None
+                    late = f"did not {what} within {self.of.timeout:.3g} s"
+                    raise self.of.lost(f"rank {other}", late) from None
+            except (OSError, EOFError) as error:
+                raise self.of._gone(other, error) from None
+            else:
+                data = data[count:]
+                if data:  # a rank that takes long over many bytes is there
+                    self.until = self.of.deadline()

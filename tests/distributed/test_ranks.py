@@ -136,6 +136,29 @@ def test_rank_that_does_not_come_is_named_when_the_time_is_up():
     assert "exit code 3" in caught.value.got
 
 
+def not_read(rank, gathers):
+    if rank == 0:
+        time.sleep(60)
+    ranks = communicator()
+    try:
+        if gathers:  # short ones, which nobody answers
+            for _ in range(10_000):
+                ranks.gather(b"x" * 1000)
+        else:
+            ranks.all_reduce(np.zeros(1_000_000))
+    except DistributedError as error:
+        os._exit(3 if "rank 0 did not take what was sent within 0.5 s" in str(error) else 4)
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+def test_rank_that_does_not_read_is_named_when_the_time_is_up(gathers):
+    began = time.perf_counter()
+    with pytest.raises(DistributedError, match="rank 1 of 2 failed") as caught:
+        spawn(not_read, (gathers,), nprocs=2, timeout=0.5)
+    assert "exit code 3" in caught.value.got
+    assert time.perf_counter() - began < 30
+
+
 def diverging(rank):
     if rank == 1:
         return communicator().all_gather_object(1)
