@@ -123,7 +123,9 @@ def _main(
     ranks = PipeCommunicator(rank, size, pipes, timeout)
     init_process_group(ranks)
     try:
-        found: tuple[str, object, str] = ("ok", fn(rank, *args), "")
+        value = fn(rank, *args)
+        # It may be the one rank that knows: others can die after it has ended.
+        found: tuple[str, object, str] = ("ok", value, ranks.last_checkpoint())
     except KeyboardInterrupt:
         found = ("lost", "interrupted", ranks.last_checkpoint())
     except BaseException as error:
@@ -178,7 +180,7 @@ def _results(processes: Sequence[BaseProcess], pipes: list[Connection]) -> list[
     order = {"error": 0, "died": 0, "lost": 1}
     rank = min(failed, key=lambda r: (order[failed[r][0]], r))
     kind, what, _ = failed[rank]
-    saved = next((x[2] for x in failed.values() if x[2]), "")
+    saved = next((x[2] for x in found.values() if x[2]), "")
     raise DistributedError(
         f"rank {rank} of {len(pipes)} {'was lost' if kind == 'lost' else 'failed'}",
         expected="all ranks to end well",
