@@ -31,7 +31,6 @@ __all__ = [
     "SHARE",
     "coarsest",
     "difference",
-    "due",
     "moved",
     "next_due",
     "wavers",
@@ -79,13 +78,11 @@ class ReplayError(InternalCompilerError):
         )
 
 
-def due(count):
-    """Whether native call number `count`, from 1 on, is verified: 1, 2, 4, 8, 16, 64, 256, ..."""
-    return next_due(count - 1) == count
-
-
 def next_due(count):
-    """Return the number of the first native call after number `count` that is verified."""
+    """Return the number of the first native call after number `count` that is verified.
+
+    From 1 on these are 1, 2, 4, 8, 16, 64, 256, ...
+    """
     bits = count.bit_length()  # of the next power of two
     return 1 << (bits if bits <= 4 else bits + bits % 2)
 

@@ -166,7 +166,7 @@ class _Call:
             try:
                 count = some(data)
                 if not count:
-                    raise EOFError
+                    raise EOFError("the pipe was closed")
             except TimeoutError:
                 self.until = min(self.until, self.of.deadline())
                 if time.monotonic() >= self.until:

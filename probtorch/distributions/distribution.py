@@ -806,7 +806,8 @@ def known_small(*values: Tensor, beside: Sequence[Tensor] = ()) -> bool:
     """Whether `values` are such that plain forms of densities are exact, and stay so.
 
     `beside` are the other operands, of any size. In a recording only constants stay what they are.
-    What is differentiated is above 0, where some plain forms have no slope.
+    None is below 0: those are no parameters, and the general forms say what they are. What is
+    differentiated is above 0, where some plain forms have no slope.
     """
     active = recorder()
     if active is not None and not all(map(active.is_constant, values)):
@@ -817,13 +818,15 @@ def known_small(*values: Tensor, beside: Sequence[Tensor] = ()) -> bool:
 
 def _is_small(x: Tensor, most: float) -> bool:
     """Whether all elements are, which nan is not; a device is not waited for."""
-    a, above = x.array, 0.0 if x.requires_grad else -math.inf
+    a, positive = x.array, x.requires_grad
     if not isinstance(a, np.ndarray) or not a.size:
         return False
     if a.ndim == 0:
-        return bool(above < a.item() <= most)
+        value = a.item()
+        return bool(0.0 <= value <= most) and not (positive and value == 0.0)
     a = distinct(a)
-    return bool(a.max() <= most) and (above < 0.0 or bool(a.min() > above))
+    least = a.min()
+    return bool(a.max() <= most) and bool(least > 0.0 if positive else least >= 0.0)
 
 
 def known_true(mask: Tensor) -> bool:

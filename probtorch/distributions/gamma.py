@@ -25,7 +25,7 @@ from probtorch.distributions.distribution import (
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
-from probtorch.ops.comparisons import isinf
+from probtorch.ops.comparisons import isfinite, isinf
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.reduction import mean
 from probtorch.ops.special import (
@@ -183,7 +183,8 @@ class InverseGamma(Distribution):
     def _log_prob(self, x: Tensor) -> Tensor:
         # The density of 1 / x, whose kernel is that of a gamma, times 1 / x^2.
         a, b = self.concentration, self.rate
-        if known_small(a, beside=(b, x)):
+        # Of an infinite rate the plain form is inf - inf.
+        if known_small(a, beside=(b, x)) and known_true(isfinite(b)):
             return a * log(b) - lgamma(a) - (a + 1.0) * log(x) - b / x
         if recorder() is not None and known_true(x > 0.0):
             return in_double(_log_density_of_data, a, b, 1.0 / x) - 2.0 * log(x)

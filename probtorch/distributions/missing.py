@@ -19,9 +19,6 @@ __all__ = ["NOTES", "RECIPES", "missing"]
 
 # Expressions; names in them are of probtorch, probtorch.distributions and its transforms.
 RECIPES = {
-    "MvNormal": "MultivariateNormal(loc, covariance_matrix=cov)",
-}
-RECIPES |= {
     "LogitUniform": "TransformedDistribution(Uniform(0.0, 1.0), SigmoidTransform().inv)",
     "OrderedLogit": "OrderedLogistic(eta, cutpoints)",
     "Reciprocal": "LogUniform(low, high)",
@@ -31,17 +28,11 @@ RECIPES |= {
 _FACTOR = "factor('y', log_density), with the log density as a tensor expression"
 NOTES = {
     "BetaPrime": "GammaGamma(concentration1, concentration0), with its scale as mixing_rate",
-    "BetaQuotient": _FACTOR,
-    "GenExtreme": "GeneralizedExtremeValue(loc, scale, concentration)",
-    "GenPareto": "GeneralizedPareto(loc, scale, concentration)",
     "ParetoTypeII": "Lomax(concentration, scale, loc)",
-    "SkewDoubleExponential": "AsymmetricLaplaceQuantile(loc, scale, quantile)",
     "SplitNormal": "TwoPieceNormal(loc, scale, asymmetry)",
     "Zeta": "Zipf(power)",
     "LKJCorr": "LKJ(dim, concentration)",
     "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
-    "MvStudentT": "MultivariateStudentT(df, loc, scale_tril)",
-    "NormalMixture": "MixtureSameFamily(Categorical(weights), Normal(locs, scales))",
 }
 
 

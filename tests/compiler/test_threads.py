@@ -210,7 +210,7 @@ def test_small_factors():
 
 def test_draws_belong_to_their_counters():
     def fn(counter):
-        return probtorch.ops.sampling.philox(1, 2, counter) >> 11
+        return probtorch.ops.random_numbers.philox(1, 2, counter) >> 11
 
     counter = np.arange(LARGE)
     (got,), cut = results(fn, counter)

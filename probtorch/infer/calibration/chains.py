@@ -99,7 +99,7 @@ class ChainDrawer:
     def _draw(self, mcmc: MCMC) -> tuple[np.ndarray, int]:
         draws = mcmc.run()
         if draws.attrs.get("interrupted"):
-            raise Interrupted
+            raise Interrupted("Ctrl-C")
         if draws.num_chains < self.num_chains:
             raise InferenceError(
                 "sbc",

@@ -135,7 +135,7 @@ def _drawn(
 ) -> Drawn:
     """Points that are equal in weight and as good as independent, of what an engine returned."""
     if getattr(found, "interrupted", False):
-        raise Interrupted
+        raise Interrupted("Ctrl-C")
     ess, what = math.nan, found
     if isinstance(what, WeightedDraws):
         ess = what.ess
@@ -146,7 +146,7 @@ def _drawn(
         found = None  # independent, by what it says of itself
     if isinstance(what, Draws):
         if what.attrs.get("interrupted"):
-            raise Interrupted
+            raise Interrupted("Ctrl-C")
         points = _points(what.posterior, target, name, 2)
     elif isinstance(what, Mapping):
         points = _points(what, target, name, 1)[None]

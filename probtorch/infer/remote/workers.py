@@ -128,7 +128,7 @@ def portable(error: BaseException, worker: str) -> Exception:
     try:
         found = pickle.loads(pickle.dumps(error))  # noqa: S301 - of our own making
         if not isinstance(found, Exception):
-            raise TypeError
+            raise TypeError(f"{type(error).__name__} does not come back from a pickle")
     except Exception:
         found = RuntimeError(f"{type(error).__name__}: {error}")
     found.add_note(f"on {worker}:\n{where}")
