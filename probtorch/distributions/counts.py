@@ -110,7 +110,7 @@ class Binomial(Trial):
         n = self.total_count
         rest = n - x
         logits = self._given("logits")
-        if known_small(x, n, beside=(self._as_given(),)):
+        if known_small(x, n, rest, beside=(self._as_given(),)):
             if logits:
                 up = count_times(x, softplus(-self.logits))
                 return log_choose(n, x) - (up + count_times(rest, softplus(self.logits)))
