@@ -73,9 +73,11 @@ def test_comparisons_that_would_take_long_wait_for_native_runs(monkeypatch, blin
         return v * factor[0]
 
     compiled = compile(fn)
+    compiled(x)
+    (path,) = compiled.paths
+    path.costs.eager = 10.0  # seconds: as if Python were that slow
     call(compiled, 20, x)
     assert lines.getvalue().count("run") == 1
-    (path,) = compiled.paths
     assert path.until_due() > 0
     # Once native runs took a hundred times as long as Python, it is their turn.
     path.costs.eager, path.due = 0.0, path.count + 1
