@@ -473,7 +473,7 @@ class _Stages:
         epsilon = max(float(np.quantile(finite, smc.quantile)), float(fewest), goal)
         if epsilon >= self.epsilon and (closer := finite[finite < self.epsilon]).size:
             # Of distances that are many times the same, those that are less.
-            epsilon = max(float(closer.max()), goal) if closer.size >= FEWEST else epsilon
+            epsilon = max(float(np.max(closer)), goal) if closer.size >= FEWEST else epsilon
         kept = self.away <= epsilon
         if epsilon >= self.epsilon:
             return False

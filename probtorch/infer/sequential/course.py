@@ -204,7 +204,7 @@ class Course:
 
     def _check_ratios(self) -> None:
         """Refuse log likelihoods that make no weights."""
-        largest = self.ratios.max()
+        largest = np.max(self.ratios)
         if not np.isfinite(largest) or np.isnan(self.ratios).any():
             raise InferenceError(
                 f"SMC on {self.target.name}: the log likelihood at {len(self.ratios)} particles",

@@ -210,7 +210,7 @@ class SMCFilter:
             raise InferenceError(
                 f"SMCFilter.{method}: weights of the particles",
                 expected="finite log weights, at least one",
-                got=f"a largest one of {log_weights.max()}",
+                got=f"a largest one of {np.max(log_weights)}",
                 fix="use more particles, or a guide that sees the observation",
             )
         self.log_evidence += total

@@ -147,7 +147,7 @@ def sorted_rows(indices: Sequence[int], size: int) -> tuple[slice | np.ndarray, 
     else:
         rows = np.asarray(indices, np.int64)
         rows = np.where(rows < 0, rows + size, rows)
-        first, last = (int(rows.min()), int(rows.max())) if len(rows) else (0, -1)
+        first, last = (int(np.min(rows)), int(np.max(rows))) if len(rows) else (0, -1)
     if first < 0 or last >= size:
         raise TensorIndexError(
             "rows of a dataset",
