@@ -21,8 +21,9 @@ from benchmarks.peers import adapter  # noqa: E402 - after the thread settings
 from benchmarks.problems import PROBLEMS  # noqa: E402
 from benchmarks.report import duration  # noqa: E402
 from benchmarks.svi import autoencoder, batches  # noqa: E402
-from probtorch.compiler.compile import CompiledFunction  # noqa: E402
+from probtorch.compiler import compile as compile_module  # noqa: E402
 from probtorch.compiler.density import NativeDensity  # noqa: E402
+from probtorch.compiler.replay import Path  # noqa: E402
 from probtorch.infer import SVI, AutoNormal  # noqa: E402
 from probtorch.infer.gradient_check import DensityCheck  # noqa: E402
 from probtorch.infer.vi import svi_check  # noqa: E402
@@ -68,19 +69,24 @@ class Stopwatch:
         return timed
 
 
-def shares(run):
-    """Return the seconds of ``run(None)`` in this process, and of the checks in it by name."""
-    places = [
+def places():
+    """Return where the checks are made: the column of the table, and what to time."""
+    return [
         ("gradients", DensityCheck, "before"),
         ("gradients", DensityCheck, "after"),
         ("gradients", svi_check, "check_svi"),
         ("replays", NativeDensity, "verify"),
-        ("replays", CompiledFunction, "_verified"),
+        ("replays", compile_module, "called_twice"),
+        ("replays", Path, "compare_recorded"),
     ]
+
+
+def shares(run):
+    """Return the seconds of ``run(None)`` in this process, and of the checks in it by name."""
     run(FEW)  # fills the caches
     watch = Stopwatch()
     begin = time.process_time()
-    with watch.on(places):
+    with watch.on(places()):
         run(None)
     return time.process_time() - begin, watch.seconds
 

@@ -155,7 +155,8 @@ class profile:
         Raises
         ------
         ArgumentError
-            If another profile is at work in this thread, or another profiler, such as cProfile.
+            If another profile is at work in this thread, or a profiler of another kind that holds
+            Python's hook (cProfile on Python 3.11).
         """
         if ACTIVE.watcher is not None:
             raise ArgumentError(

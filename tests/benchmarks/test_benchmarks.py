@@ -4,6 +4,8 @@ No test here reads a clock: the suites are given contestants and timings made up
 """
 
 import dataclasses
+import subprocess
+import sys
 import time
 import types
 
@@ -305,3 +307,9 @@ def test_ratios_of_kernels_are_ours_to_theirs_and_wrong_draws_have_none():
         ["NUTS", "blackjax", "16.00"],
         ["MALA", "blackjax", "!"],
     ]
+
+
+def test_what_the_cost_of_checks_is_taken_from_is_there():
+    # In a process of its own: the module keeps the process that imports it to one core.
+    ask = "from benchmarks import checks; [getattr(o, a) for _, o, a in checks.places()]"
+    subprocess.run([sys.executable, "-c", ask], check=True)
