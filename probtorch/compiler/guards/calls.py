@@ -34,8 +34,8 @@ class Calls:
     Notes
     -----
     A profile hook of Python's that is at work already goes on to hear everything, as that of
-    `probtorch.profiler` has to. Where a profiler of another kind is (cProfile on Python 3.11), nothing
-    is heard.
+    `probtorch.profiler` has to. Where a profiler of another kind is (cProfile on Python 3.11),
+    nothing is heard.
     """
 
     def __init__(self, listening=True):
