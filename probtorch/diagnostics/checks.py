@@ -13,19 +13,32 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.core.late import special
 from probtorch.core.signatures import explained
 from probtorch.diagnostics.columns import normal_scores, split
-from probtorch.diagnostics.convergence import bfmi, ess_bulk, quality
+from probtorch.diagnostics.convergence import bfmi, ess_bulk
 from probtorch.diagnostics.draws import Draws
-from probtorch.diagnostics.entrywise import per_entry
-from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
+from probtorch.diagnostics.judged_entries import (
+    NAMED,
+    Entries,
+    by_chain,
+    columns_of,
+    counts,
+    entries_of,
+    listed,
+    most,
+    out_of,
+    percent,
+    quality_of,
+    shift,
+)
+from probtorch.diagnostics.layout import flat_entries
 from probtorch.diagnostics.relabelling import Renumbering, renumbered
 from probtorch.diagnostics.stored import every_th
 
@@ -44,10 +57,6 @@ __all__ = [
     "warn_about",
 ]
 
-# A message names this many parameters, the worst first.
-NAMED = 3
-# The means of so many chains fit into a message.
-SHOWN_CHAINS = 8
 # A chain whose spread is this share of the others' in everything did not move; of how many draws.
 STUCK_SHARE, STUCK_DRAWS = 1e-3, 20
 # Trajectories of the greatest length that go this far, in standard deviations as the metric knows
@@ -66,13 +75,13 @@ HALF_SIZE = 50
 SIZE_ERROR = 3.0
 # Share by which the variances of a kernel that rejects nothing may be too large.
 EXCESS = 0.1
+# Share of proposals that may be rejected because their equations were not solved: in funnels, where
+# draws are right all the same, it is 0.05 to 0.2.
+UNSOLVED = 0.25
 # Draws for each replica of a run in which it should have been at 1.
 TRAVELS = 50
 # Parameters whose draws are worked on at a time.
 BLOCK = 256
-# Variables with fewer numbers than that together are judged in one call: most of the time of a
-# small one goes by between NumPy's calls.
-TOGETHER = 2**20
 
 
 class InferenceWarning(UserWarning):
@@ -102,8 +111,8 @@ class Finding:
     Parameters
     ----------
     kind : str
-        ``non_finite stuck divergence excess_variance replicas short_run rhat ess treedepth energy
-        few_chains``.
+        ``non_finite stuck divergence excess_variance replicas unsolved short_run rhat ess treedepth
+        energy few_chains``.
     subject, expected, got, fix : str
         The message: what it is about, what would be right, what was found, what to do.
     parameters : tuple of str
@@ -125,10 +134,6 @@ class Finding:
             f"{self.subject}\n  expected: {self.expected}\n"
             f"  got:      {self.got}\n  fix:      {self.fix}"
         )
-
-
-# Variables as labels and draws (chain, draw, *event).
-Entries: TypeAlias = list[tuple[list[str], np.ndarray]]
 
 
 def warn_about(draws: Draws, *, stacklevel: int = 1, **thresholds: Any) -> list[Finding]:
@@ -167,7 +172,7 @@ def warn_about(draws: Draws, *, stacklevel: int = 1, **thresholds: Any) -> list[
 
 def smallest_ess(draws: Draws) -> float:
     """Return the smallest bulk or tail effective size of all entries that vary; inf if none do."""
-    _, r_hats, sizes = _quality(_entries(draws, None))
+    _, r_hats, sizes = quality_of(entries_of(draws, None))
     sizes = sizes[~np.isnan(r_hats)]
     return float(sizes.min(initial=np.inf))
 
@@ -228,10 +233,10 @@ def diagnose(
     -----
     Entries that never vary (structural zeros, constants) are not judged.
     """
-    entries = _entries(draws, names)
+    entries = entries_of(draws, names)
     if every > 1:
         entries = [(labels, every_th(values, every)) for labels, values in entries]
-    quality = _quality(entries)
+    quality = quality_of(entries)
     stuck = _stuck(draws, entries)
     findings = [
         _non_finite(entries, every),
@@ -239,6 +244,7 @@ def diagnose(
         _divergences(draws, entries, max_divergences, every),
         _excess_variance(draws),
         _replicas(draws),
+        _unsolved(draws),
         _energy(draws, entries, bfmi_min, every),
         _few_chains(draws, min_chains),
     ]
@@ -269,7 +275,7 @@ def _non_finite(entries: Entries, every: int) -> Finding | None:
     chain, draw = np.argwhere(where)[0] * (1, every)
     return Finding(
         kind="non_finite",
-        subject=f"draws of {_listed([label for _, label, _ in bad])} are not finite",
+        subject=f"draws of {listed([label for _, label, _ in bad])} are not finite",
         expected="finite numbers",
         got=f"{count} draws of {worst} NaN or infinite, the first in chain {chain}, draw {draw}",
         fix="look for overflow or a division by zero where the model computes it",
@@ -315,7 +321,7 @@ def _stuck(draws: Draws, entries: Entries) -> Finding | None:
     if not where.all():
         found += f", {np.median(spread[~where, entry]):.2g} elsewhere"
     if rates is not None:
-        found += f"; {_percent(float(rates[chains[0]]))} of the proposals accepted"
+        found += f"; {percent(float(rates[chains[0]]))} of the proposals accepted"
     return Finding(
         kind="stuck",
         subject=f"{named} never moved from where {'they' if several else 'it'} started",
@@ -351,7 +357,7 @@ def _divergences(draws: Draws, entries: Entries, allowed: int, every: int) -> Fi
     suspects: Sequence[tuple[str, np.ndarray]] = ()
     seen = diverging[:, ::every]
     if seen.any() and not seen.all():
-        suspects = _most(entries, lambda scores: _shift(scores, seen))
+        suspects = most(entries, lambda scores: shift(scores, seen))
         medians = (
             f"{label} ({np.median(x[seen]):.3g} there, {np.median(x[~seen]):.3g} elsewhere)"
             for label, x in suspects
@@ -364,8 +370,8 @@ def _divergences(draws: Draws, entries: Entries, allowed: int, every: int) -> Fi
         kind="divergence",
         subject=f"{count} divergent transition{'s' * (count != 1)} after warm-up",
         expected="none" if allowed == 0 else f"at most {allowed}",
-        got=f"{count} of {diverging.size} draws ({_percent(count / diverging.size)})"
-        f"{_counts(diverging)}{where}{_peak(draws.attrs)}",
+        got=f"{count} of {diverging.size} draws ({percent(count / diverging.size)})"
+        f"{counts(diverging)}{where}{_peak(draws.attrs)}",
         fix=_cure_for_divergences(draws.attrs, parameters, now),
         parameters=parameters,
         category=DivergenceWarning,
@@ -383,8 +389,8 @@ def _excess_variance(draws: Draws) -> Finding | None:
     return Finding(
         kind="excess_variance",
         subject="nothing is rejected, and the draws are too wide",
-        expected=f"variances that are at most {_percent(EXCESS)} too large",
-        got=f"about {_percent(share)} too large, by the gradients at the draws",
+        expected=f"variances that are at most {percent(EXCESS)} too large",
+        got=f"about {percent(share)} too large, by the gradients at the draws",
         fix="a smaller step_size, a larger subsample_size, control_variates=True, or SGNHT, whose "
         "friction takes up the noise",
         category=InferenceWarning,
@@ -403,14 +409,35 @@ def _replicas(draws: Draws) -> Finding | None:
     worst = int(np.argmax(missing))
     rate = ""
     if "swap_rate" in draws.sample_stats:
-        rate = f"; neighbours swap in {_percent(float(np.mean(draws.sample_stats['swap_rate'])))}"
+        rate = f"; neighbours swap in {percent(float(np.mean(draws.sample_stats['swap_rate'])))}"
     return Finding(
         kind="replicas",
         subject="replicas do not travel: modes may be missing, or have the wrong shares",
         expected=f"each of {len(powers)} replicas at 1 now and then, in {np.shape(told)[-1]} draws",
         got=f"{missing[worst]} of them never were in chain {worst}{rate}",
-        fix="give more inverse_temperatures, closer together",
+        fix=f"take more replicas: inverse_temperatures=np.geomspace(1.0, {powers[-1]:.3g}, "
+        f"{2 * len(powers)}), adapt_temperatures=True",
         category=ConvergenceWarning,
+    )
+
+
+def _unsolved(draws: Draws) -> Finding | None:
+    """Of implicit integrators: proposals rejected because equations of a step were not solved."""
+    told = draws.sample_stats.get("unsolved")
+    if told is None:
+        return None
+    told = np.asarray(told, bool)
+    share = float(told.mean())
+    if not share > UNSOLVED:
+        return None
+    return Finding(
+        kind="unsolved",
+        subject="many proposals are rejected because a step of theirs has no solution",
+        expected=f"at most {percent(UNSOLVED)} of the draws; that biases none, and costs them",
+        got=f"{int(told.sum())} of {told.size} draws ({percent(share)}){counts(told)}",
+        fix="a smaller step_size (a higher target_accept_prob), a smaller alpha, or more "
+        "max_iterations",
+        category=InferenceWarning,
     )
 
 
@@ -451,7 +478,7 @@ def _cure_for_divergences(attrs: Mapping[str, Any], parameters: Sequence[str], n
     if centred is None:
         return f"write hierarchical sites {form}{near}, or {raised}"
     if centred:
-        return f"write {_listed(list(centred))} {form}, or {raised}"
+        return f"write {listed(list(centred))} {form}, or {raised}"
     return f"{raised}; if some stay, give stronger priors or another parameterisation{which}"
 
 
@@ -474,7 +501,7 @@ def _convergence(
     switched: Renumbering | None = None
     if bad:
         switched = renumbered(_variables(entries, [labels[i] for i in bad]))
-        named = _listed([labels[i] for i in bad])
+        named = listed([labels[i] for i in bad])
         limit = limits[bad[0]]
         chance = "" if limit == rhat_max else f", which {judged} parameters may reach by chance"
         several = draws.num_chains > 1
@@ -485,8 +512,8 @@ def _convergence(
             else f"the chain has not settled: its halves differ on {named}",
             expected=f"R-hat at most {limit:.4g} for every parameter{chance}",
             got=", ".join(f"{labels[i]} {r_hat[i]:.3f}" for i in bad[:NAMED])
-            + _out_of(len(bad), len(labels))
-            + _by_chain(labels[bad[0]], next(_columns(entries, np.array(bad[:1])))),
+            + out_of(len(bad), len(labels))
+            + by_chain(labels[bad[0]], next(columns_of(entries, np.array(bad[:1])))),
             fix=_in_one_order(switched)
             if switched is not None
             else "run longer (more warm-up and more draws); if chains sit in different places, "
@@ -508,11 +535,11 @@ def _convergence(
         worst = max(ess[bad[0]], 1.0)
         yield Finding(
             kind="ess",
-            subject=f"too few effective draws of {_listed([labels[i] for i in bad])}",
+            subject=f"too few effective draws of {listed([labels[i] for i in bad])}",
             expected=f"bulk and tail effective size of at least {needed:g} "
             f"({ess_per_chain:g} per chain)",
             got=", ".join(f"{labels[i]} {ess[i]:.0f}" for i in bad[:NAMED])
-            + _out_of(len(bad), len(labels)),
+            + out_of(len(bad), len(labels)),
             fix=f"draw about {np.ceil(needed / worst):.0f} times as many, or reparameterise",
             parameters=tuple(labels[i] for i in bad[:NAMED]),
             category=ConvergenceWarning,
@@ -562,7 +589,7 @@ def _rhat_limits(entries: Entries, r_hat: np.ndarray, judged: int, rhat_max: flo
     doubtful = np.flatnonzero(r_hat > rhat_max)
     if not doubtful.size:
         return limits
-    columns = _columns(entries, doubtful)
+    columns = columns_of(entries, doubtful)
     sizes, count = [], 2
     while block := list(itertools.islice(columns, BLOCK)):
         halves = split(np.stack(block))
@@ -625,8 +652,8 @@ def _treedepth(
     return Finding(
         kind="treedepth",
         subject=f"trajectories reached the maximum tree depth{at}",
-        expected=f"at most {_percent(share)} of the draws",
-        got=f"{count} of {size} draws ({_percent(count / size)})"
+        expected=f"at most {percent(share)} of the draws",
+        got=f"{count} of {size} draws ({percent(count / size)})"
         + (f"; slowest to mix: {mixed}" if mixed else ""),
         fix="bring parameters to similar scales, or decorrelate them (dense mass matrix), and only "
         "then raise max_tree_depth",
@@ -646,7 +673,7 @@ def _energy(draws: Draws, entries: Entries, bfmi_min: float, every: int) -> Find
     suspects = []
     if np.isfinite(energy).all():
         of_energy = normal_scores(np.asarray(energy, float)[None, :, ::every])[0]
-        suspects = _most(entries, lambda scores: np.abs((scores * of_energy).mean(axis=(1, 2))))
+        suspects = most(entries, lambda scores: np.abs((scores * of_energy).mean(axis=(1, 2))))
     tied = ", ".join(label for label, _ in suspects)
     return Finding(
         kind="energy",
@@ -670,102 +697,3 @@ def _few_chains(draws: Draws, min_chains: int) -> Finding | None:
         got=str(draws.num_chains),
         fix=f"run with num_chains={min_chains}",
     )
-
-
-# ------------------------------------------------------------------------------ entries and scores
-
-
-def _entries(draws: Draws, names: str | Sequence[str] | None) -> Entries:
-    """The judged variables as (labels, real values (chain, draw, *event))."""
-    entries = []
-    for name in chosen(names, draws.posterior, "diagnose"):
-        for part, values in real_parts({name: draws.posterior[name]}):
-            dims = {part: draws.dims.get(name, ())}
-            labels = entry_labels(part, values.shape[2:], dims, draws.coords)
-            entries.append((labels, values))
-    return entries
-
-
-def _quality(entries: Entries) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Labels, R-hat and the smaller effective size of all entries, flat."""
-    labels = [label for of_variable, _ in entries for label in of_variable]
-    r_hats, sizes = [np.empty(0)], [np.empty(0)]
-    for draws in _together([values for _, values in entries]):
-        r_hat, size = quality(draws)
-        r_hats.append(r_hat)
-        sizes.append(size)
-    return labels, np.concatenate(r_hats), np.concatenate(sizes)
-
-
-def _together(variables: list[np.ndarray]) -> Iterator[np.ndarray]:
-    """Draws (chain, draw, entry) of neighbouring variables in one array, while they are small."""
-    small: list[np.ndarray] = []
-    for flat in map(flat_entries, variables):
-        if small and sum(part.size for part in small) + flat.size > TOGETHER:
-            yield np.concatenate(small, axis=-1)
-            small = []
-        small.append(flat)
-    if small:
-        yield np.concatenate(small, axis=-1) if len(small) > 1 else small[0]
-
-
-def _columns(entries: Entries, wanted: np.ndarray) -> Iterator[np.ndarray]:
-    """The draws (chain, draw) of the entries with these flat numbers, which ascend."""
-    first = 0
-    for labels, values in entries:
-        inside = wanted[(wanted >= first) & (wanted < first + len(labels))] - first
-        flat = flat_entries(values)
-        yield from (np.asarray(flat[..., i], float) for i in inside)
-        first += len(labels)
-
-
-def _most(
-    entries: list[tuple[list[str], np.ndarray]], score: Callable[[np.ndarray], np.ndarray]
-) -> list[tuple[str, np.ndarray]]:
-    """The `NAMED` entries with the largest score of their normal scores, as (label, draws)."""
-    ranked = []
-    for labels, values in entries:
-        scores = np.ravel(per_entry(lambda columns: score(normal_scores(columns)), values))
-        flat = flat_entries(values)
-        for i in np.argsort(-np.nan_to_num(scores, nan=-1.0), kind="stable")[:NAMED]:
-            if scores[i] > 0:
-                ranked.append((scores[i], labels[i], flat[..., i]))
-    ranked.sort(key=lambda item: -item[0])
-    return [(label, values) for _, label, values in ranked[:NAMED]]
-
-
-def _shift(scores: np.ndarray, chosen_draws: np.ndarray) -> np.ndarray:
-    """Distance between the mean normal score of chosen draws and of the rest; 0 is no relation.
-
-    Ranks make it the same on either side of a monotone transform (tau or log tau).
-    """
-    inside = scores[:, chosen_draws].mean(axis=1)
-    return np.abs(inside - scores[:, ~chosen_draws].mean(axis=1))
-
-
-def _counts(flags: np.ndarray) -> str:
-    """How many draws of each chain are flagged."""
-    if not 1 < len(flags) <= SHOWN_CHAINS:
-        return ""
-    return ", by chain " + ", ".join(f"{i}: {n}" for i, n in enumerate(flags.sum(axis=1)))
-
-
-def _by_chain(label: str, column: np.ndarray) -> str:
-    """The means of the chains, which say who stands apart from whom."""
-    if not 1 < len(column) <= SHOWN_CHAINS:
-        return ""
-    means = ", ".join(f"{i}: {mean:.3g}" for i, mean in enumerate(column.mean(axis=1)))
-    return f"; {label} by chain {means}"
-
-
-def _listed(labels: list[str]) -> str:
-    shown = ", ".join(labels[:NAMED])
-    return shown if len(labels) <= NAMED else f"{shown} and {len(labels) - NAMED} more"
-
-
-def _out_of(count: int, total: int) -> str:
-    return f"; {count} of {total} parameters" if count > NAMED else ""
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.3g} %"

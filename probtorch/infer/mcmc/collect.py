@@ -91,8 +91,8 @@ class KeptDraws:
             }
         draws = sampled_draws(run.target, self._chain_runs, self._length, attrs)
         draws = run.asked.selected(draws)
-        if np.any(draws.sample_stats.get("diverging")):
-            draws = replace(draws, attrs={**draws.attrs, **self._of_divergences(draws)})
+        if more := self._of_run(draws):
+            draws = replace(draws, attrs={**draws.attrs, **more})
         stored = run.chain_runs[0].draws
         if isinstance(stored, StoredRecord):
             stored.store.close(draws, self._numbers)
@@ -108,12 +108,12 @@ class KeptDraws:
         attrs = {"inference_library": "probtorch", "warming_up": True}
         return make_draws(self._run.target, positions[:, :length], stats, attrs)
 
-    def _of_divergences(self, draws: SampledDraws) -> dict[str, object]:
-        """Attributes that tell what divergences come from."""
+    def _of_run(self, draws: SampledDraws) -> dict[str, object]:
+        """Attributes that tell more of the run, say what divergences come from."""
         target, kernel = self._run.target, self._run.asked.kernel
         kernels = [chain.kernel for chain in self.states]
-        attrs = dict(kernel.of_divergences(target, kernels, draws))
-        if isinstance(target, ModelTarget):
+        attrs = dict(kernel.of_run(target, kernels, draws))
+        if isinstance(target, ModelTarget) and np.any(draws.sample_stats.get("diverging")):
             attrs["centred_sites"] = target.centred_sites(draws.positions[0, -1])
         return attrs
 

@@ -377,10 +377,10 @@ class Kernel(_Fields, ABC, Generic[S]):
         told = self.reparam if isinstance(self.reparam, (str, Mapping)) else "a function"
         return {"kernel": self.name, "reparam": str(told)}
 
-    def of_divergences(
+    def of_run(
         self, target: Target, kernels: Sequence[Self], draws: SampledDraws
     ) -> Mapping[str, object]:
-        """Return attributes that tell what the divergent draws of a run come from.
+        """Return attributes that tell more of a run, say what divergent draws come from.
 
         Parameters
         ----------

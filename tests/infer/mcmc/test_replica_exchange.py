@@ -1,5 +1,7 @@
 """Replica exchange: temperatures keep their laws, modes get their shares, whatever the kernel."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from probtorch.infer import AIES, GHMC, HMC, MCMC, NUTS, RandomWalk, ReplicaExch
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.metrics import DiagonalMetric
 from probtorch.infer.mcmc.randomness import Key, key_of
+from probtorch.infer.mcmc.starts import resumed_chains
 from tests.infer.mcmc.targets import handle
 
 POWERS = (1.0, 0.4, 0.15)
@@ -98,10 +101,58 @@ def test_modes_that_no_step_connects_have_their_shares(name):
     assert set(np.unique(draws.sample_stats["replica"])) == set(range(5))
 
 
-@pytest.mark.parametrize("name", ["hmc", "ghmc"])
-def test_runs_can_be_gone_on_with_all_replicas(name, tmp_path):
+UNEVEN = (1.0, 0.95, 0.9, 0.03)
+
+
+def pair_rates(mcmc):
+    """How often neighbours would swap, by chain, in 1000 further transitions."""
+    rates = []
+    for chain, context in resumed_chains(TARGET, mcmc.last_state, 4):
+        runner, seen = ChunkRunner(chain), []
+        for _ in range(10):
+            seen.append(runner.run(100)[2].pair_probs[:, :-1].mean(axis=0))
+        rates.append(np.mean(seen, axis=0))
+        context.raise_error()
+    return np.array(rates)
+
+
+@pytest.mark.parametrize("name", ["hmc", "slice"])
+def test_warm_up_makes_neighbours_swap_as_often(name):
+    """The share of a mode stays right: a score below 5."""
+    ladders = {}
+    for adapted in (False, True):
+        kernel = ReplicaExchange(
+            KERNELS[name][0](), inverse_temperatures=UNEVEN, adapt_temperatures=adapted
+        )
+        mcmc = run(kernel, 1500)
+        draws = mcmc.run()
+        ladders[adapted] = pair_rates(mcmc).mean(axis=0), draws
+    given, found = ladders[False][0], ladders[True][0]
+    assert np.ptp(given) > 0.7
+    assert np.ptp(found) < 0.12
+    draws = ladders[True][1]
+    left = (draws.posterior["x"][..., 0] < 0.0).astype(float)
+    assert ess_mean(left) > 150
+    assert abs(left.mean() - 0.3) < 5.0 * np.sqrt(0.21 / ess_mean(left))
+    for powers in draws.attrs["adapted_inverse_temperatures"]:
+        assert powers[0] == 1.0 and powers[-1] == pytest.approx(0.03)
+        assert all(a > b for a, b in itertools.pairwise(powers))
+    assert "adapted_inverse_temperatures" not in ladders[False][1].attrs
+
+
+def test_temperatures_that_are_given_stay():
+    kernel = ReplicaExchange(KERNELS["hmc"][0](), inverse_temperatures=UNEVEN)
+    mcmc = run(kernel, 10)
+    mcmc.run()
+    for chain in mcmc.last_state:
+        np.testing.assert_array_equal(chain.kernel.powers.array, UNEVEN)
+
+
+@pytest.mark.parametrize("name, adapted", [("hmc", False), ("ghmc", False), ("hmc", True)])
+def test_runs_can_be_gone_on_with_all_replicas(name, adapted, tmp_path):
     make, _ = KERNELS[name]
-    kernel = ReplicaExchange(make(), inverse_temperatures=[1.0, 0.3, 0.1, 0.05, 0.02])
+    powers = [1.0, 0.3, 0.1, 0.05, 0.02]
+    kernel = ReplicaExchange(make(), inverse_temperatures=powers, adapt_temperatures=adapted)
     whole, first, later = (run(kernel, n, num_chains=2) for n in (60, 40, 20))
     expected = whole.run().positions
     first.run()

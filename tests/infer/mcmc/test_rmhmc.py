@@ -7,6 +7,7 @@ from scipy import stats
 import probtorch
 import probtorch.distributions as dist
 from probtorch.core.dispatch import wrap
+from probtorch.diagnostics.checks import InferenceWarning, diagnose
 from probtorch.diagnostics.convergence import ess_mean
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import MCMC, NUTS, RMHMC, SMC, Gibbs, ReplicaExchange, Target
@@ -139,20 +140,43 @@ def test_energy_error_is_of_second_order():
 # ----------------------------------------------------------------------------------------- in a run
 
 
-def sampled(kernel, draws, warmup=300, **settings):
+def sampled(kernel, draws, warmup=300, *, init_params=None, **settings):
     mcmc = MCMC(
         kernel, draws, warmup, **{"num_chains": 4, "seed": 1, "progress_bar": False, **settings}
     )
     mcmc.diagnose = False
-    return mcmc.run()
+    return mcmc.run(init_params=init_params)
 
 
 def test_equations_that_are_not_solved_are_rejected_and_counted():
     kernel = RMHMC(FUNNEL, step_size=0.3, adapt_step_size=False, max_iterations=1)
     draws = sampled(kernel, 20, 0, num_chains=1)
-    assert draws.sample_stats["unsolved"].all() and draws.sample_stats["diverging"].all()
+    assert draws.sample_stats["unsolved"].all() and not draws.sample_stats["diverging"].any()
     assert (draws.sample_stats["acceptance_rate"] == 0.0).all()
     assert (np.diff(draws.positions, axis=1) == 0.0).all()
+
+
+def test_a_lost_energy_diverges_and_is_not_called_unsolved():
+    """A wall that the equations of a step do not see: solved, and far too high."""
+
+    def wall(q):
+        return -0.5 * (q * q).sum() - 1e8 * (q[0] > 0.5).double()
+
+    kernel = RMHMC(Target.from_density(wall, 2), step_size=0.3, adapt_step_size=False)
+    stats = sampled(kernel, 50, 0, num_chains=1, init_params=np.zeros(2)).sample_stats
+    assert 0.1 < stats["diverging"].mean() < 1.0
+    assert not stats["unsolved"].any()
+
+
+def test_unsolved_proposals_are_warned_of_where_they_are_frequent_only():
+    few = RMHMC(FUNNEL, alpha=10.0, max_iterations=8, step_size=0.1, adapt_step_size=False)
+    found = [f for f in diagnose(sampled(few, 200, 0, seed=2)) if f.kind == "unsolved"]
+    assert len(found) == 1 and found[0].category is InferenceWarning
+    assert "of 800 draws" in found[0].got
+    assert all(cure in found[0].fix for cure in ("step_size", "max_iterations", "alpha"))
+    usual = sampled(RMHMC(FUNNEL, alpha=10.0), 200, 200)
+    assert 0.0 < usual.sample_stats["unsolved"].mean() < 0.25
+    assert not {"unsolved", "divergence"} & {f.kind for f in diagnose(usual)}
 
 
 def test_draws_do_not_depend_on_threads():

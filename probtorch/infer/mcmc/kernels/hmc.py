@@ -259,11 +259,13 @@ class TrajectoryKernel(SteppingKernel[HMCState]):
         )
         return new, info
 
-    def of_divergences(
+    def of_run(
         self, target: Target, kernels: Sequence[Self], draws: SampledDraws
     ) -> Mapping[str, object]:
         """Return what the curvature is at divergent draws; see curvature.py."""
         diverging = draws.sample_stats["diverging"]
+        if not diverging.any():
+            return {}
         return curvature_at_divergences(target, kernels, draws.positions, diverging)
 
 
