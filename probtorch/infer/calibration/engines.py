@@ -13,6 +13,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -100,6 +101,8 @@ class FunctionDrawer:
         What the model is called with.
     wanted : int
         Draws of a replication.
+    further : dict of ndarray, optional
+        What it gets besides the data of the replication.
     """
 
     def __init__(
@@ -108,14 +111,17 @@ class FunctionDrawer:
         function: PosteriorFunction,
         args: tuple[object, ...],
         wanted: int,
+        further: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> None:
         self.target, self.function, self.args, self.wanted = target, function, args, wanted
+        self.further = dict(further)
         self.name = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, data: Arrays, stream: Generator) -> Drawn:
         """Call the function."""
         with _as_default(stream):
-            found = self.function(self.args, {k: x.copy() for k, x in data.items()}, stream)
+            given = {k: x.copy() for k, x in {**data, **self.further}.items()}
+            found = self.function(self.args, given, stream)
             return _drawn(found, self.target, self.wanted, stream, f"{self.name}(...)")
 
 

@@ -7,7 +7,8 @@ posterior draws is uniform, for every scalar function of parameters and data, wh
 
 Read simulated.py first. replications.py goes from data to draws to ranks; draws are those of
 chains.py (any kernel) or engines.py (anything else that samples a posterior); uniformity.py judges
-the ranks, calibrated.py has the result and sbc_plot.py its picture.
+the ranks, calibrated.py has the result and sbc_plot.py its picture. posterior_sbc.py does the same
+around data that were seen.
 
 References
 ----------
@@ -25,8 +26,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import SupportsIndex, cast
 
-import numpy as np
-
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.checks import InferenceWarning
@@ -37,7 +36,6 @@ from probtorch.infer.calibration.engines import Engine, FunctionDrawer, Posterio
 from probtorch.infer.calibration.replications import Drawer, Replications
 from probtorch.infer.calibration.simulated import (
     Arrays,
-    AugmentedTarget,
     Quantity,
     SimulatedMixedTarget,
     SimulatedTarget,
@@ -47,11 +45,17 @@ from probtorch.infer.calibration.simulated import (
 )
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.kernels.nuts import NUTS
-from probtorch.infer.potential import ModelTarget
 from probtorch.infer.remote.pools import ExecutorLike, check_executor
-from probtorch.infer.results import SampledDraws
 
-__all__ = ["counted", "posterior_sbc", "sbc"]
+__all__ = [
+    "calibrated",
+    "check_settings",
+    "checked_function",
+    "counted",
+    "engine_for",
+    "sbc",
+    "stream_of",
+]
 
 
 @explained("sbc")
@@ -186,7 +190,8 @@ def sbc(
     >>> result.ranks["p"].shape
     (50,)
     """
-    _check_settings(
+    check_settings(
+        "sbc",
         replications=replications,
         num_samples=num_samples,
         warmup_steps=warmup_steps,
@@ -199,10 +204,7 @@ def sbc(
         check_executor(executor, "sbc")
     args, kwargs = tuple(args), dict(kwargs or {})
     names = data_sites(model, args, kwargs, observed, "sbc")
-    if seed is None:
-        seed = default_generator
-    generator = seed if isinstance(seed, Generator) else Generator(seed)
-    first, ties, *streams = generator.spawn(2 + replications)
+    first, ties, *streams = stream_of(seed).spawn(2 + replications)
     drawn = simulate(simulator or model, args, kwargs, replications, first)
     data = {name: drawn[name][0] for name in names}
     given = model, args, kwargs, data, quantities, log_likelihood
@@ -210,9 +212,9 @@ def sbc(
     drawer: Drawer
     if posterior is not None:
         target = _any_target(*given)
-        drawer = FunctionDrawer(target, _checked_function(posterior), args, num_samples)
+        drawer = FunctionDrawer(target, checked_function(posterior, "sbc"), args, num_samples)
     else:
-        made = kernel if isinstance(kernel, Kernel) else _made(kernel, model)
+        made = engine_for(kernel, model, "sbc")
         if isinstance(made, Kernel):
             kind = SimulatedMixedTarget if made.moves_discrete else SimulatedTarget
             target = kind(*given)
@@ -225,29 +227,45 @@ def sbc(
             make = cast("Callable[..., Engine]", kernel)  # as it has made one
             drawer = RunDrawer(target, make, model, args, kwargs, num_samples, num_steps)
     runs = Replications(target, drawer, drawn, names)
-    return _calibrated(runs, ties, streams, level, progress_bar, executor)
+    return calibrated(runs, ties, streams, level, progress_bar, executor)
 
 
-def _made(make: object, model: Callable[..., object]) -> object:
-    """What samples, as a user's class or function makes it for a model."""
+def stream_of(seed: int | Generator | None) -> Generator:
+    """Return the source of all randomness that a seed means."""
+    if seed is None:
+        return default_generator
+    return seed if isinstance(seed, Generator) else Generator(seed)
+
+
+def engine_for(make: object, model: Callable[..., object], caller: str) -> object:
+    """Return what samples: a kernel, or what a user's class or function makes for a model.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither a kernel nor an engine with a method `run`.
+    """
+    if isinstance(make, Kernel):
+        return make
     made = make(model) if callable(make) else None
     if isinstance(made, Kernel) or callable(getattr(made, "run", None)):
         return made
     raise ArgumentError(
-        "sbc(kernel)",
+        f"{caller}(kernel)",
         expected="NUTS, HMC, or a function that makes one for a model; or one that makes an "
         "engine with a method run, such as lambda m: SMC(NUTS(m))",
         got=f"{type(make).__name__} {make!r:.60}",
-        fix="write sbc(model, NUTS), sbc(model, lambda m: NUTS(m, full_mass=True)), or "
-        "sbc(model, posterior=function) for a function that returns draws",
+        fix=f"write {caller}(..., NUTS), {caller}(..., lambda m: NUTS(m, full_mass=True)), or "
+        f"{caller}(..., posterior=function) for a function that returns draws",
     )
 
 
-def _checked_function(posterior: object) -> PosteriorFunction:
+def checked_function(posterior: object, caller: str) -> PosteriorFunction:
+    """Return a function of the user's; an `ArgumentError` says what it should be."""
     if callable(posterior):
         return posterior
     raise ArgumentError(
-        "sbc(posterior=...)",
+        f"{caller}(posterior=...)",
         expected="a function of the model's arguments, the data and a seed that returns draws",
         got=f"{type(posterior).__name__} {posterior!r:.60}",
         fix="write posterior=lambda args, data, seed: {'mu': draws_of_mu}",
@@ -270,114 +288,7 @@ def _any_target(
         return SimulatedMixedTarget(*given)
 
 
-@explained("posterior_sbc")
-def posterior_sbc(
-    draws: SampledDraws,
-    kernel: Kernel | Callable[..., Kernel] = NUTS,
-    replications: int = 50,
-    *,
-    num_samples: int = 63,
-    warmup_steps: int = 300,
-    thinning: int | None = None,
-    level: float = 0.01,
-    seed: int | Generator | None = 0,
-    progress_bar: bool = True,
-) -> Calibration:
-    """Check a sampler where it was used: by data simulated from the posterior.
-
-    Parameters are draws of the posterior, more data are simulated given them, and the posterior
-    given both the data and these is sampled: the parameters are one more draw of it. `sbc` looks at
-    all that the prior allows, which may be nothing like the data; this looks at their
-    neighbourhood.
-
-    Parameters
-    ----------
-    draws : SampledDraws
-        Of the posterior, by a sampler, of a model that observes data.
-    kernel, replications, num_samples, warmup_steps, thinning, level, seed, progress_bar
-        See `sbc`. There should be no more replications than `draws` has effective draws.
-
-    Returns
-    -------
-    Calibration
-
-    Raises
-    ------
-    InferenceError
-        If the draws do not know their model, or no replication could be run.
-    ArgumentError
-        If nothing is observed, or there are fewer draws than replications.
-
-    Warns
-    -----
-    InferenceWarning
-        If replications failed.
-
-    References
-    ----------
-    [sailynoja2025]_
-
-    Examples
-    --------
-    >>> import probtorch
-    >>> import probtorch.distributions as dist
-    >>> from probtorch.infer import MCMC, NUTS
-    >>> from probtorch.testing import posterior_sbc
-    >>> def coin(y):
-    ...     p = probtorch.sample("p", dist.Beta(2.0, 2.0))
-    ...     probtorch.sample("y", dist.Binomial(10, p), obs=y)
-    >>> draws = MCMC(NUTS(coin), 300, 200, seed=0, progress_bar=False).run(7.0)
-    >>> posterior_sbc(draws, replications=30, progress_bar=False).calibrated
-    True
-    """
-    _check_settings(
-        replications=replications,
-        num_samples=num_samples,
-        warmup_steps=warmup_steps,
-        thinning=thinning,
-        level=level,
-    )
-    known = getattr(draws, "target", None)
-    if not isinstance(known, ModelTarget):
-        raise InferenceError(
-            "posterior_sbc",
-            expected="draws that know their model, as MCMC returns them",
-            got="draws of a hand-written density" if known else "draws read from a file, or arrays",
-            fix="pass mcmc.draws",
-        )
-    count = draws.num_chains * draws.num_draws
-    if not known.observed_data or count < replications:
-        raise ArgumentError(
-            "posterior_sbc(draws)",
-            expected=f"at least {replications} draws, of a model that observes data",
-            got=f"{count} draws, {len(known.observed_data)} observed sites",
-            fix="run inference with data, or sbc, which needs none",
-        )
-    if seed is None:
-        seed = default_generator
-    generator = seed if isinstance(seed, Generator) else Generator(seed)
-    first, ties, *streams = generator.spawn(2 + replications)
-    # Far from each other in their chains.
-    rows = (np.arange(replications) * count) // replications
-    positions = draws.positions.reshape(count, known.dim)[rows]
-    values = known.constrain_many(positions)
-    latent = {name: values[name] for name in known.slots}
-    args, kwargs = known.given
-    names = data_sites(known.model, args, kwargs, (), "posterior_sbc")
-    drawn = simulate(known.model, args, kwargs, replications, first, latent) | latent
-    target = AugmentedTarget(
-        known.model, args, kwargs, {name: drawn[name][0] for name in names},
-        {name: known.observed_data[name] for name in names},
-    )  # fmt: skip
-    drawer = ChainDrawer(
-        target, kernel_for(kernel, target, "posterior_sbc"), num_samples=num_samples,
-        warmup_steps=warmup_steps, num_chains=1, thinning=thinning,
-    )  # fmt: skip
-    runs = Replications(target, drawer, drawn, names)
-    return _calibrated(runs, ties, streams, level, progress_bar)
-
-
-def _calibrated(
+def calibrated(
     runs: Replications,
     ties: Generator,
     streams: Sequence[Generator],
@@ -385,7 +296,7 @@ def _calibrated(
     progress_bar: bool,
     executor: ExecutorLike | None = None,
 ) -> Calibration:
-    """Run all replications, and judge their ranks."""
+    """Return what the ranks of all replications say; runs them."""
     runs.run(streams, progress_bar, executor)
     replications = len(streams)
     if not runs.done:
@@ -412,15 +323,15 @@ def _calibrated(
     )
 
 
-def _check_settings(**given: object) -> None:
-    """Refuse what is no count."""
+def check_settings(caller: str, **given: object) -> None:
+    """Refuse what is no count; raises `ArgumentError`."""
     least = {"replications": 2, "warmup_steps": 0, "num_samples": 4}
     for name, value in given.items():
         if not (name == "level" or (name == "thinning" and value is None)):
-            counted("sbc", name, value, least.get(name, 1))
+            counted(caller, name, value, least.get(name, 1))
     if not (isinstance(given["level"], float) and 0.0 < given["level"] < 1.0):
         raise ArgumentError(
-            "sbc(level=...)",
+            f"{caller}(level=...)",
             expected="a chance in (0, 1)",
             got=f"{given['level']!r:.60}",
             fix="leave it at 0.01",

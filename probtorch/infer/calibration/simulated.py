@@ -46,7 +46,6 @@ from probtorch.tensor import Tensor
 __all__ = [
     "LOG_LIKELIHOOD",
     "Arrays",
-    "AugmentedTarget",
     "Quantity",
     "SimulatedMixedTarget",
     "SimulatedTarget",
@@ -337,36 +336,6 @@ class SimulatedMixedTarget(SimulatedTarget, MixedTarget):
 
     def _position_of(self, values: dict[str, Tensor]) -> Tensor:
         return self.position_of(values)
-
-
-class AugmentedTarget(SimulatedTarget):
-    """The posterior given data, and more data of the same kind that can be exchanged.
-
-    Parameters
-    ----------
-    model, args, kwargs
-    data : dict of ndarray
-        The first further data, by site.
-    original : dict of ndarray
-        The data that stay.
-    """
-
-    def __init__(
-        self,
-        model: Callable[..., object],
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        data: Arrays,
-        original: Arrays,
-    ) -> None:
-        self._original = {name: np.asarray(x, data[name].dtype) for name, x in original.items()}
-        super().__init__(model, args, kwargs, data)
-
-    def logdensity(self, q: Tensor) -> Tensor:
-        """Return the log density of parameters and both sets of data at `q`."""
-        density = super().logdensity(q)
-        with self._given(wrap(self.pack_data(self._original))):
-            return density + self._likelihood(q)
 
 
 class _Inverting(Handler):

@@ -22,7 +22,8 @@ from probtorch.diagnostics.checks import InferenceWarning, diagnose
 from probtorch.diagnostics.criteria import loo
 from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.infer.calibration.calibrated import Calibration
-from probtorch.infer.calibration.sbc import posterior_sbc, sbc
+from probtorch.infer.calibration.posterior_sbc import posterior_sbc
+from probtorch.infer.calibration.sbc import sbc
 from probtorch.infer.calibration.simulated import data_sites, simulate
 from probtorch.infer.critique.check_report import CheckReport, Section, as_svg
 from probtorch.infer.critique.sensitivity import power_sensitivity

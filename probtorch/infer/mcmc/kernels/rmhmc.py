@@ -88,8 +88,7 @@ class RMHMCInfo:
     diverging : Tensor, bool
         Whether the energy was lost.
     unsolved : Tensor, bool
-        Whether an equation of a step was not solved, or the way back led elsewhere: a proposal that
-        is rejected, and no sign of a place that is not reached.
+        Whether it was rejected as an equation was not solved, or the way back led elsewhere.
     energy, energy_error, lp, step_size
         As for `HMC`.
     n_steps : Tensor, int64
