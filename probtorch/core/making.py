@@ -13,6 +13,7 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import around, wrap
+from probtorch.core.refusals import no_numbers
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
 from probtorch.core.typed import DType
@@ -46,12 +47,7 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
         if array.dtype.kind == "O" and any(isinstance(x, TensorBase) for x in array.flat):
             return _nesting(array.tolist(), None, op)
         if array.dtype.kind not in "biufc":
-            raise DTypeError(
-                op,
-                expected="a numeric array",
-                got=f"dtype {array.dtype}",
-                fix="convert it to numbers first",
-            )
+            raise no_numbers(op, array, array)
         # A number of NumPy's never changes, as an array may.
         t = wrap(array) if array is not value else around(array)
         entered(value, t)

@@ -6,7 +6,9 @@ check that knows an op better stands with that op.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +48,9 @@ def refuse_masked(array: Any) -> None:
 
 def no_numbers(op: str, array: np.ndarray, data: object) -> DTypeError:
     """Error for an array of text or objects, made of `data`: of a frame it names the columns."""
-    got, fix = f"data of dtype {array.dtype}", "convert the data to numbers"
+    got, fix = f"data of dtype {array.dtype}", _cure_for(array)
+    if array.dtype.kind == "O":
+        got = "".join(f"{odd!r:.40} in " for odd in itertools.islice(_odd(array), 1)) + got
     dtypes: Any = getattr(data, "dtypes", None)
     if hasattr(dtypes, "items"):
         others = [f"{k!r} ({d})" for k, d in dtypes.items() if d.kind not in "biufc"]
@@ -55,6 +59,23 @@ def no_numbers(op: str, array: np.ndarray, data: object) -> DTypeError:
             "choose columns, df[['a', 'b']], or give categories numbers: pandas.factorize(df.a)[0]"
         )
     return DTypeError(op, expected="numbers", got=got, fix=fix)
+
+
+def _odd(array: np.ndarray) -> Iterator[object]:
+    """The elements of an array of objects that are no numbers."""
+    return (x for x in array.flat if not isinstance(x, Number))
+
+
+def _cure_for(array: np.ndarray) -> str:
+    """What to write for data that are no numbers, by their first that is none."""
+    if array.dtype.kind in "Mm":
+        return "count from a date: (x - x.min()) / numpy.timedelta64(1, 'D')"
+    first = next(_odd(array), None) if array.dtype.kind == "O" else "text"
+    if isinstance(first, str) and array.dtype.kind in "OUST":
+        return "give categories numbers: pandas.factorize(x)[0]; numbers as text: x.astype(float)"
+    if first is None or not str(first).strip("<NAT> "):
+        return "mark what is missing by nan, pandas.to_numeric(x), and mask it: .mask(~isnan(x))"
+    return "convert the data to numbers"
 
 
 def real_only(op: str, *values: object) -> None:

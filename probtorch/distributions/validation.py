@@ -58,7 +58,8 @@ def check_parameter(
 
     def error() -> DomainError:
         bound = getattr(constraint, "lower_bound", None)
-        other = next((n for n in instance._fields if instance.__dict__.get(n) is bound), None)
+        fields = () if bound is None else instance._fields
+        other = next((n for n in fields if instance.__dict__.get(n) is bound), None)
         return _bad_parameter(owner, name, value, constraint, inside, other)
 
     require(inside, error)
@@ -163,6 +164,8 @@ def _bad_parameter(
         )
     else:
         kinds = [k for k in _CURES if isinstance(_inner(constraint), k)]
+        if name == "probs" and constraint.event_dim:
+            kinds = [constraints.Simplex]
         cure = _CURES[kinds[-1]] if kinds else "pass values in {constraint!r}"
         cure = cure.format(name=name, constraint=constraint)
     return DomainError(

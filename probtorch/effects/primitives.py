@@ -456,11 +456,19 @@ def _misfit(site: Site, shape: Shape, batch: Shape, event: Shape) -> ShapeError:
     """Error for data that do not broadcast with the distribution."""
     fix = "check the order of the dims, and that the last ones are the event's"
     placed = [f for f in site.plates if f.dim is not None]
-    if len(placed) > 1 and sorted(shape) == sorted(batch + event):
+    turned = len(placed) > 1 and sorted(shape) == sorted(batch + event)
+    if turned:
         where = ", ".join(f"{f.name!r} is dim {(f.dim or 0) - len(event)}" for f in placed)
         fix = f"transpose the data: plate {where} (an inner plate lies to the left of an outer one)"
     for frame in site.plates:
         i = (frame.dim or 0) - len(event)
+        told = frame in placed and frame.indices is None and not turned
+        if told and -i <= len(shape) and shape[i] not in (1, frame.size):
+            fix = (
+                f"plate {frame.name!r} has the size {frame.size}, the data {shape[i]} along its "
+                f"dim {i}: make the plate of the data, plate({frame.name!r}, {shape[i]}), or check "
+                "the order of the dims"
+            )
         if frame.indices is not None and -i <= len(shape) and shape[i] == frame.full_size:
             fix = (
                 f"plate {frame.name!r} works on {frame.size} of {frame.full_size} rows: "

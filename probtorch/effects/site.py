@@ -364,7 +364,7 @@ def as_value(data: TensorLike, name: str) -> Tensor:
             f"site {name!r}",
             expected="a tensor, an array, a number or a nested list of numbers as its value",
             got=error.got,
-            fix="convert the data with probtorch.tensor",
+            fix=error.fix,
         ) from None
 
 

@@ -74,6 +74,52 @@ def plates_in_the_other_order():
     run(model, ones(3, 4))
 
 
+def plate_of_another_size():
+    def model(y):
+        with plate("data", 11):
+            mu = sample("mu", dist.Normal(0.0, 1.0))
+            sample("y", dist.Normal(mu, 1.0), obs=y)  # here
+
+    run(model, ones(10))
+
+
+def missing_data_without_a_plate():
+    def model(y):
+        mu = sample("mu", dist.Normal(0.0, 1.0))
+        sample("y", dist.Normal(mu, 1.0), obs=y)  # here
+
+    run(model, tensor([1.0, float("nan")]))
+
+
+def missing_data():
+    def model(y):
+        mu = sample("mu", dist.Normal(0.0, 1.0))
+        with plate("data", 2):
+            sample("y", dist.Normal(mu, 1.0), obs=y)  # here
+
+    run(model, tensor([1.0, float("nan")]))
+
+
+def text_for_data():
+    sample("y", dist.Normal(0.0, 1.0), obs=np.array(["a", "b"]))  # here
+
+
+def categories_for_numbers():
+    tensor(np.array([1, "a"], object))  # here
+
+
+def nothing_for_a_number():
+    tensor([1.0, None])  # here
+
+
+def dates_for_numbers():
+    tensor(np.array(["2024-01-01"], "M8[D]"))  # here
+
+
+def weights_below_zero():
+    dist.Categorical(tensor([0.5, -0.5]))  # here
+
+
 def same_name_twice():
     def model():
         sample("x", dist.Normal(0.0, 1.0))
@@ -224,6 +270,18 @@ ERRORS = [
         ["site 'y'", "(4, 3)", "(3, 4)", "'school' is dim -1, 'pupil' is dim -2"],
     ),
     (same_name_twice, RuntimeError, ["'x'", "sample at", "and sample at", "rename"]),
+    (plate_of_another_size, ValueError, ["'y'", "(11,)", "(10,)", "plate('data', 10)"]),
+    (missing_data_without_a_plate, ValueError, ["site 'y'", "2 values", "plate('data', 2)"]),
+    (
+        missing_data,
+        RuntimeError,
+        ["no starting point", "1 of 2", "the first nan at index (1,); at"],
+    ),
+    (text_for_data, TypeError, ["site 'y'", "dtype <U1", "pandas.factorize"]),
+    (categories_for_numbers, TypeError, ["'a' in data of dtype object", "pandas.factorize"]),
+    (nothing_for_a_number, TypeError, ["None in data of dtype object", "missing by nan"]),
+    (dates_for_numbers, TypeError, ["datetime64[D]", "count from a date"]),
+    (weights_below_zero, ValueError, ["Categorical", "[ 0.5 -0.5]", "logits="]),
     (
         data_outside_the_support,
         ValueError,

@@ -13,7 +13,16 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.validation import validation_enabled
-from probtorch.errors import AutogradError, DomainError, InferenceError, user_location
+from probtorch.errors import (
+    ArgumentError,
+    AutogradError,
+    DomainError,
+    DTypeError,
+    InferenceError,
+    ModelError,
+    ShapeError,
+    user_location,
+)
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op, Operand, Output
@@ -55,6 +64,8 @@ def bad_start(target: Target, q: np.ndarray, subject: str, otherwise: str = "") 
         with validation_enabled(False), np.errstate(all="ignore"), _FirstNan() as first:
             trace = target.trace_at(wrap(q))
             terms = {n: _log_prob_at(s) for n, s in trace.items() if s.has_density}
+    except (ModelError, ShapeError, DTypeError, ArgumentError):
+        raise  # these do not depend on where the search looked
     except Exception as error:
         # Whatever the model raises there is the reason that the search failed, so it is what the
         # user has to read.
@@ -67,7 +78,7 @@ def bad_start(target: Target, q: np.ndarray, subject: str, otherwise: str = "") 
         )
     site, cause, fix = _diagnosis(target, trace, terms, gradient, otherwise or ELSEWHERE)
     origin = first.origin or _origin_in_gradient(target, q)
-    if origin and "nan" in cause:
+    if origin and "nan" in cause and not (site is not None and _data_outside(site)):
         cause += f", first made by {origin}"
     table = "".join(f"\n            {row}" for row in _table(trace, terms, site))
     return InferenceError(
@@ -135,7 +146,7 @@ def _diagnosis(
         if site.kind == "factor":
             return site, cause, f"look at how the factor is computed, or {elsewhere}"
         outside = _outside(site)
-        if outside is not None and site.observed:
+        if _data_outside(site):
             fix = (
                 "check the data, mask missing values with handlers.mask, "
                 "or choose a distribution whose support contains them"
@@ -149,6 +160,11 @@ def _diagnosis(
             fix = f"look for sqrt, abs, a norm or a power of 0 in what depends on {name!r}"
             return trace[name], cause, f"{fix}, or {elsewhere}"
     return None, "the model refused every point", elsewhere
+
+
+def _data_outside(site: Site) -> bool:
+    """Whether it is the data that no parameter can explain: nothing that was computed made them."""
+    return site.observed and site.kind != "factor" and _outside(site) is not None
 
 
 def _kind(array: np.ndarray) -> str:
