@@ -28,7 +28,7 @@ from probtorch.core.tensor_base import TensorBase
 if TYPE_CHECKING:
     from probtorch.infer.gradient_check import DensityCheck
 
-__all__ = ["DataDensity"]
+__all__ = ["DataDensity", "DataLanes"]
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -92,6 +92,10 @@ class DataDensity(Compiled):
         made.__dict__.update(self.__dict__, data=np.array(data, np.float64), _own=None)
         return made
 
+    def lanes(self, data: np.ndarray) -> DataLanes:
+        """Return one thread's memory for many data, shape (lanes, size)."""
+        return DataLanes(self, data)
+
     def context(self) -> _Context:
         """Return one thread's memory, with the data at hand; see `NativeDensity.context`."""
         return _Context(self)
@@ -152,3 +156,44 @@ class _Context:
         value = self._entry(address(point), address(self._grad), self.address)
         self.raise_error()
         return value, self._grad.copy()
+
+
+class DataLanes:
+    """One thread's memory for many data: a context for each, and the paths that they share.
+
+    Parameters
+    ----------
+    density : DataDensity
+    data : ndarray, shape (lanes, size)
+
+    Attributes
+    ----------
+    function : int
+        What native code calls, with one of
+    contexts : int64 ndarray, shape (lanes,)
+    """
+
+    def __init__(self, density: DataDensity, data: np.ndarray) -> None:
+        self.density, self._inner = density, density.joined.context()
+        count, self._dim = len(data), density.dim
+        self._points = np.concatenate([np.zeros((count, self._dim)), data], axis=1)
+        self._slope = np.zeros(self._points.shape[1])
+        self._tables = np.empty((count, 5), np.uintp)
+        points = address(self._points) + np.arange(count) * self._points.strides[0]
+        words = self._inner.function, self._inner.address, points, address(self._slope)
+        for k, word in enumerate((*words, 8 * self._dim)):
+            self._tables[:, k] = word
+        self.function = engine.runtime_address("pt_density_of_data")
+        self.contexts = address(self._tables) + np.arange(count) * self._tables.strides[0]
+        self.raise_error = self._inner.raise_error
+
+    def value_and_grad(self, lane: int, q: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return ``(log density, gradient)`` at an array, given the data of a lane."""
+        self._points[lane, : self._dim] = q
+        value, slope = self._inner.native(self._points[lane])
+        return value, slope[: self._dim]
+
+    def verify(self, lane: int, q: np.ndarray) -> None:
+        """Compare the native answer with Python's; see `NativeDensity.verify`."""
+        self._points[lane, : self._dim] = q
+        self.density.joined.verify(self._points[lane], self._inner)

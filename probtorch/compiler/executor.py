@@ -229,6 +229,21 @@ class CpuFrame(CallFrame):
 
         return again
 
+    def lanes(self, inputs, outputs):
+        """Return tables, one for each row of arrays of arguments and results, shape (rows, words).
+
+        They share this frame's other memory, so that one is run after the other. The caller keeps
+        all alive. None where a run does more than read and write these.
+        """
+        if self._commit is not None or self._copied:
+            return None
+        tables = np.tile(self.table, (len(inputs[0]), 1))
+        rows = np.arange(len(tables), dtype=np.uintp)
+        for first, arrays in ((0, inputs), (self._first, outputs)):
+            for i, array in enumerate(arrays, first):
+                tables[:, i] = address(array) + rows * array.strides[0]
+        return tables
+
     def repeat(self, draws, inputs, results):
         """Run and update many times over; see `CallFrame.repeat`."""
         outputs = self.new_outputs()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from probtorch.compiler.native.threads import get_num_threads
 from probtorch.config import configure, settings
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
@@ -24,6 +25,7 @@ from probtorch.diagnostics.convergence import statistics
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.simulated import kernel_for
 from probtorch.infer.many.data_sets import ModelCall, calls_of, grouped, padded
+from probtorch.infer.many.in_step import draw_in_step, goes_in_step
 from probtorch.infer.many.many_fits import FitGroup, ManyFits
 from probtorch.infer.many.many_target import ManyTarget
 from probtorch.infer.mcmc.chain import ChainRun
@@ -46,6 +48,8 @@ __all__ = ["fit_many"]
 
 # Data sets that are fitted in one task, and the numbers that a block's draws may take.
 BLOCK, BLOCK_NUMBERS = 64, 2**22
+# In step, blocks may be larger, as long as there are so many of them for workers to share.
+LARGE_BLOCK, BLOCKS = 256, 16
 # Coordinates for which a dense metric costs nothing beside the rest of a transition.
 DENSE = 30
 
@@ -60,6 +64,8 @@ class ManyPlan:
     num_warmup: int
     num_chains: int
     thinning: int
+    in_step: bool
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -192,9 +198,12 @@ def fit_many(
             if target is None:
                 continue
             made = kernel_for(kernel or _cheap_nuts, target, "fit_many")
-            plan = ManyPlan(target, made, samples, warmup, chains, thinning)
+            together = goes_in_step(made, target, warmup)
+            threads = get_num_threads() if executor is None else 1
+            plan = ManyPlan(target, made, samples, warmup, chains, thinning, together, threads)
             per_set = chains * (samples // thinning) * (target.dim + target.group.size + 8)
-            size = max(1, min(BLOCK, BLOCK_NUMBERS // max(per_set, 1)))
+            most = BLOCK if not together else max(BLOCK, min(LARGE_BLOCK, len(alike) // BLOCKS))
+            size = max(1, min(most, BLOCK_NUMBERS // max(per_set, 1)))
             parts = [alike[i : i + size] for i in range(0, len(alike), size)]
             blocks = [
                 DataBlock([numbers[x] for x in p], [calls[x] for x in p], [streams[x] for x in p])
@@ -296,10 +305,27 @@ def _joined(
 
 
 def fit_block(plan: ManyPlan, block: DataBlock) -> FittedBlock:
-    """Fit the data sets of a block, one after the other."""
-    positions, data, told = [], [], []
+    """Fit the data sets of a block: in step where that can be, else one after the other."""
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     failed: dict[int, Exception] = {}
-    for number, call, stream in zip(block.numbers, block.calls, block.streams):
+    if plan.in_step:
+        fits = draw_in_step(
+            plan.kernel,
+            plan.target,
+            block.calls,
+            block.streams,
+            block.numbers,
+            num_warmup=plan.num_warmup,
+            num_samples=plan.num_samples,
+            num_chains=plan.num_chains,
+            thinning=plan.thinning,
+            threads=plan.threads,
+        )
+        for i, drawn, *stats in zip(fits.done, fits.positions, fits.divergences, fits.accept):
+            found[int(i)] = drawn, np.array(stats)
+    for i, (number, call, stream) in enumerate(zip(block.numbers, block.calls, block.streams)):
+        if i in found:
+            continue
         # Compiled code is compared with Python's answer now and then, less and less often.
         verify = settings.verify and number & (number - 1) == 0
         try:
@@ -309,19 +335,17 @@ def fit_block(plan: ManyPlan, block: DataBlock) -> FittedBlock:
         except Exception as error:
             failed[number] = error
             continue
-        positions.append(by_chain([r.positions for r in records], 1))
-        told.append(
-            [np.sum(_stat(records, "diverging")), np.mean(_stat(records, "acceptance_rate"))]
-        )
-        data.append(plan.target.group.packed(call))
-    if not positions:
+        stats = [np.sum(_stat(records, "diverging")), np.mean(_stat(records, "acceptance_rate"))]
+        found[i] = by_chain([r.positions for r in records], 1), np.array(stats)
+    if not found:
         return FittedBlock({}, {}, failed)
-    drawn = np.stack(positions)
+    drawn = np.stack([found[i][0] for i in sorted(found)])
+    data = [plan.target.group.packed(block.calls[i]) for i in sorted(found)]
     posterior = plan.target.values(drawn, np.stack(data))
     sets, chains, draws, dim = drawn.shape
     columns = statistics(np.moveaxis(drawn, 0, 2).reshape(chains, draws, sets * dim))
     worst = {name: columns[name].reshape(sets, dim) for name in ("r_hat", "ess_bulk")}
-    divergences, accept = np.array(told, float).T
+    divergences, accept = np.stack([found[i][1] for i in sorted(found)]).T
     diagnostics = {
         "r_hat": worst["r_hat"].max(axis=1),
         "ess": worst["ess_bulk"].min(axis=1),

@@ -248,6 +248,7 @@ def test_errors_of_workers_that_cannot_travel_are_told(monkeypatch):
         return original(plan, target, stream, verify)
 
     monkeypatch.setattr(fit_many_module, "_draw", stubborn)
+    monkeypatch.setattr(fit_many_module, "goes_in_step", lambda *_: False)
     data = [np.zeros(3), np.full(3, 7.0), np.ones(3)]
     assert isinstance(fitted(data).failed[1], Stubborn)
     with forked_pool() as pool:
@@ -263,15 +264,15 @@ def test_other_kernels_and_ctrl_c(monkeypatch, capfd):
     assert fits.draws.posterior["mu"].shape == (1, 100, 4)
 
     monkeypatch.setattr(fit_many_module, "BLOCK", 1)
-    original, calls = fit_many_module._draw, []
+    original, calls = fit_many_module.draw_in_step, []
 
-    def interrupted(*args):
+    def interrupted(*args, **settings):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return original(*args)
+        return original(*args, **settings)
 
-    monkeypatch.setattr(fit_many_module, "_draw", interrupted)
+    monkeypatch.setattr(fit_many_module, "draw_in_step", interrupted)
     fits = fitted(data)
     assert fits.labels == [0, 1] and fits.interrupted and "the rest is missing" in repr(fits)
     assert "interrupted: keeping 2 data sets" in capfd.readouterr().err

@@ -2,7 +2,8 @@
 
 A program is ``int64 run(table)``, see `CallFrame.entry`. What `pt_commit` and `pt_repeat` do says
 `compiler/repeat.py`, `pt_density` `compiler/density.py`, `pt_density_of_data`
-`compiler/data_density.py`: they make the tables whose words are numbered here.
+`compiler/data_density.py`, `pt_lanes` `compiler/lanes.py`: they make the tables whose words are
+numbered here.
 """
 
 from probtorch.compiler.lang.function import KernelRoutine
@@ -95,10 +96,18 @@ def _density_of_data(w, q, gradient, context):
     return value
 
 
+def _lanes(w, run, tables, size, chosen, count, statuses):
+    with w.loop(0, count) as i:
+        table = w.offset(tables, w.load(chosen, i, "i64") * size, "i8")
+        w.store(statuses, i, w.call(run, "i64", table), "i64")
+
+
 ROUTINES = {
     "pt_commit": KernelRoutine(_commit, ("ptr", "i64"), "void"),
     # run, table; rows, draws, the result, all results: where, and how many (of the result: bytes)
     "pt_repeat": KernelRoutine(_repeat, ("ptr", "ptr", *("ptr", "i64") * 4), "i64"),
     "pt_density": KernelRoutine(_density, ("ptr", "ptr", "ptr")),
     "pt_density_of_data": KernelRoutine(_density_of_data, ("ptr", "ptr", "ptr")),
+    # run; the tables, and bytes of one; which of them, and how many; what each returned
+    "pt_lanes": KernelRoutine(_lanes, ("ptr", "ptr", "i64", "ptr", "i64", "ptr"), "void"),
 }

@@ -35,6 +35,7 @@ __all__ = [
     "Rows",
     "Spectrum",
     "dense",
+    "dense_of_scaled",
     "diagonal",
     "first_diagonal",
     "low_rank",
@@ -110,10 +111,10 @@ class Spectrum:
         return Spectrum(self.scale, self.directions[kept], self.variances[kept])
 
     def covariance(self) -> np.ndarray:
-        """Return the whole matrix, shape (dim, dim), exactly symmetric."""
-        inner = (self.directions.T * (self.variances - 1.0)) @ self.directions
-        inner = 0.5 * (inner + inner.T) + np.eye(len(self.scale))
-        return self.scale[:, None] * inner * self.scale
+        """Return the whole matrix, shape (..., dim, dim), exactly symmetric."""
+        inner = (self.directions.mT * (self.variances - 1.0)[..., None, :]) @ self.directions
+        inner = 0.5 * (inner + inner.mT) + np.eye(self.scale.shape[-1])
+        return self.scale[..., :, None] * inner * self.scale[..., None, :]
 
 
 def first_diagonal(grad: np.ndarray) -> np.ndarray:
@@ -255,10 +256,24 @@ def dense(pairs: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Return the whole matrix, shape (dim, dim), for draws and gradients of shape (2, n, dim)."""
     _, n, dim = pairs.shape
     scale = np.sqrt(variance)
-    within = Rows(pairs).scaled(scale)
-    of_x, of_g = within.transpose(0, 2, 1) @ within / n
-    variances, vectors = _geometric_mean(of_x, of_g, noisy_ridge(n, dim))
-    return Spectrum(scale, vectors.T, variances).covariance()
+    return dense_of_scaled(Rows(pairs).scaled(scale), scale, n, noisy_ridge(n, dim))
+
+
+def dense_of_scaled(
+    within: np.ndarray, scale: np.ndarray, count: np.ndarray | int, ridge: np.ndarray | float
+) -> np.ndarray:
+    """Return what `dense` does for many windows at once, shape (..., dim, dim).
+
+    Parameters
+    ----------
+    within : ndarray, shape (2, ..., n, dim)
+        Scaled draws and gradients less their means; rows that are zero do not count.
+    scale : ndarray, shape (..., dim)
+    count, ridge : ndarray, shape (..., 1, 1), or number
+    """
+    of_x, of_g = within.mT @ within / count
+    variances, vectors = _geometric_mean(of_x, of_g, ridge)
+    return Spectrum(scale, vectors.mT, variances).covariance()
 
 
 def misfit(rows: Rows, spectrum: Spectrum) -> float:
@@ -280,14 +295,14 @@ def plain_misfit(rows: Rows | Moments, variance: np.ndarray) -> float:
 
 
 def _geometric_mean(
-    of_x: np.ndarray, of_g: np.ndarray, ridge: float
+    of_x: np.ndarray, of_g: np.ndarray, ridge: np.ndarray | float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Variances, in order, and directions of the matrix A with ``A G A = X``, plus a ridge each."""
-    more = np.eye(len(of_x)) * ridge
+    more = np.eye(of_x.shape[-1]) * ridge
     # With G = L L^T, A is L^-T (L^T X L)^(1/2) L^-1.
     factor = np.linalg.cholesky(of_g + more)
     back = np.linalg.inv(factor)
-    values, inner = np.linalg.eigh(factor.T @ (of_x + more) @ factor)
-    half = back.T @ (inner * np.maximum(values, 0.0) ** 0.25)
-    variances, vectors = np.linalg.eigh(half @ half.T)
+    values, inner = np.linalg.eigh(factor.mT @ (of_x + more) @ factor)
+    half = back.mT @ (inner * (np.maximum(values, 0.0) ** 0.25)[..., None, :])
+    variances, vectors = np.linalg.eigh(half @ half.mT)
     return np.maximum(variances, LEAST), vectors

@@ -1,0 +1,77 @@
+"""`ProgramLanes`: one compiled program on the rows of arrays, one after the other in native code.
+
+For thousands of small runs of one program, where Python's way into each would cost more than the
+run. What a program reads and writes is told by a table of addresses; here there is a table for each
+row, and a loop over those that are chosen. A row is a run like any other, bit for bit; rows do not
+wait for each other, as the points of a batched program would.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probtorch.compiler import engine
+from probtorch.compiler.executor import CpuFrame
+from probtorch.compiler.nests.loops import address
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from probtorch.compiler.program import NativeProgram
+
+__all__ = ["ProgramLanes"]
+
+_LANES = ctypes.CFUNCTYPE(
+    None,
+    *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
+    *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
+)
+
+
+class ProgramLanes:
+    """A program with memory for one thread, and arguments and results that are rows of arrays.
+
+    Parameters
+    ----------
+    program : NativeProgram
+        Compiled for the CPU.
+    inputs : sequence of ndarray, each (lanes, *shape)
+        What its leaves are; kept, not copied.
+
+    Attributes
+    ----------
+    inputs, outputs : list of ndarray, each (lanes, *shape)
+        Write into the former between calls; of the latter a call overwrites its rows.
+    """
+
+    def __init__(self, program: NativeProgram, inputs: Sequence[np.ndarray]) -> None:
+        assert program.program is not None, "a program that is compiled"
+        frame = program.program.bind()
+        assert isinstance(frame, CpuFrame) and frame.entry is not None
+        self._frame, self._entry, self.inputs = frame, frame.entry[0], list(inputs)
+        lanes = len(self.inputs[0])
+        self.outputs = [np.zeros((lanes, *x.shape), x.dtype) for x in frame.new_outputs()]
+        tables = frame.lanes(self.inputs, self.outputs)
+        assert tables is not None, "a program that changes nothing but its results"
+        self._tables = tables
+        self._run = _LANES(engine.runtime_address("pt_lanes"))
+
+    def run(self, chosen: np.ndarray) -> np.ndarray:
+        """Run for some rows, an int64 array; returns what each run returned, 0 if it went well.
+
+        The interpreter lock is not held.
+        """
+        chosen = np.ascontiguousarray(chosen, np.int64)
+        statuses = np.zeros(len(chosen), np.int64)
+        self._run(
+            self._entry,
+            address(self._tables),
+            self._tables.strides[0],
+            address(chosen),
+            len(chosen),
+            address(statuses),
+        )
+        return statuses
