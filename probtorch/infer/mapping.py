@@ -52,8 +52,10 @@ class DrawMap:
     gradient.
     """
 
-    def __init__(self, fn: Callable[[dict[str, TensorBase]], dict[str, TensorBase]]) -> None:
-        self.fn = fn
+    def __init__(
+        self, fn: Callable[[dict[str, TensorBase]], dict[str, TensorBase]], few: int = FEW
+    ) -> None:
+        self.fn, self.few = fn, few
         self._signature: object = None
         self._program: NativeProgram | None = None
         self._block = 0
@@ -61,10 +63,13 @@ class DrawMap:
         self._eager_only = False
 
     def __getstate__(self) -> dict[str, object]:
-        return {"fn": self.fn}  # compiled programs are addresses: they mean nothing elsewhere
+        return {
+            "fn": self.fn,
+            "few": self.few,
+        }  # compiled programs are addresses: they mean nothing elsewhere
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__init__(**state)  # type: ignore[misc]  # nothing but the function was kept
+        self.__init__(**state)  # type: ignore[misc]  # nothing compiled was kept
 
     def __call__(self, inputs: dict[str, np.ndarray], lead: int = 1) -> dict[str, np.ndarray]:
         """Return the function's results for all draws.
@@ -99,7 +104,7 @@ class DrawMap:
     def _worth_compiling(self, flat: dict[str, np.ndarray], count: int) -> bool:
         if self._eager_only or not settings.jit:
             return False
-        return self._program is not None or count >= FEW
+        return self._program is not None or count >= self.few
 
     def _one_by_one(self, flat: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
         out = {}

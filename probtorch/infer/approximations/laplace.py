@@ -7,10 +7,11 @@ and draws come with importance ratios, which say how far to believe both.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -147,19 +148,55 @@ class LaplaceApproximation:
         GuideWarning
             If another start led to a mode of comparable evidence.
         """
-        began = time.perf_counter()
         target = target_of("LaplaceApproximation", self.model, args, kwargs)
-        evaluate = Evaluations(target)
-        starts, values, gradients = candidates(
-            target, evaluate, self.num_starts, as_generator(self.seed), self.radius
-        )
-        best = best_of_paths(
-            LbfgsPaths(evaluate, starts, values, gradients),
-            lambda paths, rows: paths.value[rows],
-            max_gradients=self.max_gradients,
-            tolerance=TOLERANCE,
-            patience=math.inf,
-        )
+        (found,) = self.run_many([target], [as_generator(self.seed)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def run_many(
+        self, targets: Sequence[Target], generators: Sequence[Generator]
+    ) -> list[LaplaceResult | Exception]:
+        """Return what `run` does for each of some targets of one dimension, or its error.
+
+        Parameters
+        ----------
+        targets : sequence of Target
+        generators : sequence of Generator
+            Where the starts of each are drawn from.
+
+        Notes
+        -----
+        Paths of all of them climb together, so that Python between two steps is there once. A path
+        is what it would be alone.
+        """
+        began = time.perf_counter()
+        climbs: list[_Climb | Exception] = []
+        for target, generator in zip(targets, generators, strict=True):
+            evaluate = Evaluations(target)
+            try:
+                found = candidates(target, evaluate, self.num_starts, generator, self.radius)
+            except Exception as error:
+                climbs.append(error)
+            else:
+                climbs.append(_Climb(target, evaluate, *found))
+        begun = [c for c in climbs if isinstance(c, _Climb)]
+        together = iter(_bests(begun, self.max_gradients)) if begun else iter(())
+        results: list[LaplaceResult | Exception] = []
+        for climb in climbs:
+            if isinstance(climb, Exception):
+                results.append(climb)
+                continue
+            try:
+                results.append(self._at_best(climb.target, climb.evaluate, next(together), began))
+            except Exception as error:
+                results.append(error)
+        return results
+
+    def _at_best(
+        self, target: Target, evaluate: Evaluations, best: BestPoints, began: float
+    ) -> LaplaceResult:
+        """The normal at the top of the best path."""
         top = int(np.argmax(best.value))
         if self.hessian_structure == "full":
             point, value, precision = _polished(target, evaluate, best, top)
@@ -227,6 +264,46 @@ class LaplaceResult(Approximation):
     def log_prob(self, points: np.ndarray) -> np.ndarray:
         """Return log densities of the normal; see `Approximation.log_prob`."""
         return self.normal.log_prob(points)
+
+
+@dataclass(frozen=True)
+class _Climb:
+    """A target whose paths are to begin."""
+
+    target: Target
+    evaluate: Evaluations
+    starts: np.ndarray
+    values: np.ndarray
+    gradients: np.ndarray
+
+
+def _bests(climbs: Sequence[_Climb], max_gradients: int) -> list[BestPoints]:
+    """Climb from the starts of several targets in step; return the best points of each."""
+    ends = np.cumsum([len(c.values) for c in climbs])
+    owner = np.repeat(np.arange(len(climbs)), [len(c.values) for c in climbs])
+
+    def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        owners = owner[paths.paths]
+        edges = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
+        found = [
+            climbs[owners[a]].evaluate(points[a:b]) for a, b in itertools.pairwise(edges) if b > a
+        ]
+        return np.concatenate([v for v, _ in found]), np.concatenate([g for _, g in found])
+
+    paths = LbfgsPaths(
+        evaluate,
+        np.concatenate([c.starts for c in climbs]),
+        np.concatenate([c.values for c in climbs]),
+        np.concatenate([c.gradients for c in climbs]),
+    )
+    best = best_of_paths(
+        paths,
+        lambda paths, rows: paths.value[rows],
+        max_gradients=max_gradients,
+        tolerance=TOLERANCE,
+        patience=math.inf,
+    )
+    return [best.rows(rows) for rows in np.split(np.arange(len(owner)), ends[:-1])]
 
 
 def _polished(

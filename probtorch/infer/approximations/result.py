@@ -217,17 +217,29 @@ class Approximation(abc.ABC):
         return points, values, values - self.log_prob(points)
 
     def _draw(self, count: int, generator: Generator, resampled: bool) -> SampledDraws:
-        pool = max(POOL * count, SMALLEST_POOL) if resampled else count
-        points, values, ratios = self._ratios(pool, generator)
-        quality = quality_of(ratios, free_values(self.target, points))
+        points, stats, found = self.positions(count, generator, resampled)
         attrs = {
             "inference_library": "probtorch",
             "inference_method": type(self).__name__.removesuffix("Result"),
             "sampling_time": self.seconds,
             "resampled": resampled,
             **self.attrs,
-            **quality.attrs,
+            **found,
         }
+        return make_draws(
+            self.target, points[None], {name: x[None] for name, x in stats.items()}, attrs
+        )
+
+    def positions(
+        self, count: int, generator: Generator, resampled: bool
+    ) -> tuple[np.ndarray, dict[str, np.ndarray], Mapping[str, object]]:
+        """Return draws on the unconstrained scale, (count, dim), their statistics and the verdict.
+
+        What `draws` is made of, which says what they are; the verdict has ``pareto_k``.
+        """
+        pool = max(POOL * count, SMALLEST_POOL) if resampled else count
+        points, values, ratios = self._ratios(pool, generator)
+        quality = quality_of(ratios, free_values(self.target, points))
         stats = {"lp": values}
         if resampled and quality.log_weight is not None:
             chosen = ancestors(np.exp(quality.log_weight), count, generator)
@@ -236,9 +248,7 @@ class Approximation(abc.ABC):
             points, stats = points[chosen], {"lp": values[chosen]}
         elif quality.log_weight is not None:
             stats["log_weight"] = quality.log_weight
-        return make_draws(
-            self.target, points[None], {name: x[None] for name, x in stats.items()}, attrs
-        )
+        return points, stats, quality.attrs
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_made": {}}  # drawn again when asked for

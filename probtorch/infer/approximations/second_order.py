@@ -8,6 +8,7 @@ matrix, so that it serves where there is no room for dim squared numbers.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from probtorch.infer.mapping import FEW, DrawMap
 from probtorch.infer.potential import Target
 from probtorch.ops.arithmetic import where
 
-__all__ = ["Hessians", "hessian_diagonal"]
+__all__ = ["Hessians", "hessian_diagonal", "hessian_row"]
 
 
 class Hessians:
@@ -40,7 +41,9 @@ class Hessians:
     def __call__(self, points: np.ndarray) -> np.ndarray:
         """Return symmetric matrices (points, dim, dim) at points (points, dim)."""
         dim = self.target.dim
-        if points.size < FEW:
+        # Of a target whose data may be exchanged rows are compiled once, for all data.
+        compiled = getattr(self.target, "hessian_rows", None)
+        if compiled is None and points.size < FEW:
             # One reverse pass for each row, after a single run of the density.
             with enable_grad():
                 matrices = [hessian(self.target.logdensity)(wrap(q.copy())) for q in points]
@@ -49,7 +52,7 @@ class Hessians:
             "q": np.repeat(points, dim, axis=0),
             "i": np.tile(np.arange(dim), len(points)),
         }
-        found = self._rows(inputs)["row"].reshape(len(points), dim, dim)
+        found = (compiled or self._rows)(inputs)["row"].reshape(len(points), dim, dim)
         return 0.5 * (found + found.transpose(0, 2, 1))
 
 
@@ -60,17 +63,23 @@ def hessian_diagonal(target: Target, point: np.ndarray) -> np.ndarray:
 
 
 def _row(target: Target, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
-    direction = _direction(target, inputs["i"])
-    return {"row": jvp(grad(target.logdensity), (inputs["q"],), (direction,))[1]}
+    return {"row": hessian_row(target.logdensity, inputs["q"], inputs["i"])}
+
+
+def hessian_row(
+    fn: Callable[[TensorBase], TensorBase], q: TensorBase, number: TensorBase
+) -> TensorBase:
+    """Return a row of the second derivatives of a function of a vector, shape (dim,)."""
+    return jvp(grad(fn), (q,), (_direction(q.array.shape[0], number),))[1]
 
 
 def _element(
     target: Target, point: TensorBase, inputs: dict[str, TensorBase]
 ) -> dict[str, TensorBase]:
-    direction = _direction(target, inputs["i"])
+    direction = _direction(target.dim, inputs["i"])
     row = jvp(grad(target.logdensity), (point,), (direction,))[1]
     return {"element": (row * direction).sum()}
 
 
-def _direction(target: Target, number: TensorBase) -> TensorBase:
-    return where(wrap(np.arange(target.dim)) == number, 1.0, 0.0).double()
+def _direction(dim: int, number: TensorBase) -> TensorBase:
+    return where(wrap(np.arange(dim)) == number, 1.0, 0.0).double()

@@ -24,6 +24,12 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.convergence import statistics
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.simulated import kernel_for
+from probtorch.infer.many.approximated import (
+    Approximator,
+    approximate,
+    approximator_for,
+    check_one_chain,
+)
 from probtorch.infer.many.data_sets import ModelCall, calls_of, grouped, padded
 from probtorch.infer.many.in_step import draw_in_step, goes_in_step
 from probtorch.infer.many.many_fits import FitGroup, ManyFits
@@ -59,13 +65,18 @@ class ManyPlan:
     """What the fits of data sets that are alike have in common."""
 
     target: ManyTarget
-    kernel: Kernel
+    kernel: Kernel | Approximator
     num_samples: int
     num_warmup: int
     num_chains: int
     thinning: int
-    in_step: bool
-    threads: int
+    in_step: bool = False
+    threads: int = 1
+
+    @property
+    def together(self) -> bool:
+        """Whether data sets of a block are fitted together, so that large ones are better."""
+        return self.in_step or not isinstance(self.kernel, Kernel)
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ class FittedBlock:
 def fit_many(
     model: Callable[..., object],
     datasets: Sequence[object] | Mapping[object, object],
-    kernel: Callable[..., Kernel] | Kernel | None = None,
+    kernel: Callable[..., Kernel | Approximator] | Kernel | Approximator | None = None,
     *,
     num_samples: int = 500,
     warmup_steps: int = 300,
@@ -120,7 +131,10 @@ def fit_many(
     kernel : class, callable or kernel, optional
         ``kernel(model)`` makes the kernel, `NUTS` for example; or a kernel, whose settings are then
         used. By default NUTS from random starts, with a dense metric for up to 30 coordinates:
-        what costs least where a posterior takes milliseconds.
+        what costs least where a posterior takes milliseconds. Or an approximation:
+        `LaplaceApproximation`, `Pathfinder` or `DADVI`, by class or as an object or function with
+        its settings; then there are independent draws, and ``diagnostics["pareto_k"]`` in place of
+        those of chains.
     num_samples, warmup_steps, num_chains, thinning : int
         For each data set, as for `MCMC`.
     mask : str, optional
@@ -197,12 +211,11 @@ def fit_many(
             target, alike = _first_target(model, calls, alike, failed, progress)
             if target is None:
                 continue
-            made = kernel_for(kernel or _cheap_nuts, target, "fit_many")
-            together = goes_in_step(made, target, warmup)
-            threads = get_num_threads() if executor is None else 1
-            plan = ManyPlan(target, made, samples, warmup, chains, thinning, together, threads)
+            plan = _planned(target, kernel, executor, (samples, warmup, chains, thinning))
             per_set = chains * (samples // thinning) * (target.dim + target.group.size + 8)
-            most = BLOCK if not together else max(BLOCK, min(LARGE_BLOCK, len(alike) // BLOCKS))
+            most = (
+                BLOCK if not plan.together else max(BLOCK, min(LARGE_BLOCK, len(alike) // BLOCKS))
+            )
             size = max(1, min(most, BLOCK_NUMBERS // max(per_set, 1)))
             parts = [alike[i : i + size] for i in range(0, len(alike), size)]
             blocks = [
@@ -240,6 +253,21 @@ def fit_many(
     if interrupted:
         print(f"interrupted: keeping {len(found)} data sets", file=sys.stderr, flush=True)
     return found
+
+
+def _planned(
+    target: ManyTarget, kernel: object, executor: ExecutorLike | None, settings: Sequence[int]
+) -> ManyPlan:
+    """What is done with data sets like the target's."""
+    samples, warmup, chains, thinning = settings
+    engine = None if kernel is None else approximator_for(kernel, target)
+    if engine is not None:
+        check_one_chain(chains, thinning)
+        return ManyPlan(target, engine, samples, warmup, chains, thinning)
+    made = kernel_for(kernel or _cheap_nuts, target, "fit_many")
+    in_step = goes_in_step(made, target, warmup)
+    threads = get_num_threads() if executor is None else 1
+    return ManyPlan(target, made, samples, warmup, chains, thinning, in_step, threads)
 
 
 def _cheap_nuts(target: ManyTarget) -> NUTS:
@@ -306,6 +334,8 @@ def _joined(
 
 def fit_block(plan: ManyPlan, block: DataBlock) -> FittedBlock:
     """Fit the data sets of a block: in step where that can be, else one after the other."""
+    if not isinstance(plan.kernel, Kernel):
+        return _approximated_block(plan, plan.kernel, block)
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     failed: dict[int, Exception] = {}
     if plan.in_step:
@@ -355,10 +385,24 @@ def fit_block(plan: ManyPlan, block: DataBlock) -> FittedBlock:
     return FittedBlock(posterior, diagnostics, failed)
 
 
+def _approximated_block(plan: ManyPlan, engine: Approximator, block: DataBlock) -> FittedBlock:
+    """Approximate the posteriors of a block."""
+    found = approximate(engine, plan.target, block.calls, block.streams, plan.num_samples)
+    failed = {number: x for number, x in zip(block.numbers, found) if isinstance(x, Exception)}
+    done = [(x, call) for x, call in zip(found, block.calls) if not isinstance(x, Exception)]
+    if not done:
+        return FittedBlock({}, {}, failed)
+    data = np.stack([plan.target.group.packed(call) for _, call in done])
+    drawn = np.stack([points for (points, _), _ in done])[:, None]
+    k = np.array([k for (_, k), _ in done])
+    return FittedBlock(plan.target.values(drawn, data), {"pareto_k": k}, failed)
+
+
 def _draw(
     plan: ManyPlan, target: ManyTarget, stream: Generator, verify: bool
 ) -> Iterator[DrawRecord]:
     """Run the chains of one data set to their ends."""
+    assert isinstance(plan.kernel, Kernel)
     runs = [
         ChainRun(
             ChunkRunner(chain),

@@ -19,6 +19,8 @@ DATA_SET = "data_set"
 # Beyond these a posterior is doubtful: those of `diagnose`, with R-hat less strict, since the worst
 # of several parameters of each of thousands of posteriors is looked at.
 RHAT, ESS = 1.05, 50.0
+# Of importance ratios: beyond it their mean is not to be relied on.
+PARETO_K = 0.7
 # Failures that a repr names.
 SHOWN = 3
 
@@ -108,7 +110,7 @@ class ManyFits:
         """Of each data set, in the order of `labels`, worst of all parameters.
 
         ``r_hat`` and ``ess`` (bulk, all chains), ``divergences`` (their number) and ``accept``, the
-        mean acceptance.
+        mean acceptance; of an approximation ``pareto_k``, the shape of its importance ratios.
         """
         names = self.groups[0].diagnostics if self.groups else ()
         return {n: np.concatenate([g.diagnostics[n] for g in self.groups]) for n in names}
@@ -118,12 +120,15 @@ class ManyFits:
         """Labels of posteriors that should be looked at.
 
         R-hat is above 1.05, fewer than 50 draws are effective, or some diverged; or a chain never
-        moved, so that nothing can be told.
+        moved, so that nothing can be told. Of an approximation `pareto_k` is above 0.7.
         """
         found = self.diagnostics
         if not found:
             return []
         # Of unconstrained coordinates, none of which is constant by construction: nan is doubtful.
+        if "pareto_k" in found:
+            bad = ~(found["pareto_k"] <= PARETO_K)
+            return [label for label, doubt in zip(self.labels, bad) if doubt]
         bad = ~(found["r_hat"] <= RHAT) | ~(found["ess"] >= ESS) | (found["divergences"] > 0)
         return [label for label, doubt in zip(self.labels, bad) if doubt]
 

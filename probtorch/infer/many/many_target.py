@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.compiler.data_density import DataDensity
+from probtorch.infer.approximations.second_order import hessian_row
 from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.many.data_sets import DataGroup, ModelCall, with_tensors
 from probtorch.infer.mapping import DrawMap
@@ -47,6 +48,7 @@ class ManyTarget(ModelTarget):
         given = with_tensors(call)
         super().__init__(model, given.args, given.kwargs)
         self._values_map = DrawMap(self._values)
+        self._hessian_map = DrawMap(self._hessian_row, few=1)  # for all data sets
 
     def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_exchanging": None}
@@ -92,6 +94,15 @@ class ManyTarget(ModelTarget):
     def _values(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         with self._given(inputs["data"]):
             return self.constrain(inputs["q"])
+
+    def _hessian_row(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        with self._given(inputs["data"]):
+            return {"row": hessian_row(self.logdensity, inputs["q"], inputs["i"])}
+
+    def hessian_rows(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return rows of the second derivatives given the data at hand; see `Hessians`."""
+        data = np.broadcast_to(self._flat, (len(inputs["q"]), len(self._flat)))
+        return self._hessian_map({**inputs, "data": data})
 
     @cached_property
     def density(self) -> Any:  # a NativeDensity in all that samplers ask of it

@@ -302,6 +302,12 @@ class BestPoints:
     hessian: InverseHessian
     top_score: np.ndarray
 
+    def rows(self, chosen: np.ndarray) -> BestPoints:
+        """Return those of some paths."""
+        names = "position", "value", "score", "gradient", "log_det", "top_score"
+        some = {name: getattr(self, name)[chosen] for name in names}
+        return BestPoints(**some, hessian=self.hessian.rows(chosen))
+
 
 def best_of_paths(
     paths: LbfgsPaths,
