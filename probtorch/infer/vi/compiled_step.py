@@ -8,8 +8,11 @@ same either way.
 
 A recorded step is taken back and taken again natively. So all steps after the first one, which is
 always eager, have native numbers, and a run that is resumed goes on bit for bit, whatever it has
-compiled. The learning rate reaches compiled code as a tensor, so that schedules need no new
-recording; all other options of the optimizer belong to the recording.
+compiled. The same holds for shapes of arguments that come later: their first step is eager, since
+many a batch of its own size never comes back, and compiling takes a hundred times as long as a
+step. Which shapes there were is part of a fit's state. The learning rate reaches compiled code as a
+tensor, so that schedules need no new recording; all other options of the optimizer belong to the
+recording.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import time
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -33,6 +37,7 @@ from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.rng import default_generator
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten
 from probtorch.effects.minibatches import StrangeLoader
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.vi.fit_memory import FitMemory
@@ -52,6 +57,8 @@ CHUNK = 0.05
 MAX_CHUNK = 10_000
 
 
+# Shapes that are remembered: more than programs are kept of.
+MAX_SHAPES = 1024
 # A run may go on with another loader, but not with another one at every step.
 MAX_STRANGERS = 10
 
@@ -88,6 +95,7 @@ class CompiledStep:
         self._numbers: tuple[int | None, ...] = ()
         self._tensors: list[TensorBase] = []
         self._seconds = 0.0  # per native step
+        self._shapes: dict[object, int] = {}  # shapes of arguments, and what they are saved as
 
     def __getstate__(self) -> dict[str, object]:
         return {"fit": self.fit}  # what was compiled is compiled anew where it is wanted
@@ -215,6 +223,8 @@ class CompiledStep:
         # The batches of plates with loaders are inputs as the arguments are.
         inputs = (args, kwargs, fit.feed.batches())
         assert function is not None  # made by ready()
+        if self._is_new(inputs):
+            return None
         start = fit.generator_states()
         self._before = None  # until a run in Python notes it
         try:
@@ -244,6 +254,24 @@ class CompiledStep:
             self.reason = reason + (f" (at {place})" if place else "")
         self._remember(function.last, start, fit.num_steps)
         return StepInfo(float(loss.item()))
+
+    def _is_new(self, inputs: object) -> bool:
+        """Whether arguments have shapes that no step had, where others had some: notes them."""
+        shapes = tuple([_shape_of(x) for x in flatten(inputs)[0]])
+        number = self._shapes.get(shapes)
+        if number is None:
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.clear()
+            # The same in every process.
+            number = self._shapes[shapes] = zlib.crc32(repr(shapes).encode())
+        met = self.fit.shapes
+        if number in met:
+            return False
+        first = not met
+        if len(met) >= MAX_SHAPES:
+            del met[next(iter(met))]
+        met[number] = None
+        return not first
 
     def _remember(self, path, generators, step):
         """Note the state before the last step: a path that took it has its tensors in memory."""
@@ -355,6 +383,14 @@ class CompiledStep:
             reason = "SVI.step: nothing compiled yet (the first step is always eager)"
             return explain_reason(reason, format=format)
         return self._function.explain(format=format, profile=profile)
+
+
+def _shape_of(x: object) -> object:
+    """What is looked at of an argument: not its value, of which compiled code knows itself."""
+    if isinstance(x, TensorBase):
+        x = x.array
+    dtype = getattr(x, "dtype", None)
+    return None if dtype is None else (getattr(x, "shape", None), str(dtype))
 
 
 def _as_tensor(x):

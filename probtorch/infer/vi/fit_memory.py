@@ -56,6 +56,8 @@ class FitMemory:
         How many of the last steps in a row were refused.
     waiting : FitState or None
         A state that waits for the first run, in which the parameters come into being.
+    shapes : dict of int to None
+        Shapes of arguments that steps after the first one have had, in order.
     good : callable or None
         Returns the state before the last step that was well.
     """
@@ -79,6 +81,7 @@ class FitMemory:
         self.generator = None if seed is None else _generator(seed)
         self.patience = patience
         self.num_steps = self.failures = 0
+        self.shapes: dict[int, None] = {}
         self.feed = Feed(lifted if is_precise(guide) else None)
         self.distributed = self.feed.joins_shards = bool(distributed)
         self.own_loss_and_grads = loss_and_grads
@@ -162,6 +165,7 @@ class FitMemory:
             "loaders": self.feed.state_dict(),
             "step": self.num_steps,
             "failures": self.failures,
+            "shapes": tuple(self.shapes),
         }
 
     def take(self, **known: object) -> FitState:
@@ -184,6 +188,7 @@ class FitMemory:
         self.set_generator_states(state.generators)
         self.feed.load_state_dict(state.loaders)
         self.num_steps, self.failures = state.step, state.failures
+        self.shapes = dict.fromkeys(state.shapes)
 
     def load(self, state: FitState) -> None:
         """Go to a state that may come from elsewhere, options of the optimizer included.

@@ -53,6 +53,8 @@ class FitState:
         Steps taken.
     failures : int
         How many of the last ones in a row were refused: their numbers were not finite.
+    shapes : tuple of int
+        Which shapes of arguments later steps have had; see `CompiledStep`.
     """
 
     params: dict[str, TensorBase]
@@ -63,6 +65,7 @@ class FitState:
     loaders: dict[str, Tree]
     step: int = 0
     failures: int = 0
+    shapes: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Tree]:
         """Return the state in nested dicts, lists, numbers and tensors, for `probtorch.save`."""
@@ -75,6 +78,7 @@ class FitState:
             "buffers": self.buffers,
             "objective": self.objective,
             "loaders": self.loaders,
+            "shapes": list(self.shapes),
             "generator": generator,
             "default_generator": default,
         }
@@ -105,6 +109,7 @@ class FitState:
             loaders=state["loaders"],
             step=state["num_steps"],
             failures=state.get("failures", 0),  # earlier releases saved it elsewhere
+            shapes=tuple(state.get("shapes", ())),
         )
 
 
