@@ -21,6 +21,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
+import gc
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -85,6 +86,8 @@ __all__ = ["DensityTarget", "ModelTarget", "Target"]
 
 # Tries to find a first point at which the model runs at all.
 FIRST_RUNS = 100
+# Bytes of observed data from which on memory is worth the time to look for it.
+LARGE = 2**25
 # Values of discrete sites at which deterministic ones are compared.
 MANY_VALUES = 8
 
@@ -454,12 +457,7 @@ class ModelTarget(Target):
         super().__init__(found[-1].stop if found else 0, {slot.name: slot for slot in found})
         if not found:
             raise _no_latent_sites(self.name, first, self.summed)
-        for site in first.values():
-            if site.has_density:
-                # Shapes and plates are checked here. Data outside the support are told of by
-                # `initial`: a support may depend on latent sites, and hold the data elsewhere.
-                with contextlib.suppress(DomainError):
-                    site.compute_log_prob()
+        _check_densities(first)
         self.parts = self._find_parts(first)
         self._in_part = False  # while a part of the density is computed
         self.without_data = without_data(first.values())
@@ -480,6 +478,10 @@ class ModelTarget(Target):
                 if self.parts.inside(first[name]):
                     del self.observed_data[name]
         self._log_likelihood_map = DrawMap(self._log_likelihood_one)
+        if any(array.nbytes >= LARGE for array in self.observed_data.values()):
+            # What the first run left on its tape is garbage that waits for its turn.
+            del first, labels
+            gc.collect()
 
     def _log_likelihood_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
         return self.log_likelihood_at(inputs["q"])
@@ -783,6 +785,22 @@ class _Likelihood(Handler):
         if site.observed:
             site.compute_log_prob()
             self.terms[site.name] = site.unscaled_log_prob
+
+
+def _check_densities(first: Trace) -> None:
+    """Check shapes and plates of a first run, off the tape, which would keep all it computes.
+
+    Data outside the support are told of by `initial`: a support may depend on latent sites, and
+    hold the data elsewhere.
+    """
+    before = set_grad_enabled(False)
+    try:
+        for site in first.values():
+            if site.has_density:
+                with contextlib.suppress(DomainError):
+                    site.compute_log_prob()
+    finally:
+        set_grad_enabled(before)
 
 
 def _latent_spread(fn: Normal) -> bool:

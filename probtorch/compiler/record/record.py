@@ -20,6 +20,7 @@ What is known of tensors while it goes on, and what the owner asks afterwards, i
 
 import contextlib
 import gc
+import math
 import threading
 
 import numpy as np
@@ -56,6 +57,10 @@ OUTSIDE = (
 # Ops that raise an error where their result has no elements, or fill it with nan if not told to
 # check.
 UNCHECKED = ("cholesky", "inv")
+
+# Bytes of a result from which on it is only kept as long as somebody else does: of many rows all
+# that a density computes would be several times the data.
+LARGE = 2**20
 
 # Held while a function is recorded, and by whoever evaluates eagerly on behalf of native code.
 recording_lock = threading.RLock()
@@ -132,9 +137,12 @@ class Recorder(Subgraphs):
             key = id(o)
             known[key] = v
             self._made.add(key)
-            self._alive.append(o)
+            if static or v.dtype.itemsize * math.prod(v.shape) < LARGE:
+                self._alive.append(o)
+            else:
+                self._let_go(o)
             if o._base is not None:
-                self._views.setdefault(id(o._base), []).append(o)
+                self._note_view(o)
 
     def op_failed(self, op, inputs, attrs, error):
         """Note that an operation raised `error`; of some, that they do so is a guard."""
@@ -173,7 +181,7 @@ class Recorder(Subgraphs):
         self._bind(t, self.value_of(source))
         self._made.add(id(t))
         if t._base is not None:
-            self._views.setdefault(id(t._base), []).append(t)
+            self._note_view(t)
 
     def in_place(self, target, value):
         """Note that `target` takes the value of `value`; called before its memory changes."""
@@ -186,7 +194,7 @@ class Recorder(Subgraphs):
                 self.in_place(owner, written(owner, value, place))
             self._stale.discard(id(target))
             self._bind(target, self.value_of(value))
-            self._views.setdefault(id(owner), []).append(target)
+            self._note_view(target)
             return
         old = self.known(target)
         if id(target) not in self._made:
@@ -199,7 +207,7 @@ class Recorder(Subgraphs):
             else:
                 self.refuse("an in-place change of a tensor made outside the density or loop")
         # What was recorded keeps the old elements; views read after the change would see new ones.
-        views = self._views.pop(id(target), [])
+        views = [t for ref in self._views.pop(id(target), []) if (t := ref()) is not None]
         for v in (old, *(self._values.get(id(t)) for t in views)):
             if v is not None and v.static:
                 v.array = v.array.copy(order="K")

@@ -6,6 +6,7 @@ it as it hears of the run.
 
 import contextlib
 import threading
+import weakref
 
 import numpy as np
 
@@ -38,10 +39,11 @@ class Recording(Interpreter):
         self.captures = []
         self.thread = threading.get_ident() if parent is None else parent.thread
         self._values = {}
-        self._alive = []
+        self._alive = []  # an identity means nothing once its tensor is gone
+        self._watched = {}  # id -> weak reference, of what is let go
         self._inputs = []
         self._made = set()  # ids of the tensors that came into being while this recorded
-        self._views = {}  # id of a tensor -> the views of its memory
+        self._views = {}  # id of a tensor -> weak references to the views of its memory
         self._stale = set()  # ids of views whose base changed since
         self.updates = {}  # id -> tensor made outside and changed in place
         self.originals = []  # copies of what these held before
@@ -81,6 +83,20 @@ class Recording(Interpreter):
         self._values[id(t)] = v
         self._alive.append(t)
 
+    def _let_go(self, t):
+        """Know a tensor by its identity for as long as it lives, without keeping it alive."""
+        key, watched = id(t), self._watched
+        known = self._values, self._views, watched
+        made = self._made, self._stale
+
+        def gone(_):
+            for by_id in known:
+                by_id.pop(key, None)
+            for ids in made:
+                ids.discard(key)
+
+        watched[key] = weakref.ref(t, gone)
+
     def known(self, t):
         """Return the value of `t` if this recorder or a parent has one, else None."""
         if id(t) in self._stale:
@@ -98,7 +114,10 @@ class Recording(Interpreter):
         with self._alone():
             now = read_place(t._base, place_in(t.array, t._base.array, "view"))
         self._bind(t, self.value_of(now))
-        self._views.setdefault(id(t._base), []).append(t)
+        self._note_view(t)
+
+    def _note_view(self, t):
+        self._views.setdefault(id(t._base), []).append(weakref.ref(t))
 
     @contextlib.contextmanager
     def _alone(self):
