@@ -20,6 +20,7 @@ from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.distributions.uniform import ImproperUniform
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
+from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.starts.initialization import uniform_point
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from probtorch.infer.potential import Target
 
 
-__all__ = ["Statements", "refuse_flat", "warn_of_no_data", "without_data"]
+__all__ = ["Statements", "no_latent_sites", "refuse_flat", "warn_of_no_data", "without_data"]
 
 # Points at which all slopes are compared, and how far a suspected number is then moved.
 NEAR_POINTS, NEAR = 2, 0.1
@@ -195,3 +196,22 @@ def _improper(target, flat, slopes):
 def _listed(names):
     shown = ", ".join(names[:NAMED])
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
+
+
+def no_latent_sites(name: str, first: Trace, summed: dict[str, int]) -> InferenceError:
+    """Return the error for a model in which nothing is to be inferred by a sampler."""
+    observed = ", ".join(map(repr, first.observation_nodes))
+    if summed:
+        return InferenceError(
+            f"{name} has no continuous latent sites",
+            expected="at least one continuous latent site",
+            got=f"finite discrete sites {', '.join(map(repr, summed))} only",
+            fix="infer_discrete(model) draws them from their posterior, without a sampler; "
+            "Gibbs(model) moves them where their sum has too many terms",
+        )
+    return InferenceError(
+        f"{name} has no latent sites",
+        expected="at least one sample statement without obs",
+        got=f"observed sites {observed}" if observed else "no sample statements",
+        fix="leave the value of what is to be inferred out: sample('x', distribution)",
+    )

@@ -6,21 +6,36 @@ Read effects/runtime.py first: `RunSurroundings` keeps a copy of its state.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import gc
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import numpy as np
 
 from probtorch.compiler.record.record import OUTSIDE
 from probtorch.core.casting import cast
+from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.dtype import default_dtype_as, float64
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree
 from probtorch.effects.handlers import trace
 from probtorch.effects.row_blocks import RowBlocks
 from probtorch.effects.runtime import STATE, Handler
+from probtorch.effects.trace import Trace
+from probtorch.errors import DomainError
 
-__all__ = ["OUTSIDE", "RunSurroundings", "in_float64", "lifted", "untraced"]
+__all__ = [
+    "OUTSIDE",
+    "RunSurroundings",
+    "check_densities",
+    "in_float64",
+    "leave_no_garbage",
+    "lifted",
+    "untraced",
+]
+
+# Bytes of observed data from which on memory is worth the time to look for it.
+LARGE = 2**25
 
 
 def in_float64() -> default_dtype_as:
@@ -84,3 +99,25 @@ class RunSurroundings:
                 yield
         finally:
             STATE.handlers, STATE.plates, STATE.params, STATE.rows = before
+
+
+def check_densities(first: Trace) -> None:
+    """Check shapes and plates of a first run, off the tape, which would keep all it computes.
+
+    Data outside the support are told of by `initial`: a support may depend on latent sites, and
+    hold the data elsewhere.
+    """
+    before = set_grad_enabled(False)
+    try:
+        for site in first.values():
+            if site.has_density:
+                with contextlib.suppress(DomainError):
+                    site.compute_log_prob()
+    finally:
+        set_grad_enabled(before)
+
+
+def leave_no_garbage(observed: Iterable[np.ndarray]) -> None:
+    """Look for what a first run of many rows left on its tape: else it waits for its turn."""
+    if any(array.nbytes >= LARGE for array in observed):
+        gc.collect()

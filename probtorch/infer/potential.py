@@ -21,7 +21,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-import gc
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -44,7 +43,7 @@ from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
-from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
+from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
 from probtorch.infer.enumeration.summed import (
     OneValue,
     Sums,
@@ -53,12 +52,19 @@ from probtorch.infer.enumeration.summed import (
     marginal_density,
     marginal_likelihoods,
 )
-from probtorch.infer.forgotten import without_data
+from probtorch.infer.forgotten import no_latent_sites, without_data
 from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.labels import array_arguments, labels_of
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_calls import check_model_call
-from probtorch.infer.model_runs import OUTSIDE, RunSurroundings, in_float64, lifted
+from probtorch.infer.model_runs import (
+    OUTSIDE,
+    RunSurroundings,
+    check_densities,
+    in_float64,
+    leave_no_garbage,
+    lifted,
+)
 from probtorch.infer.names import unknown_name
 from probtorch.infer.parts import (
     WHOLE,
@@ -86,8 +92,6 @@ __all__ = ["DensityTarget", "ModelTarget", "Target"]
 
 # Tries to find a first point at which the model runs at all.
 FIRST_RUNS = 100
-# Bytes of observed data from which on memory is worth the time to look for it.
-LARGE = 2**25
 # Values of discrete sites at which deterministic ones are compared.
 MANY_VALUES = 8
 
@@ -456,8 +460,8 @@ class ModelTarget(Target):
         found, first, self.summed = self._first_run()
         super().__init__(found[-1].stop if found else 0, {slot.name: slot for slot in found})
         if not found:
-            raise _no_latent_sites(self.name, first, self.summed)
-        _check_densities(first)
+            raise no_latent_sites(self.name, first, self.summed)
+        check_densities(first)
         self.parts = self._find_parts(first)
         self._in_part = False  # while a part of the density is computed
         self.without_data = without_data(first.values())
@@ -478,10 +482,8 @@ class ModelTarget(Target):
                 if self.parts.inside(first[name]):
                     del self.observed_data[name]
         self._log_likelihood_map = DrawMap(self._log_likelihood_one)
-        if any(array.nbytes >= LARGE for array in self.observed_data.values()):
-            # What the first run left on its tape is garbage that waits for its turn.
-            del first, labels
-            gc.collect()
+        del first
+        leave_no_garbage(self.observed_data.values())
 
     def _log_likelihood_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
         return self.log_likelihood_at(inputs["q"])
@@ -787,22 +789,6 @@ class _Likelihood(Handler):
             self.terms[site.name] = site.unscaled_log_prob
 
 
-def _check_densities(first: Trace) -> None:
-    """Check shapes and plates of a first run, off the tape, which would keep all it computes.
-
-    Data outside the support are told of by `initial`: a support may depend on latent sites, and
-    hold the data elsewhere.
-    """
-    before = set_grad_enabled(False)
-    try:
-        for site in first.values():
-            if site.has_density:
-                with contextlib.suppress(DomainError):
-                    site.compute_log_prob()
-    finally:
-        set_grad_enabled(before)
-
-
 def _latent_spread(fn: Normal) -> bool:
     """Whether a parameter other than the location depends on latent values."""
     while hasattr(fn, "base_dist"):
@@ -819,21 +805,3 @@ def _equal(a, b):
     if not (isinstance(a, TensorBase) and isinstance(b, TensorBase)):
         return False
     return np.array_equal(to_host(a.array), to_host(b.array), equal_nan=a.array.dtype.kind == "f")
-
-
-def _no_latent_sites(name: str, first: Trace, summed: dict[str, int]) -> InferenceError:
-    observed = ", ".join(map(repr, first.observation_nodes))
-    if summed:
-        return InferenceError(
-            f"{name} has no continuous latent sites",
-            expected="at least one continuous latent site",
-            got=f"finite discrete sites {', '.join(map(repr, summed))} only",
-            fix="infer_discrete(model) draws them from their posterior, without a sampler; "
-            "Gibbs(model) moves them where their sum has too many terms",
-        )
-    return InferenceError(
-        f"{name} has no latent sites",
-        expected="at least one sample statement without obs",
-        got=f"observed sites {observed}" if observed else "no sample statements",
-        fix="leave the value of what is to be inferred out: sample('x', distribution)",
-    )

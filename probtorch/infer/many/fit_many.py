@@ -2,8 +2,9 @@
 
 Data sets that are alike share one compiled density, whose data are exchanged (many_target.py), and
 one compiled sampler: what a further data set costs is its transitions. They are fitted block after
-block, here or by the workers of an executor; each has a stream of random numbers of its own, so
-that its draws depend on the seed, its number and its data alone.
+block, here or by the workers of an executor, those of a block in step where that can be
+(in_step.py); each has a stream of random numbers of its own, so that its draws depend on the seed,
+its number and its data alone.
 """
 
 from __future__ import annotations
