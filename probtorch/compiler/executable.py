@@ -198,6 +198,16 @@ class CallFrame(ABC):
         """Return `run` on contiguous arrays that stay where they are; then the frame is taken."""
         return functools.partial(self.run, inputs, outputs)
 
+    def lanes(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> np.ndarray | None:
+        """Return tables, one for each row of arrays of arguments and results, (rows, words).
+
+        They share this frame's other memory, so that one is run after the other. The caller keeps
+        all alive. None where there is no C function, or a run does more than read and write these.
+        """
+        return None
+
     def repeat(self, draws: np.ndarray, inputs: Sequence[np.ndarray], results: np.ndarray) -> int:
         """Run ``len(results)`` times without Python, the first results going into `results`.
 

@@ -230,11 +230,7 @@ class CpuFrame(CallFrame):
         return again
 
     def lanes(self, inputs, outputs):
-        """Return tables, one for each row of arrays of arguments and results, shape (rows, words).
-
-        They share this frame's other memory, so that one is run after the other. The caller keeps
-        all alive. None where a run does more than read and write these.
-        """
+        """Return tables, one for each row; see `CallFrame.lanes`."""
         if self._commit is not None or self._copied:
             return None
         tables = np.tile(self.table, (len(inputs[0]), 1))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.compiler import engine
-from probtorch.compiler.executor import CpuFrame
 from probtorch.compiler.nests.loops import address
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class ProgramLanes:
     def __init__(self, program: NativeProgram, inputs: Sequence[np.ndarray]) -> None:
         assert program.program is not None, "a program that is compiled"
         frame = program.program.bind()
-        assert isinstance(frame, CpuFrame) and frame.entry is not None
+        assert frame.entry is not None, "a program of the CPU"
         self._frame, self._entry, self.inputs = frame, frame.entry[0], list(inputs)
         lanes = len(self.inputs[0])
         self.outputs = [np.zeros((lanes, *x.shape), x.dtype) for x in frame.new_outputs()]

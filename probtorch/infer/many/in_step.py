@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -43,8 +43,10 @@ from probtorch.infer.mcmc.warm_up.mass_matrix import Dense
 from probtorch.infer.starts.initialization import init_to_uniform, search, uniform_point
 
 if TYPE_CHECKING:
+    from probtorch.compiler.data_density import DataLanes
     from probtorch.infer.many.data_sets import ModelCall
     from probtorch.infer.many.many_target import ManyTarget
+    from probtorch.infer.mcmc.chain import ChainRun
 
 __all__ = ["InStep", "draw_in_step", "goes_in_step"]
 
@@ -331,7 +333,7 @@ class _ChainLanes:
         """The chains as one, whose leaves are stacked."""
         return unflatten(self._structure, [wrap(x) for x in self.program.inputs[: self._leaves]])
 
-    def _put(self, part: str, new: Any) -> None:
+    def _put(self, part: str, new: object) -> None:
         """Write what a stacked part, a tree, has become."""
         places = flatten(getattr(self.at, part))[0]
         for place, leaf in zip(places, flatten(new)[0]):
@@ -386,7 +388,7 @@ class _ChainLanes:
         steps = (settled or {tuner.tunes: stacked.kernel.step_size})[tuner.tunes].array  # type: ignore[attr-defined]
         for i in np.flatnonzero(self.well):
             lanes = range(i * self.chains, (i + 1) * self.chains)
-            views: list[Any] = [
+            views = [
                 _WarmChain(
                     self,
                     self.lp[lane],
@@ -398,7 +400,8 @@ class _ChainLanes:
                 )
                 for lane in lanes
             ]
-            if WarmupGuard(views).look(views):
+            runs = cast("list[ChainRun]", views)
+            if WarmupGuard(runs).look(runs):
                 self.well[i] = False
         for name, value in settled.items():
             self.program.inputs[getattr(self.at.kernel, name)][...] = value.array
@@ -436,7 +439,7 @@ class _ChainLanes:
 class _Place:
     """A target as the search for a start knows it: of one data set."""
 
-    def __init__(self, target: ManyTarget, data: Any, lane: int) -> None:
+    def __init__(self, target: ManyTarget, data: DataLanes, lane: int) -> None:
         self.dim, self.slots, self.name = target.dim, target.slots, target.name
         self.value_and_grad: Callable[..., tuple[float, np.ndarray]] = functools.partial(
             data.value_and_grad, lane
