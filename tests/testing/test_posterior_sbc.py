@@ -127,7 +127,7 @@ def weakened(model):
         (lambda m: LaplaceApproximation(m, num_starts=1), True),
         (weakened, False),
         (lambda m: Importance(m, num_samples=2000), True),
-        (lambda m: SVI(m, AutoNormal(m), Adam, lr=0.05), True),
+        pytest.param(lambda m: SVI(m, AutoNormal(m), Adam, lr=0.05), True, marks=pytest.mark.slow),
     ],
     ids=["Laplace", "Laplace of another density", "Importance", "SVI"],
 )

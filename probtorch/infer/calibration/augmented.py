@@ -8,7 +8,6 @@ parameters for the data that were there. Discrete sites that are summed out are 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -78,7 +77,7 @@ class Twice:
         self.model, self.parameters = model, tuple(parameters)
         self.__name__ = getattr(model, "__name__", type(model).__name__)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> object:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         """Run the model for both sets; returns what it returns for the further one."""
         with trace() as seen:
             returned = self.model(*args, **kwargs)

@@ -8,21 +8,19 @@ lets others see how far it is; within a call it holds no interpreter lock.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
-from probtorch.core.typed import Tree
 from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.recording import DrawRecord
 from probtorch.infer.mcmc.running import RunningTrace
-from probtorch.infer.mcmc.saved import chain_leaves
+from probtorch.infer.mcmc.standing import ChainCopy, ChainSnapshot
 from probtorch.infer.mcmc.standstill import Standstill
 from probtorch.infer.mcmc.store import StoredRecord
 from probtorch.infer.mcmc.warm_up.adaptation import Learner, Segment, check_found
@@ -30,9 +28,10 @@ from probtorch.infer.mcmc.warm_up.adaptation import Learner, Segment, check_foun
 if TYPE_CHECKING:
     from probtorch.compiler.density import DensityContext
     from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
+    from probtorch.infer.mcmc.journal import ChainJournal, Transitions
     from probtorch.infer.potential import Target
 
-__all__ = ["ChainCopy", "ChainRun", "ChainSnapshot"]
+__all__ = ["ChainRun"]
 
 # A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
 # progress display, long enough that what happens between calls costs nothing.
@@ -43,45 +42,6 @@ GROWTH = 8
 # Share of the native time that comparing a density with Python's may take, but for the first
 # comparison where a warm-up has ended, in the midst of the posterior.
 VERIFYING_SHARE = 0.1
-
-
-class ChainSnapshot(TypedDict):
-    """A chain between two stretches, as it is saved: what `ChainRun` has under these names."""
-
-    leaves: list[np.ndarray]
-    segment: int
-    done: int
-    iteration: int
-    divergences: int
-    evaluations: int
-    warmup_evaluations: int
-    warming_up: bool
-    extensions: list[int]
-    moved: bool
-    course: np.ndarray
-    accepted: np.ndarray
-    learner: Tree
-    draws: Tree
-    warmup: Tree
-
-
-@dataclass(frozen=True)
-class ChainCopy:
-    """A chain as it travels, to a worker and back.
-
-    Attributes
-    ----------
-    snapshot : ChainSnapshot
-        Of its draws the row that is being filled, and those drawn since it left.
-    step_size : float
-    trace : RunningTrace
-    standstill : Standstill
-    """
-
-    snapshot: ChainSnapshot
-    step_size: float
-    trace: RunningTrace
-    standstill: Standstill
 
 
 class ChainRun:
@@ -138,6 +98,8 @@ class ChainRun:
         The chain as warm-up left it.
     snapshot : ChainSnapshot or None
         All that the rest of the run depends on, as it was not long ago; see `restore`.
+    journal : ChainJournal or None
+        Where what it draws is written down between two checkpoints.
     """
 
     def __init__(
@@ -194,6 +156,7 @@ class ChainRun:
         self._segment = self._done = 0
         self._pace = pace
         self.snapshot: ChainSnapshot | None = None
+        self.journal: ChainJournal | None = None
         self._snapped = 0  # iterations at the last snapshot
         self._take_snapshot()
 
@@ -275,16 +238,29 @@ class ChainRun:
             kernel = replace(moved_to.kernel, density=chain.kernel.density)
             state = replace(moved_to.state, counter=chain.state.counter)
             self.runner.chain = replace(moved_to, kernel=kernel, state=state, key=chain.key)
+        if self.journal is not None:
+            self.journal.extended()
         self._take_snapshot()
 
     # ----------------------------------------------------------------------------------- snapshots
 
-    def restore(self, saved: ChainSnapshot) -> None:
-        """Go on from a `snapshot` of another process; the chain itself is that of the runner."""
+    def restore(self, saved: ChainSnapshot, drawn: Sequence[Transitions] = ()) -> None:
+        """Go on from a `snapshot` of another process; the chain itself is that of the runner.
+
+        Parameters
+        ----------
+        saved : ChainSnapshot
+        drawn : sequence of Transitions
+            What its draws lack.
+        """
         self._stand_at(saved)
         self.draws.restore(saved["draws"])
         if self.warmup_draws is not None:
             self.warmup_draws.restore(saved["warmup"])
+        for stretch in drawn:
+            recording = self.draws if stretch.sampling else self.warmup_draws
+            if recording is not None:
+                recording.add(stretch.positions, stretch.info(self.kernel.info))
         self._take_snapshot()
 
     def _stand_at(self, saved: ChainSnapshot) -> None:
@@ -316,7 +292,7 @@ class ChainRun:
     def _stand(self) -> ChainSnapshot:
         """A snapshot, of draws only what is being filled."""
         return {
-            "leaves": [x.copy() for x in chain_leaves(self.runner.chain)],
+            "leaves": self.runner.bare_leaves(),
             "segment": self._segment,
             "done": self._done,
             "iteration": self.iteration,
@@ -445,9 +421,21 @@ class ChainRun:
             self._report(positions, info)
             self._done += count
             fitting = int(CALL_SECONDS / max(seconds / count, 1e-9))
+            if self.journal is not None:
+                fitting = min(fitting, self._write_down(positions, info, seconds))
             self._count = max(1, min(fitting, GROWTH * self._count))
-            if self._pace is not None and self._pace.due(self.iteration - self._snapped):
+            written = self.journal is not None and bool(self.journal.based and self.journal.kept)
+            if self._pace is not None and self._pace.due(
+                self.iteration - self._snapped, beside=written
+            ):
                 self._take_snapshot()
+
+    def _write_down(self, positions: np.ndarray, info: object, seconds: float) -> int:
+        """Have the journal know of a call; returns how many transitions the next may have."""
+        assert self.journal is not None
+        if self.journal.add(not self.warming_up, positions, info, seconds, self.iteration):
+            self.journal.write(self._stand())
+        return self.journal.fitting()
 
     def _goes_on(self, control: Control) -> bool:
         """Whether to make another call; waits while the run is paused."""

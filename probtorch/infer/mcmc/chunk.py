@@ -248,11 +248,14 @@ class ChunkRunner:
     def _know(self, chain: Chain) -> None:
         """Find the memory of each field of the kernel, which comes first, and of what changes."""
         self._fields, self._changing, at = {}, [], 0
+        self._density = 0, 0
         for name in chain.kernel.__tree_fields__:
             value = getattr(chain.kernel, name)
             parts, structure = flatten(value)
             places = self._program.inputs[at : at + len(parts)]
             self._fields[name] = value, structure, places
+            if name == "density":
+                self._density = at, len(parts)
             # Of the kernel the program itself changes only what is tuned: not, say, the metric.
             if chain.tuner is not None and name in chain.tuner.fields:
                 self._changing += range(at, at + len(parts))
@@ -275,6 +278,12 @@ class ChunkRunner:
         for place, leaf in zip(self._program.inputs, items):
             place[...] = leaf.array
         self._know(chain)
+
+    def bare_leaves(self) -> list[np.ndarray]:
+        """Return copies of the arrays of the chain, without the density; see `chain_leaves`."""
+        leaves = self._program.inputs[: self._leaves]
+        first, size = self._density
+        return [x.copy() for i, x in enumerate(leaves) if not first <= i < first + size]
 
     def held(self, name: str) -> object:
         """Return a field of the kernel as it was set last."""

@@ -108,7 +108,7 @@ class OneRun:
             saved.share()
         self.start_gradients: int = getattr(chains, "gradients", 0)
         self.chain_runs = self._chain_runs(chains, adapted)
-        saved.begin(self.chain_runs)
+        saved.begin(self.chain_runs, here=asked.executor is None)
         self.seconds = saved.seconds
         self._guard = WarmupGuard(self.chain_runs)
 

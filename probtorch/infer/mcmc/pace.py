@@ -20,6 +20,9 @@ FILE_SHARE, SNAPSHOT_SHARE = 0.007, 0.003
 # two files: 50 draws or 2 s together.
 SNAPSHOT_DRAWS, SNAPSHOT_SECONDS = 20, 0.5
 FILE_DRAWS, FILE_SECONDS = 30, 1.5
+# While journals are kept (journal.py), which take 0.6 %, files are for power cuts: so many times as
+# many seconds, whatever the draws, and a part of the share.
+LATER, LESS = 3.0, 0.4
 
 
 class Pace:
@@ -51,11 +54,20 @@ class Pace:
         """Return the pace of a chain's snapshots, which files are made of."""
         return cls(every, SNAPSHOT_DRAWS, SNAPSHOT_SECONDS, SNAPSHOT_SHARE)
 
-    def due(self, draws: int) -> bool:
-        """Whether to save, so many draws after what was saved last."""
+    def due(self, draws: int, *, beside: bool = False) -> bool:
+        """Whether to save, so many draws after what was saved last.
+
+        Parameters
+        ----------
+        draws : int
+        beside : bool
+            Whether journals hold the draws since.
+        """
         elapsed = time.perf_counter() - self._saved
         if self._every is not None:
             return elapsed >= self._every
+        if beside:
+            return elapsed >= LATER * self._seconds and LESS * elapsed * self._share >= self._cost
         return (
             draws >= self._draws or elapsed >= self._seconds
         ) and elapsed * self._share >= self._cost

@@ -18,12 +18,13 @@ import numpy as np
 
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError
-from probtorch.infer.mcmc.chain import ChainCopy, ChainRun
+from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.progress import Progress
 from probtorch.infer.mcmc.saved import TOLERANCE, SavedRun, chain_of
+from probtorch.infer.mcmc.standing import ChainCopy
 from probtorch.infer.mcmc.standstill import tell_of_standstill
 from probtorch.infer.mcmc.starts import resumed_chains
 from probtorch.infer.mcmc.threads import blas_shared_out, stages, tell_of_interrupt

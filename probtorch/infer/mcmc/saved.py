@@ -5,6 +5,7 @@ adaptation (`Chain`), how far it is in which segment of the warm-up, and what it
 `chain_leaves` and `chain_of` turn the first to a list of arrays and back. A `ChainRun` takes
 snapshots of all of it in its own thread; `SavedRun` puts the latest of every chain into a file,
 from the main thread. Chains need not stand at the same iteration: each is a function of its seed.
+Between two files they write down what they draw by themselves (journal.py).
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from probtorch.distributed.group import is_main, note_checkpoint
 from probtorch.errors import ArgumentError
 from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.mcmc.chunk import Chain
+from probtorch.infer.mcmc.journal import ChainJournal, Transitions, caught_up, clear
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.randomness import Key
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.chain import ChainRun, ChainSnapshot
+    from probtorch.infer.mcmc.chain import ChainRun
+    from probtorch.infer.mcmc.standing import ChainSnapshot
     from probtorch.infer.mcmc.starts import Start
     from probtorch.infer.mcmc.store import DrawStore
 
@@ -124,6 +127,9 @@ class SavedRun:
         self._pace = Pace(self.every)
         self._written = 0  # transitions of all chains in the last file
         self._chains: list[ChainSnapshot] = []
+        self._drawn: list[list[Transitions]] = []  # by the chains since that file
+        self._kept: list[list[int]] = []  # transitions of each chain in the files that are there
+        self._extended = 0  # extensions of warm-ups in the last file
         self._checkpoint: Checkpoint | None = None
         if checkpoint is None:
             return
@@ -147,7 +153,9 @@ class SavedRun:
                 got=f"another {', '.join(different) or 'kind of run'}",
                 fix="set them as they were, or choose another folder",
             )
-        self._chains = values["chains"]
+        chains: list[ChainSnapshot] = values["chains"]
+        self._extended = sum(len(c["extensions"]) for c in chains)
+        self._chains, self._drawn = caught_up(self._checkpoint.path, chains)
         self.seconds = values["seconds"]
 
     def __bool__(self) -> bool:
@@ -189,11 +197,31 @@ class SavedRun:
         if not is_main():
             self._checkpoint = None
 
-    def begin(self, runs: Sequence[ChainRun]) -> None:
-        """Bring runs to where they were."""
-        for run, saved in zip(runs, self._chains):
-            run.restore(saved)
-        self._chains = []
+    def begin(self, runs: Sequence[ChainRun], *, here: bool = True) -> None:
+        """Bring runs to where they were.
+
+        Parameters
+        ----------
+        runs : sequence of ChainRun
+        here : bool
+            Whether they are driven in this process, so that they can write down what they draw.
+        """
+        resumed = bool(self._chains)
+        for run, saved, drawn in zip(runs, self._chains, self._drawn):
+            run.restore(saved, drawn)
+        self._chains, self._drawn = [], []
+        # Files that are asked for by the clock are written by the clock, and nothing besides.
+        if self._checkpoint is None or self.every is not None or not here:
+            return
+        folder = self._checkpoint.path
+        if not resumed:
+            clear(folder)
+        journals: list[ChainJournal] = []
+        extensions = sum(len(run.extensions) for run in runs)
+        for i, run in enumerate(runs):
+            run.journal = ChainJournal(
+                folder, i, run.kernel.info, run.iteration, journals, extensions
+            )
 
     def update(self, runs: Sequence[ChainRun], *, last: bool = False) -> None:
         """Write a file with the latest snapshot of every chain, if it is time or the last one."""
@@ -203,9 +231,14 @@ class SavedRun:
             return
         chains = [run.snapshot for run in runs if run.snapshot is not None]
         done = sum(c["iteration"] for c in chains)
-        if not last and done == self._written:
+        journals = [run.journal for run in runs if run.journal is not None]
+        # Without a file that knows of it, the journal of a longer warm-up is of no use.
+        extended = sum(len(c["extensions"]) for c in chains)
+        told = not journals or extended == self._extended
+        if not last and done == self._written and told:
             return
-        if not (last or self._pace.due((done - self._written) // max(len(chains), 1))):
+        each = (done - self._written) // max(len(chains), 1)
+        if not (last or not told or self._pace.due(each, beside=self._beside(journals))):
             return
         with self._pace.saving():
             if self.store is not None:
@@ -216,8 +249,29 @@ class SavedRun:
                 "chains": chains,
                 "seconds": self.seconds + time.perf_counter() - self._began,
             }
-            self._checkpoint.try_to_save(done, values)
+            saved = self._checkpoint.try_to_save(done, values)
         self._written = done
+        if last:
+            for journal in journals:
+                journal.close()
+        if not saved:
+            return
+        self._extended = extended
+        self._kept = [*self._kept, [c["iteration"] for c in chains]][-self._checkpoint.keep :]
+        for i, journal in enumerate(journals):
+            journal.turn(min(counts[i] for counts in self._kept))
+        # A chain that failed has no snapshot of where it stood.
+        if last and all(run.iteration == c["iteration"] for run, c in zip(runs, chains)):
+            clear(self._checkpoint.path)
+
+    def _beside(self, journals: Sequence[ChainJournal]) -> bool:
+        """Whether all that is drawn since the last file is in journals that go on from it."""
+        if not self._kept or not any(journal.kept for journal in journals):
+            return False
+        return all(
+            journal.kept is not False and journal.since <= iteration
+            for journal, iteration in zip(journals, self._kept[-1], strict=True)
+        )
 
 
 def _seconds(every: float) -> float:

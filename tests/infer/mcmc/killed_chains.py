@@ -3,6 +3,8 @@
 ``killed_chains.py serve LENGTH FOLDER`` forks a process for each line on its stdin, which makes the
 run, and writes its number, and a byte for every checkpoint: forking saves the import and the
 compiler. ``killed_chains.py LENGTH FOLDER`` makes the run, or what is left of it, to its end.
+``killed_chains.py journal LENGTH FOLDER`` serves a run with draws in memory, whose chains write
+down what they draw between two checkpoints; it writes a byte for every transition.
 """
 
 import os
@@ -12,7 +14,7 @@ import warnings
 
 import probtorch
 from probtorch.infer import MCMC, NUTS, Checkpoint, Target
-from probtorch.infer.mcmc import chain, threads
+from probtorch.infer.mcmc import chain, journal, threads
 from probtorch.infer.mcmc.chunk import ChunkRunner
 
 # Seconds that a chain rests before every transition, so that a checkpoint, some ten syncs, is not
@@ -43,21 +45,38 @@ class Told(Checkpoint):
         return path
 
 
-def serve(length, folder):
+def in_memory(length, folder):
+    """Draw as `run` does, with a checkpoint as often as is cheap."""
+    mcmc = MCMC(NUTS(TARGET), length, length // 5, num_chains=2, seed=7, progress_bar=False)
+    mcmc.diagnose = False
+    return mcmc.run(checkpoint=folder)
+
+
+def serve(length, folder, *, journals):
     """Fork a run for every line on stdin."""
-    chain.GROWTH, threads.POLL = 1, POLL  # a transition per call
     call = ChunkRunner.run
+    if journals:
+        # What records cost depends on what else runs here.
+        journal.SHARE = 1.0
+    else:
+        chain.GROWTH, threads.POLL = 1, POLL  # a transition per call
 
-    def slowly(runner, *args, **kwargs):
-        time.sleep(REST)
-        return call(runner, *args, **kwargs)
+    def slowly(runner, count, **kwargs):
+        time.sleep(2 * REST * count if journals else REST)
+        found = call(runner, count, **kwargs)
+        if journals:
+            os.write(1, b"." * count)
+        return found
 
-    ChunkRunner.run = slowly
     run(20)  # what is compiled here is there in all of them
+    ChunkRunner.run = slowly
     for _ in sys.stdin:
         child = os.fork()
         if not child:
-            run(length, folder, Told(folder))
+            if journals:
+                in_memory(length, folder)
+            else:
+                run(length, folder, Told(folder))
             os._exit(0)
         os.write(1, b"%d\n" % child)
         if os.WIFEXITED(os.waitpid(child, 0)[1]):
@@ -67,7 +86,7 @@ def serve(length, folder):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    if sys.argv[1] == "serve":
-        serve(int(sys.argv[2]), sys.argv[3])
+    if sys.argv[1] in ("serve", "journal"):
+        serve(int(sys.argv[2]), sys.argv[3], journals=sys.argv[1] == "journal")
     else:
         run(int(sys.argv[1]), sys.argv[2], sys.argv[2])

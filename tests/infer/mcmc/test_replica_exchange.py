@@ -116,7 +116,7 @@ def pair_rates(mcmc):
     return np.array(rates)
 
 
-@pytest.mark.parametrize("name", ["hmc", "slice"])
+@pytest.mark.parametrize("name", ["hmc", pytest.param("slice", marks=pytest.mark.slow)])
 def test_warm_up_makes_neighbours_swap_as_often(name):
     """The share of a mode stays right: a score below 5."""
     ladders = {}
