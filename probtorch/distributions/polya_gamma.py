@@ -176,6 +176,9 @@ ROUGH = 20
 FIRST = 45.0
 # Of the search of a quantile: from far out in a tail it moves by 1 at a time.
 STEPS = 100.0
+# Below it a draw is that of a walk's first passage, up to about 0.01. Points of paths go with 1 / h,
+# and their fourth powers are doubles.
+SMALL, LEAST = 1e-8, 1e-70
 # Up to this shape a draw is a sum of draws of shape 1.
 MOST = 256.0
 
@@ -266,7 +269,8 @@ TANH = _tanh_series(16)
 
 def _saddle(h: Tensor, x: Tensor) -> Tensor:
     """Return w where 2 x w^2 - h log cosh(u) is stationary: tanh(u) / u is 4 x / h there."""
-    aim = 4.0 * x / h
+    # Beyond, the saddle point is nearer to the edge than to anything that a path goes by.
+    aim = minimum(4.0 * x / h, 1e12)
     # In w^2 the ratio is 2 / w^2 near 0 and 1 / w far out.
     y = (1.0 + sqrt(1.0 + 16.0 * aim * aim)) / (2.0 * aim * aim)
     for _ in range(4):
@@ -303,10 +307,16 @@ class _Path:
         # log(cosh(u) / cosh(z / 2)), twice: near z / 2 nothing may cancel, far from it neither.
         tilt = exp(-2.0 * half)
         share = tilt / (1.0 + tilt)
-        fall = exp(-2.0 * c)
+        low = c < -300.0
+        c_high = where(low, -300.0, c)
+        fall = exp(-2.0 * c_high)
         turn = sin(d)
-        re = share * (expm1(-2.0 * c) - 2.0 * fall * turn * turn)
+        re = share * (expm1(-2.0 * c_high) - 2.0 * fall * turn * turn)
         im = -share * fall * sin(2.0 * d)
+        # Where the share underflows, and its product does not.
+        left = exp(-2.0 * a)
+        re = where(low, left * (1.0 - 2.0 * turn * turn), re)
+        im = where(low, -left * sin(2.0 * d), im)
         far = c + _log_size(re, im), d + atan2(im, 1.0 + re)
         close = (half < 1.0) & (absolute(c) + absolute(d) < 1.0)
         k, m, n, o = (where(close, 0.5 * y, 0.0) for y in (s, b, c, d))
@@ -363,7 +373,13 @@ def _log_density(h: Tensor, z: Tensor, x: Tensor) -> Tensor:
 
 def _tails(h: Tensor, z: Tensor, x: Tensor, nodes: int = NODES) -> tuple[Tensor, Tensor, Tensor]:
     """Return cdf, survival and density at 0 < x: by a line beside the pole of 1 / s."""
-    at = maximum(x, maximum(h.detach() * 1e-10, 1e-150))
+    # All of the mass of a smaller h is where x goes with its square.
+    shrunk = minimum(h / LEAST, 1.0)
+    near = minimum(x / shrunk / shrunk, 1e-3)
+    h, x = maximum(h, LEAST), where(shrunk < 1.0, near, x)
+    # Less than a share of 1e-2000 lies below: for small h a draw is about h^2 / 4.
+    least = h.detach() * minimum(h.detach() * 1e-5, 1e-10)
+    at = maximum(x, maximum(least, 1e-305))
     rest, tilt = at.detach(), z.detach()
     root = 1.0 / sqrt(rest)
     pole = sqrt(EDGE + 0.25 * tilt * tilt)
@@ -392,6 +408,9 @@ def _between(h: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _quantile(h: Tensor, z: Tensor, p: Tensor) -> Tensor:
     """Return quantiles, by Newton's method for the log of x and that of the smaller tail."""
+    # What is smaller still goes with the square of h, as far as there are doubles.
+    shrunk = minimum(h / LEAST, 1.0)
+    h = maximum(h, LEAST)
     upper = p > 0.5
     aim = log(where(upper, 1.0 - p, p))
     d = PolyaGamma(h, z, validate_args=False)
@@ -413,6 +432,9 @@ def _quantile(h: Tensor, z: Tensor, p: Tensor) -> Tensor:
         return t + move, absolute(move), n + 1.0
 
     start = log(mean) + 3.0 * log(cube)
+    # h^2 / (4 y^2) for a normal y, until the tilt or the series ends it.
+    passage = 2.0 * (log(h) - log(maximum(-ndtri(0.5 * p), 1e-160))) - math.log(4.0)
+    start = where(h < SMALL, minimum(passage, -log(8.0 + z * z)), start)
     t, _, _ = while_loop(
         lambda s: some(s[1] > 1e-4) & (s[2].max() < STEPS),
         step,
@@ -420,4 +442,4 @@ def _quantile(h: Tensor, z: Tensor, p: Tensor) -> Tensor:
     )
     for _ in range(2):
         t = t + closer(t, NODES)
-    return exp(t)
+    return exp(t) * shrunk * shrunk

@@ -175,3 +175,21 @@ def test_what_cannot_be_drawn_is_refused():
         polya_gamma(tensor(1.0), tensor(math.inf))
     with pytest.raises(DomainError, match="PolyaGamma: parameter h"):
         dist.PolyaGamma(0.0)
+
+
+@pytest.mark.parametrize(
+    ("h", "z"), [(1e-9, 0.5), (1e-11, 0.5), (1e-30, 2.0), (1e-100, 3.0), (1e-12, 1e14)]
+)
+def test_draws_of_a_tiny_shape_are_first_passages(h, z):
+    # cosh(u)^-h is exp(-h u) but for shares of h: an inverse Gaussian. At p < 1e-6 in one of 1e6
+    # seeds.
+    d, size = dist.PolyaGamma(tensor(np.array(h)), z), h * h / 4
+    x = d.sample((2000,), Generator(0))
+    u = stats.invgauss(h / (2 * z) / size).cdf(x.numpy() / size)
+    assert stats.kstest(u, "uniform").pvalue > 1e-6
+    assert_close(d.cdf(x), u, rtol=1e-6, atol=1e-8)
+
+
+def test_draws_below_all_doubles_are_the_smallest_one():
+    d = dist.PolyaGamma(tensor(np.array(1e-200)), 1.0)
+    assert (d.sample((5,), Generator(0)) == np.finfo(float).tiny).all()
