@@ -18,7 +18,7 @@ from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import floor, maximum, sqrt, where
 from probtorch.ops.comparisons import eq, lt
-from probtorch.ops.exponentials import exp, log, log1p, sigmoid, softplus
+from probtorch.ops.exponentials import exp, log, log1p, log_sigmoid, sigmoid, softplus
 from probtorch.ops.special import entr, logit, xlog1py, xlogy
 from probtorch.tensor import Tensor
 
@@ -68,7 +68,7 @@ class Bernoulli(Trial):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         if self._given("logits"):
-            return -softplus(self.logits * (1.0 - 2.0 * x))
+            return log_sigmoid(self.logits * (2.0 * x - 1.0))
         return xlogy(x, self.probs) + xlog1py(1.0 - x, -self.probs)
 
     def _cdf(self, x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, ge, logical_and
 from probtorch.ops.families import Binary, Unary, elementwise
+from probtorch.ops.scalar import numpy_algebra
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
@@ -152,9 +153,22 @@ def _sigmoid(s, x):
     return s.where(x >= 0.0, 1.0, e) / (1.0 + e)
 
 
+def _eager_sigmoid(x):
+    if type(x) is not np.ndarray or not x.ndim:
+        return _sigmoid(numpy_algebra, x)
+    # The same numbers: the choice is the larger of e and 1 or 0, without a branch per element.
+    e = np.abs(x)
+    np.exp(np.negative(e, out=e), out=e)
+    y = (x >= 0.0).astype(x.dtype)
+    np.maximum(y, e, out=y)
+    y /= np.add(e, 1.0, out=e)
+    return y
+
+
 sigmoid: Unary = elementwise(
     "sigmoid",
     formula=_sigmoid,
+    eager=_eager_sigmoid,
     partials=(lambda g, y: g * y * (1.0 - y),),
     saves=("out",),
     domain=("real",),
@@ -169,9 +183,35 @@ def _softplus(s, x):
     return s.maximum(x, 0.0) + s.log1p_unit(s.exp(-s.abs(x)))
 
 
+def _log_sigmoid(s, x):
+    return s.minimum(x, 0.0) - s.log1p_unit(s.exp(-s.abs(x)))
+
+
+def _log1p_exp(x):
+    """log1p(exp(-|x|)) of an array, in one temporary."""
+    y = np.abs(x)
+    np.exp(np.negative(y, out=y), out=y)
+    return np.log1p(y, out=y)
+
+
+def _eager_softplus(x):
+    if type(x) is not np.ndarray or not x.ndim:
+        return _softplus(numpy_algebra, x)
+    y = _log1p_exp(x)
+    return np.add(np.maximum(x, 0.0), y, out=y)
+
+
+def _eager_log_sigmoid(x):
+    if type(x) is not np.ndarray or not x.ndim:
+        return _log_sigmoid(numpy_algebra, x)
+    y = _log1p_exp(x)
+    return np.subtract(np.minimum(x, 0.0), y, out=y)
+
+
 softplus: Unary = elementwise(
     "softplus",
     formula=_softplus,
+    eager=_eager_softplus,
     partials=(lambda g, x: g * sigmoid(x),),
     saves=("x",),
     domain=("real",),
@@ -182,7 +222,8 @@ softplus: Unary = elementwise(
 
 log_sigmoid: Unary = elementwise(
     "log_sigmoid",
-    formula=lambda s, x: -_softplus(s, -x),
+    formula=_log_sigmoid,
+    eager=_eager_log_sigmoid,
     partials=(lambda g, x: g * sigmoid(-x),),
     saves=("x",),
     domain=("real",),

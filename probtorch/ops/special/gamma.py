@@ -20,6 +20,7 @@ from probtorch.ops.families import Binary, Unary, elementwise
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum
 from probtorch.ops.scalar import special_function
+from probtorch.ops.special.counted import by_counts
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
 from probtorch.ops.stirling import (
     digamma_step,
@@ -65,7 +66,7 @@ lgamma: Unary = elementwise(
     partials=(lambda g, x: g * digamma(x),),
     saves=("x",),
     domain=("positive",),
-    eager=_eager_lgamma,
+    eager=by_counts(_eager_lgamma),
     reference=lambda x: scipy_value("loggamma", x + 0j).real,
     result="float",
     doc="Logarithm of the absolute value of the gamma function.",
@@ -182,7 +183,7 @@ lgamma_difference: Binary = elementwise(
     ),
     saves=("x y", "x y"),
     domain=("positive", "positive"),
-    eager=quiet(_lgamma_difference),
+    eager=by_counts(quiet(_lgamma_difference)),
     reference=lambda x, y: scipy_value("gammaln", x + y) - scipy_value("gammaln", x),
     result="float",
     doc="lgamma(x + y) - lgamma(x), without the cancellation of the difference for large x.",
@@ -196,7 +197,7 @@ digamma_difference: Binary = elementwise(
     ),
     saves=("x y", "x y"),
     domain=("positive", "positive"),
-    eager=quiet(_digamma_difference),
+    eager=by_counts(quiet(_digamma_difference)),
     reference=lambda x, y: scipy_value("psi", x + y) - scipy_value("psi", x),
     result="float",
     doc="digamma(x + y) - digamma(x), without the cancellation of the difference for large x.",
