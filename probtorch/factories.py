@@ -17,6 +17,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor as wrap_value
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import parse_size, sizes
 from probtorch.core.signatures import explain_calls
@@ -380,6 +381,7 @@ def _indices(
     return _made(np.stack(pair).astype(dtypes.as_dtype(dtype)), device, False)
 
 
+@in_our_words
 def tril_indices(
     row: int,
     col: int,
@@ -392,6 +394,7 @@ def tril_indices(
     return _indices("tril_indices", np.tril_indices, row, col, offset, dtype, device)
 
 
+@in_our_words
 def triu_indices(
     row: int,
     col: int,

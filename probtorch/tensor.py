@@ -21,6 +21,7 @@ from probtorch.core.device import device_named
 from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -592,6 +593,7 @@ class Tensor(TensorBase):
         """Return ones of a size, with this dtype and device."""
         return self.new_full(size, 1)
 
+    @in_our_words
     def new_full(self, size, value):
         """Return a filled tensor of a size, with this dtype and device."""
         size = size if isinstance(size, (tuple, list)) else (size,)
@@ -600,6 +602,7 @@ class Tensor(TensorBase):
             to_device(np.full(sizes("new_full", size), value, self.array.dtype), self.device)
         )
 
+    @in_our_words
     def new_empty(self, *size):
         """Return an uninitialised tensor of a size, with this dtype and device."""
         empty = np.empty(sizes("new_empty", size), self.array.dtype)

@@ -14,7 +14,7 @@ from probtorch.core.history import hooks_changed, leave_tape, refresh, retain
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias, place_changed
 from probtorch.core.typed import TensorLike
-from probtorch.errors import AutogradError, DTypeError
+from probtorch.errors import ArgumentError, AutogradError, DTypeError
 
 __all__ = [
     "backward",
@@ -65,7 +65,12 @@ def requires_grad_(t: TensorBase, requires_grad: bool = True) -> TensorBase:
 
 def detach(t: TensorBase) -> TensorBase:
     """Return the same memory without its place on the tape."""
-    out = wrap(t.array)
+    try:
+        out = wrap(t.array)
+    except AttributeError:
+        raise ArgumentError(
+            "detach", expected="a tensor", got=type(t).__name__, fix="wrap it in probtorch.tensor"
+        ) from None
     out._base = t if t._base is None else t._base
     out._extra = {"root": None}
     if recorder() is not None:  # looked at here: users detach much

@@ -315,7 +315,9 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
         active = recorder()
         if active is not None:
             active.op_failed(op, inputs, attrs, error)
-        raw = isinstance(error, (TypeError, ValueError, IndexError, ZeroDivisionError))
+        raw = isinstance(
+            error, (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError)
+        )
         if not raw or isinstance(error, (ProbtorchError, np.linalg.LinAlgError)):
             raise
         tensors = [x for x in inputs if isinstance(x, TensorBase)]
@@ -548,7 +550,7 @@ def binary_door(
                     return general(op, fn, (x, y), out)
                 wanted = x.requires_grad or y.requires_grad
             r = fn(a, b)
-        except (AttributeError, ValueError, TypeError):
+        except (AttributeError, ValueError, TypeError, OverflowError):
             return general(op, fn, (x, y), out)
         if out is not None:
             return written(op, (x, y), r, out)

@@ -13,7 +13,7 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import around, wrap
-from probtorch.core.refusals import no_numbers
+from probtorch.core.refusals import no_numbers, too_large
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
 from probtorch.core.typed import DType
@@ -41,7 +41,10 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
         entered(value, t)
         return t
     if kind is bool or kind is int:
-        return wrap(np.array(value))
+        array = np.array(value)
+        if array.dtype.kind == "O":
+            raise too_large(op, value)
+        return wrap(array)
     if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__cuda_array_interface__"):
         array = value if not isinstance(value, np.generic) else np.asarray(value)
         if array.dtype.kind == "O" and any(isinstance(x, TensorBase) for x in array.flat):

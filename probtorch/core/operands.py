@@ -19,7 +19,7 @@ from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.op import Op, Operand
 from probtorch.core.outputs import resized
-from probtorch.core.refusals import complex_refused, mixed_devices, not_taken
+from probtorch.core.refusals import complex_refused, mixed_devices, not_taken, too_large
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType
@@ -77,7 +77,7 @@ def general(
         result = fn(*arrays)
     except DomainError:
         raise
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, OverflowError) as e:
         broadcast_shapes(*(np.shape(a) for a in arrays), op=op.name)
         raise not_taken(op, inputs, e) from None
     if out is not None:
@@ -110,8 +110,12 @@ def of_one_dtype(
             inputs.append(x)
             arrays.append(array)
         elif i not in skip and (type(x) is float or type(x) is int):
-            inputs.append(float(x))
-            arrays.append(float(x))
+            try:
+                number = float(x)
+            except OverflowError:
+                return None
+            inputs.append(number)
+            arrays.append(number)
         else:
             return None
     if dtype is None:
@@ -152,7 +156,10 @@ def _number(x: complex, dtype: DType, op: Op) -> complex:
         return complex(x)
     assert not isinstance(x, complex)
     if dtype.kind == "f":
-        return float(x)
+        try:
+            return float(x)
+        except OverflowError:
+            raise too_large(op.name, int(x)) from None
     if dtype.kind in "iu":
         if int(x) != x:
             raise DTypeError(

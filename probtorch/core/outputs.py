@@ -14,6 +14,7 @@ from typing import TypeVar
 from probtorch.backends.registry import array_module
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import mark_changed, recorder
+from probtorch.core.misuse import RAW, misused
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, users_stacklevel
 
@@ -30,7 +31,13 @@ def takes_out(fn: F) -> F:
 
     @functools.wraps(fn)
     def call(*args: object, out: object = None, **options: object) -> object:
-        made = fn(*args, **options)
+        try:
+            made = fn(*args, **options)
+        except RAW as error:
+            found = misused(fn.__name__, fn, args, options, error)
+            if found is None:
+                raise
+            raise found from error
         return made if out is None else _filled(fn.__name__, made, out)
 
     return call  # type: ignore[return-value]  # the same arguments and results

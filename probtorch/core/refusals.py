@@ -27,6 +27,8 @@ __all__ = [
     "not_taken",
     "real_only",
     "refuse_masked",
+    "shown",
+    "too_large",
 ]
 
 
@@ -44,6 +46,24 @@ def refuse_masked(array: Any) -> None:
             fix="fill it, x.filled(numpy.nan), and say which elements count: "
             "handlers.mask(mask=~x.mask), or index the others",
         )
+
+
+def shown(number: int) -> str:
+    """Return a whole number as text: thousands of digits are not to be read, and Python refuses to
+    write them.
+    """
+    size = int(abs(number).bit_length() * 0.30103)
+    return repr(number) if size < 30 else f"a whole number of about {size} digits"
+
+
+def too_large(op: str, number: int) -> DomainError:
+    """Error for a whole number of Python's that no dtype has."""
+    return DomainError(
+        op,
+        expected="a number that a dtype can hold: in int64 up to 9.2e18, in float64 up to 1.8e308",
+        got=shown(number),
+        fix="write a float, such as 1e20, or math.inf",
+    )
 
 
 def no_numbers(op: str, array: np.ndarray, data: object) -> DTypeError:

@@ -83,6 +83,8 @@ def normalize_dim(dim: int, ndim: int, op: str = "dim") -> int:
     """Return `dim` in 0..ndim-1; a 0-d tensor accepts 0 and -1, as in PyTorch."""
     span = ndim or 1
     try:
+        if type(dim) is not int:
+            dim = operator.index(dim)
         inside = -span <= dim < span
     except (TypeError, ValueError):
         raise _no_dim(dim, op) from None

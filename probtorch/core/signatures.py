@@ -20,6 +20,7 @@ from inspect import Parameter
 from types import FunctionType, MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
+from probtorch.core.misuse import misused
 from probtorch.errors import ArgumentError
 
 __all__ = ["closest", "explain_calls", "explained", "misfit"]
@@ -137,8 +138,8 @@ def explained(
 
     Notes
     -----
-    A `TypeError` from inside the function, or from what it calls, passes through unchanged: it is a
-    misfit only if no frame of the function was entered.
+    A `TypeError` from inside the function is told in our words where an argument is clearly not
+    what its annotation says; otherwise it passes through, as do those of the user's functions.
     """
 
     def decorate(fn):
@@ -148,7 +149,11 @@ def explained(
                 return fn(*args, **kwargs)
             except TypeError as error:
                 if _entered(inspect.unwrap(fn), error.__traceback__):
-                    raise
+                    shown = subject or _class_of(args[0], call)
+                    found = misused(shown, fn, args, kwargs, error, certain=True)
+                    if found is None:
+                        raise
+                    raise found from error
                 known = list(inspect.signature(fn).parameters.values())
                 given = args
                 if known and known[0].name in ("self", "cls"):

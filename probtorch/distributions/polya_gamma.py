@@ -176,8 +176,8 @@ ROUGH = 20
 FIRST = 45.0
 # Of the search of a quantile: from far out in a tail it moves by 1 at a time.
 STEPS = 100.0
-# Below it a draw is that of a walk's first passage, up to about 0.01. Points of paths go with 1 / h,
-# and their fourth powers are doubles.
+# Below it a draw is that of a walk's first passage, up to about 0.01. Points of paths go with
+# 1 / h, and their fourth powers are doubles.
 SMALL, LEAST = 1e-8, 1e-70
 # Up to this shape a draw is a sum of draws of shape 1.
 MOST = 256.0

@@ -21,7 +21,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, misfit
 from probtorch.core.typed import DType, Shape
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ops.sampling import rand, randn, randperm
 from probtorch.ops.special import ndtri
 from probtorch.tensor import Tensor
@@ -128,10 +128,23 @@ def _options(tensor: Tensor, generator: Generator | None) -> _Options:
     return {"generator": generator, "dtype": tensor.dtype, "device": tensor.device}
 
 
+def _in_order(op: str, a: float, b: float) -> None:
+    if not a <= b:
+        raise DomainError(op, expected="a <= b", got=f"a={a!r}, b={b!r}", fix="exchange them")
+
+
+def _no_size_below(op: str, least: float, std: float) -> None:
+    if not std >= least:
+        raise DomainError(
+            op, expected="std > 0" if least else "std >= 0", got=repr(std), fix="check std"
+        )
+
+
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
     """Fill `tensor` with draws from the uniform distribution on (a, b); returns it."""
+    _in_order("uniform_", a, b)
     return _filled(tensor, rand(tensor.shape, **_options(tensor, generator)) * (b - a) + a)
 
 
@@ -139,6 +152,7 @@ def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
     """Fill `tensor` with draws from the normal distribution; returns it."""
+    _no_size_below("normal_", 0.0, std)
     return _filled(tensor, randn(tensor.shape, **_options(tensor, generator)) * std + mean)
 
 
@@ -154,6 +168,8 @@ def trunc_normal_(
 
     Quantiles of uniforms between the two tail probabilities: no draw is rejected.
     """
+    _in_order("trunc_normal_", a, b)
+    _no_size_below("trunc_normal_", math.ulp(0.0), std)
     low, high = (0.5 * math.erfc(-(x - mean) / std / math.sqrt(2.0)) for x in (a, b))
     options = _options(tensor, generator) | {"dtype": np.dtype(np.float64)}
     u = rand(tensor.shape, **options) * (high - low) + low

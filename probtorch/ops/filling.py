@@ -13,6 +13,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dtype import float64
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.rng import Generator
 from probtorch.core.shape import integer
 from probtorch.core.tensor_base import TensorBase
@@ -74,6 +75,7 @@ def _positive(op: str, name: str, value: float) -> None:
         raise DomainError(op, expected=f"{name} > 0", got=repr(value), fix=f"check {name}")
 
 
+@in_our_words
 def uniform_(
     x: TensorBase, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
 ) -> TensorBase:
@@ -89,6 +91,7 @@ def uniform_(
     return _filled("uniform_", x, draws * (to - from_) + from_)
 
 
+@in_our_words
 def normal_(
     x: TensorBase, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> TensorBase:

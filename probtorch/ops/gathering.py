@@ -11,6 +11,7 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, integer, normalize_dim, parse_size
 from probtorch.core.tensor_base import TensorBase
@@ -160,6 +161,7 @@ def take(x: TensorLike, index: TensorLike, *, out: TensorBase | None = None) -> 
     return take_at(reshape(x, -1), (0,), [index])
 
 
+@in_our_words
 def select(x: TensorLike, dim: int, index: int) -> TensorBase:
     """Return the slice of `x` at one index of `dim`, without that dim, as a view."""
     x = as_tensor(x, "select")
@@ -193,6 +195,7 @@ def narrow(x: TensorLike, dim: int, start: int | TensorBase, length: int) -> Ten
     return slice_(x, tuple(spec))
 
 
+@in_our_words
 def repeat_interleave(
     x: TensorLike,
     repeats: TensorLike | None = None,

@@ -16,6 +16,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import mark_changed
 from probtorch.core.history import root_of
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import sizes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
@@ -87,6 +88,7 @@ def as_strided_(
     return _shaped(x, striding.as_strided(x, size, stride, storage_offset).array)
 
 
+@in_our_words
 def resize_(x: TensorBase, *size: SizeLike) -> TensorBase:
     """Give a tensor another size: its first elements, in row-major order, in the new shape.
 

@@ -19,6 +19,7 @@ from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, untape
 from probtorch.core.history import root_of
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Index, TensorLike
@@ -126,6 +127,7 @@ def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
     mark_changed(x)
 
 
+@in_our_words
 def index_put(
     x: TensorBase, indices: Sequence[Any], values: TensorLike, accumulate: bool = False
 ) -> TensorBase:

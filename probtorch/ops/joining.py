@@ -14,7 +14,9 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
+from probtorch.core.refusals import shown
 from probtorch.core.shape import integer, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
@@ -175,6 +177,7 @@ def cartesian_prod(*tensors: TensorLike) -> TensorBase:
     return stack(columns, 1)
 
 
+@in_our_words
 def combinations(x: TensorLike, r: int = 2, with_replacement: bool = False) -> TensorBase:
     """Return the combinations of `r` elements of a vector as rows, as `itertools` orders them."""
     x = as_tensor(x, "combinations")
@@ -196,6 +199,7 @@ def combinations(x: TensorLike, r: int = 2, with_replacement: bool = False) -> T
 # ---------------------------------------------------------------------------------- taking apart
 
 
+@in_our_words
 def tensor_split(
     x: TensorLike, indices_or_sections: SizeLike | TensorBase, dim: int = 0
 ) -> tuple[TensorBase, ...]:
@@ -216,9 +220,12 @@ def tensor_split(
         where = where.array.tolist()
     if not isinstance(where, (list, tuple)):
         where = integer("tensor_split", "indices_or_sections", where)
-        if where < 1:
+        if not 1 <= where < 2**31:
             raise ArgumentError(
-                "tensor_split", expected="sections >= 1", got=str(where), fix="say how many pieces"
+                "tensor_split",
+                expected="sections from 1 to 2**31",
+                got=shown(where),
+                fix="say how many pieces",
             )
         sizes = [n // where + (i < n % where) for i in range(where)]
         return split(x, sizes, dim)

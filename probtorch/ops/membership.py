@@ -13,6 +13,7 @@ from probtorch.backends.registry import array_module, device_of, to_device, to_h
 from probtorch.core.casting import to_float
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
@@ -160,6 +161,7 @@ class Histogramdd(NamedTuple):
     bin_edges: tuple[TensorBase, ...]
 
 
+@in_our_words
 def histogramdd(
     x: TensorLike,
     bins: int | Sequence[int] | Sequence[TensorBase],

@@ -19,6 +19,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, grad_enabled
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
@@ -214,6 +215,7 @@ def transpose(
 swapaxes = transpose
 
 
+@in_our_words
 def movedim(x: TensorLike, source: SizeLike, destination: SizeLike) -> TensorBase:
     """Return `x` with dim(s) `source` moved to `destination`, the others in order."""
     x = as_tensor(x, "movedim")
@@ -517,6 +519,7 @@ def _has_dims(name: str, x: TensorBase) -> None:
         )
 
 
+@in_our_words
 def split(x: TensorLike, split_size: SizeLike, dim: int = 0) -> tuple[TensorBase, ...]:
     """Return pieces of `x` along `dim`: of one size (the last may be smaller) or of given sizes."""
     x = as_tensor(x, "split")
@@ -552,6 +555,7 @@ def split(x: TensorLike, split_size: SizeLike, dim: int = 0) -> tuple[TensorBase
     return tuple(out)
 
 
+@in_our_words
 def chunk(x: TensorLike, chunks: int, dim: int = 0) -> tuple[TensorBase, ...]:
     """Return `x` split into `chunks` pieces along `dim`, the last perhaps smaller.
 
@@ -600,6 +604,7 @@ def tile(x: TensorLike, dims: SizeLike) -> TensorBase:
     return repeat(x, (1,) * (x.array.ndim - len(dims)) + dims)
 
 
+@in_our_words
 def roll(x: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
     """Return `x` rotated by `shifts` along `dims` (flattened when dims is None), as a copy."""
     x = whole = as_tensor(x, "roll")
@@ -689,6 +694,7 @@ _DIAG_EMBED = linear(
 )
 
 
+@in_our_words
 def diag_embed(x: TensorLike, offset: int = 0) -> TensorBase:
     """Return square matrices with the last dim of `x` on the diagonal `offset`."""
     x = as_tensor(x, "diag_embed")

@@ -12,6 +12,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -78,6 +79,7 @@ _MODES = {
 }
 
 
+@in_our_words
 def pad(
     input: TensorLike, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> TensorBase:

@@ -13,7 +13,7 @@ import numpy as np
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
-from probtorch.core.refusals import real_only
+from probtorch.core.refusals import real_only, shown
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import abs, relu, sign
@@ -179,9 +179,16 @@ def _bins(size: int, count: int) -> list[tuple[int, ...]]:
 
 def _output_size(op, x, n, output_size):
     if isinstance(output_size, (list, tuple)) and len(output_size) == n:
-        filled = [m if o is None else o for o, m in zip(output_size, x.array.shape[-n:])]
-        return number_per_dim(op, "output_size", filled, n)
-    return number_per_dim(op, "output_size", output_size, n)
+        output_size = [m if o is None else o for o, m in zip(output_size, x.array.shape[-n:])]
+    counts = number_per_dim(op, "output_size", output_size, n)
+    if max(counts) >= 2**31:
+        raise ArgumentError(
+            op,
+            expected="output_size: numbers of intervals below 2**31",
+            got=", ".join(map(shown, counts)),
+            fix="say how many numbers there are to be along each dim",
+        )
+    return counts
 
 
 def adaptive_avg_pool(op, n, input, output_size):

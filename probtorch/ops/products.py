@@ -14,6 +14,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims
 from probtorch.core.tensor_base import TensorBase
@@ -186,6 +187,7 @@ def linalg_norm(
     return reshape(found, tuple(1 if i in kept else n for i, n in enumerate(x.array.shape)))
 
 
+@in_our_words
 def cdist(x1: TensorLike, x2: TensorLike, p: float = 2.0) -> TensorBase:
     """Return the p-norms of the differences of all rows, shape (..., rows of x1, rows of x2)."""
     a, b = as_tensor(x1, "cdist"), as_tensor(x2, "cdist")
@@ -285,6 +287,7 @@ def chain_matmul(*matrices: TensorLike, out: TensorBase | None = None) -> Tensor
     return multi_dot([as_tensor(m, "chain_matmul") for m in matrices])
 
 
+@in_our_words
 def linalg_vander(x: TensorLike, *, N: int | None = None) -> TensorBase:
     """Return the powers 0, 1, ... N - 1 of the last dim of `x` along a new one."""
     x = as_tensor(x, "vander")

@@ -11,8 +11,9 @@ import numpy as np
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
-from probtorch.core.refusals import real_only
+from probtorch.core.refusals import real_only, shown
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import TensorLike
@@ -183,6 +184,7 @@ def triangular_solve(
     return TriangularSolve(found, clone(a))
 
 
+@in_our_words
 def svd_lowrank(
     A: TensorLike, q: int | None = 6, niter: int = 2, M: TensorLike | None = None
 ) -> LowRankSvd:
@@ -213,11 +215,11 @@ def svd_lowrank(
     a = a if M is None else a - as_tensor(M, "svd_lowrank")
     m, n = a.array.shape[-2:]
     count = 6 if q is None else q
-    if not 0 <= count <= min(m, n) or niter < 0:
+    if not 0 <= count <= min(m, n) or not 0 <= niter <= 10**6:
         raise ArgumentError(
             "svd_lowrank",
-            expected=f"q from 0 to {min(m, n)}, the smaller size, and niter >= 0",
-            got=f"q={count}, niter={niter}",
+            expected=f"q from 0 to {min(m, n)}, the smaller size, niter to 10**6",
+            got=f"q={count}, niter={shown(niter)}",
             fix="use linalg.svd for all singular values",
         )
     basis = qr(matmul(a, randn(n, count, dtype=a.array.dtype).to(device=a.device))).Q
@@ -228,6 +230,7 @@ def svd_lowrank(
     return LowRankSvd(matmul(basis, u), s, mt(vh))
 
 
+@in_our_words
 def pca_lowrank(
     A: TensorLike, q: int | None = None, center: bool = True, niter: int = 2
 ) -> LowRankSvd:

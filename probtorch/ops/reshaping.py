@@ -5,6 +5,7 @@ from __future__ import annotations
 from probtorch.core.casting import cast
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
@@ -74,6 +75,7 @@ def flipud(x: TensorLike) -> TensorBase:
     return flip(_at_least("flipud", x, 1), 0)
 
 
+@in_our_words
 def rot90(x: TensorLike, k: int = 1, dims: tuple[int, int] | list[int] = (0, 1)) -> TensorBase:
     """Return `x` turned by 90 degrees `k` times in the plane of two dims, first towards second."""
     x = _at_least("rot90", x, 2)
@@ -129,6 +131,7 @@ def diag(x: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> 
     )
 
 
+@in_our_words
 def diagflat(x: TensorLike, offset: int = 0) -> TensorBase:
     """Return the square matrix with the elements of `x`, in row-major order, on a diagonal."""
     return diag_embed(ravel(x), offset)

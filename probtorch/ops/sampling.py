@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -247,6 +248,23 @@ def _located(name, operands, size, generator, dtype, draws=_uniform_tensor):
     return located, drawn, dtype
 
 
+def _of_sizes(op: str, name: str, value: TensorLike, *, zero: bool = False) -> TensorLike:
+    """Return a parameter, or raise DomainError where it is no size; each replay asks again."""
+    holds = operator.ge if zero else operator.gt
+    expected = "numbers >= 0" if zero else "numbers > 0"
+    if isinstance(value, (int, float)):
+        if not holds(value, 0.0):
+            raise DomainError(
+                f"{op}: {name}", expected=expected, got=repr(value), fix=f"check {name}"
+            )
+        return value
+    x = as_tensor(value, op)
+    check_allowed(
+        f"{op}: {name}", to_host(x.array), lambda v: holds(v, 0.0), expected, "use exp or softplus"
+    )
+    return x if recorder() is None else demand(x, holds(x, 0.0))
+
+
 def uniform(
     low: TensorLike = 0.0,
     high: TensorLike = 1.0,
@@ -284,7 +302,13 @@ def normal(
     mean, std : float or Tensor
     size : tuple of int, optional
         Shape of the result, the common shape of the parameters if None.
+
+    Raises
+    ------
+    DomainError
+        If a standard deviation is negative or nan.
     """
+    std = _of_sizes("normal", "std", std, zero=True)
     parameters = (mean, std), size, generator, dtype
     (loc, scale), z, kind = _located("normal", *parameters, draws=_normal_tensor)
     return cast(z, kind) * scale + loc
@@ -304,7 +328,13 @@ def exponential(
     rate : float or Tensor
     size : tuple of int, optional
         Shape of the result, that of `rate` if None.
+
+    Raises
+    ------
+    DomainError
+        If a rate is not positive.
     """
+    rate = _of_sizes("exponential", "rate", rate)
     parameters = (rate,), size, generator, dtype
     (rates,), x, kind = _located("exponential", *parameters, draws=_exponential_tensor)
     return cast(x, kind) / rates

@@ -19,6 +19,7 @@ from probtorch.core.casting import cast, to_float, to_inexact
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import int64, promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
@@ -437,6 +438,7 @@ def _panels(y, x, dx, dim):
     return heights * diff(x, dim=dim - y.array.ndim) * 0.5, dim
 
 
+@in_our_words
 def trapezoid(
     y: TensorLike, x: TensorLike | None = None, *, dx: float = 1.0, dim: int = -1
 ) -> TensorBase:
@@ -455,6 +457,7 @@ def trapezoid(
     return sum(areas, dim)
 
 
+@in_our_words
 def cumulative_trapezoid(
     y: TensorBase, x: TensorBase | None = None, *, dx: float = 1.0, dim: int = -1
 ) -> TensorBase:

@@ -12,6 +12,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import integer, normalize_dim
 from probtorch.core.tensor_base import TensorBase
@@ -99,6 +100,7 @@ def scatter(
     return put(x, src, tuple(range(x.array.ndim)), at, accumulate)
 
 
+@in_our_words
 def one_hot(x: TensorLike, num_classes: int = -1) -> TensorBase:
     """Return int64 indicator vectors along a new last dim."""
     x = as_tensor(x, "one_hot")
@@ -323,6 +325,7 @@ def _mask(op: str, mask: TensorLike) -> TensorBase:
 # ------------------------------------------------------------------------- a view, written to
 
 
+@in_our_words
 def select_scatter(x: TensorLike, src: TensorLike, dim: int, index: int) -> TensorBase:
     """Return a copy of `x` with `src` written at one index of `dim`: where `select` reads."""
     x, src = as_tensor(x, "select_scatter"), as_tensor(src, "select_scatter")

@@ -19,6 +19,7 @@ from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.dtype import float64, int64
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.native import Routine
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim
@@ -515,6 +516,7 @@ def unique(
     return out[0] if len(out) == 1 else tuple(out)
 
 
+@in_our_words
 def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 0) -> TensorBase:
     """Return how often 0, 1, ... occur in a vector of integers, or the sums of `weights` there.
 

@@ -14,6 +14,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import to_inexact
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError, users_stacklevel
@@ -66,6 +67,7 @@ def _framed(
     return pad(window, (left, n_fft - length - left)) if length < n_fft else window
 
 
+@in_our_words
 def stft(
     input: TensorLike,
     n_fft: int,
@@ -172,6 +174,7 @@ def stft(
     return spectra if return_complex or return_complex is None else view_as_real(spectra)
 
 
+@in_our_words
 def istft(
     input: TensorLike,
     n_fft: int,

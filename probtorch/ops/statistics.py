@@ -19,6 +19,7 @@ from probtorch.core.casting import (
 )
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
@@ -419,6 +420,7 @@ def renorm(
     return x * where(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
 
 
+@in_our_words
 def gradient(
     x: TensorLike,
     *,

@@ -15,6 +15,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import integer, normalize_dim, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import layout_read
@@ -222,6 +223,7 @@ def as_strided_scatter(
     return permute(reshape(found, dense.array.shape), back)
 
 
+@in_our_words
 def unfold(x: TensorLike, dimension: int, size: int, step: int) -> TensorBase:
     """Return windows of `size` elements along a dim, each `step` further, in a new last dim.
 

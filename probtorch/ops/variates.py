@@ -24,6 +24,7 @@ from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.native import NativeFunction
 from probtorch.core.rng import Generator
 from probtorch.core.shape import broadcast_shapes
@@ -229,6 +230,7 @@ def poisson(rate: TensorLike, *, generator: Generator | None = None) -> TensorBa
     return _drawn(_POISSON, (rate.detach(),), generator)
 
 
+@in_our_words
 def binomial(
     count: TensorLike, prob: TensorLike, *, generator: Generator | None = None
 ) -> TensorBase:

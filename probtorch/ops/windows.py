@@ -22,6 +22,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
@@ -386,6 +387,7 @@ def _unfold_arguments(
     )
 
 
+@in_our_words
 def unfold(
     input: TensorLike,
     kernel_size: SizeLike,
@@ -437,6 +439,7 @@ def unfold(
     return reshape(out, (n, c * math.prod(sizes), math.prod(counts)))
 
 
+@in_our_words
 def fold(
     input: TensorLike,
     output_size: SizeLike,

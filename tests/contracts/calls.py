@@ -3,7 +3,8 @@
 `FUNCTIONS` maps a name to a function: ops, special functions, linear algebra, `nn.functional` and
 methods of Tensor. `random_call` draws arguments for one from `POOLS`, by the name of the parameter:
 wrong ranks and dtypes, no elements, 0-d, strided, integers, booleans, nan and infinities, things
-that are no tensors. Only what a parameter's name does not tell is listed.
+that are no tensors. Only what a parameter's name does not tell is listed. `misfit_call` puts in the
+place of one argument something of `MISFITS`.
 """
 
 import inspect
@@ -198,4 +199,33 @@ def random_call(name, rng):
             args.append(pool(rng))
         elif rng.random() < 0.3 and (p.name in POOLS or p.default is None):
             options[p.name] = pool(rng)
+    return args, options
+
+
+# A float for a whole number, numbers beyond every dtype, signs, flags, texts, nothing.
+MISFITS = [3.0, 2.5, 10**400, -(10**400), 2**63, -1, True, "text", None, float("inf"), 1j]
+
+
+def misfit_call(name, rng, misfit):
+    """Return a random call as `random_call`, one of whose arguments is something else."""
+    args, options = random_call(name, rng)
+    fn = FUNCTIONS[name]
+    if rng.random() < 0.8:
+        # What is asked is how a call ends that would be answered but for one argument.
+        plain = probtorch.from_numpy(array(rng, (3, 3), "float32", odd=False))
+        floats = [isinstance(a, Tensor) and a.dtype.kind == "f" for a in args]
+        args = [plain if f else a for f, a in zip(floats, args, strict=True)]
+    places = list(range(int(name.startswith("Tensor.")), len(args)))
+    named = [
+        p.name
+        for p in inspect.signature(fn).parameters.values()
+        if p.default is not p.empty and p.name not in _FIXED and not hasattr(fn, "op")
+    ]
+    if not places and not named:
+        return args, options
+    i = rng.integers(len(places) + len(named))
+    if i < len(places):
+        args[places[i]] = misfit
+    else:
+        options = {named[i - len(places)]: misfit}
     return args, options

@@ -19,6 +19,8 @@ from probtorch.core.dtype import float16, float32, float64, int64
 from probtorch.core.rng import Generator, default_generator, philox_bits
 from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
+from probtorch.factories import ones
+from probtorch.nn import functional, init
 from probtorch.ops.random_numbers import bits_to_uniform, normal_of_uniform, philox
 from probtorch.ops.sampling import (
     bernoulli,
@@ -444,3 +446,30 @@ def test_binomial_is_exact_at_its_edges_and_refuses_broken_counts():
         binomial(2.5, tensor(0.5))
     with pytest.raises(DomainError, match="probabilities"):
         binomial(2, tensor(1.5))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: normal(0.0, -1.0),
+        lambda: normal(ones(3), -ones(3)),
+        lambda: normal(0.0, ones(2) * math.nan),
+        lambda: exponential(0.0),
+        lambda: exponential(-ones(2)),
+        lambda: functional.gumbel_softmax(ones(3), tau=0.0),
+        lambda: init.normal_(ones(3), 0.0, -1.0),
+        lambda: init.uniform_(ones(3), 2.0, 1.0),
+        lambda: init.trunc_normal_(ones(3), 0.0, 0.0),
+    ],
+)
+def test_what_is_no_size_is_refused(call):
+    with pytest.raises(DomainError) as caught:
+        call()
+    assert caught.value.expected and caught.value.got and caught.value.fix
+
+
+def test_a_compiled_draw_asks_for_sizes_at_each_call():
+    native = compile(lambda s: normal(0.0, s))
+    native(ones(3)), native(ones(3))
+    with pytest.raises(DomainError, match="normal: std"):
+        native(-ones(3))

@@ -14,9 +14,10 @@ import numpy as np
 
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import normalize_dim
 from probtorch.core.typed import DTypeLike, TensorLike
-from probtorch.errors import ArgumentError, ShapeError, users_stacklevel
+from probtorch.errors import ArgumentError, DomainError, ShapeError, users_stacklevel
 from probtorch.ops import arithmetic, exponential_sums, exponentials, reduction, trigonometry
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import ge, gt, le
@@ -131,6 +132,7 @@ def prelu(input: TensorLike, weight: TensorLike) -> Tensor:
     return x * where(gt(x, 0.0), 1.0, w)
 
 
+@in_our_words
 def rrelu(
     input: TensorLike,
     lower: float = 1.0 / 8.0,
@@ -205,6 +207,7 @@ def mish(input: TensorLike, inplace: bool = False) -> Tensor:
     return _done(x, x * tanh(exponentials.softplus(x)), inplace, "mish")
 
 
+@in_our_words
 def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where ``beta * x > threshold``."""
     x = as_tensor(input, "softplus")
@@ -235,6 +238,7 @@ def tanhshrink(input: TensorLike) -> Tensor:
     return x - tanh(x)
 
 
+@in_our_words
 def hardtanh(
     input: TensorLike, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
@@ -310,6 +314,7 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     return leaky_relu(input, negative_slope, True)
 
 
+@in_our_words
 def rrelu_(
     input: Tensor, lower: float = 1.0 / 8.0, upper: float = 1.0 / 3.0, training: bool = False
 ) -> Tensor:
@@ -378,6 +383,7 @@ def softmin(
     return exponential_sums.softmax(-x, _implicit("softmin", x, dim))
 
 
+@in_our_words
 def log_softmax(
     input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -386,6 +392,7 @@ def log_softmax(
     return exponential_sums.log_softmax(x, _implicit("log_softmax", x, dim))
 
 
+@in_our_words
 def gumbel_softmax(
     logits: TensorLike, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
@@ -403,6 +410,13 @@ def gumbel_softmax(
     dim : int
     """
     logits = as_tensor(logits, "gumbel_softmax")
+    if isinstance(tau, (int, float)) and not tau > 0.0:
+        raise DomainError(
+            "gumbel_softmax",
+            expected="tau > 0",
+            got=repr(tau),
+            fix="with hard=True draws are one-hot at any temperature",
+        )
     if not logits.array.ndim:
         return reshape(gumbel_softmax(reshape(logits, (1,)), tau, hard, eps, dim), ())
     gumbels = -exponentials.log(-exponentials.log(rand_like(logits)))

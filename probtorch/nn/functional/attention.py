@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn.functional.dropout import dropout
@@ -46,6 +47,7 @@ def attention_weights(
     return where(blind, 0.0, softmax(where(blind, 0.0, scores), -1))
 
 
+@in_our_words
 def scaled_dot_product_attention(
     query: TensorLike,
     key: TensorLike,

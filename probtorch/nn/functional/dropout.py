@@ -12,6 +12,7 @@ import numpy as np
 
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.typed import Shape, TensorLike
 from probtorch.errors import ShapeError
 from probtorch.nn.arguments import fraction
@@ -57,6 +58,7 @@ def _drop(
     return assign(x, y, name) if inplace else y
 
 
+@in_our_words
 def dropout(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -78,6 +80,7 @@ def _channels(name: str, n: int) -> Callable[[Shape], Shape]:
     return mask_shape
 
 
+@in_our_words
 def dropout1d(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -85,6 +88,7 @@ def dropout1d(
     return _drop("dropout1d", input, p, training, inplace, _channels("dropout1d", 1))
 
 
+@in_our_words
 def dropout2d(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -92,6 +96,7 @@ def dropout2d(
     return _drop("dropout2d", input, p, training, inplace, _channels("dropout2d", 2))
 
 
+@in_our_words
 def dropout3d(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -99,6 +104,7 @@ def dropout3d(
     return _drop("dropout3d", input, p, training, inplace, _channels("dropout3d", 3))
 
 
+@in_our_words
 def alpha_dropout(
     input: TensorLike, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -110,6 +116,7 @@ def alpha_dropout(
     return _drop_to_floor("alpha_dropout", input, p, training, inplace, lambda shape: shape)
 
 
+@in_our_words
 def feature_alpha_dropout(
     input: TensorLike, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:

@@ -20,6 +20,7 @@ from probtorch.autograd.function import Context, Function
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.typed import DType, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import clone
@@ -225,6 +226,7 @@ def _taps(
 # -------------------------------------------------------------------------------------- interpolate
 
 
+@in_our_words
 def interpolate(
     input: TensorLike,
     size: SizeLike | None = None,
@@ -392,6 +394,7 @@ def _sizes(
     return sizes, (None,) * n if recompute else tuple(float(f) for f in given)
 
 
+@in_our_words
 def upsample(
     input: TensorLike,
     size: SizeLike | None = None,
@@ -403,6 +406,7 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+@in_our_words
 def upsample_nearest(
     input: TensorLike, size: SizeLike | None = None, scale_factor: Factors | None = None
 ) -> Tensor:
@@ -410,6 +414,7 @@ def upsample_nearest(
     return interpolate(input, size, scale_factor, "nearest")
 
 
+@in_our_words
 def upsample_bilinear(
     input: TensorLike, size: SizeLike | None = None, scale_factor: Factors | None = None
 ) -> Tensor:

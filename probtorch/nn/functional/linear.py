@@ -11,6 +11,7 @@ from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import recorder
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
@@ -223,12 +224,14 @@ def _shorten_rows(index: Tensor, w: Tensor, max_norm: float, norm_type: float) -
 # ---------------------------------------------------------------------------------------- distances
 
 
+@in_our_words
 def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Divide by the p-norm along `dim`, or by `eps` where that is larger."""
     x = as_tensor(input, "normalize")
     return x / maximum(norm(x, p, dim, True), eps)
 
 
+@in_our_words
 def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     a, b = as_tensor(x1, "cosine_similarity"), as_tensor(x2, "cosine_similarity")
@@ -242,6 +245,7 @@ def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float =
     return sum((a / lengths[0]) * (b / lengths[1]), dim)
 
 
+@in_our_words
 def pairwise_distance(
     x1: TensorLike, x2: TensorLike, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
@@ -275,6 +279,7 @@ def _image(name: str, input: TensorLike) -> Tensor:
     return x
 
 
+@in_our_words
 def pixel_shuffle(input: TensorLike, upscale_factor: int) -> Tensor:
     """Move channels (..., C * r * r, H, W) into pixels (..., C, H * r, W * r)."""
     x, r = _image("pixel_shuffle", input), upscale_factor
@@ -286,6 +291,7 @@ def pixel_shuffle(input: TensorLike, upscale_factor: int) -> Tensor:
     return reshape(x, (*lead, c // (r * r), h * r, w * r))
 
 
+@in_our_words
 def pixel_unshuffle(input: TensorLike, downscale_factor: int) -> Tensor:
     """Move pixels (..., C, H * r, W * r) into channels (..., C * r * r, H, W)."""
     x, r = _image("pixel_unshuffle", input), downscale_factor

@@ -12,6 +12,7 @@ import warnings
 
 from probtorch.core.casting import cast, to_float
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.refusals import real_only
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.typed import TensorLike
@@ -130,6 +131,7 @@ def l1_loss(
     return _weighted(abs(x - t), weight, reduction)
 
 
+@in_our_words
 def smooth_l1_loss(
     input: TensorLike,
     target: TensorLike,
@@ -153,6 +155,7 @@ def smooth_l1_loss(
     return reduced(where(near, small * small * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
+@in_our_words
 def huber_loss(
     input: TensorLike,
     target: TensorLike,
@@ -275,6 +278,7 @@ def gaussian_nll_loss(
 # ----------------------------------------------------------------------------------- classification
 
 
+@in_our_words
 def cross_entropy(
     input: TensorLike,
     target: TensorLike,

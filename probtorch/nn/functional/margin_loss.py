@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nn.arguments import reduction_of
@@ -124,6 +125,7 @@ def cosine_embedding_loss(
     return reduced(loss, reduction)
 
 
+@in_our_words
 def triplet_margin_loss(
     anchor: TensorLike,
     positive: TensorLike,
@@ -162,6 +164,7 @@ def triplet_margin_loss(
     return reduced(relu(near - far + margin), reduction)
 
 
+@in_our_words
 def triplet_margin_with_distance_loss(
     anchor: TensorLike,
     positive: TensorLike,

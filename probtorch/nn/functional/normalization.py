@@ -11,6 +11,7 @@ import math
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dtype import finfo, float32, promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.misuse import in_our_words
 from probtorch.core.refusals import real_only
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, SizeLike, TensorLike
@@ -71,6 +72,7 @@ def _last_dims(op: str, x: Tensor, normalized_shape: SizeLike) -> tuple[Shape, S
     return tuple(range(-n, 0)), shape
 
 
+@in_our_words
 def layer_norm(
     input: TensorLike,
     normalized_shape: SizeLike,
@@ -93,6 +95,7 @@ def layer_norm(
     return _scaled("layer_norm", standardise(x, dims, eps)[0], weight, bias, shape)
 
 
+@in_our_words
 def rms_norm(
     input: TensorLike,
     normalized_shape: SizeLike,
@@ -113,6 +116,7 @@ def _by_root_mean_square(x: Tensor, dims: Shape, eps: float) -> Tensor:
     return x * rsqrt(mean(x * x, dims, True) + eps)
 
 
+@in_our_words
 def group_norm(
     input: TensorLike,
     num_groups: int,

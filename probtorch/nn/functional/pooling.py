@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, overload
 
+from probtorch.core.misuse import in_our_words
 from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.ops import pooling
 from probtorch.tensor import Tensor
@@ -239,7 +240,7 @@ def _lp_pool(n: int) -> _LPPool:
         return pooling.lp_pool(name, n, input, norm_type, kernel_size, stride, ceil_mode)
 
     doc = "Return ``sum(x ** p) ** (1 / p)``, p = `norm_type`, over each window of {what}."
-    return named(call, name, doc, n)
+    return named(in_our_words(call), name, doc, n)
 
 
 def _max_pool_with_indices(n: int) -> _WithIndices:

@@ -13,6 +13,7 @@ from probtorch.backends.registry import array_module, device_of, to_device
 from probtorch.core.casting import to_float
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
+from probtorch.core.refusals import shown
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
@@ -113,19 +114,20 @@ def polygamma(n: int, x: TensorLike, *, out: TensorBase | None = None) -> Tensor
     Parameters
     ----------
     n : int
-        At least 0.
+        From 0 to 170.
     x : Tensor
 
     Raises
     ------
     ArgumentError
-        If `n` is not a nonnegative integer.
+        If `n` is none of these.
     """
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+    # 171! is no double.
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 0 <= n <= 170:
         raise ArgumentError(
             "polygamma",
-            expected="an integer order n >= 0",
-            got=f"n = {n!r}",
+            expected="an integer order from 0 to 170",
+            got=f"n = {shown(n) if isinstance(n, int) else repr(n)}",
             fix="the order comes first: polygamma(1, x) is trigamma",
         )
     x = to_float(as_tensor(x, "polygamma"))

@@ -13,8 +13,10 @@ from probtorch.core.casting import cast, to_float
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
+from probtorch.core.refusals import shown
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
+from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import lt
 from probtorch.ops.control import while_loop
@@ -38,6 +40,7 @@ __all__ = [
 
 # Of degree k + 1, from k (a number or a tensor), x, and the polynomials of degree k and k - 1.
 Step: TypeAlias = Callable[[float | TensorBase, TensorBase, TensorBase, TensorBase], TensorBase]
+_LAST = 1e6
 _UNROLLED = 32  # up to this degree a fixed recurrence is written out, and fuses
 
 
@@ -54,6 +57,13 @@ def _polynomial(
         for k in range(1, int(n)):
             before, now = now, step(float(k), x, now, before)
         return now
+    if isinstance(n, (int, float)) and not n <= _LAST:
+        raise ArgumentError(
+            op,
+            expected=f"a degree up to {_LAST:g}, as there is a step for each",
+            got=shown(n) if isinstance(n, int) else repr(n),
+            fix="for large degrees take the asymptotic form",
+        )
     x, degree = broadcast_tensors(x, cast(as_tensor(n, op), int64))
     lowest = where(lt(degree, 0), 0.0, _same(x, 1.0))
     start = as_tensor(1), lowest, x * slope + constant
