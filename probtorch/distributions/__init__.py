@@ -14,7 +14,7 @@ from probtorch.distributions.bates import Bates
 from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical
-from probtorch.distributions.chains import DiscreteMarkovChain
+from probtorch.distributions.chains import DiscreteMarkovChain, MarkovChain
 from probtorch.distributions.circulant import CirculantNormal
 from probtorch.distributions.coalescent import (
     CoalescentRateLikelihood,
@@ -41,7 +41,11 @@ from probtorch.distributions.distribution import (
 )
 from probtorch.distributions.empirical import Empirical, Rejector
 from probtorch.distributions.exponential_family import ExponentialFamily
-from probtorch.distributions.extremes import GeneralizedExtremeValue, GeneralizedPareto
+from probtorch.distributions.extremes import (
+    ExtendedGeneralizedPareto,
+    GeneralizedExtremeValue,
+    GeneralizedPareto,
+)
 from probtorch.distributions.first_passage import Wiener
 from probtorch.distributions.from_gammas import (
     ExpGamma,
@@ -55,6 +59,7 @@ from probtorch.distributions.further_spellings import (
     ChiSquared,
     Deterministic,
     DiracDelta,
+    ExtGenPareto,
     GenExtreme,
     GenPareto,
     LogPoisson,
@@ -234,7 +239,7 @@ from probtorch.distributions.spellings import (
 from probtorch.distributions.stable import Stable
 from probtorch.distributions.state_space import EulerMaruyama, GaussianStateSpace
 from probtorch.distributions.subsets import DeterminantalPointProcess
-from probtorch.distributions.tables import FiniteDiscrete, Interpolated
+from probtorch.distributions.tables import FiniteDiscrete, Interpolated, JointCategorical
 from probtorch.distributions.tolerant import (
     ExtendedBetaBinomial,
     ExtendedBinomial,
@@ -298,6 +303,7 @@ __all__ = [
     "ChiSquared",
     "Deterministic",
     "DiracDelta",
+    "ExtGenPareto",
     "GenExtreme",
     "GenPareto",
     "LogPoisson",
@@ -364,6 +370,7 @@ __all__ = [
     "ExponentiallyModifiedGaussian",
     "ExtendedBetaBinomial",
     "ExtendedBinomial",
+    "ExtendedGeneralizedPareto",
     "FiniteDiscrete",
     "FisherSnedecor",
     "Flat",
@@ -411,6 +418,7 @@ __all__ = [
     "InverseWishart",
     "InverseWishartCholesky",
     "JohnsonSU",
+    "JointCategorical",
     "KroneckerNormal",
     "Kumaraswamy",
     "LKJ",
@@ -431,6 +439,7 @@ __all__ = [
     "Lomax",
     "LowRankMultivariateNormal",
     "LowerTruncatedPowerLaw",
+    "MarkovChain",
     "MaskedDistribution",
     "MaskedMixture",
     "MatrixNormal",

@@ -339,6 +339,18 @@ class Multinomial(_Categories):
     def _mean(self) -> Tensor:
         return self._weights() * float(self.total_count)
 
+    def _mode(self) -> Tensor:
+        # No count is below the whole part of its mean; the rest goes one by one to where the mass
+        # grows most, by p / (x + 1): the seats of d'Hondt.
+        p = self._weights().detach()
+        x = floor(p * float(self.total_count))
+        for _ in range(self.num_categories - 1):
+            more = total(x, -1, True) < float(self.total_count)
+            gain = p / (x + 1.0)
+            best = cast(one_hot(argmax(gain, -1), self.num_categories), x.array.dtype)
+            x = where(more, x + best, x)
+        return x
+
     def _variance(self) -> Tensor:
         p = self._weights()
         return p * (1.0 - p) * float(self.total_count)

@@ -1,28 +1,37 @@
-"""Markov chains of states that are seen."""
+"""Markov chains of states that are seen: by a table of probabilities, or by any function."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self, TypeAlias
 
 import numpy as np
 
 from probtorch.autograd.scan import scan
 from probtorch.core.casting import cast
-from probtorch.core.dtype import int64
+from probtorch.core.dispatch import wrap
+from probtorch.core.dtype import default_dtype, int64
+from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
-from probtorch.distributions.fields import Parameter, param, setting
+from probtorch.distributions.fields import INSTANCE_STATE, Parameter, Values, param, setting
 from probtorch.distributions.series import whole_steps
 from probtorch.distributions.source import Source
-from probtorch.errors import ShapeError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.exponentials import log
 from probtorch.ops.indexing import vindex
-from probtorch.ops.movement import cat, expand, movedim, unsqueeze
+from probtorch.ops.movement import cat, expand, movedim, stack, unsqueeze
 from probtorch.ops.reduction import argmax
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 
-__all__ = ["DiscreteMarkovChain"]
+__all__ = ["DiscreteMarkovChain", "MarkovChain"]
+
+# From the number of a step and a state to the distribution of the next state.
+Transition: TypeAlias = Callable[[Tensor, Tensor], Distribution]
 
 
 class DiscreteMarkovChain(Distribution):
@@ -83,3 +92,148 @@ class DiscreteMarkovChain(Distribution):
         start = argmax(expand(log(cast(self.initial_probs, rng.dtype)), (*batch, n)) + noise[0], -1)
         path = scan(step, start, noise[1:])[1]
         return cat([unsqueeze(start, -1), movedim(path, 0, -1)], -1)
+
+
+class MarkovChain(Distribution):
+    """States in time, each drawn from a distribution that a function makes of the one before.
+
+    The density of a series is one call of the function, on all steps at once.
+
+    Parameters
+    ----------
+    initial_state_prior : Distribution
+        Of the first state: a number, a category or of any event shape.
+    transition_fn : callable
+        ``transition_fn(step, state)`` returns the distribution of the next state. For a density it
+        is given all states but the last along a new first dim, and their numbers 0, 1, ... as
+        integers of shape ``(num_steps - 1, 1, ..., 1)``, which broadcast with the batch dims of the
+        states; for a draw one state, and its number as a 0-d tensor. So it computes elementwise,
+        and takes rows of tables by ``table[state]``.
+    num_steps : int
+        Number of states; a draw has shape ``(num_steps, *event_shape)``.
+
+    Notes
+    -----
+    What the function takes from outside, such as a parameter with a batch shape, broadcasts from
+    the right, as in every model. The arguments are those of TFP's class. Chains of which
+    states are not seen are `DiscreteHMM`, `GaussianHMM` and `LinearHMM`.
+
+    Examples
+    --------
+    >>> from probtorch.distributions import MarkovChain, Normal
+    >>> walk = MarkovChain(Normal(0.0, 1.0), lambda t, x: Normal(0.9 * x, 0.1), 50)
+    >>> walk.event_shape
+    Size([50])
+    """
+
+    __tree_fields__ = ("initial_state_prior",)
+    __static_fields__ = ("transition_fn", "num_steps", *INSTANCE_STATE)
+
+    def __init__(
+        self,
+        initial_state_prior: Distribution,
+        transition_fn: Transition,
+        num_steps: int,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(initial_state_prior, Distribution):
+            raise ArgumentError(
+                "MarkovChain",
+                expected="a distribution as initial_state_prior",
+                got=type(initial_state_prior).__name__,
+                fix="write MarkovChain(Normal(0.0, 1.0), lambda step, x: Normal(x, 0.1), 10)",
+            )
+        if isinstance(transition_fn, Distribution) or not callable(transition_fn):
+            raise ArgumentError(
+                "MarkovChain",
+                expected="a function (step, state) -> Distribution as transition_fn",
+                got=type(transition_fn).__name__,
+                fix="write lambda step, x: Normal(x, 0.1)",
+            )
+        first = initial_state_prior
+        self.initial_state_prior, self.transition_fn = first, transition_fn
+        self.num_steps = whole_steps("MarkovChain", num_steps)
+        self._takes_integers = first._takes_integers
+        event = tuple(first._event_shape)
+        # What it is called with tells the shapes and no more; nothing is drawn.
+        start = wrap(np.zeros((*first._batch_shape, *event), first._dtype or default_dtype()))
+        inside = cast(start * 0.0 + first.support.interior(start), start.array.dtype)
+        one = self._next(wrap(np.array(0)), self._as_state(inside)) if num_steps > 1 else first
+        self._moves = one.has_rsample
+        self._set_shapes(
+            broadcast_shapes(tuple(first._batch_shape), tuple(one._batch_shape), op="MarkovChain"),
+            (self.num_steps, *event),
+            dtype=first._dtype or one._dtype,
+            device=first._device,
+            validate_args=first._validate_args if validate_args is None else validate_args,
+        )
+
+    @classmethod
+    def _from_tree(cls, values: Values) -> Self:
+        return cls(**values)
+
+    def _tree_names(self) -> tuple[str, ...]:
+        return ("initial_state_prior", "transition_fn", "num_steps")
+
+    @constraints.dependent_property
+    def support(self) -> Constraint:
+        """That of the first state, for each step."""
+        return constraints.independent(self.initial_state_prior.support, 1)
+
+    @property
+    def has_rsample(self) -> bool:
+        """Whether the first state and every next one has."""
+        return self.initial_state_prior.has_rsample and self._moves
+
+    def _as_state(self, x: Tensor) -> Tensor:
+        # Categories are indices of tables.
+        return cast(x, int64) if self._takes_integers else x
+
+    def _next(self, step: Tensor, state: Tensor) -> Distribution:
+        """Return the distribution of what follows `state`, which the user's function makes."""
+        found = self.transition_fn(step, state)
+        event = self.initial_state_prior._event_shape
+        if not isinstance(found, Distribution) or found._event_shape != event:
+            got = type(found).__name__
+            if isinstance(found, Distribution):
+                got = f"a {got} of event shape {tuple(found._event_shape)}"
+            raise ArgumentError(
+                "MarkovChain: transition_fn",
+                expected=f"a distribution of event shape {tuple(event)}, as the first state's",
+                got=got,
+                fix="return it, with to_event(n) where dims of a batch are those of a state",
+            )
+        return found
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        n = len(self._event_shape) - 1
+        first = self.initial_state_prior
+        states = self._as_state(movedim(x, -1 - n, 0))
+        start = first._to_batch(first._log_prob(states[0]))
+        if self.num_steps == 1:
+            return start
+        lead = len(states.array.shape) - 1 - n
+        numbers = np.arange(self.num_steps - 1).reshape(-1, *(1,) * lead)
+        moves = self._next(states.new_tensor(numbers).long(), states[:-1])
+        # What may follow a state is less than the support, perhaps.
+        return start + total(moves._to_batch(moves._density(states[1:], False)), 0)
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        return self._path(rng, shape, "sample")
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return self._path(rng, shape, "rsample")
+
+    def _path(self, rng: Source, shape: Shape, how: str) -> Tensor:
+        event = self._event_shape[1:]
+        lead = shape[: len(shape) - 1 - len(event)]
+        states, now = [], self.initial_state_prior
+        for step in range(self.num_steps):
+            if step:
+                now = self._next(wrap(np.array(step - 1)), states[-1])
+            states.append(self._as_state(getattr(now.expand(lead), how)((), rng.generator)))
+        return stack(states, -1 - len(event))
+
+
+explain_calls(globals())

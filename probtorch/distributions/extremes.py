@@ -1,6 +1,6 @@
 """Extremes and what exceeds a threshold: generalised extreme value and Pareto distributions.
 
-Both are ``loc + scale * expm1(concentration * t) / concentration`` of a simple variable t (Gumbel,
+All are ``loc + scale * expm1(concentration * t) / concentration`` of a simple variable t (Gumbel,
 exponential), which is t itself at a concentration of 0. Near 0 series stand for the quotients.
 """
 
@@ -23,10 +23,10 @@ from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, minimum, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p
 from probtorch.ops.exponentials import pow as power
-from probtorch.ops.special import lgamma
+from probtorch.ops.special import digamma, lgamma, log1mexp
 from probtorch.tensor import Tensor
 
-__all__ = ["GeneralizedExtremeValue", "GeneralizedPareto"]
+__all__ = ["ExtendedGeneralizedPareto", "GeneralizedExtremeValue", "GeneralizedPareto"]
 
 # Below it series of five terms are exact to rounding.
 NEAR = 1e-3
@@ -66,7 +66,8 @@ class Reach(Constraint):
         return (y >= -1.0) & (value >= self.loc) if self.floor else y > -1.0
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return self.loc
+        # Above the floor, where a density may have a pole.
+        return self.loc + self.scale * stretched(self.concentration, self.concentration * 0.0 + 1.0)
 
 
 class StretchTransform(Transform):
@@ -190,6 +191,103 @@ class GeneralizedPareto(Stretched):
         top = 3.0 * (1.0 - 2.0 * c) * (2.0 * c * c + c + 3.0)
         value = top / ((1.0 - 3.0 * c) * (1.0 - 4.0 * c)) - 3.0
         return where(self.concentration < 0.25, value, math.inf)
+
+
+class ExtendedGeneralizedPareto(Stretched):
+    """Amounts such as of rain: a Pareto tail, and a power law near the lower bound.
+
+    The cdf is that of `GeneralizedPareto` to the power `kappa`: the largest of `kappa` draws of it,
+    where that is a whole number. Density ``f(x) = kappa * H(x) ** (kappa - 1) * h(x)``.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Lower bound.
+    scale : Tensor or number, positive
+    concentration : Tensor or number
+        Of the tail, as for `GeneralizedPareto`.
+    kappa : Tensor or number, positive
+        Power of the cdf: near `loc` the density goes as ``(x - loc) ** (kappa - 1)``.
+
+    References
+    ----------
+    [naveau2016]_, the first of whose families it is.
+    """
+
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive)
+    concentration: Parameter = param(constraints.real)
+    kappa: Parameter = param(constraints.positive, default=1.0)
+    _floor = True
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        return rng.finite(self._place(-log1mexp(rng.exponential(shape) / self.kappa)))
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        t, extra = self._simple(x), self.kappa - 1.0
+        # At the lower bound the logarithm is -inf, which no power of 0 sees.
+        power_of = where(extra == 0.0, 0.0, extra * log1mexp(t))
+        return log(self.kappa) + power_of - (1.0 + self.concentration) * t - log(self.scale)
+
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return self.kappa * log1mexp(maximum(self._simple(maximum(x, self.loc)), 0.0))
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return exp(self._log_cdf(x))
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return -expm1(self._log_cdf(x))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self._place(-log1mexp(-log(p) / self.kappa))
+
+    def _mode(self) -> Tensor:
+        # Below -1 the density grows towards the upper end.
+        c, k = self.concentration, self.kappa
+        low, hill = c < -1.0, (c >= -1.0) & (k > 1.0)
+        top = log(where(hill, k + c, 1.0) / where(hill, 1.0 + c, 1.0))
+        inside = where(hill, self.loc + self.scale * stretched(c, top), self.loc)
+        return where(low, self.loc - self.scale / where(low, c, -1.0), inside)
+
+    def _entropy(self) -> Tensor:
+        # log H is an exponential number over -kappa, and t the largest of kappa exponential ones.
+        k = self.kappa
+        height = digamma(k + 1.0) + EULER_GAMMA
+        return log(self.scale) - log(k) + (k - 1.0) / k + (1.0 + self.concentration) * height
+
+    def _raw(self, orders: int) -> tuple[Tensor, list[Tensor]]:
+        """Return where moments have closed forms, and means of ``exp(i c t)`` for i from 1."""
+        c, one = self.concentration, self.kappa + 1.0
+        # Near 0 they are quotients of differences.
+        known = (absolute(c) > 0.02 * orders) & (c * orders < 1.0)
+        safe = where(known, c, 0.1)
+        shifts = [i * safe for i in range(1, orders + 1)]
+        return known, [exp(lgamma(one) + lgamma(1.0 - s) - lgamma(one - s)) for s in shifts]
+
+    def _moment_of(self, name: str, orders: int, closed: Tensor, known: Tensor) -> Tensor:
+        finite = self.concentration * orders < 1.0
+        return where(finite, where(known, closed, FACTS[name](self)), math.inf)
+
+    def _mean(self) -> Tensor:
+        known, (a,) = self._raw(1)
+        c = where(known, self.concentration, 0.1)
+        return self._moment_of("_mean", 1, self.loc + self.scale * ((a - 1.0) / c), known)
+
+    def _variance(self) -> Tensor:
+        known, (a, b) = self._raw(2)
+        size = self.scale / where(known, self.concentration, 0.1)
+        return self._moment_of("_variance", 2, size * size * (b - a * a), known)
+
+    def _skewness(self) -> Tensor:
+        known, (a, b, c) = self._raw(3)
+        value = (c - 3.0 * a * b + 2.0 * a**3) / (b - a * a) ** 1.5
+        value = where(self.concentration < 0.0, -value, value)
+        return self._moment_of("_skewness", 3, value, known)
+
+    def _kurtosis(self) -> Tensor:
+        known, (a, b, c, d) = self._raw(4)
+        value = (d - 4.0 * a * c + 6.0 * a * a * b - 3.0 * a**4) / (b - a * a) ** 2 - 3.0
+        return self._moment_of("_kurtosis", 4, value, known)
 
 
 class GeneralizedExtremeValue(Stretched):

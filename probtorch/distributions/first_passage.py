@@ -122,6 +122,29 @@ class Wiener(Distribution):
         t = _time(*(cast(y, float64) for y in (rest, self.boundary, w, v)))
         return where(above, 1.0, -1.0) * (self.delay + cast(t, low.array.dtype))
 
+    def _responses(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Return probability, mean time and its variance of the lower and the upper response."""
+        v = absolute(self.drift) * self.boundary
+        low = self._below()
+        out = []
+        for chance, w in ((low, self.bias), (1.0 - low, 1.0 - self.bias)):
+            # How long the way is to the other boundary, past which no walk has gone.
+            rest = 1.0 - w
+            (whole, whole_slope), (part, part_slope) = _cotangents(v), _cotangents(v * rest)
+            square = self.boundary * self.boundary
+            mean = square * (whole - rest * rest * part)
+            out.append((chance, mean, square * square * (whole_slope - rest**4 * part_slope)))
+        return out
+
+    def _mean(self) -> Tensor:
+        (low, below, _), (up, above, _) = self._responses()
+        return up * (self.delay + above) - low * (self.delay + below)
+
+    def _variance(self) -> Tensor:
+        (low, below, spread), (up, above, spread_up) = self._responses()
+        apart = below + above + 2.0 * self.delay
+        return low * spread + up * spread_up + low * up * apart * apart
+
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         low = expand(cast(self._below(), float64), shape)
         above = cast(rng.uniform(shape), float64) > low
@@ -130,6 +153,38 @@ class Wiener(Distribution):
         t = cast(_time(rest, cast(self.boundary, float64), w, v), rng.dtype)
         least = self.delay * (1.0 + 2e-7 if rng.dtype.itemsize < 8 else 1.0 + 4e-16)
         return where(above, 1.0, -1.0) * maximum(self.delay + rng.positive(t), least)
+
+
+# Of y coth(y) = 1 + sum of these, times y^(2 n): 2 (-1)^(n - 1) zeta(2 n) / pi^(2 n).
+COTH = [
+    2.0 * (-1) ** (n - 1) * sum(k ** (-2.0 * n) for k in range(60, 0, -1)) / math.pi ** (2 * n)
+    for n in range(1, 18)
+]
+# The sums above end early for the first ones, which are known.
+COTH[:4] = [1 / 3, -1 / 45, 2 / 945, -1 / 4725]
+
+
+def _cotangents(y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``(y coth(y) - 1) / y ** 2``, from 1/3 at 0, and minus its slope over y, from 2/45.
+
+    They are means and variances of passage times of a walk that ends at one boundary: the Laplace
+    transform of these is a quotient of sinh, whose logarithm has these derivatives.
+    """
+    near = y < 1.0
+    z = where(near, y * y, 0.0)
+    value, slope = z * 0.0, z * 0.0
+    for n in range(len(COTH) - 1, -1, -1):
+        value = value * z + COTH[n]
+        if n:
+            slope = slope * z - 2.0 * n * COTH[n]
+    far = where(near, 1.0, y)
+    fall = exp(-2.0 * far)
+    coth = far * (1.0 + fall) / (1.0 - fall)
+    fallen = 4.0 * far * far * fall / ((1.0 - fall) * (1.0 - fall))
+    square = far * far
+    return where(near, value, (coth - 1.0) / square), where(
+        near, slope, (coth + fallen - 2.0) / (square * square)
+    )
 
 
 def _log_density(t: Tensor, a: Tensor, w: Tensor, v: Tensor) -> Tensor:

@@ -9,7 +9,11 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike
 from probtorch.distributions.categorical import Categorical
 from probtorch.distributions.counts import Binomial, Poisson
-from probtorch.distributions.extremes import GeneralizedExtremeValue, GeneralizedPareto
+from probtorch.distributions.extremes import (
+    ExtendedGeneralizedPareto,
+    GeneralizedExtremeValue,
+    GeneralizedPareto,
+)
 from probtorch.distributions.fields import Given, as_parameter
 from probtorch.distributions.gamma import Chi2
 from probtorch.distributions.mixture import MixtureSameFamily
@@ -28,6 +32,7 @@ __all__ = [
     "ChiSquared",
     "Deterministic",
     "DiracDelta",
+    "ExtGenPareto",
     "GenExtreme",
     "GenPareto",
     "LogPoisson",
@@ -100,6 +105,23 @@ def GenExtreme(
     validate_args : bool, optional
     """
     return GeneralizedExtremeValue(mu, sigma, xi, validate_args=validate_args)
+
+
+def ExtGenPareto(
+    mu: Given, sigma: Given, xi: Given, kappa: Given = 1.0, *, validate_args: bool | None = None
+) -> ExtendedGeneralizedPareto:
+    """Return ``ExtendedGeneralizedPareto(mu, sigma, xi, kappa)``: the name of PyMC's extras for it.
+
+    Parameters
+    ----------
+    mu : Tensor or number
+    sigma : Tensor or number, positive
+    xi : Tensor or number
+        Positive for heavy tails.
+    kappa : Tensor or number, positive
+    validate_args : bool, optional
+    """
+    return ExtendedGeneralizedPareto(mu, sigma, xi, kappa, validate_args=validate_args)
 
 
 def GenPareto(

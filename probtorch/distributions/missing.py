@@ -25,12 +25,41 @@ RECIPES = {
 }
 
 # What takes more than an expression.
+_MODEL = "a model: a function with x = sample('x', ...) statements, which condition and infer take"
 _FACTOR = "factor('y', log_density), with the log density as a tensor expression"
 NOTES = {
     "BetaPrime": "GammaGamma(concentration1, concentration0), with its scale as mixing_rate",
     "ParetoTypeII": "Lomax(concentration, scale, loc)",
+    "pareto_type_2": "Lomax(concentration, scale, loc)",
     "SplitNormal": "TwoPieceNormal(loc, scale, asymmetry)",
     "Zeta": "Zipf(power)",
+    "FlatPos": "HalfFlat()",
+    "GEV": "GeneralizedExtremeValue(loc, scale, concentration)",
+    "GeneralizedExtremeValueMin": "the negative of a GeneralizedExtremeValue",
+    "Glow": "transforms.generalized_channel_permute and transforms.affine_coupling, composed",
+    "FFJORD": "transforms.continuous_flow",
+    "IAF": "transforms.affine_autoregressive, inverted",
+    "BNAF": "transforms.block_autoregressive",
+    "MaskedAutoregressiveFlow": "transforms.affine_autoregressive",
+    "RealNVP": "transforms.affine_coupling",
+    "RationalQuadraticSpline": "transforms.spline",
+    "JointDistributionCoroutine": _MODEL,
+    "JointDistributionNamed": _MODEL,
+    "JointDistributionSequential": _MODEL,
+    "JointDistribution": _MODEL,
+    "LambertW": "LambertWNormal(loc, scale, tailweight); of other bases a "
+    "TransformedDistribution with transforms.LambertWTailTransform",
+    "LinearGaussianStateSpaceModel": "GaussianHMM, with matrices for each step or one for all",
+    "PixelCNN": "a network of probtorch.nn whose output are the logits of a Categorical",
+    "ScaleMatvecLU": "transforms.generalized_channel_permute",
+    "Simulator": "a function, given to probtorch.infer.ABCSMC",
+    "VariationalGaussianProcess": "a model with MultivariateNormal values at inducing points, "
+    "and a guide for them",
+    "WishartBartlett": "WishartCholesky(df, scale_matrix), whose draws are by Bartlett's factors",
+    "multi_gp": "MatrixNormal, or a MultivariateNormal for each row",
+    "multi_normal_prec": "MultivariateNormal(loc, precision_matrix=precision)",
+    "gaussian_dlm_obs": "GaussianHMM(...).log_prob(y)",
+    "discrete_range": "DiscreteUniform(low, high)",
     "LKJCorr": "LKJ(dim, concentration)",
     "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
 }

@@ -309,6 +309,16 @@ class MaskedMixture(Distribution):
         return where(self._wide(), self.component1.variance, self.component0.variance)
 
 
+# The probability of counts is an integral of the copula over a box, and inclusion and exclusion of
+# its 2^n corners cancels. With where in the box the levels lie as sites, it is exact for any n.
+_COUNTS_IN_A_COPULA = """write where from F(x - 1) to F(x) each level lies as a site:
+              n = (len(x),)
+              u = sample("u", Uniform(0.0, 1.0).expand(n).to_event(1))
+              level = marginal.cdf(x - 1.0) + u * marginal.log_prob(x).exp()
+              copula = GaussianCopula(Uniform(0.0, 1.0).expand(n), correlation)
+              factor("x", copula.log_prob(level) + marginal.log_prob(x).sum())"""
+
+
 class GaussianCopula(Distribution):
     """Vectors whose elements have given distributions and the dependence of a normal vector.
 
@@ -339,8 +349,7 @@ class GaussianCopula(Distribution):
                 "GaussianCopula",
                 expected="a continuous marginal_dist",
                 got=type(marginal_dist).__name__,
-                fix="the probability of counts is an integral over a box; draw the normal vector "
-                "in the model, and observe counts given its levels",
+                fix=_COUNTS_IN_A_COPULA,
             )
         if not marginal._batch_shape:
             raise ShapeError(

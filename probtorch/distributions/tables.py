@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import Self
 
 import numpy as np
 
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
+from probtorch.core.dtype import int64
+from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.categorical import Categorical
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
-from probtorch.distributions.fields import Parameter, one_of, param
+from probtorch.distributions.fields import (
+    INSTANCE_STATE,
+    Given,
+    Parameter,
+    Values,
+    as_parameter,
+    one_of,
+    param,
+)
 from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import abs as absolute
@@ -19,7 +33,7 @@ from probtorch.ops.comparisons import eq
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import log
 from probtorch.ops.indexing import vindex
-from probtorch.ops.movement import cat, unsqueeze
+from probtorch.ops.movement import cat, reshape, stack, unsqueeze
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import amax, amin, cumsum
 from probtorch.ops.reduction import any as some
@@ -27,7 +41,7 @@ from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import xlogy
 from probtorch.tensor import Tensor
 
-__all__ = ["FiniteDiscrete", "Interpolated"]
+__all__ = ["FiniteDiscrete", "Interpolated", "JointCategorical"]
 
 
 def same_length(owner: str, first: Tensor, second: Tensor, names: str) -> None:
@@ -256,3 +270,111 @@ class FiniteDiscrete(Distribution):
         p = self.probs
         some_ = p > 0.0
         return -total(where(some_, p * where(some_, self._log_masses(), 0.0), 0.0), -1)
+
+
+class JointCategorical(Distribution):
+    """Several categories at once, by a table of the probabilities of all their combinations.
+
+    Parameters
+    ----------
+    probs : Tensor, shape (..., K1, ..., Kn), nonnegative
+        Weights: they are divided by their sum. ``probs[i, j]`` is that of ``[i, j]``.
+    num_variables : int, optional
+        The n of them: how many of the last dims are the table's, the others being a batch. All if
+        left out.
+
+    Notes
+    -----
+    A draw has shape (n,). The table has as many entries as there are combinations: for more than a
+    few variables write a model, in which each depends on few others.
+
+    Examples
+    --------
+    >>> from probtorch.distributions import JointCategorical
+    >>> d = JointCategorical([[0.1, 0.2], [0.3, 0.4]])
+    >>> d.log_prob([1, 0]).exp()
+    tensor(0.3000)
+    """
+
+    __tree_fields__ = ("base_dist",)
+    __static_fields__ = ("sizes", *INSTANCE_STATE)
+    has_enumerate_support = True
+    _takes_integers = True
+
+    def __init__(
+        self,
+        probs: Given,
+        num_variables: int | None = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        table = as_parameter(probs, "probs")[0]
+        shape = tuple(table.array.shape)
+        n = len(shape) if num_variables is None else num_variables
+        if not isinstance(n, int) or not 1 <= n <= len(shape):
+            raise ShapeError(
+                "JointCategorical",
+                expected="a table with a dim for each variable",
+                got=f"shape {shape}, num_variables={num_variables!r}",
+                fix="give probs of shape (..., K1, ..., Kn) and num_variables=n",
+            )
+        batch, sizes = shape[: len(shape) - n], shape[len(shape) - n :]
+        flat = reshape(table, (*batch, math.prod(sizes)))
+        self._over(Categorical(probs=flat, validate_args=validate_args), sizes)
+
+    def _over(self, base: Categorical, sizes: Shape) -> None:
+        """Set the distribution of the number of the combination, and the shapes."""
+        self.base_dist, self.sizes = base, sizes
+        self._set_shapes(
+            base._batch_shape,
+            (len(sizes),),
+            dtype=base._dtype,
+            device=base._device,
+            validate_args=base._validate_args,
+        )
+
+    @classmethod
+    def _from_tree(cls, values: Values) -> Self:
+        made = object.__new__(cls)
+        made._over(values["base_dist"], values["sizes"])
+        return made
+
+    def _tree_names(self) -> tuple[str, ...]:
+        return ("base_dist", "sizes")
+
+    @property
+    def probs(self) -> Tensor:
+        """The table, divided by its sum."""
+        flat = self.base_dist.probs
+        return reshape(flat, (*flat.array.shape[:-1], *self.sizes))
+
+    @constraints.dependent_property(event_dim=1, is_discrete=True)
+    def support(self) -> Constraint:
+        """Vectors of category numbers."""
+        last = wrap(np.array(self.sizes) - 1.0)
+        return constraints.independent(constraints.integer_interval(0, last), 1)
+
+    def _strides(self) -> list[int]:
+        return [math.prod(self.sizes[i + 1 :]) for i in range(len(self.sizes))]
+
+    def _parted(self, number: Tensor) -> Tensor:
+        """Return the categories of the number of a combination, along a new last dim."""
+        parts = zip(self._strides(), self.sizes, strict=True)
+        whole = cast(number, int64)
+        return stack([(whole // stride) % size for stride, size in parts], -1)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        x = cast(x, int64)
+        return self.base_dist._log_prob(total(x * x.new_tensor(self._strides()), -1))
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        return self._parted(self.base_dist._sample(rng, shape[:-1]))
+
+    def _enumerate_support(self) -> Tensor:
+        return self._parted(wrap(np.arange(math.prod(self.sizes))))
+
+    def _mode(self) -> Tensor:
+        return self._parted(self.base_dist._mode())
+
+
+explain_calls(globals())

@@ -99,7 +99,14 @@ def beta_quotient(a, b, c, d, x):
     return sizes + (a - 1) * log(x) + log(mpmath.hyp2f1(a + c, 1 - b, a + c + d, x))
 
 
+def extended_pareto(loc, scale, c, kappa, x):
+    z = (x - loc) / scale
+    t = mpmath.log1p(c * z) / c if c else z
+    return log(kappa) + (kappa - 1) * log(-mpmath.expm1(-t)) - (1 + c) * t - log(scale)
+
+
 RAREST = {
+    "ExtendedGeneralizedPareto": extended_pareto,
     "BetaQuotient": beta_quotient,
     "LambertWNormal": lambert_w_normal,
     "Bates": bates,

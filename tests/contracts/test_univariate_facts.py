@@ -64,6 +64,7 @@ MADE = {
     "TransformedDistribution": dist.TransformedDistribution(NORMAL, dist.transforms.ExpTransform()),
     "TruncatedDistribution": dist.Truncated(NORMAL, -1.0, np.array([2.0, 3.0])),
     "TruncatedPolyaGamma": dist.TruncatedPolyaGamma(np.zeros(2)).expand((2,)),
+    "Wiener": dist.Wiener(np.array([1.0, 1.4]), 0.1, 0.3, np.array([0.0, -0.8])),
     "ZeroInflatedDistribution": dist.ZeroInflatedDistribution(
         dist.Poisson(np.array([0.7, 40.0])), gate=0.3
     ),
@@ -74,7 +75,7 @@ NO_NUMBERS = "not a distribution of single numbers until it is told of what"
 EXCEPTIONS = {
     "Categorical": (("mean", "variance", "skewness", "kurtosis"), "categories are no quantities"),
     "VonMises": (("skewness", "kurtosis"), "an angle has a circular mean and variance alone"),
-    "Wiener": (ALL, "first passage times with a sign: a density by series, without a cdf"),
+    "Wiener": (("skewness", "kurtosis", "mode", "entropy"), "a density by series, of two parts"),
     "Delta": (("skewness", "kurtosis"), "a point has no spread to measure them in"),
     "ImproperUniform": (ALL, "no probability distribution"),
     "Distribution": (ALL, NO_NUMBERS),
@@ -83,6 +84,7 @@ EXCEPTIONS = {
     "MaskedDistribution": (ALL, "a density of 0 where it is masked, which is none"),
     "MaskedMixture": (ALL, "elements of a batch from two distributions: ask each"),
     "Rejector": (ALL, "a density by any function, without a cdf"),
+    "MarkovChain": (ALL, "a series, whatever the event shape of its class"),
     "HiddenMarkovModel": (ALL, "a series, whatever the event shape of its class"),
     "RelaxedBernoulliStraightThrough": (ALL, "draws are rounded, the density is the relaxed one's"),
     "BernoulliLogitGLM": (ALL, "a regression: ask the distribution of one response"),
@@ -100,7 +102,7 @@ INFINITE = {
     "Dagum", "Burr", "HalfStudentT", "FisherSnedecor", "LowerTruncatedPowerLaw", "NoncentralT",
     "GeneralizedPareto", "GeneralizedExtremeValue", "Stable", "RelaxedBernoulli", "Beta",
     "YuleSimon", "Kumaraswamy", "Chi", "NoncentralChi2", "TwoPieceStudentT",
-    "GammaGamma", "SkewStudentT", "Zipf", "LambertWNormal",
+    "GammaGamma", "SkewStudentT", "Zipf", "LambertWNormal", "ExtendedGeneralizedPareto",
 }  # fmt: skip
 
 SCALAR = {c.cls.__name__: c for c in CASES + FURTHER if c.event_dim == 0}
@@ -281,7 +283,7 @@ def test_facts_of_made_distributions_are_those_of_scipy():
     third = np.array([0.2, 0.5, 0.3]) @ (np.array([1.0, 2.5, 7.0]) - 3.55) ** 3
     assert_close(table.skewness, third / 5.4225**1.5)
     # Masses that do not sum to 1 give no number.
-    assert math.isnan(dist.Wiener(np.array(1.0), 0.1).mean.item())
+    assert math.isnan(dist.Wiener(np.array(1.0), 0.1).skewness.item())
 
 
 @pytest.mark.slow

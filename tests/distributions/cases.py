@@ -450,6 +450,8 @@ STRUCTURAL = {
     "KroneckerNormal",
     "Wiener",
     "DiscreteMarkovChain",
+    "JointCategorical",
+    "MarkovChain",
     "FiniteDiscrete",
     "Interpolated",
     "PlackettLuce",

@@ -117,6 +117,48 @@ def _skew_t(p):
     return Density(logpdf, np.sinh, np.arcsinh, np.cosh, 40.0, 3)
 
 
+def _extended_pareto(p):
+    # The power of a cdf; moments by Gauss's rule over the log odds of levels.
+    c, k, h = p.concentration, p.kappa, stats.genpareto(p.concentration, p.loc, p.scale)
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    odds = (np.arange(-60, 700, 0.5)[:, None] + 0.25 + 0.25 * nodes).reshape(-1, 1)
+    level, rest = special.expit(odds), special.expit(-odds)
+    mass = np.tile(0.25 * weights, 1520)[:, None] * level * rest
+    # The exponential number at a level, from the nearer end of the levels.
+    high = -np.expm1(np.log1p(-np.minimum(rest, 0.5)) / k)
+    low = np.exp(np.log(np.minimum(level, 0.5)) / k)
+    t = np.where(odds < 0, -np.log1p(-low), -np.log(high))
+    excess = p.scale * np.expm1(c * t) / c
+    height = (k - 1) * np.log(-np.expm1(-t)) - (1 + c) * t + np.log(k / p.scale)
+
+    def moment(n):
+        x = np.where(c * n < 1, excess, 0.0)
+        return np.where(c * n < 1, (mass * x**n).sum(0), np.inf)
+
+    def standard(letter):
+        raw = [moment(n) for n in (1, 2, 3, 4)]
+        a, b, third, fourth = raw
+        with np.errstate(invalid="ignore"):
+            v = b - a * a
+            if letter == "s":
+                value = (third - 3 * a * b + 2 * a**3) / v**1.5
+                return np.where(3 * c < 1, value, np.inf)
+            value = (fourth - 4 * a * third + 6 * a * a * b - 3 * a**4) / v**2 - 3
+        return np.where(4 * c < 1, value, np.inf)
+
+    return Stated(
+        None,
+        logpdf=lambda x: np.log(k) + (k - 1) * h.logcdf(x) + h.logpdf(x),
+        cdf=lambda x: h.cdf(x) ** k,
+        sf=lambda x: -np.expm1(k * h.logcdf(x)),
+        ppf=lambda q: h.ppf(q ** (1 / k)),
+        mean=lambda: p.loc + moment(1),
+        var=lambda: moment(2) - np.where(c < 0.5, moment(1), 0.0) ** 2,
+        stats=standard,
+        entropy=lambda: -(mass * height).sum(0),
+    )
+
+
 def _two_piece(p, whole, size):
     low, high = p.scale / p.asymmetry, p.scale * p.asymmetry
     share = low / (low + high)
@@ -294,6 +336,12 @@ RAREST = [
         lambda p: stats.nct(p.df, p.nc, p.loc, p.scale),
         coupled=False,
         costly=True,
+    ),
+    Case(
+        dist.ExtendedGeneralizedPareto,
+        ("loc", "scale", "concentration", "kappa"),
+        _extended_pareto,
+        bounds=("loc", "scale", "concentration"),
     ),
     Case(dist.Zipf, ("power",), lambda p: _zipf(p.power), least={"power": 5.0}),
     Case(

@@ -300,3 +300,15 @@ def test_divergences_of_directions_equal_the_mean_of_draws(n):
         assert abs(gap.mean() - dist.kl_divergence(p, q).item()) < error
     assert_close(dist.kl_divergence(vmf, vmf), tensor(0.0).double(), atol=1e-12)
     assert dist.kl_divergence(uniform, uniform).item() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("n", "p"),
+    [(7, [0.2, 0.5, 0.3]), (3, [0.25] * 4), (11, [0.9, 0.04, 0.03, 0.03]), (5, [0.0, 0.4, 0.6])],
+)
+def test_the_mode_of_a_multinomial_is_the_best_of_all_counts(n, p):
+    d = dist.Multinomial(n, np.array(p))
+    every = [c for c in itertools.product(range(n + 1), repeat=len(p)) if sum(c) == n]
+    best = max(d.log_prob(np.array(c, float)).item() for c in every)
+    assert d.mode.sum() == n
+    assert_close(d.log_prob(d.mode), best)

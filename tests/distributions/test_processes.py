@@ -152,3 +152,18 @@ def test_a_process_at_points_is_normal_and_conditions_on_values():
         dist.StudentTProcess(1.5, kernel, old)
     with pytest.raises(ShapeError, match=r"\(points, dims\)"):
         dist.GaussianProcess(kernel, old[:, 0])
+
+
+def test_the_moments_of_a_first_passage_are_integrals_of_its_density():
+    drift = np.concatenate([DRIFT[:5], [0.0, 1e-4, 25.0]])
+    d = dist.Wiener(BOUNDARY, DELAY, BIAS, drift)
+    # Of the log of the time beyond the delay, by the trapezium rule.
+    s, step = np.linspace(-14.0, 5.0, 900, retstep=True)
+    raw = np.zeros((3, 8))
+    for side in (-1.0, 1.0):
+        x = side * (DELAY + np.exp(s)[:, None])
+        mass = step * np.exp(s[:, None] + d.log_prob(tensor(x)).numpy())
+        raw += [(x**n * mass).sum(0) for n in (0, 1, 2)]
+    assert_close(raw[0], np.ones(8), rtol=1e-8)
+    assert_close(d.mean, raw[1], rtol=1e-7, atol=1e-9)
+    assert_close(d.variance, raw[2] - raw[1] ** 2, rtol=1e-6)

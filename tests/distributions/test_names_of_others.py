@@ -1,0 +1,162 @@
+"""Names that PyTorch, Pyro, NumPyro, PyMC, Stan and TFP give to what this room has.
+
+What PyTorch, Pyro and NumPyro have must be there under their names: distributions, constraints,
+transforms, divergences between pairs, reparameterisations. What the others have beyond these is
+there too, or the error for its name says what to write.
+"""
+
+import pytest
+
+import probtorch.distributions as dist
+from probtorch import effects, infer
+from probtorch.distributions import constraints, transforms
+from probtorch.distributions.kl import _RULES
+from probtorch.distributions.missing import NOTES, RECIPES
+from probtorch.errors import UnknownNameError
+
+TORCH = """
+Bernoulli Beta Binomial Categorical Cauchy Chi2 ContinuousBernoulli Dirichlet Exponential
+FisherSnedecor Gamma GeneralizedPareto Geometric Gumbel HalfCauchy HalfNormal Independent
+InverseGamma Kumaraswamy LKJCholesky Laplace LogNormal LogisticNormal LowRankMultivariateNormal
+MixtureSameFamily Multinomial MultivariateNormal NegativeBinomial Normal OneHotCategorical
+OneHotCategoricalStraightThrough Pareto Poisson RelaxedBernoulli RelaxedOneHotCategorical StudentT
+TransformedDistribution Uniform VonMises Weibull Wishart
+""".split()
+PYRO = """
+AffineBeta AsymmetricLaplace AVFMultivariateNormal BetaBinomial CoalescentRateLikelihood
+CoalescentTimes CoalescentTimesWithRate Delta DirichletMultinomial DiscreteHMM Empirical
+ExtendedBetaBinomial ExtendedBinomial FoldedDistribution GammaGaussianHMM GammaPoisson GaussianHMM
+GaussianMRF GaussianScaleMixture GroupedNormalNormal ImproperUniform IndependentHMM LKJ
+LKJCorrCholesky LinearHMM LogNormalNegativeBinomial Logistic MaskedMixture MixtureOfDiagNormals
+MixtureOfDiagNormalsSharedCovariance MultivariateStudentT NanMaskedMultivariateNormal
+NanMaskedNormal OMTMultivariateNormal OneOneMatching OneTwoMatching OrderedLogistic
+ProjectedNormal Rejector RelaxedBernoulliStraightThrough RelaxedOneHotCategoricalStraightThrough
+SineBivariateVonMises SineSkewed SkewLogistic SoftAsymmetricLaplace SoftLaplace SpanningTree
+Stable StableWithLogProb TruncatedPolyaGamma Unit VonMises3D ZeroInflatedDistribution
+ZeroInflatedNegativeBinomial ZeroInflatedPoisson
+""".split()
+NUMPYRO = """
+AsymmetricLaplaceQuantile BernoulliLogits BernoulliProbs BetaNegativeBinomial BetaProportion
+BinomialLogits BinomialProbs CAR CategoricalLogits CategoricalProbs CirculantNormal Dagum
+DiscreteUniform DoublyTruncatedPowerLaw EulerMaruyama GaussianCopula GaussianCopulaBeta
+GaussianRandomWalk GaussianStateSpace GeometricLogits GeometricProbs Gompertz HurdleDistribution
+HurdleGamma HurdleLogits HurdleLogNormal HurdleNegativeBinomial2 HurdlePoisson HurdleProbs
+IntervalCensoredDistribution InverseWishart InverseWishartCholesky LeftCensoredDistribution
+LeftTruncatedDistribution Levy LogUniform LowerTruncatedPowerLaw MatrixNormal Mixture
+MixtureGeneral MultinomialLogits MultinomialProbs NegativeBinomial2 NegativeBinomialLogits
+NegativeBinomialProbs RelaxedBernoulliLogits RightCensoredDistribution RightTruncatedDistribution
+TruncatedCauchy TruncatedDistribution TruncatedNormal TwoSidedTruncatedDistribution
+WishartCholesky ZeroInflatedLogits ZeroInflatedNegativeBinomial2 ZeroInflatedProbs ZeroSumNormal
+""".split()
+PYMC = """
+AR GARCH11 ICAR KroneckerNormal MvGaussianRandomWalk MvStudentTRandomWalk RandomWalk
+DiscreteWeibull ExGaussian Flat HalfFlat HalfStudentT HyperGeometric Interpolated LogitNormal
+Moyal OrderedMultinomial OrderedProbit PolyaGamma Rice Simulator SkewNormal SkewStudentT
+StickBreakingWeights Triangular Wald WishartBartlett ZeroInflatedBinomial ZeroOneInflatedBeta Chi
+Maxwell GenExtreme GenPareto ExtGenPareto GeneralizedPoisson Skellam DiscreteMarkovChain
+JointCategorical R2D2M2CP
+""".split()
+STAN = """
+bernoulli_logit_glm binomial_logit_glm categorical_logit_glm ordered_logistic_glm
+neg_binomial_2_log_glm poisson_log_glm normal_id_glm multi_gp multi_normal_prec gaussian_dlm_obs
+wiener yule_simon skew_double_exponential frechet loglogistic pareto_type_2 rayleigh
+scaled_inv_chi_square discrete_range
+""".split()
+TFP = """
+Bates BetaQuotient DeterminantalPointProcess DoublesidedMaxwell ExpGamma
+ExponentiallyModifiedGaussian FiniteDiscrete GammaGamma GaussianProcess StudentTProcess
+GeneralizedNormal GEV Horseshoe JohnsonSU LambertW LinearGaussianStateSpaceModel MarkovChain
+NoncentralChi2 NormalInverseGaussian PERT PixelCNN PlackettLuce PowerSpherical VonMisesFisher
+SphericalUniform QuantizedDistribution SigmoidBeta SinhArcsinh Skellam StoppingRatioLogistic
+TwoPieceNormal TwoPieceStudentT VariationalGaussianProcess Zipf
+""".split()
+CONSTRAINTS = """
+boolean cat corr_cholesky dependent dependent_property greater_than greater_than_eq
+half_open_interval independent integer_interval interval is_dependent less_than lower_cholesky
+lower_triangular multinomial nonnegative nonnegative_integer one_hot positive positive_definite
+positive_integer positive_semidefinite real real_vector simplex square stack symmetric
+unit_interval corr_matrix integer ordered_vector positive_ordered_vector softplus_lower_cholesky
+softplus_positive sphere unit_lower_cholesky circular complex integer_greater_than l1_ball
+positive_definite_circulant_vector real_matrix scaled_unit_lower_cholesky zero_sum
+""".split()
+TRANSFORMS = """
+Abs Affine Cat Compose CorrCholesky CumulativeDistribution Exp Independent LowerCholesky
+PositiveDefinite Power Reshape Sigmoid Softmax Softplus Stack StickBreaking Tanh ELU LeakyReLU
+LowerCholeskyAffine Cholesky CorrLCholesky CorrMatrixCholesky DiscreteCosine Haar Normalize Ordered
+PositivePower SimplexToOrdered SoftplusLowerCholesky UnitLowerCholesky Complex L1Ball
+PackRealFastFourierCoefficients Permute RealFastFourier RecursiveLinear ScaledUnitLowerCholesky
+ZeroSum AffineAutoregressive AffineCoupling BatchNorm BlockAutoregressive GeneralizedChannelPermute
+Householder MatrixExponential NeuralAutoregressive Planar Polynomial Radial Spline
+SplineAutoregressive SplineCoupling Sylvester ConditionalAffineAutoregressive
+ConditionalAffineCoupling ConditionalGeneralizedChannelPermute ConditionalHouseholder
+ConditionalMatrixExponential ConditionalNeuralAutoregressive ConditionalPlanar ConditionalRadial
+ConditionalSpline ConditionalSplineAutoregressive SinhArcsinh LambertWTail FillTriangular
+CholeskyToInvCholesky
+""".split()
+REPARAMETERISATIONS = """
+Auto Minimal Conjugate DiscreteCosine GumbelSoftmax Haar LatentStable LinearHMM LocScale NeuTra
+ProjectedNormal Split Stable Structured StudentT SymmetricStable Transform UnitJacobian Circular
+Explicit
+""".split()
+# For each of PyTorch's distributions those from which it knows the divergence.
+DIVERGENCES = """
+Bernoulli: Bernoulli Poisson
+Beta: Beta ContinuousBernoulli Exponential Gamma Normal Pareto Uniform
+Binomial: Binomial
+Categorical: Categorical
+Cauchy: Cauchy
+ContinuousBernoulli: ContinuousBernoulli Exponential Normal Pareto Uniform
+Dirichlet: Dirichlet
+Exponential: Beta ContinuousBernoulli Exponential Gamma Gumbel Normal Pareto Uniform
+Gamma: Beta ContinuousBernoulli Exponential Gamma Gumbel Normal Pareto Uniform
+Geometric: Geometric
+Gumbel: Beta ContinuousBernoulli Exponential Gamma Gumbel Normal Pareto Uniform
+HalfNormal: HalfNormal
+Independent: Independent
+Laplace: Beta ContinuousBernoulli Exponential Gamma Laplace Normal Pareto Uniform
+LowRankMultivariateNormal: LowRankMultivariateNormal MultivariateNormal
+MultivariateNormal: LowRankMultivariateNormal MultivariateNormal
+Normal: Beta ContinuousBernoulli Exponential Gamma Gumbel Laplace Normal Pareto Uniform
+OneHotCategorical: OneHotCategorical
+Pareto: Beta ContinuousBernoulli Exponential Gamma Normal Pareto Uniform
+Poisson: Bernoulli Binomial Poisson
+TransformedDistribution: TransformedDistribution
+Uniform: Beta ContinuousBernoulli Exponential Gamma Gumbel Normal Pareto Uniform
+"""
+
+
+def test_the_distributions_of_pytorch_pyro_and_numpyro_are_there():
+    assert [n for n in TORCH + PYRO + NUMPYRO if not hasattr(dist, n)] == []
+    assert len(set(TORCH + PYRO + NUMPYRO)) >= 150
+
+
+def test_constraints_transforms_and_reparameterisations_are_there():
+    assert [n for n in CONSTRAINTS if not hasattr(constraints, n)] == []
+    known = {n.removesuffix("Transform") for n in dir(transforms)}
+    assert [n for n in TRANSFORMS if n not in known] == []
+    assert hasattr(transforms, "identity_transform") and hasattr(transforms, "iterated")
+    both = {*dir(effects), *dir(infer)}
+    assert [n for n in REPARAMETERISATIONS if f"{n}Reparam" not in both] == []
+
+
+def test_divergences_of_pytorch_are_there():
+    pairs = [
+        (p, q)
+        for line in DIVERGENCES.strip().splitlines()
+        for p, _, others in [line.partition(": ")]
+        for q in others.split()
+    ]
+    assert len(pairs) == 86
+    classes = [(getattr(dist, p), getattr(dist, q)) for p, q in pairs]
+    known = lambda p, q: any(issubclass(p, a) and issubclass(q, b) for a, b in _RULES)
+    assert [pair for pair in classes if not known(*pair)] == []
+
+
+@pytest.mark.parametrize("name", PYMC + STAN + TFP)
+def test_what_others_have_is_there_or_told(name):
+    if hasattr(effects, name) or name in dist.__all__:
+        return
+    with pytest.raises(UnknownNameError) as caught:
+        getattr(dist, name)
+    meant = caught.value.fix.partition("did you mean ")[2].partition("?")[0]
+    assert name in RECIPES or name in NOTES or hasattr(dist, meant)
