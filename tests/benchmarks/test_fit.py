@@ -1,8 +1,10 @@
 """`fit` on the examples: that it plans what suits them, and draws what a run by hand draws."""
 
+import math
+
 import pytest
 
-from benchmarks.fit import CASES, compare, plan_of
+from benchmarks.fit import CASES, compare, compare_bounds, plan_of
 from probtorch.errors import InferenceError
 
 NEEDS = {
@@ -33,3 +35,10 @@ def test_fit_draws_what_a_run_by_hand_draws(name):
     assert plan.method == "nuts"
     # About 150 entries in all, means and spreads: beyond 5 by chance once in 10 000 times.
     assert error < 5.0
+
+
+@pytest.mark.slow
+def test_guides_of_scripts_are_compared_by_their_bounds():
+    plan, gain = compare_bounds("lda", seconds=3.0)
+    assert plan.method == "svi"
+    assert math.isfinite(gain) and abs(gain) < 3.0  # nats per word, of which there are 25
