@@ -24,6 +24,7 @@ from probtorch.core.signatures import explained
 from probtorch.diagnostics.columns import normal_scores, split
 from probtorch.diagnostics.convergence import bfmi, ess_bulk
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.entrywise import per_entry
 from probtorch.diagnostics.judged_entries import (
     NAMED,
     Entries,
@@ -36,7 +37,6 @@ from probtorch.diagnostics.judged_entries import (
     out_of,
     percent,
     quality_of,
-    shift,
 )
 from probtorch.diagnostics.layout import flat_entries
 from probtorch.diagnostics.relabelling import Renumbering, renumbered
@@ -172,7 +172,7 @@ def warn_about(draws: Draws, *, stacklevel: int = 1, **thresholds: Any) -> list[
 
 def smallest_ess(draws: Draws) -> float:
     """Return the smallest bulk or tail effective size of all entries that vary; inf if none do."""
-    _, r_hats, sizes = quality_of(entries_of(draws, None))
+    _, r_hats, sizes, _ = quality_of(entries_of(draws, None))
     sizes = sizes[~np.isnan(r_hats)]
     return float(sizes.min(initial=np.inf))
 
@@ -236,12 +236,14 @@ def diagnose(
     entries = entries_of(draws, names)
     if every > 1:
         entries = [(labels, every_th(values, every)) for labels, values in entries]
-    quality = quality_of(entries)
+    diverging = _diverging(draws, every)
+    labels, r_hats, sizes, shifts = quality_of(entries, diverging)
+    quality = labels, r_hats, sizes
     stuck = _stuck(draws, entries)
     findings = [
         _non_finite(entries, every),
         stuck,
-        _divergences(draws, entries, max_divergences, every),
+        _divergences(draws, entries, max_divergences, diverging, shifts),
         _excess_variance(draws),
         _replicas(draws),
         _unsolved(draws),
@@ -345,7 +347,22 @@ def _went_nowhere(draws: Draws) -> np.ndarray:
     return (deepest.mean(axis=1) > 0.9) & (np.median(length, axis=1) < SHORT_TRAJECTORY)
 
 
-def _divergences(draws: Draws, entries: Entries, allowed: int, every: int) -> Finding | None:
+def _diverging(draws: Draws, every: int) -> np.ndarray | None:
+    """Which of the draws that are judged diverge; None if all do, or none."""
+    diverging = draws.sample_stats.get("diverging")
+    if diverging is None:
+        return None
+    seen = np.asarray(diverging, bool)[:, ::every]
+    return seen if seen.any() and not seen.all() else None
+
+
+def _divergences(
+    draws: Draws,
+    entries: Entries,
+    allowed: int,
+    seen: np.ndarray | None,
+    shifts: np.ndarray | None,
+) -> Finding | None:
     diverging = draws.sample_stats.get("diverging")
     if diverging is None:
         return None
@@ -355,9 +372,8 @@ def _divergences(draws: Draws, entries: Entries, allowed: int, every: int) -> Fi
         return None
     where = ""
     suspects: Sequence[tuple[str, np.ndarray]] = ()
-    seen = diverging[:, ::every]
-    if seen.any() and not seen.all():
-        suspects = most(entries, lambda scores: shift(scores, seen))
+    if seen is not None and shifts is not None:
+        suspects = most(entries, shifts)
         medians = (
             f"{label} ({np.median(x[seen]):.3g} there, {np.median(x[~seen]):.3g} elsewhere)"
             for label, x in suspects
@@ -673,7 +689,12 @@ def _energy(draws: Draws, entries: Entries, bfmi_min: float, every: int) -> Find
     suspects = []
     if np.isfinite(energy).all():
         of_energy = normal_scores(np.asarray(energy, float)[None, :, ::every])[0]
-        suspects = most(entries, lambda scores: np.abs((scores * of_energy).mean(axis=(1, 2))))
+
+        def tied_to_energy(columns: np.ndarray) -> np.ndarray:
+            return np.abs((normal_scores(columns) * of_energy).mean(axis=(1, 2)))
+
+        ties = [np.ravel(per_entry(tied_to_energy, values)) for _, values in entries]
+        suspects = most(entries, np.concatenate([np.empty(0), *ties]))
     tied = ", ".join(label for label, _ in suspects)
     return Finding(
         kind="energy",

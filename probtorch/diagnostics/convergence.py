@@ -500,26 +500,36 @@ def statistics(x: ArrayLike, hdi_prob: float = 0.9) -> dict[str, np.ndarray]:
     return {name: table[..., i] for i, name in enumerate(STATISTICS)}
 
 
-def quality(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`rhat`, and the smaller one of `ess_bulk` and `ess_tail`, sharing the sorting between them.
+def quality(x: np.ndarray, marked: np.ndarray | None = None) -> np.ndarray:
+    """`rhat`, the smaller one of `ess_bulk` and `ess_tail`, and where marked draws lie.
+
+    The sorting is shared between them.
 
     Parameters
     ----------
     x : array_like, shape (chain, draw, *event)
         Real draws.
+    marked : ndarray of bool, shape (chain, draw), optional
+        Some of the draws, not all.
 
     Returns
     -------
-    tuple of ndarray, each of shape (*event,)
+    ndarray, shape (2, *event), or (3, *event) with marked draws
+        The third one is the distance between the mean normal score of marked draws and of the
+        rest; 0 is no relation. Ranks make it the same on either side of a monotone transform (tau
+        or log tau).
     """
 
     def statistic(columns: np.ndarray) -> np.ndarray:
         order = SortedRows.of(columns.reshape(len(columns), -1))
         bulk, tail, r_hat = trust(columns, order)
-        return np.stack([r_hat, np.minimum(bulk, tail)], axis=-1)
+        found = [r_hat, np.minimum(bulk, tail)]
+        if marked is not None:
+            scores, chosen = order.scores(), marked.ravel()
+            found.append(np.abs(scores[:, chosen].mean(axis=1) - scores[:, ~chosen].mean(axis=1)))
+        return np.stack(found, axis=-1)
 
-    both = per_entry(statistic, x, result_shape=(2,))
-    return both[..., 0], both[..., 1]
+    return np.moveaxis(per_entry(statistic, x, result_shape=(2 + (marked is not None),)), -1, 0)
 
 
 explain_calls(globals())

@@ -6,15 +6,13 @@ their draws, their R-hats and effective sizes, and for those that show something
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from probtorch.diagnostics.columns import normal_scores
 from probtorch.diagnostics.convergence import quality
 from probtorch.diagnostics.draws import Draws
-from probtorch.diagnostics.entrywise import per_entry
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
 
 __all__ = [
@@ -29,7 +27,6 @@ __all__ = [
     "out_of",
     "percent",
     "quality_of",
-    "shift",
 ]
 
 # A message names this many parameters, the worst first.
@@ -55,15 +52,18 @@ def entries_of(draws: Draws, names: str | Sequence[str] | None) -> Entries:
     return entries
 
 
-def quality_of(entries: Entries) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Labels, R-hat and the smaller effective size of all entries, flat."""
+def quality_of(
+    entries: Entries, marked: np.ndarray | None = None
+) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray | None]:
+    """Labels, R-hat and the smaller effective size of all entries, flat.
+
+    The last is, where draws are marked, how far the ranks of these lie from those of the others.
+    """
     labels = [label for of_variable, _ in entries for label in of_variable]
-    r_hats, sizes = [np.empty(0)], [np.empty(0)]
-    for draws in _together([values for _, values in entries]):
-        r_hat, size = quality(draws)
-        r_hats.append(r_hat)
-        sizes.append(size)
-    return labels, np.concatenate(r_hats), np.concatenate(sizes)
+    found = [np.empty((2 if marked is None else 3, 0))]
+    found += [quality(draws, marked) for draws in _together([values for _, values in entries])]
+    r_hats, sizes, *shifts = np.concatenate(found, axis=1)
+    return labels, r_hats, sizes, shifts[0] if shifts else None
 
 
 def _together(variables: list[np.ndarray]) -> Iterator[np.ndarray]:
@@ -88,28 +88,13 @@ def columns_of(entries: Entries, wanted: np.ndarray) -> Iterator[np.ndarray]:
         first += len(labels)
 
 
-def most(
-    entries: list[tuple[list[str], np.ndarray]], score: Callable[[np.ndarray], np.ndarray]
-) -> list[tuple[str, np.ndarray]]:
-    """The `NAMED` entries with the largest score of their normal scores, as (label, draws)."""
-    ranked = []
-    for labels, values in entries:
-        scores = np.ravel(per_entry(lambda columns: score(normal_scores(columns)), values))
-        flat = flat_entries(values)
-        for i in np.argsort(-np.nan_to_num(scores, nan=-1.0), kind="stable")[:NAMED]:
-            if scores[i] > 0:
-                ranked.append((scores[i], labels[i], flat[..., i]))
-    ranked.sort(key=lambda item: -item[0])
-    return [(label, values) for _, label, values in ranked[:NAMED]]
-
-
-def shift(scores: np.ndarray, chosen_draws: np.ndarray) -> np.ndarray:
-    """Distance between the mean normal score of chosen draws and of the rest; 0 is no relation.
-
-    Ranks make it the same on either side of a monotone transform (tau or log tau).
-    """
-    inside = scores[:, chosen_draws].mean(axis=1)
-    return np.abs(inside - scores[:, ~chosen_draws].mean(axis=1))
+def most(entries: Entries, scores: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """The `NAMED` entries with the largest positive score, as (label, draws), the largest first."""
+    scores = np.nan_to_num(scores, nan=-1.0)
+    largest = [i for i in np.argsort(-scores, kind="stable")[:NAMED] if scores[i] > 0.0]
+    labels = [label for of_variable, _ in entries for label in of_variable]
+    draws = dict(zip(sorted(largest), columns_of(entries, np.sort(largest))))
+    return [(labels[i], draws[i]) for i in largest]
 
 
 def counts(flags: np.ndarray) -> str:

@@ -315,7 +315,7 @@ def test_one_program_serves_all_densities_of_a_dimension(name):
     runners = [ChunkRunner(chain_of(name, handle(c))) for c in contexts]
     assert runners[0].run(50)[0].tolist() != runners[1].run(50)[0].tolist()
     runners.append(ChunkRunner(chain_of(name, handle(contexts[0]), 9, 0.9)))
-    assert len({id(runner._program.owner) for runner in runners}) == 1
+    assert len({id(runner.sit_down().program.owner) for runner in runners}) == 1
 
 
 def test_programs_of_ever_more_dimensions_are_forgotten(monkeypatch):

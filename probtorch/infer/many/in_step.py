@@ -38,8 +38,8 @@ from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
 from probtorch.infer.mcmc.randomness import key_of
 from probtorch.infer.mcmc.starts import new_chains
 from probtorch.infer.mcmc.warm_up.adaptation import LARGEST_STEP_SIZE, SMALLEST_STEP_SIZE, Segment
+from probtorch.infer.mcmc.warm_up.forms import Dense
 from probtorch.infer.mcmc.warm_up.guard import WarmupGuard
-from probtorch.infer.mcmc.warm_up.mass_matrix import Dense
 from probtorch.infer.starts.initialization import init_to_uniform, search, uniform_point
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Dense mass matrices of many chains in step: what `MassMatrix` does for one, on stacked arrays.
 
-The rules, and the order in which numbers are added, are those of warm_up/mass_matrix.py and of its
+The rules, and the order in which numbers are added, are those of warm_up/mass_matrix.py and of
 `Dense`: tests compare draws bit for bit. Draws that were repeated are rows of zeros, which only a
 single coordinate or windows of hundreds of draws are added up differently for.
 """
@@ -12,7 +12,8 @@ import contextlib
 import numpy as np
 
 from probtorch.infer.mcmc.warm_up import estimates
-from probtorch.infer.mcmc.warm_up.mass_matrix import ARRIVED, FEWEST, TO_CHOOSE
+from probtorch.infer.mcmc.warm_up.forms import FEWEST, TO_CHOOSE
+from probtorch.infer.mcmc.warm_up.mass_matrix import ARRIVED
 
 __all__ = ["DenseWindows"]
 

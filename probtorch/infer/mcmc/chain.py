@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
 from probtorch.infer.mcmc.control import Control
+from probtorch.infer.mcmc.in_step import warm_up_in_step
 from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.recording import DrawRecord
@@ -23,7 +24,7 @@ from probtorch.infer.mcmc.running import RunningTrace
 from probtorch.infer.mcmc.standing import ChainCopy, ChainSnapshot
 from probtorch.infer.mcmc.standstill import Standstill
 from probtorch.infer.mcmc.store import StoredRecord
-from probtorch.infer.mcmc.warm_up.adaptation import Learner, Segment, check_found
+from probtorch.infer.mcmc.warm_up.adaptation import Learner, Segment, Warmup, check_found
 
 if TYPE_CHECKING:
     from probtorch.compiler.density import DensityContext
@@ -65,8 +66,10 @@ class ChainRun:
         When to take snapshots; none are taken without.
     verifying : bool
         Whether it is this chain that compares the density with Python's now and then.
-    stored : StoredRecord, optional
-        Where draws go, instead of into memory.
+    draws : DrawRecord or StoredRecord, optional
+        Where draws go, instead of into memory of its own.
+    warmup : Warmup, optional
+        The kernel's, where it is made already.
 
     Attributes
     ----------
@@ -116,11 +119,12 @@ class ChainRun:
         hook: Callable[[np.ndarray, str, int], object] | None = None,
         pace: Pace | None = None,
         verifying: bool = False,
-        stored: StoredRecord | None = None,
+        draws: DrawRecord | StoredRecord | None = None,
+        warmup: Warmup | None = None,
     ) -> None:
         self.runner, self.context, self.kernel, self.hook = runner, context, kernel, hook
         self.target = target
-        self.warmup = kernel.warmup
+        self.warmup = kernel.warmup if warmup is None else warmup
         self.segments = self.warmup.segments(num_warmup)
         self.num_warmup, self.num_samples = num_warmup, num_samples
         chain = runner.chain
@@ -128,7 +132,7 @@ class ChainRun:
         self.learner = None
         if self.warmup.learner is not None and num_warmup:
             self.learner = self.warmup.learner(target, position)
-        self.draws = stored or DrawRecord(num_samples, position.shape, kernel.info, thinning)
+        self.draws = draws or DrawRecord(num_samples, position.shape, kernel.info, thinning)
         self.warmup_draws = (
             DrawRecord(num_warmup, position.shape, kernel.info) if keep_warmup else None
         )
@@ -184,27 +188,66 @@ class ChainRun:
 
     def warm_up(self, control: Control) -> None:
         """Warm up to the end, or until `control` says stop; an exception is in `error`."""
-        self._in_time(self._warm_up, control)
+        warm_up_in_step([self], control)
 
     def sample(self, control: Control) -> None:
         """Draw to the end, or until `control` says stop; an exception is kept in `error`."""
-        self._in_time(self._sample, control)
-
-    def _in_time(self, stage: Callable[[Control], None], control: Control) -> None:
-        self._began, self._ended = time.perf_counter() - self.seconds, None
+        self.begin_stage()
         try:
-            stage(control)
-            self.draws.flush()
-            self._take_snapshot()
+            self._sample(control)
+        except BaseException as error:
+            self.error = error
+        self.end_stage()
+
+    def begin_stage(self) -> None:
+        """Begin to warm up, or to sample."""
+        self._began, self._ended = time.perf_counter() - self.seconds, None
+
+    def end_stage(self) -> None:
+        """Be done with it, well or badly."""
+        try:
+            if self.error is None:
+                self.draws.flush()
+                self.runner.stand_up()
+                self._take_snapshot()
         except BaseException as error:
             self.error = error
         self._ended = time.perf_counter()
 
-    def _warm_up(self, control: Control) -> None:
-        for number in range(self._segment, len(self.segments)):
-            self._run_segment(self.segments[number], control)
-            if self._segment == number:  # it was told to end
-                return
+    def walk(self, control: Control) -> Segment | None:
+        """Run the transitions of the present segment of the warm-up, and return it.
+
+        None if there is none, if `control` said stop, or if it failed.
+        """
+        if self._segment == len(self.segments):
+            return None
+        segment = self.segments[self._segment]
+        try:
+            self._run_segment(segment, control)
+        except BaseException as error:
+            self.error = error
+            return None
+        return segment if self._done == segment.length else None
+
+    def held(self) -> Any:
+        """Return what its learner sets, as it was set last."""
+        assert self.learner is not None  # there is one where something is learnt
+        return self.runner.held(self.learner.learns)
+
+    def set_learnt(self, value: object) -> None:
+        """Set what its learner has found."""
+        assert self.learner is not None
+        self.runner.set(self.learner.learns, value)
+
+    def pass_on(self, segment: Segment) -> bool:
+        """Go on to the next segment, when what this one taught is set; return if there is one."""
+        self._segment, self._done = self._segment + 1, 0
+        rest = self.segments[self._segment :]
+        if rest and segment.learn and not rest[0].learn:
+            chain = self.runner.chain
+            if chain.tuner is not None:
+                self.runner.chain = replace(chain, tuner=chain.tuner.refocused())
+        return bool(rest)
 
     def _sample(self, control: Control) -> None:
         if self._segment < len(self.segments):
@@ -212,6 +255,7 @@ class ChainRun:
         if self.warming_up and self.segments:
             self._end_warmup()
         self.warming_up = False
+        self.learner = None  # what it holds is as much as the draws of the warm-up
         if self.adapted is None:
             self.adapted = self.runner.chain
         self._advance(self.num_samples, self.draws, control)
@@ -368,21 +412,6 @@ class ChainRun:
             adapt=self.warmup.follows,
             learner=learner,
         )
-        if self._done < segment.length:
-            return
-        if learner is not None:
-            learner.end_segment(switch=segment.switch)
-            if segment.update:
-                now = self.runner.held(learner.learns)
-                new = learner.learnt(now, choose=segment.choose, last=segment.last)
-                if new is not now:
-                    self.runner.set(learner.learns, new)
-        self._segment, self._done = self._segment + 1, 0
-        rest = self.segments[self._segment :]
-        if rest and segment.learn and not rest[0].learn:
-            chain = self.runner.chain
-            if chain.tuner is not None:
-                self.runner.chain = replace(chain, tuner=chain.tuner.refocused())
 
     def _end_warmup(self) -> None:
         chain = self.runner.chain
@@ -477,15 +506,16 @@ class ChainRun:
                 for member in position.reshape(-1, position.shape[-1]):
                     self.hook(member, stage, self.iteration + i)
         self.standstill.update(positions, lambda name: self._told(info, name))
-        self.iteration += len(positions)
+        count = len(positions)
+        self.iteration += count
         taken = self._told(info, "n_steps")
         evaluations = 0 if taken is None else int(taken.sum())
         self.evaluations += evaluations
         if (step_size := self._told(info, "step_size")) is not None:
-            self.step_size = float(step_size[-1].mean())
+            self.step_size = _mean(step_size[-1])
         lp = self._told(info, "lp")
         if lp is not None:
-            self.trace.add(float(lp[-1].mean()))
+            self.trace.add(_mean(lp[-1]))
         if self.warming_up:
             self.warmup_evaluations += evaluations
             if lp is not None:
@@ -493,10 +523,14 @@ class ChainRun:
             followed = 0.0
             if self.warmup.tuner is not None:
                 rates = np.asarray(getattr(info, self.warmup.tuner.follows))
-                followed = rates.sum() * (len(positions) / rates.size)
-            self._accepted += (followed, evaluations, len(positions))
+                followed = rates.sum() * (count / rates.size)
+            self._accepted += (followed, evaluations, count)
         elif (diverging := self._told(info, "diverging")) is not None:
             self.divergences += int(diverging.sum())
+
+
+def _mean(values: np.ndarray | np.number) -> float:
+    return float(values.mean()) if values.ndim else float(values)
 
 
 def _is_power_of_four(n: int) -> bool:

@@ -18,7 +18,7 @@ from probtorch.compiler.program import NativeProgram
 from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, map_tree, record, replace, unflatten
+from probtorch.core.tree import Structure, flatten, map_tree, record, replace, unflatten
 from probtorch.core.typed import DType
 from probtorch.infer.mcmc.kernel import Kernel, State, statistics
 from probtorch.infer.mcmc.randomness import Key
@@ -204,21 +204,106 @@ def program_for(task: Task, capacity: int) -> NativeProgram:
     It is compiled on first use, and shared by all models and chains from then on; after
     `MAX_PROGRAMS` others it is forgotten.
     """
-    items, structure = flatten(task)
-    shapes = tuple((x.array.shape, x.array.dtype) for x in items)
+    key = _key(*flatten(task), capacity)
     with _lock:
-        key = (structure, shapes, capacity, settings.jit)
         found = _programs.pop(key, None) or NativeProgram(
             lambda task: run_chunk(task, capacity), task, name="the sampler"
         )
         _programs[key] = found
         while len(_programs) > MAX_PROGRAMS:
-            del _programs[next(iter(_programs))]
+            forgotten = _programs.pop(next(iter(_programs)))
+            for seats in _free.values():
+                seats[:] = [seat for seat in seats if seat.program.owner is not forgotten]
         return found
 
 
+def _key(items: list[TensorBase], structure: Structure, capacity: int) -> Hashable:
+    shapes = tuple((x.array.shape, x.array.dtype) for x in items)
+    return structure, shapes, capacity, settings.jit
+
+
+class Seat:
+    """A program with memory of its own, in which chains of one kind run, one after the other.
+
+    Parameters
+    ----------
+    chain : Chain
+        The first of them.
+    capacity : int
+
+    Attributes
+    ----------
+    program : Resident
+    leaves : int
+        Numbers and arrays of a chain: so many inputs, and results, come first.
+    structure
+        Of the chain.
+    fields : dict
+        By the name of a field of the kernel, its structure and its inputs.
+    changing : list of int
+        Inputs that a call changes.
+    has_grads : bool
+        Whether states have gradients.
+    info : type
+        The kernel's class of infos.
+    """
+
+    def __init__(self, chain: Chain, capacity: int) -> None:
+        plan = ChunkPlan(*map(wrap, (np.array(0), np.array(False), np.array(False))))
+        task = Task(chain, plan)
+        items, self.structure = flatten(chain)
+        self.leaves = len(items)
+        trace = empty_trace(chain, capacity)
+        self.has_grads, self.info = trace.grads is not None, type(trace.info)
+        self.program = program_for(task, capacity).resident(task)
+        self.fields, self.changing, at = {}, list[int](), 0
+        for name in chain.kernel.__tree_fields__:
+            parts, structure = flatten(getattr(chain.kernel, name))
+            self.fields[name] = structure, self.program.inputs[at : at + len(parts)]
+            # Of the kernel the program itself changes only what is tuned: not, say, the metric.
+            if chain.tuner is not None and name in chain.tuner.fields:
+                self.changing += range(at, at + len(parts))
+            at += len(parts)
+        self.changing += range(at, self.leaves)
+
+    def bare_leaves(self) -> list[np.ndarray]:
+        """Return copies of the arrays of the chain, without the density."""
+        _, of_density = self.fields["density"]
+        left_out = {id(x) for x in of_density}
+        return [x.copy() for x in self.program.inputs[: self.leaves] if id(x) not in left_out]
+
+    def put(self, items: list[TensorBase]) -> None:
+        """Let a chain with these leaves take the place of the last one."""
+        for place, leaf in zip(self.program.inputs, items):
+            place[...] = leaf.array
+
+    def chain(self) -> Chain:
+        """Return the chain as it stands, a copy."""
+        return unflatten(
+            self.structure, [wrap(x.copy()) for x in self.program.inputs[: self.leaves]]
+        )
+
+
+# Seats that no chain has, by what chains are like, and how many are kept of each.
+_free: dict[Hashable, list[Seat]] = {}
+MAX_FREE = 16
+
+
+def _seat_of(chain: Chain, capacity: int) -> tuple[Hashable, Seat]:
+    items, structure = flatten(chain)
+    key = _key(items, structure, capacity)
+    with _lock:
+        free = _free.get(key)
+        seat = free.pop() if free else None
+    if seat is None:
+        seat = Seat(chain, capacity)
+    else:
+        seat.put(items)
+    return key, seat
+
+
 class ChunkRunner:
-    """One chain's program with the chain's memory.
+    """A chain, and the program's memory while it runs.
 
     Parameters
     ----------
@@ -233,73 +318,65 @@ class ChunkRunner:
 
     def __init__(self, chain: Chain) -> None:
         self.capacity = capacity_for(chain.state.position.array.size)
-        self._load(chain)
+        self._chain: Chain = chain
+        self._seat: Seat | None = None
+        self._key: Hashable = None
+        # Fields of the kernel as they were set last.
+        self._held: dict[str, object] = {}
 
-    def _load(self, chain: Chain) -> None:
-        plan = ChunkPlan(*map(wrap, (np.array(0), np.array(False), np.array(False))))
-        task = Task(chain, plan)
-        items, self._structure = flatten(chain)
-        self._leaves = len(items)
-        trace = empty_trace(chain, self.capacity)
-        self._has_grads, self._info = trace.grads is not None, type(trace.info)
-        self._program = program_for(task, self.capacity).resident(task)
-        self._know(chain)
+    def sit_down(self) -> Seat:
+        """Take memory to run in, which compiles the program where it is the first of its kind."""
+        if self._seat is None:
+            self._key, self._seat = _seat_of(self._chain, self.capacity)
+        return self._seat
 
-    def _know(self, chain: Chain) -> None:
-        """Find the memory of each field of the kernel, which comes first, and of what changes."""
-        self._fields, self._changing, at = {}, [], 0
-        self._density = 0, 0
-        for name in chain.kernel.__tree_fields__:
-            value = getattr(chain.kernel, name)
-            parts, structure = flatten(value)
-            places = self._program.inputs[at : at + len(parts)]
-            self._fields[name] = value, structure, places
-            if name == "density":
-                self._density = at, len(parts)
-            # Of the kernel the program itself changes only what is tuned: not, say, the metric.
-            if chain.tuner is not None and name in chain.tuner.fields:
-                self._changing += range(at, at + len(parts))
-            at += len(parts)
-        self._changing += range(at, self._leaves)
+    def stand_up(self) -> None:
+        """Give the memory back, for other chains: this one does not run for a while."""
+        if self._seat is None:
+            return
+        self.chain = self._seat.chain()
 
     @property
     def chain(self) -> Chain:
-        """The chain as it stands, a copy; it may be set to one with another kind of metric."""
-        return unflatten(
-            self._structure, [wrap(x.copy()) for x in self._program.inputs[: self._leaves]]
-        )
+        """The chain as it stands; it may be set to one with another kind of metric."""
+        return self._chain if self._seat is None else self._seat.chain()
 
     @chain.setter
     def chain(self, chain: Chain) -> None:
-        items, structure = flatten(chain)
-        if structure != self._structure:
-            self._load(chain)
-            return
-        for place, leaf in zip(self._program.inputs, items):
-            place[...] = leaf.array
-        self._know(chain)
+        seat, self._seat = self._seat, None
+        if seat is not None:
+            with _lock:
+                free = _free.setdefault(self._key, [])
+                kept = any(seat.program.owner is program for program in _programs.values())
+                if kept and len(free) < MAX_FREE:
+                    free.append(seat)
+        self._chain = chain
+        self._held = {}
 
     def bare_leaves(self) -> list[np.ndarray]:
         """Return copies of the arrays of the chain, without the density; see `chain_leaves`."""
-        leaves = self._program.inputs[: self._leaves]
-        first, size = self._density
-        return [x.copy() for i, x in enumerate(leaves) if not first <= i < first + size]
+        if self._seat is None:
+            bare = replace(self._chain, kernel=replace(self._chain.kernel, density=None))
+            return [x.array.copy() for x in flatten(bare)[0]]
+        return self._seat.bare_leaves()
 
     def held(self, name: str) -> object:
         """Return a field of the kernel as it was set last."""
-        return self._fields[name][0]
+        if name not in self._held:
+            self._held[name] = getattr(self.chain.kernel, name)
+        return self._held[name]
 
     def set(self, name: str, value: object) -> None:
         """Set a field of the kernel: as `chain` set with another one, at a fraction of the cost."""
         items, structure = flatten(value)
-        _, known, places = self._fields[name]
+        known, places = self.sit_down().fields[name]
         if structure != known:
             chain = self.chain
             self.chain = replace(chain, kernel=replace(chain.kernel, **{name: value}))
             return
         for place, leaf in zip(places, items):
             place[...] = leaf.array
-        self._fields[name] = value, known, places
+        self._held[name] = value
 
     def run(
         self, count: int, *, search: bool = False, adapt: bool = False
@@ -313,12 +390,14 @@ class ChunkRunner:
         info : record of arrays
             The kernel's, each (count,), or (count, members). All valid until the next call.
         """
-        for place, value in zip(self._program.inputs[self._leaves :], (count, search, adapt)):
+        seat = self.sit_down()
+        program = seat.program
+        for place, value in zip(program.inputs[seat.leaves :], (count, search, adapt)):
             place[...] = value
-        self._program.run()
-        results = self._program.outputs
-        for i in self._changing:
-            self._program.inputs[i][...] = results[i]
-        positions, *trace = [x[:count] for x in results[self._leaves :]]
-        grads = trace.pop(0) if self._has_grads else None
-        return positions, grads, self._info(*trace)
+        program.run()
+        results = program.outputs
+        for i in seat.changing:
+            program.inputs[i][...] = results[i]
+        positions, *trace = [x[:count] for x in results[seat.leaves :]]
+        grads = trace.pop(0) if seat.has_grads else None
+        return positions, grads, seat.info(*trace)

@@ -246,8 +246,7 @@ def sampled_draws(
         )
     return make_draws(
         target,
-        by_chain([x.positions[:length] for x in in_memory], 1),
-        _stacked(in_memory, length),
+        *_together(in_memory, length),
         attrs,
         warmup_positions=positions,
         warmup_stats=stats,
@@ -266,6 +265,18 @@ def _warmup_of(
     if not kept or not runs[0].num_warmup:
         return None, None
     return by_chain([x.positions for x in kept], 1), _stacked(kept, runs[0].num_warmup)
+
+
+def _together(
+    records: Sequence[DrawRecord], length: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Positions and statistics of several chains: where they are, if they are all of a block."""
+    block = records[0].block
+    of_block = [record.number for record in records if record.block is block]
+    whole = of_block == list(range(len(block.positions))) and block.positions.shape[1] == length
+    if whole and block.positions.ndim == 3:
+        return block.positions, dict(block.stats)
+    return by_chain([x.positions[:length] for x in records], 1), _stacked(records, length)
 
 
 def _stacked(recordings: Sequence[DrawRecord], length: int) -> dict[str, np.ndarray]:

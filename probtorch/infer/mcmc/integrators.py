@@ -54,12 +54,17 @@ class DensityHandle:
 
 @record
 class PhasePoint:
-    """Position, whitened momentum, and the log density and its gradient there."""
+    """Position, whitened momentum, and the log density and its gradient there.
+
+    `force` is the metric's of that gradient, where it is kept; then a step from here does not look
+    at the gradient.
+    """
 
     position: TensorBase
     momentum: TensorBase
     logdensity: TensorBase
     grad: TensorBase
+    force: TensorBase | None = None
 
 
 def leapfrog(
@@ -81,10 +86,13 @@ def leapfrog(
     of order step_size^2.
     """
     half = 0.5 * step_size
-    momentum = point.momentum + half * metric.force(point.grad)
+    force = metric.force(point.grad) if point.force is None else point.force
+    momentum = point.momentum + half * force
     position = point.position + step_size * metric.velocity(momentum)
     logdensity, grad = density(position)
-    return PhasePoint(position, momentum + half * metric.force(grad), logdensity, grad)
+    force = metric.force(grad)
+    kept = None if point.force is None else force
+    return PhasePoint(position, momentum + half * force, logdensity, grad, kept)
 
 
 @record

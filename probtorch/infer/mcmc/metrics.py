@@ -105,8 +105,9 @@ class DiagonalMetric:
             Unless all entries are positive and finite.
         """
         variance = np.asarray(variance, np.float64)
-        bad = np.flatnonzero(~((variance > 0) & np.isfinite(variance)))
-        if bad.size:
+        # Of nan neither is true.
+        if not (variance.min(initial=1.0) > 0.0 and variance.max(initial=1.0) < np.inf):
+            bad = np.flatnonzero(~((variance > 0) & np.isfinite(variance)))
             raise DomainError(
                 "inverse mass matrix",
                 expected="positive finite variances",

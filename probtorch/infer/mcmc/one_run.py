@@ -9,7 +9,7 @@ they drew is made `Draws` in collect.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
+from probtorch.infer.mcmc.recording import DrawBlock, DrawRecord
 from probtorch.infer.mcmc.remote_chains import run_chains_on
 from probtorch.infer.mcmc.settings import check_shared_run
 from probtorch.infer.mcmc.starts import Start, first_chain, new_chains, resumed_chains
@@ -168,7 +169,8 @@ class OneRun:
         return 1 if alone else min(self.asked.num_threads, len(self.chain_runs))
 
     def _chain_runs(self, chains: list[Start], adapted: bool) -> list[ChainRun]:
-        asked, saved, stored = self.asked, self._saved, list[StoredRecord]()
+        asked, saved = self.asked, self._saved
+        shape, info = chains[0][0].state.position.array.shape, asked.kernel.info
         if asked.store is not None and asked.num_samples:
             saved.store = DrawStore(
                 asked.store,
@@ -179,11 +181,18 @@ class OneRun:
                 names=asked.save_params,
             )
             positions = np.stack([chain.state.position.array for chain, _ in chains])
-            stored = saved.store.begin(
-                positions, asked.num_samples, asked.kernel.info, asked.thinning
-            )
+            stored = saved.store.begin(positions, asked.num_samples, info, asked.thinning)
+            records: Sequence[DrawRecord | StoredRecord] = stored
+        else:
+            # What is drawn is where it will stay: nothing is put together at the end.
+            block = DrawBlock(len(chains), asked.num_samples // asked.thinning, shape, info)
+            records = [
+                DrawRecord(asked.num_samples, shape, info, asked.thinning, block, i)
+                for i in range(len(chains))
+            ]
         adapts = asked.resumed_from is None and not adapted
-        return [
+        warmup = asked.kernel.warmup
+        runs = [
             ChainRun(
                 ChunkRunner(chain),
                 context,
@@ -196,10 +205,14 @@ class OneRun:
                 hook=self._hook(),
                 pace=Pace.of_a_chain(saved.every) if saved.active else None,
                 verifying=i == 0,
-                stored=stored[i] if stored else None,
+                draws=records[i],
+                warmup=warmup,
             )
             for i, (chain, context) in enumerate(chains)
         ]
+        # What cannot be compiled is told here; the others sit down where they run.
+        runs[0].runner.sit_down()
+        return runs
 
     def _hook(self) -> Callable[[np.ndarray, str, int], None] | None:
         hook_fn, kernel, target = self.asked.hook_fn, self.asked.kernel, self.target

@@ -15,10 +15,36 @@ from probtorch.core.typed import Tree
 from probtorch.infer.mcmc.kernel import statistics
 from probtorch.infer.mcmc.running import BatchMoments
 
-__all__ = ["DrawRecord"]
+__all__ = ["DrawBlock", "DrawRecord"]
 
 # Rows whose moments are added at a time.
 JUDGED = 4096
+
+
+class DrawBlock:
+    """Memory for what several chains draw, as `Draws` want it: chains first.
+
+    Parameters
+    ----------
+    chains, rows : int
+    shape : tuple of int
+        Of a position: (dim,) or (members, dim).
+    info : type
+        The kernel's class of infos.
+
+    Attributes
+    ----------
+    positions : ndarray, shape (chains, rows, *shape)
+    stats : dict of str to ndarray, each (chains, rows), or (chains, rows, members)
+    """
+
+    def __init__(self, chains: int, rows: int, shape: tuple[int, ...], info: type) -> None:
+        self.positions = np.empty((chains, rows, *shape))
+        self.stats = {
+            s.name: np.zeros((chains, rows, *shape[:-1]), s.dtype)
+            for s in statistics(info)
+            if s.name is not None
+        }
 
 
 class DrawRecord:
@@ -36,6 +62,11 @@ class DrawRecord:
         Each row stands for this many transitions and holds the last of them; statistics that are
         declared with ``combine`` are those of all.
 
+    block : DrawBlock, optional
+        Of which it is a part; memory of its own by default.
+    number : int
+        Of the chain in the block.
+
     Attributes
     ----------
     members : int
@@ -45,17 +76,23 @@ class DrawRecord:
     """
 
     def __init__(
-        self, iterations: int, shape: tuple[int, ...], info: type, thinning: int = 1
+        self,
+        iterations: int,
+        shape: tuple[int, ...],
+        info: type,
+        thinning: int = 1,
+        block: DrawBlock | None = None,
+        number: int = 0,
     ) -> None:
-        self.thinning, rows = thinning, iterations // thinning
-        self.positions = np.empty((rows, *shape))
+        self.thinning = thinning
+        self.block = DrawBlock(1, iterations // thinning, shape, info) if block is None else block
+        self.number = number
+        self.positions = self.block.positions[number]
+        self.stats = {name: x[number] for name, x in self.block.stats.items()}
         self._declared = {s.name: s for s in statistics(info) if s.name is not None}
-        self.stats = {
-            name: np.zeros((rows, *shape[:-1]), s.dtype) for name, s in self._declared.items()
-        }
         self._seen = self._judged = 0
         self.members, self.size = math.prod(shape[:-1]), math.prod(shape)
-        self._moments = BatchMoments(self.size)
+        self._moments: BatchMoments | None = None
         self._lock = threading.Lock()
 
     def add(self, positions: np.ndarray, info: object) -> None:
@@ -101,6 +138,8 @@ class DrawRecord:
         """Return a copy of the moments of what was drawn so far, brought up to date."""
         with self._lock:
             rows = self.complete
+            if self._moments is None:
+                self._moments = BatchMoments(self.size)
             while self._judged < rows:
                 block = self.positions[self._judged : min(rows, self._judged + JUDGED)]
                 self._moments.add(block.reshape(len(block), -1))

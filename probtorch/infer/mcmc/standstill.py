@@ -56,7 +56,10 @@ class Standstill:
         saturated = told("reached_max_treedepth")
         # Nearly always the last transition led somewhere, and nothing needs to be counted.
         previous = positions[-2] if len(positions) > 1 else before
-        if previous is None or (previous != self._last).any():
+        # Mostly the first number says so.
+        if previous is None or previous.flat[0] != self._last.flat[0]:
+            self._rejected = 0
+        elif (previous != self._last).any():
             self._rejected = 0
         else:
             everywhere = tuple(range(1, positions.ndim))

@@ -29,7 +29,7 @@ from probtorch.infer.starts.initialization import StartingPoints, starting_point
 from probtorch.infer.starts.start_errors import bad_start
 
 if TYPE_CHECKING:
-    pass
+    from probtorch.infer.mcmc.warm_up.adaptation import Tuner
 
 __all__ = ["Starts", "first_chain", "new_chains", "resumed_chains"]
 
@@ -97,8 +97,10 @@ def new_chains(
     if found.covariances is not None:
         spectra = [Spectrum(*parts) for parts in zip(*found.covariances.decomposition())]
     shape = (num_chains, kernel.members, target.dim) if kernel.members else (num_chains, target.dim)
+    tuner = kernel.warmup.tuner
+    kernel = kernel.on(target)
     started = [
-        _new_chain(kernel, target, *start, warming)
+        _new_chain(kernel, target, *start, tuner, warming)
         for start in zip(found.positions.reshape(shape), spectra, streams)
     ]
     refuse_flat(target, found.positions[0])
@@ -111,9 +113,9 @@ def _new_chain(
     position: np.ndarray,
     spectrum: Spectrum | None,
     stream: Generator,
+    tuner: Tuner | None,
     warming: bool,
 ) -> Start:
-    kernel = kernel.on(target)
     context = kernel.native(target).context()
     in_use = kernel.in_use(_handle(context))
     state = in_use.init(wrap(np.array(position, np.float64)), wrap(np.array(0)))
@@ -126,7 +128,7 @@ def _new_chain(
             "start elsewhere, or leave initial_params out",
         )
     values = kernel.first_values(target, state, spectrum, warming)
-    chain = Chain(replace(in_use, **values), state, key_of(stream), kernel.warmup.tuner)
+    chain = Chain(replace(in_use, **values), state, key_of(stream), tuner)
     return chain, context
 
 

@@ -1,7 +1,8 @@
 """Chains in threads: who runs which, what the main thread does meanwhile, and Ctrl-C.
 
-A thread takes the next chain that waits and runs it to its end, without the interpreter lock most
-of the time. The main thread shows progress, writes checkpoints and listens.
+A thread takes the next chains that wait and runs them to their ends, without the interpreter lock
+most of the time: several that warm up in step (in_step.py), or one that samples. The main thread
+shows progress, writes checkpoints and listens.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from probtorch.distributed.group import hurry, is_main
 from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.control import Control
+from probtorch.infer.mcmc.in_step import in_groups, warm_up_in_step
 from probtorch.infer.mcmc.progress import Progress
 from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.standstill import tell_of_standstill
@@ -87,24 +89,31 @@ def run_chains(
     # What holds in this thread holds in those that work for it.
     checked = validation_in_force()
 
-    def work(waiting: queue.SimpleQueue[ChainRun], stage: Stage) -> None:
+    def work(waiting: queue.SimpleQueue[list[ChainRun]], stage: Stage) -> None:
         at_work.add(threading.current_thread())
         with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
             while control.go_on():
-                stage(waiting.get_nowait(), control)
+                group = waiting.get_nowait()
+                if stage is ChainRun.warm_up:
+                    warm_up_in_step(group, control)
+                else:
+                    for run in group:
+                        stage(run, control)
         at_rest.add(threading.current_thread())
         ended.release()
 
     def start(chosen: list[ChainRun], stage: Stage) -> int:
-        waiting: queue.SimpleQueue[ChainRun] = queue.SimpleQueue()
-        for run in chosen:
-            waiting.put(run)
+        waiting: queue.SimpleQueue[list[ChainRun]] = queue.SimpleQueue()
+        warming = stage is ChainRun.warm_up
+        groups = in_groups(chosen, count) if warming else [[run] for run in chosen]
+        for group in groups:
+            waiting.put(group)
         # Daemons: after a second Ctrl-C nothing waits for them.
         threads = [
             threading.Thread(
                 target=work, args=(waiting, stage), name=f"probtorch chain {i}", daemon=True
             )
-            for i in range(min(count, len(chosen)))
+            for i in range(min(count, len(groups)))
         ]
         then = len(at_rest) + len(threads)
         for thread in threads:

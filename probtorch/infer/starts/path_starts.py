@@ -62,6 +62,8 @@ MARGIN, MARGIN_PER_DIM, DOUBTED = 10.0, 0.1, 0.5
 # A path ends elsewhere if it is so far from the others, in squared standard deviations: this, and
 # this per dim.
 ELSEWHERE, ELSEWHERE_PER_DIM = 25.0, 4.0
+# Paths that spare ones are compared with at a time.
+TOGETHER = 16
 # How much lower than it should be the log density of a start may be: nats, share of the depth.
 SLACK, SLACK_SHARE = 2.0, 0.25
 # Draws looked at for that, each closer to the point than the one before.
@@ -351,14 +353,19 @@ def _spread(best: BestPoints, chosen: np.ndarray, dim: int) -> np.ndarray:
     if not spare.size or not others.size:
         return chosen
     root, directions, variances = best.hessian.rows(others).decomposition()
-    between = (best.position[spare][:, None] - best.position[others]) / root
-    along = np.einsum("skd,kvd->skv", between, directions)
-    squared = (between**2).sum(-1) + (along**2 * (1.0 / variances - 1.0)).sum(-1)
-    nearest = squared.min(axis=1)
-    furthest = int(np.argmax(nearest))
-    if nearest[furthest] < ELSEWHERE + ELSEWHERE_PER_DIM * dim:
-        return chosen
-    return np.append(others, spare[furthest])
+    nearest = np.full(len(spare), np.inf)
+    for first in range(0, len(others), TOGETHER):
+        few = slice(first, first + TOGETHER)
+        between = (best.position[spare][:, None] - best.position[others[few]]) / root[few]
+        along = np.einsum("skd,kvd->skv", between, directions[few])
+        squared = (between**2).sum(-1) + (along**2 * (1.0 / variances[few] - 1.0)).sum(-1)
+        nearest = np.minimum(nearest, squared.min(axis=1))
+        # The others are near one of those looked at.
+        apart = ~(nearest < ELSEWHERE + ELSEWHERE_PER_DIM * dim)
+        spare, nearest = spare[apart], nearest[apart]
+        if not spare.size:
+            return chosen
+    return np.append(others, spare[np.argmax(nearest)])
 
 
 def _around(

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
+from probtorch.core.tree import leaves
 from probtorch.infer import MCMC, NUTS, Target
 from probtorch.infer.mcmc.metrics import DiagonalMetric
 from probtorch.infer.mcmc.warm_up import estimates
 from probtorch.infer.mcmc.warm_up.adaptation import schedule
 from probtorch.infer.mcmc.warm_up.estimates import Moments, Rows, Spectrum
+from probtorch.infer.mcmc.warm_up.forms import Auto, Blocks, Dense, Diagonal, LowRank
 from probtorch.infer.mcmc.warm_up.mass_matrix import (
-    Auto,
-    Blocks,
-    Dense,
-    Diagonal,
-    LowRank,
     MassMatrix,
+    Window,
+    end_segments,
+    learnt_together,
 )
 from probtorch.testing.compare import assert_close
 
@@ -240,7 +240,7 @@ def test_how_draws_arrive_makes_no_difference_and_a_snapshot_holds_everything():
 def test_a_warm_up_decomposes_a_large_matrix_once(monkeypatch):
     """All fits but the last look at the leading directions only."""
     sizes, plain = [], np.linalg.eigh
-    monkeypatch.setattr(np.linalg, "eigh", lambda x: sizes.append(len(x)) or plain(x))
+    monkeypatch.setattr(np.linalg, "eigh", lambda x: sizes.append(x.shape[-1]) or plain(x))
     dim = 100
     sigma = covariance(dim, directions=3)
     draws, grads = gaussian_rows(sigma, 340)
@@ -303,3 +303,70 @@ def test_blocks_of_sites_and_matrices_by_site():
         last(inverse_mass_matrix={"a": 100.0}, adapt_mass_matrix=False).variance(),
         np.array([100.0, 1.0, 1.0, 1.0]),
     )
+
+
+# ------------------------------------------------------------------------------- chains in step
+
+
+def windows_of(dim, chains, repeated=()):
+    """Warm-ups of chains, with what each draws; those of some chains repeat a draw."""
+    rng = np.random.default_rng(5)
+    for chain in range(chains):
+        sigma = covariance(dim, directions=min(2 * chain, dim))
+        draws, grads = gaussian_rows(sigma, 340, seed=chain)
+        if chain in repeated:
+            at = rng.integers(1, 340, 9)
+            draws[at], grads[at] = draws[at - 1], grads[at - 1]
+        yield MassMatrix(Auto(dim), draws[0] - 1.0), draws, grads
+
+
+def course(mass, draws, grads, *, together):
+    """Metrics after each segment of a warm-up, of each chain."""
+    metrics, at = [m.form.identity() for m in mass], 0
+    for segment in schedule(400):
+        if not segment.learn:
+            continue
+        here = slice(at, at + segment.length)
+        for m, x, g in zip(mass, draws, grads):
+            m.add(x[here], g[here])
+        how = {"choose": segment.choose, "last": segment.last}
+        if together:
+            end_segments(mass, switch=segment.switch)
+            metrics = learnt_together(mass, metrics, **how)
+        else:
+            for m in mass:
+                m.end_segment(switch=segment.switch)
+            metrics = [m.learnt(metric, **how) for m, metric in zip(mass, metrics)]
+        at += segment.length
+        yield metrics
+
+
+@pytest.mark.parametrize("dim", [1, 5, 40])
+def test_what_a_chain_learns_does_not_depend_on_the_chains_in_step_with_it(dim):
+    for in_step, alone in zip(
+        course(*zip(*windows_of(dim, 5, repeated=(1, 3))), together=True),
+        course(*zip(*windows_of(dim, 5, repeated=(1, 3))), together=False),
+    ):
+        for a, b in zip(in_step, alone):
+            for x, y in zip(leaves(a), leaves(b), strict=True):
+                np.testing.assert_array_equal(x.array, y.array)
+    assert {m.name for m in in_step} == ({"diag"} if dim == 1 else {"diag", "low_rank"})
+
+
+@pytest.mark.parametrize("choose, last", [(False, False), (True, False), (True, True)])
+def test_small_windows_in_stacks_are_fitted_as_one_by_one(choose, last):
+    """The stacks of small_fits.py, and the plain functions of estimates.py."""
+    kinds = set()
+    for count in (6, 14, 25, 60, 200):
+        for chain in range(6):
+            sigma = covariance(8, directions=chain)
+            draws, grads = gaussian_rows(sigma, count, seed=10 * chain + count)
+            form, pairs = Auto(8), np.stack([draws, grads])
+            window = Window(Moments.of(pairs), [pairs])
+            now = form.identity()
+            plain = form.fitted(window, now, None, choose, last)
+            (stacked,) = form.fitted_together([window], [now], [None], choose, last)
+            for x, y in zip(leaves(plain), leaves(stacked), strict=True):
+                np.testing.assert_array_equal(x.array, y.array)
+            kinds.add(stacked.name)
+    assert kinds == {"diag", "low_rank"}

@@ -81,6 +81,23 @@ T = TypeVar("T")
 
 
 @record
+class End:
+    """An end of the trajectory, with the force there: steps go on from it.
+
+    Without the gradient, which only proposals need: what a loop carries is copied at each turn.
+    """
+
+    position: TensorBase
+    momentum: TensorBase
+    logdensity: TensorBase
+    force: TensorBase
+
+    def point(self) -> PhasePoint:
+        """Return where a step begins; its gradient stands for none."""
+        return PhasePoint(self.position, self.momentum, self.logdensity, self.force, self.force)
+
+
+@record
 class Proposal:
     """The point that would be the draw if the trajectory ended here."""
 
@@ -117,7 +134,7 @@ class Doubling:
 
     leaf: TensorBase
     gradients: TensorBase
-    end: PhasePoint
+    end: End
     momentum_sum: TensorBase
     proposal: Proposal
     shift: TensorBase
@@ -133,8 +150,8 @@ class Doubling:
 class Trajectory:
     """All that is known of the trajectory between doublings."""
 
-    left: PhasePoint
-    right: PhasePoint
+    left: End
+    right: End
     momentum_sum: TensorBase
     proposal: Proposal
     log_weight: TensorBase
@@ -310,7 +327,8 @@ class NUTS(TrajectoryKernel):
         momentum = sample_momentum(key, state.counter, dim)
         directions = bits(key, state.counter + dim)
         energy = kinetic_energy(momentum) - state.logdensity
-        start = PhasePoint(state.position, momentum, state.logdensity, state.grad)
+        force = self.metric.force(state.grad)
+        start = End(state.position, momentum, state.logdensity, force)
         trajectory = Trajectory(
             left=start,
             right=start,
@@ -362,7 +380,7 @@ class NUTS(TrajectoryKernel):
         step_size = where(forward, self.step_size, neg(self.step_size))
         inner = _either(forward, t.right, t.left)
         leaves = shift_left(_int(1), t.depth)
-        new = self._walk(key, t.counter + 1, energy, step_size, leaves, inner, t.rows)
+        new = self._walk(key, energy, step_size, leaves, inner, t)
 
         complete = ~new.turning & ~new.diverging
         log_weight = new.shift + log(new.weight)
@@ -399,29 +417,28 @@ class NUTS(TrajectoryKernel):
     def _walk(
         self,
         key: Key,
-        counter: TensorBase,
         energy: TensorBase,
         step_size: TensorBase,
         leaves: TensorBase,
-        start: PhasePoint,
-        rows: Checkpoints,
+        start: End,
+        t: Trajectory,
     ) -> Doubling:
-        """Return the `Doubling` after up to `leaves` steps from the end of the trajectory."""
-        dim = start.position.array.shape[0]
+        """Return the `Doubling` after up to `leaves` steps from an end of the trajectory `t`."""
+        dim, counter = start.position.array.shape[0], t.counter + 1
         zeros = wrap(np.broadcast_to(0.0, (dim,)))
         doubling = Doubling(
             leaf=_int(0),
             gradients=_int(0),
             end=start,
             momentum_sum=zeros,
-            proposal=Proposal(start.position, start.logdensity, start.grad, energy),
+            proposal=t.proposal,  # the first leaf takes its place
             shift=_float(-np.inf),
             weight=_float(0.0),
             accept_sum=_float(0.0),
             symmetric_sum=_float(0.0),
             turning=_false(),
             diverging=_false(),
-            rows=rows,
+            rows=t.rows,
         )
         return while_loop(
             lambda s: (s.leaf < leaves) & ~s.turning & ~s.diverging,
@@ -441,8 +458,9 @@ class NUTS(TrajectoryKernel):
         self, key: Key, counter: TensorBase, energy: TensorBase, step_size: TensorBase, s: Doubling
     ) -> Doubling:
         """Return the doubling with one more leaf."""
-        step = self.integrator(self.density, self.metric, s.end, step_size)
+        step = self.integrator(self.density, self.metric, s.end.point(), step_size)
         end = step.point
+        assert end.force is not None  # it began with one
         drop = energy_drop(energy, step.energy)
         diverging = ~step.accurate | ~(drop > -self.divergence_threshold)
 
@@ -466,7 +484,7 @@ class NUTS(TrajectoryKernel):
         return Doubling(
             leaf=s.leaf + 1,
             gradients=s.gradients + step.gradients,
-            end=end,
+            end=End(end.position, end.momentum, end.logdensity, end.force),
             momentum_sum=momentum_sum,
             proposal=_either(passed, s.proposal, here),
             shift=where(higher, drop, s.shift),

@@ -20,7 +20,8 @@ from probtorch.core.tree import replace
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.kernel import Kernel, S, setting, tuned
 from probtorch.infer.mcmc.warm_up.adaptation import AcceptanceTuner, Tuner, Warmup, find_step_size
-from probtorch.infer.mcmc.warm_up.mass_matrix import Form, MassMatrix
+from probtorch.infer.mcmc.warm_up.forms import Form
+from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix
 from probtorch.infer.mcmc.warm_up.metric_settings import (
     FORMS,
     FORMS_OF_DRAWS,

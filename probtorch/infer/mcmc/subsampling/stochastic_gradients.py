@@ -37,7 +37,7 @@ from probtorch.infer.mcmc.kernels.stepping import MetricKernel
 from probtorch.infer.mcmc.metrics import DenseMetric
 from probtorch.infer.mcmc.randomness import Key, normals
 from probtorch.infer.mcmc.subsampling.row_kernel import RowKernel
-from probtorch.infer.mcmc.warm_up.mass_matrix import Dense
+from probtorch.infer.mcmc.warm_up.forms import Dense
 from probtorch.infer.mcmc.warm_up.modes import mode_of
 from probtorch.infer.potential import Target
 from probtorch.ops.arithmetic import where

@@ -16,6 +16,7 @@ divergence" (2026), for windows that overlap and updates every few draws.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
@@ -505,6 +506,13 @@ def schedule(
     The mass matrix is updated every few draws from the fifth on; the last 15 % of the iterations
     tune the step size only.
     """
+    return list(_schedule(num_warmup, adapt_step_size, adapt_mass_matrix, search, shallow))
+
+
+@functools.lru_cache(maxsize=32)
+def _schedule(
+    num_warmup: int, adapt_step_size: bool, adapt_mass_matrix: bool, search: bool, shallow: bool
+) -> tuple[Segment, ...]:
     last = max(int(STEP_SIZE_SHARE * num_warmup), 1) if adapt_step_size and num_warmup else 0
     stop = num_warmup - last if adapt_mass_matrix else 0
     changes = switches(stop)
@@ -533,7 +541,7 @@ def schedule(
         segments.append(Segment(num_warmup - stop, values=_depth(np.inf) if shallow else {}))
     if segments and search and adapt_step_size:
         segments[0] = replace(segments[0], search=True)
-    return segments
+    return tuple(segments)
 
 
 def _depth(end: float) -> dict[str, int]:

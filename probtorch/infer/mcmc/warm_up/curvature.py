@@ -57,19 +57,43 @@ def stability_share(
     >>> round(stability_share(target, np.ones(2), 0.1, [0.3, 0.2]), 6)
     0.25
     """
-    position = np.asarray(position, np.float64)
-    slope = np.random.default_rng(0).normal(size=position.size)
-    distance = DISTANCE * step_size
+    point = np.asarray(position, np.float64)[None]
+    return float(_shares(target, [inverse_mass], np.array([step_size]), point)[0])
+
+
+def _shares(
+    target: Target,
+    inverse_masses: Sequence[np.ndarray],
+    step_sizes: np.ndarray,
+    positions: np.ndarray,
+) -> np.ndarray:
+    """`stability_share` at each of the rows of an array, all rounds side by side."""
+    evaluate = target.density.context().native
+    slopes = np.tile(np.random.default_rng(0).normal(size=positions.shape[1]), (len(positions), 1))
+    distances = DISTANCE * step_sizes
+    lengths = np.zeros(len(positions))
+    going = np.arange(len(positions))
     for i in range(ROUNDS + 1):
         # The length of M u in the metric M^-1, in which the rounds are those of a symmetric matrix.
-        move = inverse_mass * slope if inverse_mass.ndim == 1 else inverse_mass @ slope
-        length = math.sqrt(max(float(slope @ move), 0.0))
-        if i == ROUNDS or not 0.0 < length < math.inf:
+        moves = np.array([_product(inverse_masses[row], slopes[row]) for row in going.tolist()])
+        squares = np.vecdot(slopes[going], moves)
+        lengths[going] = np.sqrt(np.where(squares > 0.0, squares, 0.0))
+        lengths[going[np.isnan(squares)]] = np.nan
+        good = (lengths[going] > 0.0) & (lengths[going] < math.inf)
+        going, moves = going[good], moves[good]
+        if i == ROUNDS or not going.size:
             break
-        move *= distance / length
-        ahead, behind = (target.value_and_grad(position + s * move)[1] for s in (1.0, -1.0))
-        slope = (behind - ahead) / (2.0 * distance)
-    return 0.25 * step_size**2 * length
+        moves *= (distances[going] / lengths[going])[:, None]
+        for row, move in zip(going.tolist(), moves):
+            ahead, behind = (evaluate(positions[row] + s * move)[1] for s in (1.0, -1.0))
+            slopes[row] = behind
+            slopes[row] -= ahead
+        slopes[going] /= (2.0 * distances[going])[:, None]
+    return 0.25 * step_sizes**2 * lengths
+
+
+def _product(inverse_mass: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    return inverse_mass * slope if inverse_mass.ndim == 1 else inverse_mass @ slope
 
 
 def curvature_at_divergences(
@@ -97,22 +121,21 @@ def curvature_at_divergences(
     """
     found = []
     matrices = [kernel.metric.inverse_mass() for kernel in kernels]
+    step_sizes = np.array([float(kernel.step_size.array) for kernel in kernels])
     for of_kind, level in ((diverging, 0.9), (~diverging, 0.5)):
         places = np.argwhere(of_kind)
         if not len(places):
             return {}
         some = places[np.unique(np.linspace(0, len(places) - 1, DRAWS).astype(int))]
-        shares = [
-            stability_share(
-                target,
-                matrices[chain],
-                float(kernels[chain].step_size.array),
-                positions[chain, draw],
-            )
-            for chain, draw in some
-        ]
-        finite = [x for x in shares if np.isfinite(x)]
-        if not finite:
+        chains, draws = some.T
+        shares = _shares(
+            target,
+            [matrices[chain] for chain in chains],
+            step_sizes[chains],
+            np.asarray(positions[chains, draws], np.float64),
+        )
+        finite = shares[np.isfinite(shares)]
+        if not finite.size:
             return {}
         found.append(float(np.quantile(finite, level)))
     return {"curvature_at_divergences": found[0], "curvature_elsewhere": found[1]}

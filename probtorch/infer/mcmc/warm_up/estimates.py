@@ -24,7 +24,7 @@ variance", The American Statistician 37 (1983), for the moments.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,7 @@ __all__ = [
     "dense_of_scaled",
     "diagonal",
     "first_diagonal",
+    "geometric_mean",
     "low_rank",
     "misfit",
     "noisy_ridge",
@@ -73,8 +74,8 @@ class Moments:
     def of(cls, pairs: np.ndarray) -> Moments:
         """Return the moments of draws and gradients, shape (2, n, dim)."""
         n = pairs.shape[1]
-        mean = pairs.sum(axis=1) / n
-        return cls(n, mean, ((pairs - mean[:, None]) ** 2).sum(axis=1))
+        mean = np.add.reduce(pairs, axis=1) / n
+        return cls(n, mean, np.add.reduce((pairs - mean[:, None]) ** 2, axis=1))
 
     def __add__(self, other: Moments) -> Moments:
         """Return the moments of both (Chan et al. 1983)."""
@@ -124,19 +125,25 @@ def first_diagonal(grad: np.ndarray) -> np.ndarray:
         return np.clip(np.where(size > 0.0, 1.0 / size, 1.0), LEAST, MOST)
 
 
-def diagonal(squares: np.ndarray, otherwise: np.ndarray | float) -> np.ndarray:
+def diagonal(
+    squares: np.ndarray, otherwise: Callable[[], np.ndarray] | np.ndarray | float
+) -> np.ndarray:
     """Return ``sqrt(var(x) / var(g))``, and `otherwise` where one of the two is 0 or overflows.
 
     Parameters
     ----------
     squares : ndarray, shape (2, dim)
         Sums of squared deviations of draws and gradients.
+    otherwise : ndarray, float or callable
+        The latter makes the array where it is needed.
     """
     with np.errstate(all="ignore"):
         roots = np.sqrt(squares)
         ratio = roots[0] / roots[1]
-        fine = (ratio >= LEAST) & (ratio <= MOST)
-    return np.where(fine, ratio, otherwise)
+    fine = (ratio >= LEAST) & (ratio <= MOST)
+    if fine.all():
+        return ratio
+    return np.where(fine, ratio, otherwise() if callable(otherwise) else otherwise)
 
 
 def noisy_ridge(n: int, dim: int) -> float:
@@ -222,8 +229,7 @@ def low_rank(
         g = rows.squares[1] @ variance - n * np.trace(of_g)
         beyond = np.full(dim - len(of_x), np.sqrt(x / g) if x > 0.0 and g > 0.0 else 1.0)
     found = []
-    for ridge in ridges:
-        variances, vectors = _geometric_mean(of_x, of_g, ridge)
+    for variances, vectors in zip(*geometric_mean(of_x, of_g, np.array(ridges)[:, None, None])):
         # Long directions that touch all coordinates make the scales too large for everything else:
         # what most directions have in common belongs to the scale, not to each of them.
         common = _median(np.concatenate([variances, beyond]))
@@ -272,7 +278,7 @@ def dense_of_scaled(
     count, ridge : ndarray, shape (..., 1, 1), or number
     """
     of_x, of_g = within.mT @ within / count
-    variances, vectors = _geometric_mean(of_x, of_g, ridge)
+    variances, vectors = geometric_mean(of_x, of_g, ridge)
     return Spectrum(scale, vectors.mT, variances).covariance()
 
 
@@ -294,10 +300,24 @@ def plain_misfit(rows: Rows | Moments, variance: np.ndarray) -> float:
     return float(total) / (2.0 * rows.count * len(variance))
 
 
-def _geometric_mean(
+def geometric_mean(
     of_x: np.ndarray, of_g: np.ndarray, ridge: np.ndarray | float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Variances, in order, and directions of the matrix A with ``A G A = X``, plus a ridge each."""
+    """Return variances, in order, and directions of the matrix A with ``A G A = X``.
+
+    Parameters
+    ----------
+    of_x, of_g : ndarray, shape (..., dim, dim)
+        X and G.
+    ridge : ndarray, shape (..., 1, 1), or float
+        Added to the diagonals of both.
+
+    Returns
+    -------
+    variances : ndarray, shape (..., dim)
+    directions : ndarray, shape (..., dim, dim)
+        Columns.
+    """
     more = np.eye(of_x.shape[-1]) * ridge
     # With G = L L^T, A is L^-T (L^T X L)^(1/2) L^-1.
     factor = np.linalg.cholesky(of_g + more)

@@ -17,7 +17,7 @@ from probtorch.infer.mcmc.metrics import (
     LowRankMetric,
     Metric,
 )
-from probtorch.infer.mcmc.warm_up.mass_matrix import (
+from probtorch.infer.mcmc.warm_up.forms import (
     WIDEST,
     Auto,
     Blocks,

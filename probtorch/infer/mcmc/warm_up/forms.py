@@ -1,0 +1,420 @@
+"""What a mass matrix may look like: forms, each of which makes metrics of one kind.
+
+A form says what the windows of draws and gradients (mass_matrix.py) ask for: variances, variances
+with a few directions where they pay, all covariances, or blocks of them. The estimates themselves
+are in estimates.py, those of few dimensions, which many chains share, in small_fits.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.errors import DomainError
+from probtorch.infer.mcmc.metrics import (
+    BlockMetric,
+    DenseMetric,
+    DiagonalMetric,
+    LowRankMetric,
+    Metric,
+)
+from probtorch.infer.mcmc.warm_up import estimates
+from probtorch.infer.mcmc.warm_up.estimates import Rows, Spectrum
+from probtorch.infer.mcmc.warm_up.small_fits import Stack, gains_by_ridge, spectra
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.warm_up.mass_matrix import Window
+
+M = TypeVar("M", bound=Metric)
+
+__all__ = [
+    "Auto",
+    "Blocks",
+    "Covariances",
+    "Dense",
+    "Diagonal",
+    "FEWEST",
+    "Form",
+    "LowRank",
+    "TO_CHOOSE",
+    "Variances",
+]
+
+# Draws that an estimate needs; and those that a choice between forms needs, half of which say how
+# good the estimates from the other half are.
+FEWEST, TO_CHOOSE = 4, 10
+# With fewer draws the matrix in use is weighed against what they say.
+ENOUGH = 30
+# Decompositions of matrices of so few dimensions take little time: up to so many draws they are
+# made at each update. In more dimensions fewer draws say nothing of directions.
+SMALL, OFTEN = 32, 20
+# Ridges within this factor make no difference.
+ALIKE = 20.0
+# Most directions of a low-rank matrix.
+RANK = 32
+# More dimensions than these are given a diagonal by `Auto`: their draws are not even kept.
+WIDEST = 2000
+# What the low-rank matrix has to gain before it is taken: the sum, over directions, of variance and
+# inverse variance less 2. One direction that is 3 times too wide makes 1.3, a correlation of 0.4
+# makes 0.2.
+WORTH_IT = 0.2
+# Directions whose variance is within this factor of the others' are left out: in few dimensions
+# they cost nothing, in many to learn them costs more than they do.
+CUT, CUT_IF_SMALL = 2.0, 1.25
+
+
+class Form(Generic[M]):
+    """What an inverse mass matrix may look like, for a target of `dim` coordinates.
+
+    A form makes metrics of one kind, so that one program serves a run: the `identity`, one from a
+    diagonal, and one from a window (`fitted`).
+    """
+
+    keeps_rows = True
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def identity(self) -> M:
+        """Return the identity."""
+        raise NotImplementedError(type(self).__name__)
+
+    def of_variance(self, variance: np.ndarray) -> M:
+        """Return the metric with this diagonal, an array (dim,)."""
+        raise NotImplementedError(type(self).__name__)
+
+    def of_gradient(self, grad: np.ndarray) -> M:
+        """Return the metric that a gradient at the start asks for, where nothing else is known."""
+        return self.of_variance(estimates.first_diagonal(grad))
+
+    def of_spectrum(self, spectrum: Spectrum) -> M:
+        """Return the metric nearest to a covariance."""
+        return self.of_variance(spectrum.diagonal())
+
+    def fitted(
+        self,
+        window: Window,
+        metric: M,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
+    ) -> M:
+        """Return the metric that a window asks for, or the present one where it says too little.
+
+        `fresh` are the draws and gradients, (2, n, dim), that came with the present one and can
+        judge it; None where there are none, or they are not kept.
+        `choose` allows for what takes longer, to decompose matrices, and `last` for what takes
+        longer still: all draws after the warm-up are made with this one.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def fitted_together(
+        self,
+        windows: Sequence[Window],
+        metrics: Sequence[M],
+        fresh: Sequence[np.ndarray | None],
+        choose: bool,
+        last: bool = False,
+    ) -> list[M]:
+        """Return `fitted` of each of several windows; where numbers overflow, the present metric.
+
+        What one is given does not depend on the others.
+        """
+        found = list(metrics)
+        for i, (window, metric, rows) in enumerate(zip(windows, metrics, fresh)):
+            with contextlib.suppress(np.linalg.LinAlgError, DomainError):
+                # Draws that overflow: a later window will do better.
+                found[i] = self.fitted(window, metric, rows, choose, last)
+        return found
+
+
+class Diagonal(Form[DiagonalMetric]):
+    """Variances only."""
+
+    keeps_rows = False
+
+    def identity(self) -> DiagonalMetric:
+        return DiagonalMetric.unit(self.dim)
+
+    def of_variance(self, variance: np.ndarray) -> DiagonalMetric:
+        return DiagonalMetric.from_inverse_mass(variance)
+
+    def fitted(
+        self,
+        window: Window,
+        metric: DiagonalMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
+    ) -> DiagonalMetric:
+        return self.of_variance(estimates.diagonal(window.moments.squares, metric.variance))
+
+
+class LowRank(Form[LowRankMetric]):
+    """Variances, and a few directions."""
+
+    # The gain below which directions are not worth having.
+    least_gain = -np.inf
+
+    def __init__(self, dim: int, rank: int = RANK) -> None:
+        super().__init__(dim)
+        self.rank = min(dim, rank)
+        self.cut = CUT_IF_SMALL if dim <= SMALL else CUT
+        self._plain = LowRankMetric.unit(dim, self.rank)
+
+    def identity(self) -> LowRankMetric:
+        return LowRankMetric.unit(self.dim, self.rank)
+
+    def of_variance(self, variance: np.ndarray) -> LowRankMetric:
+        return self._of_scale(DiagonalMetric.from_inverse_mass(variance).scale.array)
+
+    def of_spectrum(self, spectrum: Spectrum) -> LowRankMetric:
+        found = spectrum.clipped(self.rank, self.cut)
+        return LowRankMetric.of(found.scale, found.directions, found.variances, self.rank)
+
+    def fitted(
+        self,
+        window: Window,
+        metric: LowRankMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
+    ) -> LowRankMetric:
+        count = window.moments.count
+        choose = choose or count <= OFTEN if self.dim <= SMALL else choose and count >= OFTEN
+        variance = estimates.diagonal(window.moments.squares, metric.variance)
+        kept = self._worth(metric, variance, fresh)
+        if count < TO_CHOOSE or not choose:
+            return metric if kept > 0.0 else self.of_variance(variance)
+        gain = 2.0 * self.dim * (estimates.plain_misfit(window.moments, variance) - 1.0)
+        if gain < self.least_gain:
+            return self.of_variance(variance)
+        rows = Rows(window.pairs())
+        gains = self._gains(rows, both_ways=last)
+        ridge = max(gains, key=gains.__getitem__)
+        # What the start knew, or an earlier window, may be better than what few draws say.
+        if count < ENOUGH and kept > max(gains[ridge], self.least_gain):
+            return metric
+        if gains[ridge] < self.least_gain:
+            return self.of_variance(variance)
+        (fit,) = self._fits(rows, variance, [ridge], principal=not last)
+        return self.of_spectrum(fit)
+
+    def fitted_together(
+        self,
+        windows: Sequence[Window],
+        metrics: Sequence[LowRankMetric],
+        fresh: Sequence[np.ndarray | None],
+        choose: bool,
+        last: bool = False,
+    ) -> list[LowRankMetric]:
+        if self.dim > SMALL:
+            return super().fitted_together(windows, metrics, fresh, choose, last)
+        squares = np.stack([window.moments.squares for window in windows], axis=1)
+        variance = estimates.diagonal(squares, lambda: np.stack([m.variance() for m in metrics]))
+        kept = np.array([self._worth(*parts) for parts in zip(metrics, variance, fresh)])
+        counts = np.array([window.moments.count for window in windows])
+        decides = (counts >= TO_CHOOSE) & (choose | (counts <= OFTEN))
+        found = list(metrics)
+        for count in np.unique(counts[decides]):
+            places = np.flatnonzero(decides & (counts == count)).tolist()
+            some, now = [windows[i] for i in places], [metrics[i] for i in places]
+            try:
+                fits = self._decided(
+                    some, now, squares[:, places], variance[places], kept[places], last
+                )
+            except np.linalg.LinAlgError:
+                rows = [fresh[i] for i in places]
+                fits = super().fitted_together(some, now, rows, choose, last)
+            for i, fit in zip(places, fits):
+                found[i] = fit
+        plain = ~decides & ~(kept > 0.0)
+        for i, scale in zip(np.flatnonzero(plain).tolist(), np.sqrt(variance[plain])):
+            found[i] = self._of_scale(scale)
+        return found
+
+    def _decided(
+        self,
+        windows: Sequence[Window],
+        metrics: Sequence[LowRankMetric],
+        squares: np.ndarray,
+        variance: np.ndarray,
+        kept: np.ndarray,
+        last: bool,
+    ) -> list[LowRankMetric]:
+        """What windows of equally many draws ask for, of few dimensions; see `fitted`."""
+        count = windows[0].moments.count
+        found = [self._of_scale(scale) for scale in np.sqrt(variance)]
+        x, g = squares
+        misfit = (np.vecdot(x, 1.0 / variance) + np.vecdot(g, variance)) / (2.0 * count * self.dim)
+        pays = np.flatnonzero(~(2.0 * self.dim * (misfit - 1.0) < self.least_gain))
+        if not pays.size:
+            return found
+        stack = Stack(np.stack([windows[i].pairs() for i in pays.tolist()]))
+        ridges = np.array(self._ridges(count))
+        gains = gains_by_ridge(stack, ridges.tolist(), self.cut, both_ways=last)
+        best, gain = gains.argmax(axis=1), gains.max(axis=1)
+        # What the start knew, or an earlier window, may be better than what few draws say.
+        stays = (kept[pays] > np.maximum(gain, self.least_gain)) & (count < ENOUGH)
+        for i in pays[stays].tolist():
+            found[i] = metrics[i]
+        fits = np.flatnonzero(~stays & ~(gain < self.least_gain))
+        if fits.size:
+            of_fits = spectra(stack.rows(fits), variance[pays[fits]], ridges[best[fits]])
+            for i, spectrum in zip(pays[fits].tolist(), of_fits):
+                found[i] = self.of_spectrum(spectrum)
+        return found
+
+    def _of_scale(self, scale: np.ndarray) -> LowRankMetric:
+        plain = self._plain
+        return LowRankMetric(wrap(scale), plain.directions, plain.stretch, plain.count)
+
+    def _ridges(self, count: int) -> list[float]:
+        noisy = estimates.noisy_ridge(count, self.dim)
+        return [estimates.RIDGE, noisy] if noisy > ALIKE * estimates.RIDGE else [estimates.RIDGE]
+
+    def _fits(
+        self, rows: Rows, variance: np.ndarray, ridges: Sequence[float], principal: bool = True
+    ) -> list[Spectrum]:
+        return estimates.low_rank(
+            rows, variance, rank=self.rank, cut=self.cut, ridges=ridges, principal=principal
+        )
+
+    def _worth(
+        self, metric: LowRankMetric, variance: np.ndarray, fresh: np.ndarray | None
+    ) -> float:
+        """What the directions of a metric gain over a diagonal, on rows it was not made from."""
+        if metric.name == "diag":
+            return -np.inf
+        if fresh is None or fresh.shape[1] < FEWEST:
+            return np.inf
+        rows = Rows(fresh)
+        present = Spectrum(metric.scale.array, *metric.in_use())
+        gain = estimates.plain_misfit(rows, variance) - estimates.misfit(rows, present)
+        return 2.0 * self.dim * gain
+
+    def _gains(self, rows: Rows, both_ways: bool) -> dict[float, float]:
+        """What directions from the earlier half of the draws gain on the later, by their ridge.
+
+        Summed over all dimensions; the mean of that and the other way round where asked for.
+        """
+        ridges = self._ridges(rows.count)
+        early, late = rows.halves()
+        gains = np.zeros(len(ridges))
+        for sample, judge in [(early, late), (late, early)][: 1 + both_ways]:
+            variance = estimates.diagonal(sample.squares, 1.0)
+            plain = estimates.plain_misfit(judge, variance)
+            fits = self._fits(sample, variance, ridges)
+            gains += [plain - estimates.misfit(judge, fit) for fit in fits]
+        return dict(zip(ridges, (2.0 * self.dim / (1 + both_ways) * gains).tolist()))
+
+
+class Auto(LowRank):
+    """Low rank where the draws say that it pays, else diagonal.
+
+    The earlier half of a window is fitted either way, and the later half says which fits better:
+    directions that are noise, or differ from place to place, do worse than none.
+    """
+
+    least_gain = WORTH_IT
+
+
+class Dense(Form[DenseMetric]):
+    """All covariances."""
+
+    def of_spectrum(self, spectrum: Spectrum) -> DenseMetric:
+        return DenseMetric.from_inverse_mass(spectrum.covariance())
+
+    def identity(self) -> DenseMetric:
+        return DenseMetric.unit(self.dim)
+
+    def of_variance(self, variance: np.ndarray) -> DenseMetric:
+        return DenseMetric.from_inverse_mass(np.diag(variance))
+
+    def fitted(
+        self,
+        window: Window,
+        metric: DenseMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
+    ) -> DenseMetric:
+        variance = estimates.diagonal(window.moments.squares, metric.variance)
+        if window.moments.count < TO_CHOOSE:
+            return self.of_variance(variance)
+        return DenseMetric.from_inverse_mass(estimates.dense(window.pairs(), variance))
+
+
+class Covariances(Dense):
+    """All covariances, of draws alone: for kernels without gradients.
+
+    With n draws, off the diagonal they are shrunk by ``n / (n + dim)``.
+    """
+
+    def fitted(
+        self,
+        window: Window,
+        metric: DenseMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
+    ) -> DenseMetric:
+        count = window.moments.count
+        if count < TO_CHOOSE or not choose:
+            return metric
+        covariance = np.cov(window.pairs()[0].T).reshape(self.dim, self.dim)
+        share = count / (count + self.dim)
+        return DenseMetric.from_inverse_mass(
+            share * covariance + (1.0 - share) * np.diag(np.diag(covariance))
+        )
+
+
+class Variances(Diagonal):
+    """Variances of draws alone."""
+
+    def fitted(
+        self,
+        window: Window,
+        metric: DiagonalMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
+    ) -> DiagonalMetric:
+        count = window.moments.count
+        if count < TO_CHOOSE or not choose:
+            return metric
+        return self.of_variance(window.moments.squares[0] / count)
+
+
+class Blocks(Form[BlockMetric]):
+    """Covariances inside blocks of coordinates, variances elsewhere."""
+
+    def __init__(self, dim: int, places: Sequence[np.ndarray]) -> None:
+        super().__init__(dim)
+        self.places = [np.asarray(at, np.int64) for at in places]
+
+    def identity(self) -> BlockMetric:
+        return BlockMetric.unit(self.dim, self.places)
+
+    def of_variance(self, variance: np.ndarray) -> BlockMetric:
+        blocks = [np.diag(variance[at]) for at in self.places]
+        return BlockMetric.from_inverse_mass(variance, self.places, blocks)
+
+    def fitted(
+        self,
+        window: Window,
+        metric: BlockMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
+    ) -> BlockMetric:
+        variance = estimates.diagonal(window.moments.squares, metric.variance)
+        if window.moments.count < TO_CHOOSE:
+            return self.of_variance(variance)
+        pairs = window.pairs()
+        blocks = [estimates.dense(pairs[..., at], variance[at]) for at in self.places]
+        return BlockMetric.from_inverse_mass(variance, self.places, blocks)
