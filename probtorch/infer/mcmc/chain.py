@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -229,7 +229,7 @@ class ChainRun:
             return None
         return segment if self._done == segment.length else None
 
-    def held(self) -> Any:
+    def held(self) -> object:
         """Return what its learner sets, as it was set last."""
         assert self.learner is not None  # there is one where something is learnt
         return self.runner.held(self.learner.learns)

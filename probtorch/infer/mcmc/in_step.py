@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, end_segments, learnt_together
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.chain import ChainRun
     from probtorch.infer.mcmc.control import Control
+    from probtorch.infer.mcmc.metrics import Metric
     from probtorch.infer.mcmc.warm_up.adaptation import Segment
 
 __all__ = ["in_groups", "warm_up_in_step"]
@@ -71,11 +72,11 @@ def _learn(runs: Sequence[ChainRun], segment: Segment) -> None:
     if len(matrices) == len(runs):
         end_segments(matrices, switch=segment.switch)
         if segment.update:
-            now = [run.held() for run in runs]
+            now = [cast("Metric", run.held()) for run in runs]
             new = learnt_together(matrices, now, choose=segment.choose, last=segment.last)
-            for run, before, after in zip(runs, now, new):
-                if after is not before:
-                    run.set_learnt(after)
+            for run, old, metric in zip(runs, now, new):
+                if metric is not old:
+                    run.set_learnt(metric)
         return
     for run, learner in zip(runs, learners):
         assert learner is not None  # it has learnt

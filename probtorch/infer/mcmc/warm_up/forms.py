@@ -24,7 +24,7 @@ from probtorch.infer.mcmc.metrics import (
 )
 from probtorch.infer.mcmc.warm_up import estimates
 from probtorch.infer.mcmc.warm_up.estimates import Rows, Spectrum
-from probtorch.infer.mcmc.warm_up.small_fits import Stack, gains_by_ridge, spectra
+from probtorch.infer.mcmc.warm_up.small_fits import StackedRows, gains_by_ridge, spectra
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.mass_matrix import Window
@@ -254,7 +254,7 @@ class LowRank(Form[LowRankMetric]):
         pays = np.flatnonzero(~(2.0 * self.dim * (misfit - 1.0) < self.least_gain))
         if not pays.size:
             return found
-        stack = Stack(np.stack([windows[i].pairs() for i in pays.tolist()]))
+        stack = StackedRows(np.stack([windows[i].pairs() for i in pays.tolist()]))
         ridges = np.array(self._ridges(count))
         gains = gains_by_ridge(stack, ridges.tolist(), self.cut, both_ways=last)
         best, gain = gains.argmax(axis=1), gains.max(axis=1)

@@ -16,10 +16,10 @@ import numpy as np
 from probtorch.infer.mcmc.warm_up import estimates
 from probtorch.infer.mcmc.warm_up.estimates import LEAST, Spectrum
 
-__all__ = ["Stack", "gains_by_ridge", "spectra"]
+__all__ = ["StackedRows", "gains_by_ridge", "spectra"]
 
 
-class Stack:
+class StackedRows:
     """Draws and gradients of windows that are as long, less their means; see `Rows`.
 
     Parameters
@@ -45,17 +45,17 @@ class Stack:
         """Return draws by scales (windows, dim), and gradients times scales."""
         return self.pairs * np.stack([1.0 / scale, scale], axis=1)[:, :, None]
 
-    def rows(self, chosen: np.ndarray) -> Stack:
+    def rows(self, chosen: np.ndarray) -> StackedRows:
         """Return some of the windows."""
-        some = object.__new__(Stack)
+        some = object.__new__(StackedRows)
         some.count = self.count
         some.pairs, some.squares = self.pairs[chosen], self.squares[chosen]
         return some
 
-    def halves(self) -> tuple[Stack, Stack]:
+    def halves(self) -> tuple[StackedRows, StackedRows]:
         """Return the earlier and the later half."""
         middle = self.count // 2
-        return Stack(self.pairs[:, :, :middle]), Stack(self.pairs[:, :, middle:])
+        return StackedRows(self.pairs[:, :, :middle]), StackedRows(self.pairs[:, :, middle:])
 
     def plain_misfit(self, variance: np.ndarray) -> np.ndarray:
         """Return `estimates.plain_misfit` of each window for its diagonal, (windows, dim)."""
@@ -74,7 +74,7 @@ class _Fits:
         Directions are columns.
     """
 
-    def __init__(self, stack: Stack, variance: np.ndarray, ridges: np.ndarray) -> None:
+    def __init__(self, stack: StackedRows, variance: np.ndarray, ridges: np.ndarray) -> None:
         scale = np.sqrt(variance)
         within = stack.scaled(scale)
         of_both = within.mT @ within / stack.count
@@ -85,7 +85,7 @@ class _Fits:
         self.scale = scale[:, None] * np.sqrt(common)
         self.variances = variances / common
 
-    def misfits(self, judge: Stack, cut: float) -> np.ndarray:
+    def misfits(self, judge: StackedRows, cut: float) -> np.ndarray:
         """Return `estimates.misfit` of other rows, with directions within `cut` left out."""
         kept = np.abs(np.log(np.maximum(self.variances, LEAST))) > math.log(cut)
         found = np.empty(self.scale.shape[:2])
@@ -101,13 +101,13 @@ class _Fits:
 
 
 def gains_by_ridge(
-    stack: Stack, ridges: Sequence[float], cut: float, *, both_ways: bool
+    stack: StackedRows, ridges: Sequence[float], cut: float, *, both_ways: bool
 ) -> np.ndarray:
     """Return what directions from the earlier half of the draws gain on the later.
 
     Parameters
     ----------
-    stack : Stack
+    stack : StackedRows
     ridges : sequence of float
     cut : float
         Directions with variances within this factor are left out.
@@ -130,12 +130,12 @@ def gains_by_ridge(
     return 2.0 * dim / (1 + both_ways) * gains
 
 
-def spectra(stack: Stack, variance: np.ndarray, ridges: np.ndarray) -> list[Spectrum]:
+def spectra(stack: StackedRows, variance: np.ndarray, ridges: np.ndarray) -> list[Spectrum]:
     """Return what all rows say of each window, given its diagonal and its ridge.
 
     Parameters
     ----------
-    stack : Stack
+    stack : StackedRows
     variance : ndarray, shape (windows, dim)
     ridges : ndarray, shape (windows,)
     """
