@@ -9,6 +9,7 @@ import sys  # noqa: E402
 
 from benchmarks import (  # noqa: E402
     compile_time,
+    curves,
     density,
     distributions,
     eager,
@@ -41,11 +42,12 @@ SUITES = {
     "warmup": warmup,
     "kernels": kernels,
     "scale": scale,
+    "curves": curves,
     "kernel_peers": kernel_peers,
     "fit": fit,
 }
 # Minutes, and half an hour: only by their names.
-LONG = ("warmup", "kernels", "scale", "kernel_peers", "fit")
+LONG = ("warmup", "kernels", "scale", "curves", "kernel_peers", "fit")
 
 
 def main() -> int:

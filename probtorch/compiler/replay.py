@@ -330,7 +330,11 @@ class Path:
         return results[:done], before
 
     def _refresh(self, frame):
-        if not self.saving or (self.ran is frame and last_change() == self.tick):
+        if (
+            not self.saving
+            or not self.updates
+            or (self.ran is frame and last_change() == self.tick)
+        ):
             return
         if self.ran is not frame or any(changed_since(t, self.tick) for t in self.updates):
             frame.refresh()

@@ -303,8 +303,31 @@ def test_fit_of_several_ranks_is_that_of_one(tmp_path):
     for shared_losses, shared in found:
         np.testing.assert_allclose(shared_losses, losses, rtol=1e-10)
         for name, p in params.items():
-            np.testing.assert_allclose(shared[name], p, rtol=1e-8)
+            np.testing.assert_allclose(shared[name], p, rtol=1e-10, atol=1e-10)
             assert shared[name].tobytes() == found[0][1][name].tobytes()
+
+
+def told(rank):
+    svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=0, distributed=True)
+    for _ in range(6):
+        svi.step()
+    function = svi.gradients._function
+    native = function is not None and function.last is not None
+
+    def unsteady():
+        regression()
+        return open(__file__).read(1)
+
+    other = SVI(unsteady, AutoNormal(regression), Adam({"lr": 0.05}), seed=0, distributed=True)
+    losses = [other.step() for _ in range(4)]
+    return native, svi.gradients.reason, str(svi.explain()), losses
+
+
+def test_gradients_of_a_rank_are_compiled_and_python_is_as_good():
+    losses, _ = fit(0, shard=False, steps=4)
+    for native, reason, said, unsteady in spawn(told, nprocs=2, timeout=60):
+        assert native and reason is None and "1 compiled path" in said
+        np.testing.assert_allclose(unsteady, losses, rtol=1e-10)
 
 
 def minibatches(rank):

@@ -63,6 +63,9 @@ MAX_SHAPES = 1024
 MAX_STRANGERS = 10
 
 
+IN_COMPANY = "gradients are averaged over processes, between compiled gradients and the update"
+
+
 class _NotFinite(Exception):
     """The loss or a gradient of this step is not finite: nothing was moved."""
 
@@ -145,11 +148,13 @@ class CompiledStep:
                 self.reason = self._obstacle()
             self._loss = now
 
-    def _obstacle(self):
+    def _obstacle(self) -> str | None:
         fit = self.fit
         own = fit.own_gradients()
         if own is not None:
             return own
+        if fit.in_company:
+            return IN_COMPANY
         for optimizer in fit.updater.optimizers():
             if not isinstance(optimizer, ElementwiseOptimizer):
                 return f"the update of {type(optimizer).__name__} is not compiled"

@@ -24,6 +24,7 @@ from probtorch.infer.vi.first_step import judge_statements
 from probtorch.infer.vi.fit_memory import FitMemory
 from probtorch.infer.vi.fit_state import FitState, StepInfo
 from probtorch.infer.vi.non_finite import bad_entries, first_non_finite
+from probtorch.infer.vi.shared_steps import shared_loss_and_grads
 from probtorch.infer.vi.svi_check import checkable
 
 if TYPE_CHECKING:
@@ -55,14 +56,22 @@ def eager_step(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, objec
     around, error = fit.around(), None
     start = around["generators"]
     said = Statements() if first else contextlib.nullcontext()
-    with enable_grad(), fit.active():
+    quick = None if first else fit.quick_gradients(args, kwargs)
+    with enable_grad(), contextlib.ExitStack() as around_model:
+        if quick is None:
+            around_model.enter_context(fit.active())
         try:
             with said:
-                loss = fit.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
+                if quick is None:
+                    loss = fit.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
+                else:  # has what is active around a model with it
+                    loss = shared_loss_and_grads(fit, quick)
         except OUTSIDE as refusal:
             if first:
                 raise
             error, loss = refusal, math.nan
+        if quick is not None:
+            around_model.enter_context(fit.active())
         if error is None:
             fit.updater.adopt(dict(fit.params.named_parameters()))
         # Loaders may have been met just now; where they stood before this batch they know.

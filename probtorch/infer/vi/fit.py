@@ -11,7 +11,7 @@ A step is native (compiled_step.py) or one in Python (eager_step.py), with the s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from probtorch.autograd.modes import no_grad
@@ -20,6 +20,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
 from probtorch.infer.model_calls import check_model_call
+from probtorch.infer.vi.compiled_gradients import CompiledGradients
 from probtorch.infer.vi.compiled_step import CompiledStep
 from probtorch.infer.vi.eager_step import eager_step
 from probtorch.infer.vi.fit_memory import FitMemory, number
@@ -37,6 +38,8 @@ class Fit(FitMemory):
     ----------
     compiled : CompiledStep
         The native form of a step.
+    gradients : CompiledGradients
+        The native form of a rank's part, where processes take steps together.
     picks : Picks or None
         What ``Trace_ELBO(estimator="auto")`` has picked in this process, and why.
     """
@@ -44,6 +47,7 @@ class Fit(FitMemory):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.compiled = CompiledStep(self)
+        self.gradients = CompiledGradients(self)
         self.picks: Picks | None = None
 
     def state_dict(self) -> dict[str, Tree]:
@@ -76,6 +80,14 @@ class Fit(FitMemory):
         self.num_steps += 1
         self.feed.end()
         return info
+
+    def quick_gradients(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Callable[[], float] | None:
+        """Return compiled loss and gradients of this rank; see `FitMemory.quick_gradients`."""
+        if not (self.in_company and self.gradients.ready()):
+            return None
+        return self.gradients.estimate(args, kwargs)
 
     def take_step(
         self,
@@ -191,7 +203,8 @@ class Fit(FitMemory):
         -------
         Explanation or str
         """
-        said = self.compiled.explain(format=format, profile=profile)
+        native = self.gradients if self.in_company else self.compiled
+        said = native.explain(format=format, profile=profile)
         if self.picks is None or not isinstance(said, Explanation):
             return said
         return Explanation(f"{said}\n{self.picks!r}", said.report)

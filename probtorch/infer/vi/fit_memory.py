@@ -124,10 +124,17 @@ class FitMemory:
             return number(own(model, guide, *args, **kwargs))
         return shared_loss_and_grads(self, lambda: number(own(model, guide, *args, **kwargs)))
 
+    def quick_gradients(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Callable[[], float] | None:
+        """Return what estimates the loss of this rank and adds gradients, by compiled code.
+
+        None where it is Python that does; see `CompiledGradients`.
+        """
+        return None
+
     def own_gradients(self) -> str | None:
         """Say who computes the gradients, if they are not those of the objective's estimates."""
-        if self.in_company:
-            return "gradients are averaged over processes"
         if self.own_loss_and_grads is not None:
             return "loss_and_grads= was given"
         if "loss_and_grads" in vars(self):
