@@ -1,4 +1,4 @@
-"""A process that goes on for long does not grow: steps, shapes, models. Sizes in MB of residents."""
+"""A process that goes on for long does not grow: steps, shapes, models; resident sizes in MB."""
 
 import gc
 import os
