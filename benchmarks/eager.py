@@ -96,6 +96,66 @@ def gather_and_reduce(torch):
     return step
 
 
+def classifier_loss(torch):
+    x, rows = leaf(torch, 64, 100), np.random.default_rng(4).integers(0, 100, 64)
+    classes = torch.tensor(rows)
+
+    def step():
+        x.grad = None
+        torch.nn.functional.cross_entropy(x, classes).backward()
+        return x.grad
+
+    return step
+
+
+def layer_norm(torch):
+    x, scale, shift = leaf(torch, 64, 100), leaf(torch, 100, seed=1), leaf(torch, 100, seed=2)
+    weights = leaf(torch, 64, 100, grad=False, seed=3)
+
+    def step():
+        x.grad = scale.grad = shift.grad = None
+        y = torch.nn.functional.layer_norm(x, (100,), scale, shift)
+        (y * weights).sum().backward()
+        return x.grad
+
+    return step
+
+
+def linear_layer(torch):
+    x = leaf(torch, 64, 100, grad=False)
+    weight, bias = leaf(torch, 64, 100, seed=1), leaf(torch, 64, seed=2)
+
+    def step():
+        weight.grad = bias.grad = None
+        torch.relu(torch.nn.functional.linear(x, weight, bias)).sum().backward()
+        return weight.grad
+
+    return step
+
+
+def cholesky(torch):
+    half = np.random.default_rng(5).standard_normal((200, 200))
+    a = torch.tensor(half @ half.T + 200.0 * np.eye(200), requires_grad=True)
+
+    def step():
+        a.grad = None
+        torch.linalg.cholesky(a).log1p().sum().backward()
+        return a.grad
+
+    return step
+
+
+def one_operation(fn):
+    """Return the case of one operation off the tape, on two vectors of 8 and a matrix of 4 x 8."""
+
+    def case(torch):
+        x, y = leaf(torch, 8, grad=False), leaf(torch, 8, grad=False, seed=1)
+        m = leaf(torch, 4, 8, grad=False, seed=2)
+        return lambda: fn(torch, x, y, m)
+
+    return case
+
+
 CASES = {
     "a + b, 8 elements, no tape": add_without_tape,
     "a + b, 8 elements, with tape": add_with_tape,
@@ -104,6 +164,21 @@ CASES = {
     "normal log density, 1000 points, forward and backward": normal_log_density,
     "two-layer network 64 x 32, forward and backward": two_layer_network,
     "919 of 85 rows, logsumexp, forward and backward": gather_and_reduce,
+    "cross entropy, 64 x 100, forward and backward": classifier_loss,
+    "layer norm, 64 x 100, forward and backward": layer_norm,
+    "linear layer and relu, 64 x 100, forward and backward": linear_layer,
+    "Cholesky factor of 200 x 200, forward and backward": cholesky,
+    "x.expand(3, 8)": one_operation(lambda torch, x, y, m: x.expand(3, 8)),
+    "x.reshape(2, 4)": one_operation(lambda torch, x, y, m: x.reshape(2, 4)),
+    "x[3]": one_operation(lambda torch, x, y, m: x[3]),
+    "x.max()": one_operation(lambda torch, x, y, m: x.max()),
+    "x.sum()": one_operation(lambda torch, x, y, m: x.sum()),
+    "x.mul_(1.0)": one_operation(lambda torch, x, y, m: x.mul_(1.0)),
+    "topk(x, 3)": one_operation(lambda torch, x, y, m: torch.topk(x, 3).values),
+    "sort(x)": one_operation(lambda torch, x, y, m: torch.sort(x).values),
+    "softmax(x)": one_operation(lambda torch, x, y, m: torch.softmax(x, 0)),
+    "dot(x, y)": one_operation(lambda torch, x, y, m: torch.dot(x, y)),
+    "linear(x, m)": one_operation(lambda torch, x, y, m: torch.nn.functional.linear(x, m)),
 }
 
 

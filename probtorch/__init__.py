@@ -419,15 +419,12 @@ from probtorch.ops.movement import (
     movedim as moveaxis,
     movedim as movedim,
     permute as permute,
-    repeat as repeat,
     reshape as reshape,
-    roll as roll,
     split as split,
     squeeze as squeeze,
     stack as stack,
     swapaxes as swapaxes,
     transpose as swapdims,
-    tile as tile,
     transpose as transpose,
     tril as tril,
     triu as triu,
@@ -451,17 +448,24 @@ from probtorch.ops.exponential_sums import (
     logsumexp as logsumexp,
     softmax as softmax,
 )
+from probtorch.ops.closeness import (
+    allclose as allclose,
+    equal as equal,
+    isclose as isclose,
+)
+from probtorch.ops.repeating import (
+    repeat as repeat,
+    roll as roll,
+    tile as tile,
+)
 from probtorch.ops.reduction import (
     all as all,
-    allclose as allclose,
     amax as amax,
     amin as amin,
     any as any,
     argmax as argmax,
     argmin as argmin,
     cumsum as cumsum,
-    equal as equal,
-    isclose as isclose,
     max as max,
     mean as mean,
     min as min,

@@ -29,6 +29,7 @@ from probtorch.ops import (
     movement,
     norms,
     reduction,
+    repeating,
     scans,
     sorting,
     special,
@@ -441,9 +442,9 @@ def _broadcast_to(array, shape, subok=False):
 def _roll(a, shift, axis=None):
     if axis is None:
         a = as_tensor(a)
-        flat = movement.roll(movement.reshape(a, (-1,)), shift, 0)
+        flat = repeating.roll(movement.reshape(a, (-1,)), shift, 0)
         return movement.reshape(flat, tuple(a.array.shape))
-    return movement.roll(as_tensor(a), shift, axis)
+    return repeating.roll(as_tensor(a), shift, axis)
 
 
 def _flip(m, axis=None):
@@ -615,7 +616,7 @@ _FUNCTIONS = {
     np.swapaxes: _as_given(movement.swapaxes),
     np.moveaxis: _as_given(movement.movedim),
     np.broadcast_to: _broadcast_to,
-    np.tile: lambda A, reps: movement.tile(as_tensor(A), np.atleast_1d(reps).tolist()),
+    np.tile: lambda A, reps: repeating.tile(as_tensor(A), np.atleast_1d(reps).tolist()),
     np.roll: _roll,
     np.flip: _flip,
     np.flipud: lambda m: _flip(m, 0),

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from probtorch.ops import (
     arithmetic,
+    closeness,
     comparisons,
     complex_numbers,
     contraction,
@@ -31,6 +32,7 @@ from probtorch.ops import (
     products,
     reduction,
     reflections,
+    repeating,
     reshaping,
     sampling,
     scans,
@@ -71,10 +73,8 @@ METHODS: dict[ModuleType, str] = {
     ),
     special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ sinc_ xlogy_",
     fused: "addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ baddbmm_ lerp_",
-    reduction: (
-        "all allclose amax amin any argmax argmin cumsum_ equal isclose max mean min prod "
-        "std sum sum_to var"
-    ),
+    reduction: ("all amax amin any argmax argmin cumsum_ max mean min prod std sum sum_to var"),
+    closeness: "allclose equal isclose",
     exponential_sums: "log_softmax logsumexp softmax",
     statistics: (
         "aminmax corrcoef count_nonzero cov dist mode msort nanmean nanmedian nanquantile nansum "
@@ -82,9 +82,10 @@ METHODS: dict[ModuleType, str] = {
     ),
     norms: "norm",
     movement: (
-        "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "
-        "split squeeze tile transpose tril_ triu_ unbind unsqueeze"
+        "cat chunk diag_embed diagonal expand flatten flip movedim permute reshape "
+        "split squeeze transpose tril_ triu_ unbind unsqueeze"
     ),
+    repeating: "repeat roll tile",
     reshaping: (
         "adjoint broadcast_to diag diagflat fliplr flipud narrow_copy ravel rot90 split_with_sizes "
         "sum_to_size t unflatten"

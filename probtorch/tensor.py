@@ -41,6 +41,7 @@ from probtorch.ops import (
     complex_numbers,
     contraction,
     exponentials,
+    filling,
     indexing,
     movement,
     reshaping,
@@ -248,7 +249,7 @@ class Tensor(TensorBase):
     @property
     def T(self):
         """The tensor with its dims in reverse order."""
-        return movement.permute(self, tuple(range(self.array.ndim))[::-1])
+        return movement.reversed_dims(self)
 
     @property
     def mT(self):
@@ -557,33 +558,9 @@ class Tensor(TensorBase):
 
     # ------------------------------------------------------------------------------------- in place
 
-    def copy_(self, source):
-        """Overwrite the elements with those of `source`: broadcast, converted, from any device."""
-        source = as_tensor(source)
-        here = source
-        if type(source.array) is not type(self.array):
-            here = source.to(device=self.device)
-        value = movement.expand(cast(here, self.array.dtype), self.array.shape)
-        # A place on the tape belongs to one tensor, so one that `source` holds is not handed on.
-        return assign(self, arithmetic.clone(value) if value is source else value, "copy_")
-
-    def fill_(self, value):
-        """Overwrite every element with `value`, a number or a tensor without dims."""
-        if not isinstance(value, TensorBase):
-            dtypes.check_fits("fill_", value, self.array.dtype)
-        value = as_tensor(value, "fill_", self.array.dtype)
-        if value.array.ndim:
-            raise ShapeError(
-                "fill_",
-                expected="a number, or a tensor without dims",
-                got=f"shape {value.array.shape}",
-                fix="use copy_ to overwrite with a tensor",
-            )
-        return self.copy_(value)
-
-    def zero_(self):
-        """Overwrite every element with 0."""
-        return self.fill_(0)
+    copy_ = filling.copy_
+    fill_ = filling.fill_
+    zero_ = filling.zero_
 
     def new_zeros(self, *size):
         """Return zeros of a size, with this dtype and device."""
@@ -708,6 +685,7 @@ for _name, _fn in vars(Tensor).items():
         values.__name__,
         methods.__name__,
         transfer.__name__,
+        filling.__name__,
     ):
         _fn.__name__, _fn.__qualname__, _fn.__module__ = _name, f"Tensor.{_name}", __name__
 

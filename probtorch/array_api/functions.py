@@ -24,6 +24,7 @@ from probtorch.ops import (
     exponentials,
     movement,
     reduction,
+    repeating,
     sorting,
     trigonometry,
 )
@@ -262,9 +263,9 @@ def reshape(x: TensorBase, /, shape: tuple[int, ...], *, copy: bool | None = Non
 def roll(x: TensorBase, /, shift: int | tuple[int, ...], *, axis: Axis = None) -> TensorBase:
     """Shift elements along axes, those at the end coming to the beginning."""
     if axis is None:
-        flat = movement.roll(movement.reshape(x, (-1,)), shift, 0)
+        flat = repeating.roll(movement.reshape(x, (-1,)), shift, 0)
         return movement.reshape(flat, tuple(x.array.shape))
-    return movement.roll(x, shift, axis)
+    return repeating.roll(x, shift, axis)
 
 
 def squeeze(x: TensorBase, /, axis: int | tuple[int, ...]) -> TensorBase:
@@ -293,7 +294,7 @@ def stack(arrays: Sequence[TensorBase], /, *, axis: int = 0) -> TensorBase:
 
 def tile(x: TensorBase, repetitions: tuple[int, ...], /) -> TensorBase:
     """Repeat the whole tensor along its axes."""
-    return movement.tile(x, tuple(repetitions))
+    return repeating.tile(x, tuple(repetitions))
 
 
 def unstack(x: TensorBase, /, *, axis: int = 0) -> tuple[TensorBase, ...]:

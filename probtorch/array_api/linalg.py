@@ -9,7 +9,7 @@ from probtorch.array_api.functions import sum
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
 from probtorch.errors import ArgumentError
-from probtorch.ops import arithmetic, contraction, linalg, movement, norms, spectral
+from probtorch.ops import arithmetic, contraction, linalg, movement, norms, repeating, spectral
 
 __all__ = [
     "cholesky",
@@ -57,8 +57,8 @@ def cross(x1: TensorBase, x2: TensorBase, /, *, axis: int = -1) -> TensorBase:
             got=f"sizes {a.array.shape[-1]} and {b.array.shape[-1]} along axis {axis}",
             fix="name the axis that has size 3",
         )
-    product = a * movement.roll(b, -1, -1) - movement.roll(a, -1, -1) * b
-    return movement.movedim(movement.roll(product, -1, -1), -1, axis)
+    product = a * repeating.roll(b, -1, -1) - repeating.roll(a, -1, -1) * b
+    return movement.movedim(repeating.roll(product, -1, -1), -1, axis)
 
 
 def diagonal(x: TensorBase, /, *, offset: int = 0) -> TensorBase:

@@ -67,6 +67,8 @@ def array_module(array: np.ndarray | float) -> Any:
 
 def device_of(array: np.ndarray | float) -> str:
     """Return the device `array` lives on: "cpu", or "cuda:0" and the like."""
+    if type(array) is np.ndarray:
+        return "cpu"
     return _owner(array).device_of(array)
 
 
@@ -133,6 +135,8 @@ def usable(device: str) -> str:
 
 def to_host(array: np.ndarray | float) -> np.ndarray:
     """Return `array` as a NumPy array: itself on the CPU, else a copy (which waits for the GPU)."""
+    if type(array) is np.ndarray:
+        return array
     return _owner(array).to_host(array)
 
 

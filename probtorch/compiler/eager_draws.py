@@ -20,6 +20,11 @@ _POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _SEQUENCES = {"uniforms": "pt_uniforms", "normals": "pt_normals", "exponentials": "pt_exponentials"}
 
 
+def _address(array):
+    """Where the elements of a new array are; `array.ctypes` takes 2 us to say so."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array))
+
+
 @doors.native_draws.fill
 @functools.cache
 def native_function(name):
@@ -38,7 +43,8 @@ def native_bits():
 
     def draw(seed, stream, first, count):
         out = np.empty(count, np.uint64)
-        function(seed, stream, first, out.ctypes.data, count)
+        if count:
+            function(seed, stream, first, _address(out), count)
         return out
 
     return draw
@@ -73,7 +79,8 @@ def native_sequence(name):
 
     def draw(seed, stream, first, count, scale=1.0, shift=0.0):
         out = np.empty(count)
-        function(seed, stream, first, out.ctypes.data, count, scale, shift)
+        if count:
+            function(seed, stream, first, _address(out), count, scale, shift)
         return out
 
     return draw

@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probtorch.core import doors
+from probtorch.core.accumulate_grad import AccumulateGrad, step_to
 from probtorch.core.interpreter import Interpreter
 from probtorch.core.refusals import (
     complex_refused,
-    library_refused,
-    mixed_devices,
     not_taken,
     refuse_masked,
+    refuse_raw,
 )
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import AutogradError, ProbtorchError, user_frame
+from probtorch.errors import AutogradError, user_frame
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op, Operand, Output
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EMPTY",
     "TapeNode",
+    "applied",
     "apply",
     "around",
     "binary_door",
@@ -59,6 +60,8 @@ __all__ = [
     "set_recorder",
     "tick",
     "unary_door",
+    "unheard",
+    "unseen",
     "untaped_view",
     "wrap",
 ]
@@ -93,10 +96,6 @@ _generic = np.generic
 _asarray = np.asarray
 _NUMBERS = frozenset((int, float))
 EMPTY: Attrs = {}
-# Families of the ops that compute; others only move elements, complex ones too.
-_COMPUTING = frozenset(
-    ("reduction", "scan", "contraction", "linalg", "sorting", "special", "sampling", "structured")
-)
 
 # Infinities and nan mean what IEEE says they mean, as in PyTorch: log(0) is -inf, quietly. The
 # filter covers NumPy's calls from this package only; np.errstate around each call costs as much
@@ -123,6 +122,26 @@ def set_grad_enabled(value: bool) -> bool:
 def recorder() -> Interpreter | None:
     """Return the active interpreter or None; that of another thread is not active in this one."""
     return _MODE.recorder if _RECORDING else None
+
+
+def unheard() -> bool:
+    """Whether nobody listens: what has no gradient may then be computed in whatever way."""
+    return not _RECORDING or _MODE.recorder is None
+
+
+def unseen(*operands: object) -> bool:
+    """Whether neither tape nor recorder asks how a result comes about, and all is NumPy's: then
+    it may be computed of the arrays in whatever way.
+
+    So it is in most backward passes: rules have a short form for it beside the one in ops.
+    """
+    if _RECORDING and _MODE.recorder is not None:
+        return False
+    for x in operands:
+        if isinstance(x, _Tensor):
+            if type(x.array) is not _ndarray or (x.requires_grad and _MODE.grad):
+                return False
+    return True
 
 
 def set_recorder(new: Interpreter | None) -> Interpreter | None:
@@ -217,51 +236,10 @@ class TapeNode:
                 got="one that a backward pass has freed",
                 fix="look before backward(), or pass it retain_graph=True",
             )
-        return tuple(_step(x, self.epoch) for x in self.inputs)
+        return tuple(step_to(x, self.epoch) for x in self.inputs)
 
     def __repr__(self) -> str:
         return f"<{self.name()} object at {id(self):#x}>"
-
-
-class AccumulateGrad:
-    """Where the graph of a backward pass ends: the leaf whose `.grad` is added to."""
-
-    __slots__ = ("variable",)
-
-    def __init__(self, variable: TensorBase) -> None:
-        self.variable = variable
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AccumulateGrad) and other.variable is self.variable
-
-    def __hash__(self) -> int:
-        return id(self.variable)
-
-    @property
-    def next_functions(self) -> tuple[()]:
-        """Nothing: gradients go no further."""
-        return ()
-
-    def name(self) -> str:
-        """Return "AccumulateGrad"."""
-        return "AccumulateGrad"
-
-    def __repr__(self) -> str:
-        return f"<AccumulateGrad object at {id(self.variable):#x}>"
-
-
-def _step(x: object, epoch: float) -> tuple[TapeNode | AccumulateGrad | None, int]:
-    """Where the gradient of an input goes; of what was changed in place since, where it went."""
-    if not isinstance(x, TensorBase):
-        return None, 0
-    node, index, wanted = x.grad_fn, x._index, x.requires_grad
-    for until, *place, _ in (x._extra or {}).get("history", ()):
-        if epoch < until:
-            node, index, wanted = place
-            break
-    if node is not None:
-        return node, index
-    return AccumulateGrad(x) if wanted else None, 0
 
 
 def wrap(array: np.ndarray | np.generic | float) -> TensorBase:
@@ -274,18 +252,17 @@ def wrap(array: np.ndarray | np.generic | float) -> TensorBase:
 
 def around(array: Any) -> TensorBase:
     """Return a new tensor around memory that others may change too."""
-    if type(array) is not _ndarray and not hasattr(array, "__cuda_array_interface__"):
-        refuse_masked(array)
-        array = np.asarray(array)
+    if type(array) is not _ndarray:
+        if isinstance(array, _generic):
+            array = _asarray(array)  # reductions return NumPy scalars for 0-d arrays
+        elif not hasattr(array, "__cuda_array_interface__"):
+            refuse_masked(array)
+            array = _asarray(array)
     t = _new(_Tensor)
     t.array = array
+    t.grad_fn = t._grad = t._base = t._extra = None
     t.requires_grad = False
-    t.grad_fn = None
-    t._grad = None
-    t._base = None
-    t._version = 0
-    t._index = 0
-    t._extra = None
+    t._version = t._index = 0
     return t
 
 
@@ -304,36 +281,31 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
     -------
     Tensor or tuple of Tensor
     """
-    if op.family in _COMPUTING and not op.complex:
-        for x in inputs:
-            if isinstance(x, TensorBase) and x.array.dtype.kind == "c":
+    arrays, wanted, strict = [], False, op.refuses_complex
+    for x in inputs:
+        if isinstance(x, _Tensor):
+            a = x.array
+            if strict and a.dtype.kind == "c":
                 raise complex_refused(op)
+            if x.requires_grad:
+                wanted = True
+            arrays.append(a)
+        else:
+            arrays.append(x)
     result: Any
     try:
-        result = op.run(*[x.array if isinstance(x, TensorBase) else x for x in inputs], **attrs)
+        result = op.run(*arrays, **attrs)
     except Exception as error:
-        active = recorder()
-        if active is not None:
-            active.op_failed(op, inputs, attrs, error)
-        raw = isinstance(
-            error, (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError)
-        )
-        if not raw or isinstance(error, (ProbtorchError, np.linalg.LinAlgError)):
-            raise
-        tensors = [x for x in inputs if isinstance(x, TensorBase)]
-        if len({type(x.array) for x in tensors}) > 1:
-            raise mixed_devices(op, tensors) from None
-        raise library_refused(op, tensors, attrs, error) from error
+        if _RECORDING and _MODE.recorder is not None:
+            _MODE.recorder.op_failed(op, inputs, attrs, error)
+        refuse_raw(op, inputs, attrs, error)
+        raise
     several = type(result) is tuple
-    out: Any = tuple(wrap(r) for r in result) if several else wrap(result)
-    if op.extra and "view" in op.extra:
+    out: Any = tuple([wrap(r) for r in result]) if several else wrap(result)
+    if op.is_view:
         _know_memory(inputs[0], out)
-    if _MODE.grad and op.vjp is not None:
-        for x in inputs:
-            if isinstance(x, TensorBase) and x.requires_grad:
-                node = TapeNode(op, inputs, attrs)
-                _attach(node, out, several)
-                break
+    if wanted and op.vjp is not None and (not _UNTAPED or _MODE.grad):
+        _attach(TapeNode(op, inputs, attrs), out, several)
     if _RECORDING:
         _tell(op, inputs, attrs, out)
     return out
@@ -341,19 +313,39 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
 
 def _know_memory(x: TensorBase, out: TensorBase) -> None:
     """Let `out` know that it views the memory of `x`, if it does."""
-    base, owner = out.array.base, x.array.base
+    array, mine = out.array, x.array
+    base = array.base
     # NumPy lets every view point at the owner of the memory; a copy has another owner or none.
-    if base is None or (base is not x.array and base is not owner):
+    if base is None or (base is not mine and base is not mine.base):
         return
-    out._base = root = x if x._base is None else x._base
+    root = x._base
+    if root is None:
+        root = x
+    out._base = root
     # Of a view: the tick since which its place on the tape is what it is.
     out._version = _CLOCK
-    if x._extra is not None and "root" in x._extra:
-        root = x._extra["root"]
+    extra = x._extra
+    if extra is not None and "root" in extra:
+        root = extra["root"]
         root = x if root is None else root
         out._extra = {"root": root}
-    if not root.requires_grad and out.array.dtype.kind in "fc":
+    if not root.requires_grad and array.dtype.kind in "fc":
         know_view(root, out)
+
+
+def applied(op: Op, x: TensorBase, array: np.ndarray, attrs: Attrs) -> TensorBase:
+    """Do what `apply` does once `op.run` has made `array` of `x` alone.
+
+    For ops whose arguments are found right or wrong by carrying them out.
+    """
+    t = wrap(array)
+    if op.is_view:
+        _know_memory(x, t)
+    if x.requires_grad and (not _UNTAPED or _MODE.grad):
+        _attach(TapeNode(op, (x,), attrs), t, False)
+    if _RECORDING:
+        _tell(op, (x,), attrs, t)
+    return t
 
 
 def untaped_view(x: TensorBase, array: np.ndarray) -> TensorBase | None:
@@ -385,12 +377,17 @@ def finish(op: Op, inputs: tuple[Operand, ...], result: np.ndarray | np.generic)
 
 def know_view(root: TensorBase, view: TensorBase) -> None:
     """Let `root`, which requires no gradient yet, know a view that has to learn when it does."""
-    if root._extra is None:
+    extra = root._extra
+    if extra is None:
         root._extra = {"views": [_ref(view)]}
         return
-    views = root._extra.setdefault("views", [])
+    views = extra.get("views")
+    if views is None:
+        extra["views"] = [_ref(view)]
+        return
     views.append(_ref(view))
-    if len(views) & (len(views) - 1) == 0 and len(views) > 16:
+    count = len(views)
+    if count > 16 and count & (count - 1) == 0:
         # At powers of two, so that many short-lived views cost no more than they must.
         views[:] = [r for r in views if r() is not None]
 
@@ -532,6 +529,8 @@ def binary_door(
     results that go into `out`.
     """
     kinds = "f" if op.result == "float" else "fiub"
+    # Where a Python integer beside integers is one of theirs; NumPy says where it does not fit.
+    whole = "iu" if op.result != "float" and "mask_inputs" not in op.extra else ""
     differentiable = op.vjp is not None
     reads_output = op.reads_output
 
@@ -540,7 +539,8 @@ def binary_door(
         try:
             a = x.array
             if type(y) in _NUMBERS:
-                if a.dtype.kind != "f":
+                kind = a.dtype.kind
+                if kind != "f" and (type(y) is not int or kind not in whole):
                     return general(op, fn, (x, y), out)
                 b = y
                 wanted = x.requires_grad

@@ -7,15 +7,17 @@ give the tensor the place of the value. Read history.py first.
 
 from __future__ import annotations
 
+import numpy as np
+
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import CAST, cast
-from probtorch.core.dispatch import TapeNode, grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.dispatch import TapeNode, grad_enabled, mark_changed, recorder, unheard, wrap
 from probtorch.core.history import change_root, refresh, root_of, take_over
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias
 from probtorch.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 
-__all__ = ["assign"]
+__all__ = ["assign", "is_plain"]
 
 
 def assign(target: TensorBase, value: TensorBase, op: str = "copy_") -> TensorBase:
@@ -37,26 +39,27 @@ def assign(target: TensorBase, value: TensorBase, op: str = "copy_") -> TensorBa
     ShapeError, DTypeError, ArgumentError
         If `value` does not fit into `target`, or its memory is read-only.
     """
-    data = target.array
-    if value.array.shape != data.shape:
+    data, new = target.array, value.array
+    if new.shape != data.shape:
         raise ShapeError(
             op,
             expected=f"a result of shape {data.shape}, that of the tensor written to",
-            got=str(value.array.shape),
+            got=str(new.shape),
             fix="use the out-of-place form, whose result may have another shape",
         )
-    if dtypes.category(value.array.dtype) > dtypes.category(data.dtype):
-        raise DTypeError(
-            op,
-            expected=f"a result of dtype {data.dtype}",
-            got=str(value.array.dtype),
-            fix="cast the tensor first",
-        )
+    if new.dtype is not data.dtype:
+        if dtypes.category(new.dtype) > dtypes.category(data.dtype):
+            raise DTypeError(
+                op,
+                expected=f"a result of dtype {data.dtype}",
+                got=str(new.dtype),
+                fix="cast the tensor first",
+            )
+        value = cast(value, data.dtype)
     if not data.flags.writeable:
         raise ArgumentError(
             op, expected="writable memory", got="a read-only array", fix="clone() the tensor first"
         )
-    value = cast(value, data.dtype)
     root = root_of(target)
     taped = (
         target.requires_grad or value.requires_grad or (root is not None and root.requires_grad)
@@ -76,6 +79,17 @@ def assign(target: TensorBase, value: TensorBase, op: str = "copy_") -> TensorBa
     if taped:
         take_over(target, value, changed)
     return target
+
+
+def is_plain(target: TensorBase) -> bool:
+    """Whether the memory of `target` may simply be written to: there is nothing to record, to put
+    on the tape or to refuse. Who writes calls `mark_changed`.
+    """
+    if not unheard() or not target.array.flags.writeable or type(target.array) is not np.ndarray:
+        return False
+    root = root_of(target)
+    wanted = target.requires_grad or (root is not None and root.requires_grad)
+    return not (wanted and grad_enabled())
 
 
 def _check_in_place(target: TensorBase, root: TensorBase | None, op: str) -> None:

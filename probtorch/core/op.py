@@ -25,6 +25,11 @@ __all__ = ["REGISTRY", "Op", "core_dims", "register"]
 
 REGISTRY: dict[str, Op] = {}
 
+# Families of the ops that compute; others only move elements, complex ones too.
+_COMPUTING = frozenset(
+    ("reduction", "scan", "contraction", "linalg", "sorting", "special", "sampling", "structured")
+)
+
 # What an op is given: elementwise ones take Python's numbers too. And what it gives.
 Operand: TypeAlias = "TensorBase | complex"
 Output: TypeAlias = "TensorBase | tuple[TensorBase, ...]"
@@ -90,6 +95,9 @@ class Op:
         computed of complex operands instead, ``complex(*operands)``. Without it they are refused.
     public : callable or None
         The function users call.
+    refuses_complex, is_view : bool
+        What `apply` asks of every op: whether complex operands are an error, and whether the result
+        may share memory with the first input.
     extra : dict
         What few ops need. For the compiler: "decompose". For dispatch: "view" (the result may share
         memory with the first input), "mask_inputs" (positions of boolean inputs), "integers_only".
@@ -110,6 +118,8 @@ class Op:
     inputs: tuple[str, ...] = ()
     saves: tuple[str, ...] | None = None
     reads_output: bool = field(init=False)
+    refuses_complex: bool = field(init=False)
+    is_view: bool = field(init=False)
     core: str | None = None
     native: Routine | NativeFunction | str | None = None
     num_outputs: int = 1
@@ -140,6 +150,8 @@ class Op:
                 fix="the names of the inputs are those in the signature of the run or the formula",
             )
         self.reads_output = "out" in (self.saves or ())
+        self.refuses_complex = self.family in _COMPUTING and not self.complex
+        self.is_view = "view" in self.extra
 
     def saved_inputs(self, count: int) -> list[int]:
         """Return the positions, among `count` inputs, of those that the derivative reads."""

@@ -30,7 +30,8 @@ def takes_out(fn: F) -> F:
     """
 
     @functools.wraps(fn)
-    def call(*args: object, out: object = None, **options: object) -> object:
+    def call(*args: object, **options: object) -> object:
+        out = options.pop("out", None) if "out" in options else None
         try:
             made = fn(*args, **options)
         except RAW as error:

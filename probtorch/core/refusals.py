@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import ArgumentError, DeviceError, DomainError, DTypeError
+from probtorch.errors import ArgumentError, DeviceError, DomainError, DTypeError, ProbtorchError
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op
@@ -27,6 +27,7 @@ __all__ = [
     "not_taken",
     "real_only",
     "refuse_masked",
+    "refuse_raw",
     "shown",
     "too_large",
 ]
@@ -175,3 +176,14 @@ def library_refused(
         f"{', '.join(str(x.array.dtype) for x in tensors)}" + (f"; {settings}" if settings else ""),
         fix=f"{type(e).__name__} of the array library: {str(e)[:120]}",
     )
+
+
+def refuse_raw(op: Op, inputs: Sequence[object], attrs: Attrs, error: Exception) -> None:
+    """Raise an error of ours for what the array library says of operands; others are left."""
+    raw = isinstance(error, (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError))
+    if not raw or isinstance(error, (ProbtorchError, np.linalg.LinAlgError)):
+        return
+    tensors = [x for x in inputs if isinstance(x, TensorBase)]
+    if len({type(x.array) for x in tensors}) > 1:
+        raise mixed_devices(op, tensors) from None
+    raise library_refused(op, tensors, attrs, error) from error

@@ -11,6 +11,7 @@ from probtorch.core.typed import SizeLike
 from probtorch.errors import DTypeError, ShapeError, TensorIndexError
 
 __all__ = [
+    "ALL_DIMS",
     "Size",
     "broadcast_shapes",
     "normalize_dim",
@@ -56,6 +57,8 @@ def broadcast_shapes(*shapes: Sequence[int], op: str = "broadcast") -> tuple[int
     ShapeError
         Naming `op`, the shapes one under the other and the dim that does not fit.
     """
+    if len(shapes) == 1:
+        return tuple(shapes[0])
     ndim = max((len(s) for s in shapes), default=0)
     out = [1] * ndim
     for shape in shapes:
@@ -111,10 +114,22 @@ def _listed(dims: Any, op: str) -> tuple[Any, ...]:
         raise _no_dim(dims, op) from None
 
 
+# All dims of an array by how many it has; NumPy's have at most 64.
+ALL_DIMS = tuple(tuple(range(n)) for n in range(65))
+
+
+def _no_dims(dim: int, op: str) -> tuple[int, ...]:
+    """Check the one dim of a tensor without dims, of which there are then none."""
+    normalize_dim(dim, 0, op)
+    return ()
+
+
 def normalize_dims(dims: Any, ndim: int, op: str = "dim") -> tuple[int, ...]:
     """Return a sorted tuple of distinct dims; None means all of them."""
     if dims is None:
-        return tuple(range(ndim))
+        return ALL_DIMS[ndim]
+    if type(dims) is int:
+        return (normalize_dim(dims, ndim, op),) if ndim else _no_dims(dims, op)
     if isinstance(dims, int):
         dims = (dims,)
     elif not isinstance(dims, (tuple, list)):

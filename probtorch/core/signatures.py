@@ -86,7 +86,12 @@ SPELLINGS = {
 }
 
 
-def explain_calls(namespace: dict[str, Any], *, methods: Mapping[str, str] | None = None) -> None:
+def explain_calls(
+    namespace: dict[str, Any],
+    *,
+    methods: Mapping[str, str] | None = None,
+    names: Iterable[str] | None = None,
+) -> None:
     """Let calls of what a module shows raise `ArgumentError` where they do not fit.
 
     Parameters
@@ -96,9 +101,11 @@ def explain_calls(namespace: dict[str, Any], *, methods: Mapping[str, str] | Non
         its classes are explained, if they are its own and are not explained already.
     methods : dict of str to str, optional
         For a class the names of methods to explain, with spaces between them.
+    names : iterable of str, optional
+        What to explain, instead of all that is in ``__all__``.
     """
     home = namespace["__name__"]
-    for name in namespace["__all__"]:
+    for name in namespace["__all__"] if names is None else names:
         found = namespace.get(name)
         if getattr(found, "__module__", None) != home or hasattr(found, _MARK):
             continue

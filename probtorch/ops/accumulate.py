@@ -14,7 +14,7 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 
-__all__ = ["add_up", "floats", "over_short_rows", "wider"]
+__all__ = ["add_up", "floats", "over_short_rows", "reduced", "wider"]
 
 # Terms that are added one after the other.
 _STRETCH = 256
@@ -23,6 +23,8 @@ _STRETCH = 256
 # begin a row. Sums are the same bits, as NumPy adds up fewer than 8 numbers one after the other.
 _SHORT, _MANY = 8, 1024
 
+# Of these few numbers are added up as NumPy does it.
+_PLAIN = frozenset((dtypes.float64, dtypes.float32, dtypes.int64))
 _WIDER = {"float16": dtypes.float32, "float32": dtypes.float64, "complex64": dtypes.complex128}
 
 # Below, types are ignored where NumPy's, from 2.5 on, take `keepdims` as a literal only.
@@ -42,8 +44,15 @@ def over_short_rows(
     return out[..., None] if keepdim else out
 
 
+def reduced(ufunc: np.ufunc, x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
+    """Return what `x.sum` and its like do for a NumPy array, without their steps in Python."""
+    return ufunc.reduce(x, dims, None, None, keepdim)  # type: ignore[call-arg,unused-ignore]
+
+
 def add_up(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """Return the sum of the array `x` over `dims`, in its dtype."""
+    if x.size <= _STRETCH and x.dtype in _PLAIN and type(x) is np.ndarray:
+        return reduced(np.add, x, dims, keepdim)
     if x.dtype == dtypes.complex64:
         return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.complex128).astype(x.dtype)  # type: ignore[call-overload,unused-ignore]
     if x.dtype is not dtypes.float16:

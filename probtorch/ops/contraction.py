@@ -6,6 +6,7 @@ opt_einsum and carried out with it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import opt_einsum
 
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply
+from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
@@ -23,18 +24,35 @@ from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.families import structured, unbroadcast
-from probtorch.ops.movement import diagonal, expand, permute, reshape
+from probtorch.ops.movement import diagonal, expand, permute, reshape, unsqueeze
 from probtorch.ops.reduction import sum
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
 
-__all__ = ["bmm", "dot", "einsum", "inner", "matmul", "mm", "mv", "outer", "tensordot", "vdot"]
+__all__ = [
+    "affine",
+    "bmm",
+    "dot",
+    "einsum",
+    "inner",
+    "matmul",
+    "mm",
+    "mv",
+    "outer",
+    "tensordot",
+    "vdot",
+]
 
 
 def _t(x: TensorBase) -> TensorBase:
     n = x.array.ndim
     return permute(x, (*range(n - 2), n - 1, n - 2))
+
+
+def _run_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    # What `@` does with two matrices, without its looking for batches of them.
+    return x.dot(y) if x.ndim == y.ndim == 2 and x.dtype.kind == "f" else x @ y
 
 
 def _matmul_vjp(
@@ -73,7 +91,7 @@ def _samples(rng: np.random.Generator):
 _MATMUL = structured(
     "matmul",
     "contraction",
-    run=lambda x, y: x @ y,
+    run=_run_matmul,
     vjp=_matmul_vjp,
     jvp=_matmul_jvp,
     saves="x y",
@@ -120,8 +138,11 @@ def matmul(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> Te
         dtype = promote_types(dtype, y.array.dtype)
         x, y = cast(x, dtype), cast(y, dtype)
     if len(a) > 1 and len(b) > 1:
-        broadcast_shapes(a[:-2], b[:-2], op="matmul (batch dims)")
+        if len(a) > 2 or len(b) > 2:
+            broadcast_shapes(a[:-2], b[:-2], op="matmul (batch dims)")
         return apply(_MATMUL, (x, y))
+    if unseen(x, y):
+        return wrap(x.array @ y.array)
     if len(a) == 1:
         x = reshape(x, (1, *a))
     if len(b) == 1:
@@ -133,6 +154,76 @@ def matmul(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> Te
     if len(a) == 1:
         del shape[-1 if len(b) == 1 else -2]
     return reshape(out, shape)
+
+
+def _run_affine(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    if x.ndim == weight.ndim == 2:
+        y = x.dot(weight.T)
+        y += bias
+        return y
+    return x @ weight.swapaxes(-1, -2) + bias[..., None, :]
+
+
+def _affine_vjp(
+    g: TensorBase,
+    out,
+    inputs: tuple[TensorBase, TensorBase, TensorBase],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase | None, ...]:
+    x, weight, bias = inputs
+    return (
+        unbroadcast(apply(_MATMUL, (g, weight)), x.array.shape) if needs[0] else None,
+        unbroadcast(apply(_MATMUL, (_t(g), x)), weight.array.shape) if needs[1] else None,
+        unbroadcast(sum(g, -2), bias.array.shape) if needs[2] else None,
+    )
+
+
+def _decomposed_affine(x: TensorBase, weight: TensorBase, bias: TensorBase) -> TensorBase:
+    return apply(_MATMUL, (x, _t(weight))) + unsqueeze(bias, -2)
+
+
+def _affine_jvp(
+    tangents: list[TensorBase | None],
+    out: TensorBase,
+    inputs: tuple[TensorBase, TensorBase, TensorBase],
+    attrs: Attrs,
+) -> TensorBase:
+    (tx, tw, tb), (x, weight, _) = tangents, inputs
+    parts = [apply(_MATMUL, (tx, _t(weight)))] if tx is not None else []
+    parts += [apply(_MATMUL, (x, _t(tw)))] if tw is not None else []
+    parts += [expand(unsqueeze(tb, -2), out.array.shape)] if tb is not None else []
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+_AFFINE = structured(
+    "affine",
+    "contraction",
+    run=_run_affine,
+    vjp=_affine_vjp,
+    jvp=_affine_jvp,
+    saves="x weight",
+    core="(n,i),(o,i),(o)->(n,o)",
+    samples=lambda rng: [
+        (tuple(rng.standard_normal(s) for s in ((3, 2), (4, 2), (4,))), {}),
+        (tuple(rng.standard_normal(s) for s in ((2, 3, 2), (2, 4, 2), (2, 4))), {}),
+    ],
+    reference=lambda x, weight, bias: (
+        np.einsum("...ni,...oi->...no", x, weight) + bias[..., None, :]
+    ),
+    doc="x @ weight.T + bias, for rows x.",
+    extra={"decompose": _decomposed_affine},
+)
+
+
+def affine(x: TensorBase, weight: TensorBase, bias: TensorBase) -> TensorBase:
+    """Return ``x @ weight.T + bias`` of rows as one operation; the shapes (n, i), (o, i) and (o,)
+    and the dtypes are known to fit.
+    """
+    return apply(_AFFINE, (x, weight, bias))
 
 
 def _exact(name, ndims, x, y):
@@ -264,7 +355,7 @@ def einsum(equation: str | TensorLike, *operands: Any) -> TensorBase:
         inputs, output, _ = opt_einsum.parser.parse_einsum_input(
             (equation, *[t.array for t in tensors])
         )
-        plan = opt_einsum.contract_path(equation, *[t.array.shape for t in tensors], shapes=True)[0]
+        plan = _plan(equation, *[t.array.shape for t in tensors])
     except ValueError as e:
         raise ShapeError(
             "einsum",
@@ -286,6 +377,12 @@ def einsum(equation: str | TensorLike, *operands: Any) -> TensorBase:
     letters, x = _take_diagonals(*terms[0])
     letters, x = _sum_out(letters, x, set(output))
     return permute(x, tuple(letters.index(c) for c in output))
+
+
+@functools.lru_cache(256)
+def _plan(equation: str, *shapes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return which operands to contract, step by step."""
+    return opt_einsum.contract_path(equation, *shapes, shapes=True)[0]
 
 
 def _lettered(arguments: tuple[object, ...]) -> tuple[str, tuple[object, ...]]:

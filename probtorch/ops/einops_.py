@@ -18,7 +18,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.ops import contraction, movement, reduction
+from probtorch.ops import contraction, movement, reduction, repeating
 
 __all__ = ["make_backend"]
 
@@ -80,7 +80,7 @@ def make_backend(module: ModuleType) -> type:
             return movement.expand(x, sizes)
 
         def tile(self, x: TensorBase, repeats: Sequence[int]) -> TensorBase:
-            return movement.tile(x, tuple(repeats))
+            return repeating.tile(x, tuple(repeats))
 
         def concat(self, tensors: Sequence[TensorBase], axis: int) -> TensorBase:
             return movement.cat(list(tensors), axis)

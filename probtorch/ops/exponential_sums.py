@@ -1,4 +1,5 @@
-"""Shares and logarithms of sums of exponentials: logsumexp, softmax, log_softmax.
+"""Shares and logarithms of sums of exponentials: logsumexp, softmax, log_softmax, and the latter at
+one class for each row.
 
 The largest element is subtracted first. x - logsumexp(x) would have the absolute error of the
 rounded x: at logits of 1e6 in single precision, shares that sum to 0.97.
@@ -14,17 +15,19 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import to_float
-from probtorch.core.dispatch import apply
+from probtorch.core.casting import cast, to_float
+from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.outputs import takes_out
+from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, TensorLike
 from probtorch.ops.accumulate import add_up, floats, over_short_rows
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, isfinite
 from probtorch.ops.exponentials import exp, log
-from probtorch.ops.families import structured
-from probtorch.ops.movement import reshape
+from probtorch.ops.families import structured, unbroadcast
+from probtorch.ops.gathering import gather
+from probtorch.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
 from probtorch.ops.reduction import (
     Sample,
     amax,
@@ -38,7 +41,7 @@ from probtorch.ops.reduction import (
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
 
-__all__ = ["log_softmax", "logsumexp", "softmax"]
+__all__ = ["class_log_probs", "log_softmax", "logsumexp", "softmax"]
 
 
 def _top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
@@ -57,8 +60,12 @@ def _run_logsumexp(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.nd
         return _run_logsumexp(x.astype(dtypes.float32), dims, keepdim).astype(x.dtype)
     xp = namespace(x)
     top = _top(x, dims)
-    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    out = xp.log(add_up(xp.exp(x - top), dims, True)) + top
+    finite = xp.isfinite(top)
+    if not finite.all():
+        top = xp.where(finite, top, xp.zeros_like(top))
+    e = xp.asarray(x - top)
+    xp.exp(e, out=e)
+    out = xp.log(add_up(e, dims, True)) + top
     return out if keepdim else out.reshape([s for i, s in enumerate(x.shape) if i not in dims])
 
 
@@ -88,6 +95,13 @@ def _logsumexp_vjp(
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
+    if unseen(g, x, out):
+        z = laid_over(out, x, dims).array
+        if np.isfinite(z).all():
+            slope = np.asarray(x.array - z)
+            np.exp(slope, out=slope)
+            slope *= laid_over(g, x, dims).array
+            return (wrap(slope),)
     return (laid_over(g, x, dims) * _softmax_of(x, out, dims),)
 
 
@@ -132,20 +146,28 @@ def logsumexp(
 # ------------------------------------------------------------------------------------------ softmax
 
 
+def _below_top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    """Return a new array, `x` less its largest elements."""
+    return namespace(x).asarray(x - _top(x, dims))  # of no dims a number
+
+
 def _run_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
     x = floats(x)
-    e = namespace(x).exp(x - _top(x, dims))
-    return e / add_up(e, dims, True)
+    xp, e = namespace(x), _below_top(x, dims)
+    xp.exp(e, out=e)
+    e /= add_up(e, dims, True)
+    return e
 
 
 def _run_log_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_log_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
     x = floats(x)
-    xp, z = namespace(x), x - _top(x, dims)
-    return z - xp.log(add_up(xp.exp(z), dims, True))
+    xp, z = namespace(x), _below_top(x, dims)
+    z -= xp.log(add_up(xp.exp(z), dims, True))
+    return z
 
 
 def _decomposed_below_top(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
@@ -170,6 +192,23 @@ def _softmax_jvp(
     return weighted - out * sum(weighted, attrs["dims"], True)
 
 
+def _softmax_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
+    if not unseen(g, out):
+        return (_softmax_jvp((g,), out, inputs, attrs),)
+    y = out.array
+    slope = np.asarray(y * g.array)
+    total = add_up(slope, attrs["dims"], True)
+    np.subtract(g.array, total, out=slope)
+    slope *= y
+    return (wrap(slope),)
+
+
 def _log_softmax_vjp(
     g: TensorBase,
     out: TensorBase,
@@ -177,7 +216,11 @@ def _log_softmax_vjp(
     attrs: Attrs,
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
-    return (g - exp(out) * sum(g, attrs["dims"], True),)
+    if not unseen(g, out):
+        return (g - exp(out) * sum(g, attrs["dims"], True),)
+    slope = np.asarray(np.exp(out.array))
+    slope *= add_up(g.array, attrs["dims"], True)
+    return (wrap(np.subtract(g.array, slope, out=slope)),)
 
 
 def _log_softmax_jvp(
@@ -203,7 +246,7 @@ _SOFTMAX = structured(
     "softmax",
     "reduction",
     run=_run_softmax,
-    vjp=lambda g, out, inputs, attrs, needs: (_softmax_jvp((g,), out, inputs, attrs),),
+    vjp=_softmax_vjp,
     jvp=_softmax_jvp,
     saves="out",
     core="dims",
@@ -244,3 +287,118 @@ def softmax(x: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> 
     """
     x, dims = reduction_arguments(x, dim, None, "softmax")
     return apply(_SOFTMAX, (to_float(x),), {"dims": dims})
+
+
+# ---------------------------------------------------------------------------------- of one class
+
+
+def _run_class_log_probs(x: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    logp = _run_log_softmax(x, (x.ndim - 1,))
+    if index.shape != x.shape[:-1]:
+        shape = broadcast_shapes(index.shape, x.shape[:-1])
+        xp = namespace(x)
+        index = xp.broadcast_to(index, shape)
+        logp = xp.ascontiguousarray(xp.broadcast_to(logp, (*shape, x.shape[-1])))
+    if logp.ndim == 2:
+        return logp[_rows(logp), index], logp
+    return namespace(x).take_along_axis(logp, index[..., None], -1)[..., 0], logp
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    return namespace(x).arange(x.shape[0])
+
+
+def _decomposed_class_log_probs(x: TensorBase, index: TensorBase) -> tuple[TensorBase, TensorBase]:
+    shape = broadcast_shapes(index.array.shape, x.array.shape[:-1])
+    logp = expand(log_softmax(x, -1), (*shape, x.array.shape[-1]))
+    return _at_class(logp, expand(index, shape)), logp
+
+
+def _at_class(x: TensorBase, index: TensorBase) -> TensorBase:
+    return squeeze(gather(x, -1, unsqueeze(index, -1)), -1)
+
+
+def _class_log_probs_vjp(
+    g: Sequence[TensorBase | None],
+    out: tuple[TensorBase, TensorBase],
+    inputs: tuple[TensorBase, TensorBase],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase | None, ...]:
+    (at_class, of_all), (_, logp), (x, index) = g, out, inputs
+    if (
+        at_class is not None
+        and of_all is None
+        and unseen(at_class, logp)
+        and logp.array.ndim == 2
+        and x.array.shape == logp.array.shape
+    ):
+        slope = np.exp(logp.array)
+        slope *= -at_class.array[:, None]
+        slope[_rows(slope), index.array] += at_class.array
+        return wrap(slope), None
+    if at_class is not None:
+        classes = wrap(namespace(logp.array).arange(logp.array.shape[-1]))
+        hot = cast(eq(unsqueeze(index, -1), classes), logp.array.dtype)
+        mine = hot * unsqueeze(at_class, -1)
+        of_all = mine if of_all is None else of_all + mine
+    assert of_all is not None
+    slopes = of_all - exp(logp) * sum(of_all, -1, True)
+    return unbroadcast(slopes, x.array.shape), None
+
+
+def _class_log_probs_jvp(
+    tangents: list[TensorBase],
+    out: tuple[TensorBase, TensorBase],
+    inputs: tuple[TensorBase, TensorBase],
+    attrs: Attrs,
+) -> tuple[TensorBase, TensorBase]:
+    (_, logp), index = out, inputs[1]
+    moved = expand(tangents[0] - sum(exp(logp) * tangents[0], -1, True), logp.array.shape)
+    return _at_class(moved, expand(index, logp.array.shape[:-1])), moved
+
+
+def _class_samples(rng: np.random.Generator) -> list[Sample]:
+    return [
+        ((rng.standard_normal((4, 3)), np.array([0, 2, 1, 2])), {}),
+        ((rng.standard_normal((2, 3, 4)), rng.integers(0, 4, (2, 3))), {}),
+        ((rng.standard_normal(3), np.array(1)), {}),
+    ]
+
+
+def _class_reference(x: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    logp = np.log(_shares(x, (x.ndim - 1,)))
+    return np.take_along_axis(logp, np.asarray(index)[..., None], -1)[..., 0], logp
+
+
+_CLASS_LOG_PROBS = structured(
+    "class_log_probs",
+    "reduction",
+    run=_run_class_log_probs,
+    vjp=_class_log_probs_vjp,
+    jvp=_class_log_probs_jvp,
+    saves="index out",
+    num_outputs=2,
+    core="(c),()->(),(c)",
+    samples=_class_samples,
+    reference=_class_reference,
+    doc="Log softmax over the last dim, at one class of each row and at all.",
+    extra={"decompose": _decomposed_class_log_probs},
+)
+
+
+def class_log_probs(
+    x: TensorBase, index: TensorBase, dim: int = -1
+) -> tuple[TensorBase, TensorBase]:
+    """Return `log_softmax` of `x` at one class of each row, and at all of them (which see `dim`
+    last): as one operation, what the loss of a classifier takes.
+
+    Parameters
+    ----------
+    x : Tensor of floats
+        Its dim `dim` is that of the classes.
+    index : Tensor of int64, in the shape of `x` without that dim
+        Numbers of classes, known to be in range.
+    """
+    last = x.array.ndim - 1
+    return apply(_CLASS_LOG_PROBS, (x if dim in (last, -1) else movedim(x, dim, last), index))

@@ -1,4 +1,4 @@
-"""Tensors filled in place, with random numbers (`normal_`, `uniform_` and kin) or on a diagonal.
+"""Tensors filled in place: with elements of another, one number, random ones, or on a diagonal.
 
 Draws are those of sampling.py, from the default generator unless another is given.
 """
@@ -10,8 +10,9 @@ import math
 import numpy as np
 
 from probtorch.core.casting import cast
-from probtorch.core.dtype import float64
-from probtorch.core.in_place import assign
+from probtorch.core.dispatch import mark_changed
+from probtorch.core.dtype import check_fits, float64
+from probtorch.core.in_place import assign, is_plain
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.rng import Generator
@@ -20,33 +21,79 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops import sampling
-from probtorch.ops.arithmetic import (
-    floor,
-)
-from probtorch.ops.exponentials import (
-    exp,
-    log,
-)
+from probtorch.ops.arithmetic import clone, floor
+from probtorch.ops.exponentials import exp, log
 from probtorch.ops.movement import diagonal, expand, slice_
-from probtorch.ops.trigonometry import (
-    tan,
-)
+from probtorch.ops.trigonometry import tan
 
 __all__ = [
     "bernoulli_",
     "cauchy_",
+    "copy_",
     "exponential_",
+    "fill_",
     "fill_diagonal_",
     "geometric_",
     "log_normal_",
     "normal_",
     "random_",
     "uniform_",
+    "zero_",
 ]
 
 
+def copy_(self: TensorBase, source: TensorLike) -> TensorBase:
+    """Overwrite the elements with those of `source`: broadcast, converted, from any device."""
+    source = as_tensor(source)
+    array = source.array
+    if (
+        array.dtype is self.array.dtype
+        and array.shape == self.array.shape
+        and type(array) is np.ndarray
+        and not source.requires_grad
+        and is_plain(self)
+    ):
+        self.array[...] = array
+        mark_changed(self)
+        return self
+    here = source
+    if type(source.array) is not type(self.array):
+        here = source.to(device=self.device)
+    value = expand(cast(here, self.array.dtype), self.array.shape)
+    # A place on the tape belongs to one tensor, so one that `source` holds is not handed on.
+    return assign(self, clone(value) if value is source else value, "copy_")
+
+
+def fill_(self: TensorBase, value: TensorLike) -> TensorBase:
+    """Overwrite every element with `value`, a number or a tensor without dims."""
+    if not isinstance(value, TensorBase):
+        kind = self.array.dtype.kind
+        if kind != "f":
+            check_fits("fill_", value, self.array.dtype)
+        if (type(value) is int or (type(value) is float and kind in "fc")) and is_plain(self):
+            self.array.fill(value)
+            mark_changed(self)
+            return self
+    value = as_tensor(value, "fill_", self.array.dtype)
+    if value.array.ndim:
+        raise ShapeError(
+            "fill_",
+            expected="a number, or a tensor without dims",
+            got=f"shape {value.array.shape}",
+            fix="use copy_ to overwrite with a tensor",
+        )
+    return copy_(self, value)
+
+
+def zero_(self: TensorBase) -> TensorBase:
+    """Overwrite every element with 0."""
+    return fill_(self, 0)
+
+
 def _filled(op: str, x: TensorBase, draws: TensorBase) -> TensorBase:
-    return assign(x, cast(draws.to(device=x.device), x.array.dtype), op)
+    if type(x.array) is not np.ndarray:
+        draws = draws.to(device=x.device)
+    return assign(x, cast(draws, x.array.dtype), op)
 
 
 def _of_floats(op: str, x: TensorBase) -> None:
@@ -88,7 +135,9 @@ def uniform_(
             "uniform_", expected="from <= to", got=f"{from_} and {to}", fix="exchange them"
         )
     draws = sampling.rand(x.array.shape, generator=generator, dtype=x.array.dtype)
-    return _filled("uniform_", x, draws * (to - from_) + from_)
+    if not (from_ == 0.0 and to == 1.0):
+        draws = draws * (to - from_) + from_
+    return _filled("uniform_", x, draws)
 
 
 @in_our_words
@@ -102,7 +151,9 @@ def normal_(
     if not std >= 0:
         raise DomainError("normal_", expected="std >= 0", got=repr(std), fix="check std")
     draws = sampling.randn(x.array.shape, generator=generator, dtype=x.array.dtype)
-    return _filled("normal_", x, draws * std + mean)
+    if not (mean == 0.0 and std == 1.0):
+        draws = draws * std + mean
+    return _filled("normal_", x, draws)
 
 
 def log_normal_(

@@ -32,7 +32,8 @@ from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.families import linear
-from probtorch.ops.movement import roll, slice_, unslice
+from probtorch.ops.movement import slice_, unslice
+from probtorch.ops.repeating import roll
 
 __all__ = [
     "fft",

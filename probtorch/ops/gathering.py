@@ -74,6 +74,8 @@ def gather(
     dim = along(index, dim, x, "gather")
     if not x.array.ndim:
         return reshape(gather(reshape(x, (1,)), 0, reshape(index, (1,))), ())
+    if x.array.ndim == 1:
+        return take_at(x, (0,), [counted_from_0(index, dim, x, "gather")])
     return take_at(x, tuple(range(x.array.ndim)), grid(index, dim, x, "gather"))
 
 
@@ -105,7 +107,7 @@ def counted_from_0(index: TensorBase, dim: int, x: TensorBase, op: str) -> Tenso
     """Return `index`, of which no element may be negative."""
     if index.array.dtype.kind not in "iu" and index.array.size:
         raise bad_key(index)
-    if index.array.dtype.kind == "i" and index.array.size and int(index.array.min()) < 0:
+    if index.array.dtype.kind == "i" and index.array.size and index.array.min() < 0:
         raise TensorIndexError(
             op,
             expected=f"indices in [0, {x.array.shape[dim] - 1}] for dim {dim}",

@@ -15,7 +15,14 @@ import numpy as np
 
 from probtorch.backends.registry import device_of
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, untaped_view, wrap
+from probtorch.core.dispatch import (
+    grad_enabled,
+    mark_changed,
+    recorder,
+    unseen,
+    untaped_view,
+    wrap,
+)
 from probtorch.core.history import root_of
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
@@ -42,6 +49,12 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
         if -n <= key < n:
             rest = x.array.shape[1:]
             return reshape(slice_(x, ((key % n, 1, 1), *((0, 1, s) for s in rest))), rest)
+    if isinstance(key, TensorBase) and key.array.ndim and x.array.ndim:
+        kind = key.array.dtype.kind
+        if kind == "i":
+            return take(x, (0,), [key])
+        if kind == "b" and key.array.shape == x.array.shape and unseen(x, key):
+            return wrap(x.array[key.array])
     x, entries = with_masks_of_dims(x, key)
     spec, layout, index = parse(x, entries)
     shape = x.array.shape

@@ -19,7 +19,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast, to_inexact
-from probtorch.core.dispatch import apply, wrap
+from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.native import Routine
@@ -28,6 +28,7 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError
+from probtorch.ops import lapack
 from probtorch.ops.comparisons import isnan
 from probtorch.ops.complex_numbers import conj, real
 from probtorch.ops.contraction import matmul
@@ -154,6 +155,11 @@ def general_samples(rng: np.random.Generator, *shape: int) -> np.ndarray:
 def _run_cholesky(a, check):
     xp = namespace(a)
     if xp is np:
+        if a.ndim == 2 and a.size:
+            factor, info = lapack.cholesky_factor(a)
+            if info > 0 and check:
+                raise _not_positive_definite(_place(()), info)
+            return factor if info == 0 else np.full_like(a, np.nan)
         try:
             return np.linalg.cholesky(a)
         except np.linalg.LinAlgError:
@@ -166,12 +172,9 @@ def _run_cholesky(a, check):
 
 
 def _cholesky_one_by_one(a: np.ndarray, check: bool) -> np.ndarray:
-    from scipy.linalg.lapack import get_lapack_funcs
-
-    (potrf,) = get_lapack_funcs(("potrf",), (a,))
     out = np.empty_like(a)
     for at in np.ndindex(a.shape[:-2]):
-        factor, info = potrf(a[at], lower=1, clean=1)
+        factor, info = lapack.cholesky_factor(a[at])
         if info > 0 and check:
             raise _not_positive_definite(_place(at), info)
         out[at] = factor if info == 0 else np.nan
@@ -213,11 +216,13 @@ def _cholesky_vjp(
     attrs: Attrs,
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
+    if unseen(g, out) and g.array.ndim == 2 and g.array.size and g.array.dtype.kind == "f":
+        return (wrap(lapack.cholesky_slope(out.array, g.array)),)
     return (conj(lower_part(_symmetric_slope(out, tril(conj(g))))),)
 
 
 # Sizes from which a factor's derivative is taken by halves.
-_HALVED_FROM = 192
+_HALVED_FROM = 96
 
 
 def _symmetric_slope(factor: TensorBase, g: TensorBase) -> TensorBase:
@@ -370,20 +375,15 @@ def _run_solve_triangular(
     n = a.shape[-1]
     if namespace(a) is not np or n == 0 or b.shape[-1] == 0 or math.prod(shape) > n:
         return _substitute(a, b, upper, unitriangular)
-    from scipy.linalg.lapack import get_lapack_funcs
-
-    (trtrs,) = get_lapack_funcs(("trtrs",), (a, b))
     full_a, full_b = (
         np.broadcast_to(a, shape + a.shape[-2:]),
         np.broadcast_to(b, shape + b.shape[-2:]),
     )
     out = np.empty(full_b.shape, b.dtype)
     for at in np.ndindex(shape):
-        # LAPACK counts by columns: a row-major matrix is its transpose, without a copy.
-        x, info = trtrs(
-            full_a[at].T, full_b[at], lower=int(upper), trans=1, unitdiag=int(unitriangular)
-        )
-        out[at] = x if info == 0 else _substitute(full_a[at], full_b[at], upper, unitriangular)
+        singular = not (unitriangular or full_a[at].diagonal().all())
+        solve = _substitute if singular else lapack.solve_triangle
+        out[at] = solve(full_a[at], full_b[at], upper, unitriangular)
     return out
 
 

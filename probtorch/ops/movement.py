@@ -16,17 +16,23 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply, grad_enabled
+from probtorch.core.dispatch import applied, apply, grad_enabled, unseen, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
-from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
+from probtorch.core.refusals import library_refused
+from probtorch.core.shape import (
+    ALL_DIMS,
+    broadcast_shapes,
+    normalize_dim,
+    normalize_dims,
+    parse_size,
+)
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import layout_read
 from probtorch.core.typed import Dims, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.arithmetic import clone
 from probtorch.ops.families import linear, structured, unbroadcast
 
 if TYPE_CHECKING:
@@ -43,15 +49,13 @@ __all__ = [
     "flip",
     "movedim",
     "permute",
-    "repeat",
     "reshape",
-    "roll",
+    "reversed_dims",
     "slice_",
     "split",
     "squeeze",
     "stack",
     "swapaxes",
-    "tile",
     "transpose",
     "tril",
     "triu",
@@ -98,27 +102,37 @@ def reshape(x: TensorLike, *shape: Any) -> TensorBase:
     """
     x = as_tensor(x, "reshape")
     shape = parse_size(shape)
+    array = x.array
+    if shape == array.shape:
+        return _itself(x)
+    try:
+        array = array.reshape(shape)
+    except ValueError:
+        raise _other_size(x, shape) from None
+    if array.shape != shape:
+        if -1 not in shape:  # NumPy takes any negative size for the one that follows
+            raise _other_size(x, shape)
+        shape = array.shape
+        if shape == x.array.shape:
+            return _itself(x)
+    return applied(_RESHAPE, x, array, {"shape": shape})
+
+
+def _other_size(x: TensorBase, shape: tuple[int, ...]) -> ShapeError:
     size = x.array.size
     if -1 in shape:
-        known = -math.prod(shape)
-        if shape.count(-1) > 1 or known == 0 or size % known:
-            raise ShapeError(
-                "reshape",
-                expected=f"sizes whose product is {size}",
-                got=f"{shape} from {x.array.shape}",
-                fix="use at most one -1, and sizes that divide the number of elements",
-            )
-        shape = tuple(size // known if s == -1 else s for s in shape)
-    if shape == x.array.shape:
-        return _itself(x)
-    if math.prod(shape) != size:
-        raise ShapeError(
+        return ShapeError(
             "reshape",
-            expected=f"{size} elements",
-            got=f"{shape}, which has {math.prod(shape)}",
-            fix="use -1 for the size that should follow from the others",
+            expected=f"sizes whose product is {size}",
+            got=f"{shape} from {x.array.shape}",
+            fix="use at most one -1, and sizes that divide the number of elements",
         )
-    return apply(_RESHAPE, (x,), {"shape": shape})
+    return ShapeError(
+        "reshape",
+        expected=f"{size} elements",
+        got=f"{shape}, which has {math.prod(shape)}",
+        fix="use -1 for the size that should follow from the others",
+    )
 
 
 def view(x: TensorBase, *shape: int | tuple[int, ...]) -> TensorBase:
@@ -175,14 +189,19 @@ def permute(x: TensorLike, *dims: SizeLike) -> TensorBase:
     """Return `x` with its dims in the order `dims`."""
     x = as_tensor(x, "permute")
     ndim = x.array.ndim
-    dims = tuple(normalize_dim(d, ndim, "permute") for d in parse_size(dims))
-    if len(dims) != ndim or len(set(dims)) != ndim:
+    order = tuple([normalize_dim(d, ndim, "permute") for d in parse_size(dims)])
+    if len(order) != ndim or len(set(order)) != ndim:
         raise ShapeError(
-            "permute", expected=f"each of {ndim} dims once", got=str(dims), fix="list every dim"
+            "permute", expected=f"each of {ndim} dims once", got=str(order), fix="list every dim"
         )
-    if dims == tuple(range(ndim)):
+    return _permuted(x, order)
+
+
+def _permuted(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
+    """Return `x` with its dims in an order that is one."""
+    if dims == ALL_DIMS[len(dims)]:
         return _itself(x)
-    return apply(_PERMUTE, (x,), {"dims": dims})
+    return applied(_PERMUTE, x, x.array.transpose(dims), {"dims": dims})
 
 
 def transpose(
@@ -196,23 +215,30 @@ def transpose(
         If it is neither two dims nor one tuple.
     """
     x = as_tensor(x, "transpose")
-    if isinstance(dim0, (tuple, list)) and dim1 is None:
-        return permute(x, tuple(dim0))
-    if isinstance(dim0, (tuple, list)) or dim1 is None:
+    if dim1 is None or isinstance(dim0, (tuple, list)):
+        if dim1 is None and isinstance(dim0, (tuple, list)):
+            return permute(x, tuple(dim0))
         raise ArgumentError(
             "transpose",
             expected="two dims, or all of them as a tuple",
             got=f"{dim0!r:.60} and {dim1!r:.60}",
             fix="write transpose(x, 0, 1); x.T has all dims in reverse order",
         )
-    dims = list(range(x.array.ndim))
-    a, b = normalize_dim(dim0, len(dims), "transpose"), normalize_dim(dim1, len(dims), "transpose")
-    if dims:
-        dims[a], dims[b] = dims[b], dims[a]
-    return permute(x, tuple(dims))
+    ndim = x.array.ndim
+    a, b = normalize_dim(dim0, ndim, "transpose"), normalize_dim(dim1, ndim, "transpose")
+    if a == b:
+        return _itself(x)
+    dims = list(ALL_DIMS[ndim])
+    dims[a], dims[b] = b, a
+    return _permuted(x, tuple(dims))
 
 
 swapaxes = transpose
+
+
+def reversed_dims(x: TensorBase) -> TensorBase:
+    """Return `x` with its dims in reverse order."""
+    return _permuted(x, ALL_DIMS[x.array.ndim][::-1])
 
 
 @in_our_words
@@ -246,17 +272,19 @@ def movedim(x: TensorLike, source: SizeLike, destination: SizeLike) -> TensorBas
     return permute(x, tuple(order))
 
 
+_NO_STEPS = tuple((0,) * n for n in range(65))
+
+
 def _run_expand(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    if type(x) is np.ndarray and x.size == 1:
-        # What broadcast_to does, without its general machinery: this is the gradient of every sum.
-        out = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
-        out.setflags(write=False)
-        return out
     if type(x) is np.ndarray and x.flags.c_contiguous:
-        pad = len(shape) - x.ndim
-        steps = [0 if a == 1 else s for a, s in zip(x.shape, x.strides, strict=True)]
-        out = np.ndarray(shape, x.dtype, x, 0, (*[0] * pad, *steps))
-        out.setflags(write=False)
+        # What broadcast_to does, without its general machinery.
+        if x.size == 1:  # the gradient of every sum
+            steps = _NO_STEPS[len(shape)]
+        else:
+            there = [0 if a == 1 else s for a, s in zip(x.shape, x.strides)]  # hot
+            steps = (*_NO_STEPS[len(shape) - x.ndim], *there)
+        out = np.ndarray(shape, x.dtype, x, 0, steps)
+        out.flags.writeable = False
         return out
     return namespace(x).broadcast_to(x, shape)
 
@@ -282,19 +310,30 @@ def expand(x: TensorLike, *shape: Any) -> TensorBase:
     x = as_tensor(x, "expand")
     shape = parse_size(shape)
     have = x.array.shape
+    if shape == have:
+        return _itself(x)
     pad = len(shape) - len(have)
     if -1 in shape and pad >= 0:
         shape = tuple(have[i - pad] if s == -1 and i >= pad else s for i, s in enumerate(shape))
-    if shape == have:
-        return _itself(x)
-    if pad < 0 or any(a not in (1, b) for a, b in zip(have, shape[pad:], strict=True)):
+        if shape == have:
+            return _itself(x)
+    fits = pad >= 0
+    if fits:
+        for a, b in zip(have, shape[pad:]):  # hot
+            if a != b and a != 1:
+                fits = False
+    if not fits:
         raise ShapeError(
             "expand",
             expected=f"a shape that {have} broadcasts to",
             got=str(shape),
             fix="only dims of size 1 and new leading dims can grow",
         )
-    return apply(_EXPAND, (x,), {"shape": shape})
+    try:
+        array = _run_expand(x.array, shape)
+    except ValueError as error:  # sizes below 0, or more elements than there is memory for
+        raise library_refused(_EXPAND, [x], {"shape": shape}, error) from error
+    return applied(_EXPAND, x, array, {"shape": shape})
 
 
 def unsqueeze(x: TensorLike, dim: int) -> TensorBase:
@@ -310,7 +349,7 @@ def squeeze(x: TensorLike, dim: Dims = None) -> TensorBase:
     x = as_tensor(x, "squeeze")
     shape = x.array.shape
     drop = normalize_dims(dim, len(shape), "squeeze")
-    return reshape(x, tuple(s for i, s in enumerate(shape) if s != 1 or i not in drop))
+    return reshape(x, tuple([s for i, s in enumerate(shape) if s != 1 or i not in drop]))
 
 
 def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorBase:
@@ -494,6 +533,12 @@ def stack(
                 got=f"{t.array.shape} for tensor {i}",
                 fix="expand or reshape the tensors to one shape",
             )
+    if tensors and unseen(*tensors):
+        arrays = [t.array for t in tensors]
+        first = arrays[0].dtype
+        if all(a.dtype is first for a in arrays):
+            at = normalize_dim(dim, arrays[0].ndim + 1, "stack")
+            return wrap(np.array(arrays) if at == 0 else np.stack(arrays, at))
     return cat([unsqueeze(t, dim) for t in tensors], dim)
 
 
@@ -571,61 +616,6 @@ def chunk(x: TensorLike, chunks: int, dim: int = 0) -> tuple[TensorBase, ...]:
     if n == 0:
         return split(x, [0] * chunks, dim)
     return split(x, max(1, -(-n // chunks)), dim)
-
-
-def repeat(x: TensorLike, *sizes: SizeLike) -> TensorBase:
-    """Return `x` tiled `sizes` times along each dim (new leading dims first), as a copy."""
-    x = as_tensor(x, "repeat")
-    sizes = parse_size(sizes)
-    shape = (1,) * (len(sizes) - x.array.ndim) + x.array.shape
-    if len(sizes) < len(shape):
-        raise ShapeError(
-            "repeat",
-            expected=f"at least {len(shape)} counts",
-            got=str(sizes),
-            fix="give one count per dim",
-        )
-    if min(sizes, default=0) < 0:
-        raise ArgumentError(
-            "repeat", expected="counts >= 0", got=str(sizes), fix="say how often each dim repeats"
-        )
-    apart = [n for pair in zip((1,) * len(shape), shape, strict=True) for n in pair]
-    tall = [n for pair in zip(sizes, shape, strict=True) for n in pair]
-    tiled = reshape(
-        expand(reshape(x, apart), tall), [a * b for a, b in zip(sizes, shape, strict=True)]
-    )
-    return clone(tiled) if tiled is x or tiled._base is not None else tiled
-
-
-def tile(x: TensorLike, dims: SizeLike) -> TensorBase:
-    """Return `x` tiled as NumPy's tile does: missing counts are 1."""
-    x = as_tensor(x, "tile")
-    dims = parse_size((dims,)) if not isinstance(dims, int) else (dims,)
-    return repeat(x, (1,) * (x.array.ndim - len(dims)) + dims)
-
-
-@in_our_words
-def roll(x: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
-    """Return `x` rotated by `shifts` along `dims` (flattened when dims is None), as a copy."""
-    x = whole = as_tensor(x, "roll")
-    if dims is None:
-        return reshape(roll(reshape(x, -1), sum(parse_size((shifts,))), 0), x.array.shape)
-    if not x.array.ndim:
-        return clone(x)
-    dims = (dims,) if isinstance(dims, int) else tuple(dims)
-    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    if len(dims) != len(shifts):
-        raise ArgumentError(
-            "roll",
-            expected="one shift per dim",
-            got=f"shifts={shifts}, dims={dims}",
-            fix="give both as tuples of one length",
-        )
-    for shift, dim in zip(shifts, dims, strict=True):
-        n = x.array.shape[normalize_dim(dim, x.array.ndim, "roll")]
-        if n and shift % n:
-            x = cat(split(x, (n - shift % n, shift % n), dim)[::-1], dim)
-    return clone(x) if x is whole else x
 
 
 def _run_diagonal(x: np.ndarray, offset: int) -> np.ndarray:
@@ -713,8 +703,12 @@ def _triangle(x, diagonal, keep):
             fix="unsqueeze a vector into a matrix",
         )
     n, m = x.array.shape[-2:]
-    mask = keep(np.arange(m)[None, :] - np.arange(n)[:, None], diagonal)
-    mask = as_tensor(mask)
+    columns = np.arange(m)
+    rows = columns if n == m else np.arange(n)
+    kept = keep(columns - rows[:, None], diagonal)
+    if unseen(x):
+        return wrap(np.where(kept, x.array, x.array.dtype.type(0)))
+    mask = as_tensor(kept)
     if type(x.array) is not np.ndarray:
         mask = mask.to(device=device_of(x.array))
     # A choice, not a product: what is left out may be nan.

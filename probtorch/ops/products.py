@@ -36,17 +36,10 @@ from probtorch.ops.exponentials import (
     log2,
 )
 from probtorch.ops.linalg import as_matrix, identity, inv, solve
-from probtorch.ops.movement import (
-    broadcast_tensors,
-    expand,
-    movedim,
-    permute,
-    reshape,
-    roll,
-    unsqueeze,
-)
+from probtorch.ops.movement import broadcast_tensors, expand, movedim, permute, reshape, unsqueeze
 from probtorch.ops.norms import matrix_norm, norm
 from probtorch.ops.reduction import amax, sum
+from probtorch.ops.repeating import roll
 from probtorch.ops.spectral import matrix_rank, pinv, svdvals
 from probtorch.ops.take_put import take
 
@@ -292,9 +285,7 @@ def linalg_vander(x: TensorLike, *, N: int | None = None) -> TensorBase:
     """Return the powers 0, 1, ... N - 1 of the last dim of `x` along a new one."""
     x = as_tensor(x, "vander")
     if not x.array.ndim:
-        raise ShapeError(
-            "vander", expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
-        )
+        x = reshape(x, (1,))
     n = x.array.shape[-1] if N is None else N
     if x.array.dtype.kind in "biu":
         x = cast(x, int64)

@@ -18,7 +18,7 @@ import numpy as np
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.dispatch import grad_enabled, recorder, unheard, wrap
 from probtorch.core.rng import (
     Generator,
     consecutive_uniforms,
@@ -127,7 +127,7 @@ def reserved(shape: tuple[int, ...], generator: Generator | None) -> tuple[int, 
     generator = generator_for(generator)
     count = math.prod(shape)
     first = generator.advance(count)
-    return generator.initial_seed(), generator.stream, first, count
+    return generator._seed, generator._stream, first, count
 
 
 # What becomes of uniform numbers, by the name of it in native code: as a formula, and as ops.
@@ -164,10 +164,12 @@ def draws_of(
 
 def is_plain(*operands: object) -> bool:
     """Whether nobody asks how draws with these parameters come about: neither tape nor recorder."""
-    if recorder() is not None:
+    if not unheard():
         return False
-    tensors = [x for x in operands if isinstance(x, TensorBase)]
-    return not (grad_enabled() and any(x.requires_grad for x in tensors))
+    for x in operands:
+        if isinstance(x, TensorBase) and x.requires_grad:
+            return not grad_enabled()
+    return True
 
 
 _ONE, _ZERO = np.array(1.0), np.array(0.0)
@@ -192,6 +194,8 @@ def scaled(
     if device is not None or not is_plain(scale, shift):
         x = placed(_rounded(kind, draws_of(kind, name, shape, generator), dtype), device, False)
         return _affine(x, scale, shift)
+    if scale is None and shift is None:
+        return wrap(_rounded_array(kind, array_of(kind, shape, generator), dtype))
     a = scale.array if isinstance(scale, TensorBase) else _ONE
     b = shift.array if isinstance(shift, TensorBase) else _ZERO
     if a.ndim == b.ndim == 0 and dtype == np.float64:
@@ -251,5 +255,6 @@ def _ends(dtype: DType) -> tuple[np.floating, np.floating]:
 
 def placed(t: TensorBase, device: str | None, requires_grad: bool) -> TensorBase:
     """Return a tensor on a device, with a gradient if one is wanted."""
-    t = t if device is None else t.to(device)
+    if device is not None and not (device == "cpu" and type(t.array) is np.ndarray):
+        t = t.to(device)
     return t.requires_grad_() if requires_grad else t

@@ -21,16 +21,16 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, to_float
-from probtorch.core.dispatch import apply
+from probtorch.core.dispatch import apply, unheard, unseen, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import DTypeError, ShapeError, users_stacklevel
-from probtorch.ops.accumulate import add_up, floats, over_short_rows, wider
+from probtorch.ops.accumulate import add_up, floats, over_short_rows, reduced, wider
 from probtorch.ops.arithmetic import add, sqrt, where
-from probtorch.ops.comparisons import eq, isfinite, isnan, logical_and, logical_not, logical_or
+from probtorch.ops.comparisons import eq, logical_not
 from probtorch.ops.complex_numbers import imag, real
 from probtorch.ops.families import linear, structured, unbroadcast
 from probtorch.ops.movement import cat, expand, flip, reshape, slice_
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Sample",
     "all",
-    "allclose",
     "amax",
     "amin",
     "any",
@@ -50,9 +49,7 @@ __all__ = [
     "argmin",
     "centred",
     "cumsum",
-    "equal",
     "in_single",
-    "isclose",
     "laid_over",
     "max",
     "mean",
@@ -237,9 +234,11 @@ def _run_variance(
     x: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: bool
 ) -> np.ndarray:
     x = floats(x)
-    d = x - x.mean(axis=dims, keepdims=True, dtype=dtypes.float64)
-    total = (d * d).sum(axis=dims, keepdims=keepdim) / (_size(x, dims) - correction)
-    return total.astype(x.dtype)
+    n = _size(x, dims)
+    d = x - x.sum(axis=dims, keepdims=True, dtype=dtypes.float64) / n  # type: ignore[call-overload,unused-ignore]
+    d *= d
+    total = d.sum(axis=dims, keepdims=keepdim) / (n - correction)
+    return total.astype(x.dtype, copy=False)
 
 
 def _size(array: np.ndarray, dims: tuple[int, ...]) -> int:
@@ -330,6 +329,8 @@ def var(
 
 def safe_sqrt(x: TensorBase) -> TensorBase:
     """Sqrt whose derivative at 0 is 0 instead of infinite."""
+    if unseen(x):
+        return wrap(np.sqrt(x.array))
     flat = eq(x, 0.0)
     return where(flat, 0.0, sqrt(where(flat, 1.0, x)))
 
@@ -385,7 +386,11 @@ def _extreme(name: str, method: str, reference, doc: str) -> Op:
 
     def run(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
         short = over_short_rows(x, dims, keepdim, ufunc)
-        return getattr(x, method)(axis=dims, keepdims=keepdim) if short is None else short
+        if short is not None:
+            return short
+        if type(x) is np.ndarray:
+            return reduced(ufunc, x, dims, keepdim)
+        return getattr(x, method)(axis=dims, keepdims=keepdim)
 
     return structured(
         name,
@@ -408,14 +413,14 @@ _AMIN = _extreme("amin", "min", np.min, "Smallest element over dims.")
 
 def _extremum(op, x, dim, keepdim, axis, keepdims):
     x, dims = reduction_arguments(x, dim, axis, op.name)
-    if op.name.startswith("arg") and x.array.ndim and len(dims) not in (1, x.array.ndim):
+    if op.vjp is None and len(dims) not in (1, x.array.ndim) and x.array.ndim:
         raise ShapeError(
             op.name,
             expected="one dim, or none for the flattened tensor",
             got=f"dim={axis if dim is None else dim!r}",
             fix="pass a number",
         )
-    if _count(x, dims) == 0:
+    if not x.array.size and _count(x, dims) == 0:
         raise ShapeError(
             op.name,
             expected="at least one element",
@@ -536,7 +541,7 @@ def max(
 
     With a tensor as second argument the elementwise maximum, as in PyTorch.
     """
-    return _max_or_min(x, dim, keepdim, "maximum", amax, argmax)
+    return _max_or_min(x, dim, keepdim, "maximum", _AMAX, _ARGMAX)
 
 
 @overload
@@ -561,15 +566,16 @@ def min(
 
     With a tensor as second argument the elementwise minimum, as in PyTorch.
     """
-    return _max_or_min(x, dim, keepdim, "minimum", amin, argmin)
+    return _max_or_min(x, dim, keepdim, "minimum", _AMIN, _ARGMIN)
 
 
 def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
+    if dim is None:
+        return _extremum(extreme, x, None, False, None, False)
     if isinstance(dim, TensorBase):
         return getattr(x, pairwise)(dim)
-    if dim is None:
-        return extreme(x)
-    return ValuesIndices(extreme(x, dim, keepdim), arg(x, dim, keepdim))
+    options = x, dim, keepdim, None, False
+    return ValuesIndices(_extremum(extreme, *options), _extremum(arg, *options))
 
 
 @takes_out
@@ -584,6 +590,8 @@ def any(
 ) -> TensorBase:
     """Whether any element along `dim` is true (nonzero); False for no elements."""
     x, dims = reduction_arguments(x, dim, axis, "any")
+    if unheard() and type(x.array) is np.ndarray:
+        return wrap(reduced(np.logical_or, x.array, dims, keepdim or keepdims))
     return sum(cast(x, dtypes.bool_), dims, keepdim or keepdims) > 0
 
 
@@ -598,35 +606,10 @@ def all(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Whether all elements along `dim` are true (nonzero); True for no elements."""
-    return logical_not(
-        any(logical_not(as_tensor(x, "all")), dim, keepdim, axis=axis, keepdims=keepdims)
-    )
-
-
-def isclose(
-    x: TensorLike, y: TensorLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> TensorBase:
-    """Whether ``|x - y| <= atol + rtol * |y|``, elementwise; equal infinities are close."""
-    x, y = as_tensor(x, "isclose"), as_tensor(y, "isclose")
-    if x.array.dtype.kind == y.array.dtype.kind == "b":
-        return eq(x, y)
-    both_finite = logical_and(isfinite(x), isfinite(y))
-    near = abs_(where(both_finite, x, 0) - where(both_finite, y, 0)) <= atol + rtol * abs_(y)
-    close = logical_or(logical_and(both_finite, near), eq(x, y))
-    return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
-
-
-def allclose(
-    x: TensorLike, y: TensorLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> bool:
-    """Whether all elements are close, as a Python bool; see `isclose`."""
-    return bool(all(isclose(x, y, rtol, atol, equal_nan)))
-
-
-def equal(x: TensorLike, y: TensorLike) -> bool:
-    """Whether two tensors have the same shape and the same elements, as a Python bool."""
-    x, y = as_tensor(x, "equal"), as_tensor(y, "equal")
-    return x.array.shape == y.array.shape and bool(all(eq(x, y)))
+    x, dims = reduction_arguments(x, dim, axis, "all")
+    if unheard() and type(x.array) is np.ndarray:
+        return wrap(reduced(np.logical_and, x.array, dims, keepdim or keepdims))
+    return logical_not(any(logical_not(x), dims, keepdim or keepdims))
 
 
 # ---------------------------------------------------------------------------------- products, scans

@@ -347,6 +347,8 @@ def _high_product(a: np.ndarray, b: int) -> np.ndarray:
     """Return the high 64 bits of the products of uint64 arrays with the integer `b` < 2**64."""
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     a0, a1 = a & low, a >> half
+    if b <= 0xFFFFFFFF:
+        return a1 * np.uint64(b) + (a0 * np.uint64(b) >> half) >> half
     b0, b1 = np.uint64(b & 0xFFFFFFFF), np.uint64(b >> 32)
     middle = a1 * b0 + (a0 * b0 >> half)
     cross = a0 * b1 + (middle & low)
@@ -491,7 +493,7 @@ def check_elements(
     name: str, x: float | np.ndarray, bad: np.bool_ | np.ndarray, expected: str, fix: str
 ) -> None:
     """Raise DomainError if any element of the mask `bad` is set, showing the first of `x`."""
-    if np.any(bad):
+    if bad.any():
         at = tuple(int(i[0]) for i in np.nonzero(bad)) if np.ndim(bad) else ()
         raise DomainError(
             name,

@@ -16,7 +16,7 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.casting import cast, to_float
-from probtorch.core.dispatch import apply, recorder, wrap
+from probtorch.core.dispatch import apply, recorder, unheard, unseen, wrap
 from probtorch.core.dtype import float64, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
@@ -28,12 +28,13 @@ from probtorch.core.told import is_constant, read
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import ceil, floor, round, where
-from probtorch.ops.comparisons import eq, ge, isnan, le, logical_and
+from probtorch.ops.comparisons import eq, ge, isinf, isnan, le, logical_and
 from probtorch.ops.families import structured
 from probtorch.ops.gathering import gather, index_select
 from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import movedim, reshape, slice_
 from probtorch.ops.named import ValuesIndices
+from probtorch.ops.orders import FEW, first_of_order, order
 from probtorch.ops.reduction import any as any_of
 from probtorch.ops.reduction import kept_shape, sum
 from probtorch.ops.workspace import sorting_space
@@ -60,65 +61,6 @@ __all__ = [
 # ------------------------------------------------------------------------------------------ sorting
 
 
-# Fewer elements are sorted before it is found out how to do without.
-_FEW = 512
-
-
-def _run_argsort(x: np.ndarray, dim: int, descending: bool) -> np.ndarray:
-    if descending:
-        # Reversing twice keeps equal elements in their order.
-        n = x.shape[dim]
-        return n - 1 - np.flip(_run_argsort(np.flip(x, dim), dim, False), dim)
-    if not isinstance(x, np.ndarray):
-        return x.argsort(axis=dim)
-    if x.dtype.kind == "f" and x.size >= _FEW:
-        # Where no elements are equal there is one order, and no need of the slower way to it.
-        order = x.argsort(axis=dim)
-        found = x[order] if x.ndim == 1 else np.take_along_axis(x, order, dim)
-        found = np.moveaxis(found, dim, -1)
-        if (found[..., :-1] < found[..., 1:]).all():
-            return order
-    return x.argsort(axis=dim, kind="stable")
-
-
-def _run_largest(x: np.ndarray, k: int, dim: int, descending: bool) -> np.ndarray | None:
-    """Return the first `k` of what `_run_argsort` returns, without sorting the rest; None where it
-    takes more than to ask who is beyond the k-th: nan, or equal elements at the border.
-    """
-    if x.ndim == 1 and x.size >= _BLOCKS * k:
-        return _run_largest_of_blocks(x, k, descending)
-    moved = np.moveaxis(x, dim, -1)
-    at = moved.shape[-1] - k if descending else k - 1
-    border = np.take(np.partition(moved, at, axis=-1), [at], axis=-1)
-    mask = moved >= border if descending else moved <= border
-    if (mask.sum(-1) != k).any():
-        return None
-    places = np.nonzero(mask)[-1].reshape(*moved.shape[:-1], k)
-    order = _run_argsort(np.take_along_axis(moved, places, -1), moved.ndim - 1, descending)
-    return np.moveaxis(np.take_along_axis(places, order, -1), -1, dim)
-
-
-# Blocks per element wanted: the more, the fewer elements are left over to be sorted.
-_BLOCKS = 16
-
-
-def _run_largest_of_blocks(x: np.ndarray, k: int, descending: bool) -> np.ndarray | None:
-    """`_run_largest` of one row: the k-th largest of the largest elements of blocks is a bound that
-    at least k elements, and few more, reach. Two fast passes, and equal elements are all there.
-    """
-    size = x.size // (_BLOCKS * k)
-    whole = x.size // size * size
-    blocks, rest = x[:whole].reshape(-1, size), x[whole:]
-    most = blocks.max(1) if descending else blocks.min(1)
-    bound = (
-        np.partition(most, most.size - k)[-k] if descending else np.partition(most, k - 1)[k - 1]
-    )
-    if np.isnan(most).any() or np.isnan(rest).any():
-        return None
-    places = np.flatnonzero(x >= bound if descending else x <= bound)
-    return places[_run_argsort(x[places], 0, descending)[:k]]
-
-
 def _argsort_reference(x, dim, descending):
     moved = np.moveaxis(x, dim, -1)
     out = np.zeros(moved.shape, np.int64)
@@ -132,7 +74,7 @@ def _argsort_reference(x, dim, descending):
 _ARGSORT = structured(
     "argsort",
     "sorting",
-    run=_run_argsort,
+    run=order,
     core="dim",
     native=Routine(
         "argsort_{type}",
@@ -155,6 +97,15 @@ def _with_dim(name, x, dim) -> tuple[TensorBase, int, bool]:
     x = as_tensor(x, name)
     dim = normalize_dim(dim, x.array.ndim, name)
     return (x, dim, False) if x.array.ndim else (reshape(x, (1,)), 0, True)
+
+
+def _at(x: TensorBase, dim: int, index: TensorBase) -> TensorBase:
+    """Return the elements of `x` at places along `dim`, which are known to be there."""
+    if not unseen(x):
+        return gather(x, dim, index)
+    if x.array.ndim == 1:
+        return wrap(x.array[index.array])
+    return wrap(np.take_along_axis(x.array, index.array, dim))
 
 
 @takes_out
@@ -187,8 +138,8 @@ def sort(
 ) -> ValuesIndices:
     """Return ``(values, indices)`` sorted along `dim`, as `argsort`; differentiable."""
     x, dim, added = _with_dim("sort", x, dim)
-    index = argsort(x, dim, descending, stable)
-    values = gather(x, dim, index)
+    index = apply(_ARGSORT, (x,), {"dim": dim, "descending": bool(descending)})
+    values = _at(x, dim, index)
     if added:
         values, index = reshape(values, ()), reshape(index, ())
     return ValuesIndices(values, index)
@@ -218,7 +169,7 @@ def topk(
             "topk", expected=f"k from 0 to {n}, the size of dim {dim}", got=f"k={k}", fix="reduce k"
         )
     index = _places_of_first(x, k, dim, largest)
-    values = gather(x, dim, index)
+    values = _at(x, dim, index)
     if added and k == 1:
         values, index = reshape(values, ()), reshape(index, ())
     return ValuesIndices(values, index)
@@ -231,14 +182,16 @@ def _places_of_first(x: TensorBase, k: int, dim: int, largest: bool) -> TensorBa
         recorder() is None
         and type(x.array) is np.ndarray
         and 0 < k <= n // 4
-        and n >= _FEW
+        and n >= FEW
         and x.array.size
     ):
-        found = _run_largest(x.array, k, dim, largest)
+        found = first_of_order(x.array, k, dim, largest)
         if found is not None:
             return wrap(found)
+    if unheard() and type(x.array) is np.ndarray:
+        return wrap(order(x.array, dim, bool(largest))[(*[slice(None)] * dim, slice(k))])
     spec = tuple((0, 1, k if i == dim else s) for i, s in enumerate(x.array.shape))
-    return slice_(argsort(x, dim, descending=largest), spec)
+    return slice_(apply(_ARGSORT, (x,), {"dim": dim, "descending": bool(largest)}), spec)
 
 
 # --------------------------------------------------------------------------------- order statistics
@@ -443,8 +396,8 @@ def quantile(
         a = index_select(ordered, -1, cast(low, int64))
         b = index_select(ordered, -1, cast(high, int64))
         weight = where(eq(low, high), 0.0, 0.5) if interpolation == "midpoint" else place - low
-        # Equal infinities have no difference.
-        same = eq(a, b)
+        # Equal infinities have no difference; other equal elements share the slope by the weights.
+        same = logical_and(eq(a, b), isinf(a))
         gap = where(same, 0.0, b) - where(same, 0.0, a)
         out = where(same, a, a + gap * cast(weight, x.array.dtype))
     out = where(any_of(isnan(x), -1, True), math.nan, out)

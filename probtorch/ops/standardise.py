@@ -14,7 +14,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import to_float
-from probtorch.core.dispatch import apply
+from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.dtype import float16, float32
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError
@@ -40,11 +40,13 @@ def _run_standardise(x, dims, eps):
         shift = add_up(d, dims, True) / n
         centre, d = centre + shift, d - shift
     spread = add_up(d * d, dims, True) / n
-    return d / xp.sqrt(spread + eps), centre, spread
+    return xp.divide(d, xp.sqrt(spread + eps), out=d if d.ndim else None), centre, spread
 
 
 def _standardise_vjp(g, out, inputs, attrs, needs):
     (gy, gm, gv), (y, _, spread), dims = g, out, attrs["dims"]
+    if gm is None and gv is None and unseen(gy, y, spread) and gy.array.dtype != float16:
+        return (_slope(gy.array, y.array, spread.array, dims, attrs["eps"]),)
     r, out_x = rsqrt(spread + attrs["eps"]), None
     if gy is not None:
         out_x = (gy - mean(gy, dims, True) - y * mean(gy * y, dims, True)) * r
@@ -56,6 +58,18 @@ def _standardise_vjp(g, out, inputs, attrs, needs):
         if part is not None:
             out_x = part if out_x is None else out_x + part
     return (out_x,)
+
+
+def _slope(g, y, spread, dims, eps):
+    """Gradient in x of the standardised y alone, whose gradient is g, in few passes."""
+    n = max(y.size, 1) / max(spread.size, 1)
+    slope = np.asarray(y * g)
+    along = add_up(slope, dims, True) / n
+    np.multiply(y, along, out=slope)
+    np.subtract(g, slope, out=slope)
+    slope -= add_up(g, dims, True) / n
+    slope /= np.sqrt(spread + eps)
+    return wrap(slope)
 
 
 def _standardise_jvp(tangents, out, inputs, attrs):

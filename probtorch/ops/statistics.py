@@ -494,7 +494,10 @@ def _slope(x: TensorBase, dim: int, spacing: TensorLike, order: int) -> TensorBa
     h = cast(steps, x.array.dtype)
     slopes = (x[..., 1:] - x[..., :-1]) / h
     a, b = h[:-1], h[1:]
-    inner = (slopes[..., :-1] * b + slopes[..., 1:] * a) / (a + b)
+    if isinstance(spacing, (int, float)):  # an infinite point between them takes no part
+        inner = (x[..., 2:] - x[..., :-2]) / (2.0 * spacing)
+    else:
+        inner = (slopes[..., :-1] * b + slopes[..., 1:] * a) / (a + b)
     if order == 1:
         first, last = slopes[..., :1], slopes[..., -1:]
     else:

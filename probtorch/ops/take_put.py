@@ -33,7 +33,8 @@ __all__ = ["near", "put", "slice_put", "take", "untake"]
 
 def take(x: TensorBase, dims: tuple[int, ...], index: list[TensorBase]) -> TensorBase:
     """Return the elements of `x` at a list of integer tensors, one for each of `dims`."""
-    broadcast_shapes(*(i.array.shape for i in index), op="index")
+    if len(index) > 1:
+        broadcast_shapes(*(i.array.shape for i in index), op="index")
     return apply(_TAKE, (x, *near(x, index)), {"dims": dims})
 
 
@@ -62,7 +63,7 @@ def near(x: TensorBase, tensors: list[TensorBase], dtype: DType | None = int64) 
         for t in tensors:
             if t.array.dtype.kind not in "iu" and t.array.size:
                 raise bad_key(t)
-    found = (t if dtype is None else cast(t, dtype) for t in tensors)
+    found = tensors if dtype is None else [cast(t, dtype) for t in tensors]
     return [t if type(t.array) is type(x.array) else t.to(device=device_of(x.array)) for t in found]
 
 
@@ -94,11 +95,16 @@ def _check_bounds(
 
 
 def _run_take(x: np.ndarray, *index: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    _check_bounds(x.shape, dims, index)
-    if len(dims) == 1:
-        # Three times as fast as by a key.
-        return x.take(index[0], axis=dims[0])
-    return x[_key(x.ndim, dims, index)]
+    if type(x) is not np.ndarray:
+        _check_bounds(x.shape, dims, index)  # of GPUs' arrays nothing else looks
+    try:
+        if len(dims) == 1:
+            # Three times as fast as by a key.
+            return x.take(index[0], dims[0])
+        return x[_key(x.ndim, dims, index)]
+    except IndexError:
+        _check_bounds(x.shape, dims, index)
+        raise
 
 
 def _run_untake(

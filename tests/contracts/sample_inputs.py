@@ -158,10 +158,17 @@ def _of_matrices(case):
     for block, batch in itertools.product(smaller, BATCHES):
         if any((block[m] >= block[n]) < (sizes[m] >= sizes[n]) for m, n in pairs):
             continue  # tall matrices may be declared, and wide ones not
+        if 0 in block.values() and any(a.dtype.kind == "i" for a in whole):
+            continue  # integers are places, of which there are none then
         arrays = []
         for i, (a, c) in enumerate(zip(whole, inputs)):
             part = a[tuple(slice(block[n]) for n in c)]
-            scales = 1.0 + 0.25 * np.arange(np.prod(batch)).reshape(*batch, *(1 for _ in c))
+            if a.dtype.kind == "i":
+                arrays.append(
+                    np.full((*batch, *part.shape), np.minimum(part, min(block.values()) - 1))
+                )
+                continue
+            scales = 1.0 + 0.25 * np.arange(np.prod(batch)).reshape((*batch, *(1 for _ in c)))
             if i and not shared:  # the second operand has no batch, or one more dim
                 scales = scales[None] if len(batch) == 1 else 1.0
             arrays.append(part * scales)

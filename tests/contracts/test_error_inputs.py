@@ -220,7 +220,8 @@ def test_ops_have_two_error_inputs_on_average():
     # What has none is a part of another op that no user calls.
     unreachable = {op.name for op, n in zip(OPS, counts, strict=True) if not n}
     assert unreachable <= {
-        *("betainc_grad", "bits_to_integers", "cofactor", "demand", "det_hessian"),
+        *("affine", "betainc_grad", "bits_to_integers", "class_log_probs", "cofactor"),
+        *("demand", "det_hessian"),
         *("gamma_log_implicit", "gammainc_grad_a", "linear_recurrence", "native_density"),
         *("standard_log_gamma", "standardise", "unslice", "untake", "von_mises_slope"),
     }, unreachable

@@ -47,6 +47,7 @@ from probtorch.nn.functional.attention import (
 from probtorch.nn.functional.bags import (
     embedding_bag,
 )
+from probtorch.nn.functional.class_loss import cross_entropy, nll_loss
 from probtorch.nn.functional.ctc import (
     ctc_loss,
 )
@@ -82,13 +83,11 @@ from probtorch.nn.functional.linear import (
 from probtorch.nn.functional.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
-    cross_entropy,
     gaussian_nll_loss,
     huber_loss,
     kl_div,
     l1_loss,
     mse_loss,
-    nll_loss,
     poisson_nll_loss,
     smooth_l1_loss,
 )

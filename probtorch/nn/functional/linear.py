@@ -8,7 +8,7 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.casting import cast, to_float
-from probtorch.core.dispatch import recorder
+from probtorch.core.dispatch import recorder, unheard
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
@@ -18,9 +18,9 @@ from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexE
 from probtorch.nn.arguments import whole
 from probtorch.ops.arithmetic import maximum, where
 from probtorch.ops.comparisons import lt, ne
-from probtorch.ops.contraction import einsum, matmul
+from probtorch.ops.contraction import affine, einsum, matmul
 from probtorch.ops.indexing import getitem
-from probtorch.ops.movement import expand, permute, reshape, unsqueeze
+from probtorch.ops.movement import expand, permute, reshape, reversed_dims, unsqueeze
 from probtorch.ops.norms import norm
 from probtorch.ops.reduction import sum
 from probtorch.ops.sorting import bincount
@@ -58,6 +58,7 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
         If the last size of the input is not that of the weight.
     """
     x, w = as_tensor(input, "linear"), as_tensor(weight, "linear")
+    b = None if bias is None else as_tensor(bias, "linear")
     shape, size = x.array.shape, w.array.shape
     if not size:
         raise ShapeError(
@@ -75,13 +76,31 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
         )
     if len(size) == 1:
         y = matmul(x, w)
+    elif b is not None and unheard() and _are_rows(x, w, b):
+        # A recording takes the parts, which it fuses with what is around them.
+        rows = x if len(shape) == 2 else reshape(x, (math.prod(shape[:-1]), shape[-1]))
+        y = affine(rows, w, b)
+        return y if len(shape) == 2 else reshape(y, (*shape[:-1], size[0]))
     elif len(shape) > 2:
         # One product of matrices instead of a batch of them.
         rows = reshape(x, (math.prod(shape[:-1]), shape[-1]))
-        y = reshape(matmul(rows, permute(w, (1, 0))), (*shape[:-1], size[0]))
+        y = reshape(matmul(rows, reversed_dims(w)), (*shape[:-1], size[0]))
     else:
-        y = matmul(x, permute(w, (1, 0)))
-    return y if bias is None else y + bias
+        y = matmul(x, reversed_dims(w))
+    return y if b is None else y + b
+
+
+def _are_rows(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
+    """Whether these are vectors in rows, and a weight and bias of the same floats."""
+    dtype = x.array.dtype
+    return (
+        x.array.ndim > 1
+        and dtype.kind == "f"
+        and dtype.itemsize > 2
+        and weight.array.dtype is dtype
+        and bias.array.dtype is dtype
+        and bias.array.shape == weight.array.shape[:1]
+    )
 
 
 def bilinear(
