@@ -71,9 +71,13 @@ def fill_(self: TensorBase, value: TensorLike) -> TensorBase:
         if kind != "f":
             check_fits("fill_", value, self.array.dtype)
         if (type(value) is int or (type(value) is float and kind in "fc")) and is_plain(self):
-            self.array.fill(value)
-            mark_changed(self)
-            return self
+            try:
+                self.array.fill(value)
+            except OverflowError:
+                pass  # for an error of ours
+            else:
+                mark_changed(self)
+                return self
     value = as_tensor(value, "fill_", self.array.dtype)
     if value.array.ndim:
         raise ShapeError(
