@@ -444,7 +444,8 @@ class CompiledFunction(Compiled):
             return self.fn(*args, **kwargs), _PYTHON
         performed = surroundings().performed()
         with Calls(before.suspicious) as calls:
-            rec, result = record(flat, stand_ins(tensors, key[-1] or ()), frozen=False)
+            given = stand_ins(tensors, key[-1] or ())
+            rec, result = record(flat, given, frozen=False, turns=True)
         out, out_structure = found
         if calls.found is not None and not self._surrounded():
             name, place = calls.found

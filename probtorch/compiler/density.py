@@ -34,6 +34,7 @@ from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths, tell_of_prin
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recording_lock, unheard
+from probtorch.compiler.record.turns import length
 from probtorch.compiler.render.runtime.replays import CALLBACK, COUNT, FIRST_PATH, LAST, VALUES
 from probtorch.compiler.verify import (
     ComparisonCosts,
@@ -191,7 +192,7 @@ class NativeDensity(Compiled):
     def _record(self, point):
         """Record the function and its gradient at a 1-d tensor; returns `record`'s result."""
         rec = Recorder()
-        return record(lambda q: self._evaluate(q, rec), [point], recorder=rec)
+        return record(lambda q: self._evaluate(q, rec), [point], recorder=rec, turns=self._rolls)
 
     def _evaluate(self, q, rec=None):
         """Return value and gradient at a 1-d tensor, of which `rec` is the recording, if any; of a
@@ -215,14 +216,18 @@ class NativeDensity(Compiled):
         value = cast(value, float64)
         if rec is not None:
             rec.settle(value)
-        long = rec is not None and len(rec.graph.nodes) >= rolling.MIN_NODES
+        long = rec is not None and length(rec.graph) >= rolling.MIN_NODES
         worth_it = value.requires_grad or self._whole is not None or (rec and rec.graph.guards)
-        if long and self._rolls and worth_it:
+        # Loops carry out the nodes again, on the tape.
+        same = rec is not None and (not rec.rejoined or self._whole is not None)
+        if long and self._rolls and worth_it and same:
             # Before the backward pass, which would be as long again.
             with contextlib.suppress(Exception):  # what cannot be rolled stays as it is
                 self._loops = rolling.rolled(rec.forward(value))
             if self._loops is not None:
                 return value.detach(), wrap(np.full(self.dim, math.nan))
+        if rec is not None:
+            rec.expand()
         return self._with_gradient(value, q)
 
     def _with_gradient(self, value, q):

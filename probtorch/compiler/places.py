@@ -13,7 +13,7 @@ from probtorch.core.op import REGISTRY
 from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import movedim, reshape, slice_, unslice
 
-__all__ = ["PLACED", "at_places", "begins", "form", "gathered", "positions"]
+__all__ = ["PLACED", "at_places", "begins", "form", "gathered", "moving", "positions"]
 
 # Ops that read or write at slices.
 PLACED = frozenset({"slice", "slice_put", "unslice"})
@@ -32,7 +32,11 @@ def begins(column):
     in which that differs from turn to turn.
     """
     starts = np.array([[begin for begin, _, _ in node.attrs["spec"]] for node in column], np.int64)
-    starts = starts.reshape(len(column), -1)
+    return moving(starts.reshape(len(column), -1))
+
+
+def moving(starts):
+    """Return where slices begin, as it is, and the dims in which that differs from turn to turn."""
     return starts, [int(d) for d in np.flatnonzero((starts != starts[0]).any(0))]
 
 

@@ -22,6 +22,7 @@ from probtorch.compiler.record import rolling
 from probtorch.compiler.record.followed import Numbers
 from probtorch.compiler.record.gradients import LeftGradient, is_spent
 from probtorch.compiler.record.record import keeping_all, record
+from probtorch.compiler.record.turns import expanded, length
 from probtorch.compiler.verify import (
     FREE,
     OPERATION,
@@ -390,8 +391,9 @@ def path_of(rec, tensors, found, environment, lock, saving):
         If something in it has no form where its tensors are.
     """
     rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
-    unrolled = rec.graph
-    rec.graph = _rolled(unrolled, tensors) or unrolled
+    recorded = rec.graph
+    loops = _rolled(recorded, tensors)
+    rec.graph = loops or expanded(recorded)
     left = [leaf._grad for leaf in rec.regraded.values() if leaf._grad is not None]
     places = [device_of(x.array) for x in (*found[0], *left) if isinstance(x, TensorBase)]
     places += [device_of(array) for act in rec.followed.acts for _, array in act.told]
@@ -399,19 +401,19 @@ def path_of(rec, tensors, found, environment, lock, saving):
     try:
         program = _prepared(rec, devices, places)
     except CompileError:
-        if rec.graph is unrolled:
+        if loops is None:
             raise
-        rec.graph = unrolled
+        rec.graph = expanded(recorded)
         program = _prepared(rec, devices, places)
     program.keep(arrays_of(tensors))
     path = Path(program, found, rec, environment, lock, saving)
-    path.costs.eager = OPERATION * len(unrolled.nodes) + rec.spared
+    path.costs.eager = OPERATION * length(recorded) + rec.spared
     return path
 
 
 def _rolled(graph, tensors):
     """Return a graph with loops in the place of nodes that are alike, None where there is none."""
-    if len(graph.nodes) < rolling.MIN_NODES:
+    if length(graph) < rolling.MIN_NODES:
         return None
     stand_ins = [wrap(t.array) for t in tensors]
     try:

@@ -30,7 +30,9 @@ from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import GraphValue, Node
 from probtorch.compiler.record.gradients import LeftGradient
 from probtorch.compiler.record.subgraphs import Subgraphs
-from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
+from probtorch.compiler.record.turns import ALIAS
+from probtorch.compiler.record.watching import TurnsWatch
+from probtorch.core.dispatch import EMPTY, apply, grad_enabled, set_grad_enabled, set_recorder, wrap
 from probtorch.core.history import hooked
 from probtorch.core.interpreter import NUMBERS
 from probtorch.core.making import as_tensor
@@ -108,12 +110,31 @@ class Recorder(Subgraphs):
         """Append one op; an op with a decomposition is recorded as its parts."""
         if threading.get_ident() != self.thread:
             return
-        decompose = op.extra.get("decompose")
-        if decompose is not None:
-            parts = decompose(*inputs, **attrs)
-            for part, t in zip(parts, out) if type(out) is tuple else ((parts, out),):
-                self.alias(part, t, False)
+        if op.extra.get("decompose") is not None:
+            if self.watch is not None:
+                self.watch.events.append((op, (), attrs, (), None))
+            self._record_parts(op, inputs, attrs, out)
             return
+        node = self._append_node(op, inputs, attrs, out, user_frame(2))
+        watch = self.watch
+        if watch is not None:
+            events = watch.events
+            events.append((op, inputs, attrs, out, node))
+            if len(events) >= watch.due:
+                following = watch.look()
+                if following is not None:
+                    self.follow_turns(following)
+
+    def _record_parts(self, op, inputs, attrs, out):
+        """Record what an op is made of."""
+        parts = op.extra["decompose"](*inputs, **attrs)
+        for part, t in zip(parts, out) if type(out) is tuple else ((parts, out),):
+            self.alias(part, t, False)
+
+    def _append_node(self, op, inputs, attrs, out, location, values_out=None):
+        """Append the node of one op, with the values that its results have by now, if any; returns
+        it, None where the result is a constant.
+        """
         # The hot path of recording: long Python loops come through here a million times.
         known, stale = self._values, self._stale
         values, static = [], True
@@ -127,12 +148,15 @@ class Recorder(Subgraphs):
             else:
                 values.append(x)
         outs = out if type(out) is tuple else (out,)
+        node = None
         if static:
             new = [GraphValue(o.array.shape, o.array.dtype, "const", o.array) for o in outs]
         else:
-            new = [GraphValue(o.array.shape, o.array.dtype, "node") for o in outs]
-            node = Node(op, op.name, tuple(values), attrs, tuple(new), user_frame(2))
+            new = values_out or [GraphValue(o.array.shape, o.array.dtype, "node") for o in outs]
+            node = Node(op, op.name, tuple(values), attrs, tuple(new), location)
             self.graph.nodes.append(node)
+            if self.frozen and not self._own_ops and (self.cut or not grad_enabled()):
+                self._follow_cuts(op, inputs, outs)
         for v, o in zip(new, outs):
             key = id(o)
             known[key] = v
@@ -141,8 +165,21 @@ class Recorder(Subgraphs):
                 self._alive.append(o)
             else:
                 self._let_go(o)
+                self.watch = None  # which would keep it
             if o._base is not None:
                 self._note_view(o)
+        return node
+
+    def _follow_cuts(self, op, inputs, outs):
+        """Note results that would be on the tape if the op were carried out again with it on, and
+        whether one of them has a part in what is on the tape.
+        """
+        cut = self.cut
+        tensors = [x for x in inputs if isinstance(x, TensorBase)]
+        if any(o.requires_grad for o in outs):
+            self.rejoined = self.rejoined or any(id(x) in cut for x in tensors)
+        elif op.vjp is not None and any(x.requires_grad or id(x) in cut for x in tensors):
+            cut.update(id(o) for o in outs if o.array.dtype.kind in "fc")
 
     def op_failed(self, op, inputs, attrs, error):
         """Note that an operation raised `error`; of some, that they do so is a guard."""
@@ -178,6 +215,10 @@ class Recorder(Subgraphs):
         """Let `t` stand for the value of `source` (detach, decompositions)."""
         if threading.get_ident() != self.thread:
             return
+        if not t.requires_grad and (source.requires_grad or id(source) in self.cut):
+            self.cut.add(id(t))
+        if self.watch is not None:
+            self.watch.events.append((ALIAS, (source,), EMPTY, t, None))
         self._bind(t, self.value_of(source))
         self._made.add(id(t))
         if t._base is not None:
@@ -389,7 +430,7 @@ def _unsigned(t):
     return int(t.array.view(np.uint64))
 
 
-def record(fn, inputs, *, frozen=True, abstract=False, recorder=None):
+def record(fn, inputs, *, frozen=True, abstract=False, recorder=None, turns=False):
     """Run ``fn(*inputs)`` with a recorder; returns ``(recorder, result)``, the graph's outputs
     being the result's leaves.
 
@@ -405,6 +446,8 @@ def record(fn, inputs, *, frozen=True, abstract=False, recorder=None):
         inputs may be changed in place.
     recorder : Recorder, optional
         A new one, where `fn` itself asks what was recorded so far.
+    turns : bool
+        Whether the graph may have nodes "turns", which only rolling.py understands; see turns.py.
 
     Notes
     -----
@@ -413,6 +456,7 @@ def record(fn, inputs, *, frozen=True, abstract=False, recorder=None):
     """
     with recording_lock, keeping_all():
         rec = Recorder(frozen=frozen, abstract=abstract) if recorder is None else recorder
+        rec.watch = TurnsWatch(rec) if turns else None
         for t in inputs:
             rec.add_input(t, owned=abstract)
         before = set_recorder(rec)
@@ -425,4 +469,5 @@ def record(fn, inputs, *, frozen=True, abstract=False, recorder=None):
             rec.effects_left()
         finally:
             set_recorder(before)
+            rec.stop()
         return rec, result

@@ -14,6 +14,7 @@ from probtorch.backends.registry import device_of, shares_memory, to_host
 from probtorch.compiler.graph import Graph, GraphValue, Node
 from probtorch.compiler.passes.nan import nan_reaches
 from probtorch.compiler.record.followed import FollowedNumbers
+from probtorch.compiler.record.turns import expanded
 from probtorch.core.dispatch import set_grad_enabled, set_recorder
 from probtorch.core.interpreter import Interpreter
 from probtorch.core.op import REGISTRY
@@ -63,9 +64,16 @@ class Recording(Interpreter):
         self.checks = not abstract and parent is None
         self.spared = 0.0  # seconds of turns of loops that native code took in the place of Python
         self.failures = []  # errors that each replay of this path would raise, too
+        # Ids of tensors that would be on the tape if nodes were carried out again with it on, and
+        # whether what is on the tape is made of such; whether ops are the recorder's own just now.
+        self.cut, self.rejoined, self._own_ops = set(), False, False
         self._demanded = set()  # what has been tested: (id of a value, constraint)
         self._errors = []  # errors that depend on the elements of tensors
         self._numbers = []  # (value, line): what may not have nan among its elements
+        # Turns of a loop that repeat (turns.py): who looks for them, if anybody does; who hears of
+        # them just now; and the places of tensors that they made, by ids.
+        self.watch = self._following = None
+        self.turned = {}
 
     # --------------------------------------------------------------------------------------- values
 
@@ -80,6 +88,8 @@ class Recording(Interpreter):
         return v
 
     def _bind(self, t, v):
+        if self.watch is not None and id(t) in self._values:
+            self.watch.forget()  # one tensor stands for several values
         self._values[id(t)] = v
         self._alive.append(t)
 
@@ -87,7 +97,7 @@ class Recording(Interpreter):
         """Know a tensor by its identity for as long as it lives, without keeping it alive."""
         key, watched = id(t), self._watched
         known = self._values, self._views, watched
-        made = self._made, self._stale
+        made = self._made, self._stale, self.cut
 
         def gone(_):
             for by_id in known:
@@ -99,9 +109,14 @@ class Recording(Interpreter):
 
     def known(self, t):
         """Return the value of `t` if this recorder or a parent has one, else None."""
+        if self._following is not None:
+            self.leave_turns()
         if id(t) in self._stale:
             self._read_again(t)
         v = self._values.get(id(t))
+        if v is None and id(t) in self.turned:
+            turns, *place = self.turned[id(t)]
+            v = self._values[id(t)] = turns.value(*place)
         if v is None and self.parent is not None:
             outer = self.parent.known(t)
             if outer is not None:
@@ -123,9 +138,11 @@ class Recording(Interpreter):
     def _alone(self):
         """Record what is done inside here, off the tape, and not where loops or listeners are."""
         before, taped = set_recorder(self), set_grad_enabled(False)
+        outer, self._own_ops = self._own_ops, True
         try:
             yield
         finally:
+            self._own_ops = outer
             set_recorder(before)
             set_grad_enabled(taped)
 
@@ -138,6 +155,8 @@ class Recording(Interpreter):
         return v
 
     def _made_here(self, t):
+        if self._following is not None:
+            self.leave_turns()
         return id(t) in self._made or (self.parent is not None and self.parent._made_here(t))
 
     def value_of(self, t):
@@ -150,6 +169,45 @@ class Recording(Interpreter):
                 v = GraphValue(t.array.shape, t.array.dtype, "ref", array=t)
             self._bind(t, v)
         return v
+
+    # ------------------------------------------------------------------------ turns that repeat
+
+    def follow_turns(self, following):
+        """Let somebody else hear of operations until `leave_turns`."""
+        self._following = following
+        following.begin()
+
+    def leave_turns(self):
+        """Hear of operations again: something else happened than that turns went on."""
+        following, self._following = self._following, None
+        if following is not None:
+            del self.applied, self.alias, self.fresh  # those of the object, not of its class
+            following.end()
+
+    def stop(self):
+        """Follow no turns any more, whatever has come of the recording."""
+        self.watch = self._following = None
+        for name in ("applied", "alias", "fresh"):
+            self.__dict__.pop(name, None)
+
+    def keep(self, t, place=None):
+        """Note a tensor that turns made and somebody holds; `place` says where, of a constant it is
+        None.
+        """
+        if id(t) in self._values:
+            return
+        self._made.add(id(t))
+        self._alive.append(t)
+        if place is not None:
+            self.turned[id(t)] = place
+            if t._base is not None:
+                self._note_view(t)
+
+    def expand(self):
+        """Make nodes of all turns that were followed, and follow none from now on."""
+        self.leave_turns()
+        self.watch = None
+        self.graph.nodes = expanded(self.graph).nodes
 
     def _is_input(self, t):
         return any(x is t for x in self._inputs)
@@ -176,6 +234,7 @@ class Recording(Interpreter):
 
     def forward(self, result):
         """Return a graph of what was recorded so far, with `result` as its output."""
+        self.leave_turns()
         graph = Graph()
         graph.inputs, graph.nodes = self.graph.inputs, list(self.graph.nodes)
         graph.outputs, graph.guards = [self.value_of(result)], list(self.graph.guards)
@@ -300,6 +359,7 @@ class Recording(Interpreter):
         Most of it needs no test: a nan there would reach a number that is tested anyway, such as
         the log density `root` (a 0-d tensor), or a loss that Python finds to be finite.
         """
+        self.leave_turns()
         if not self._numbers:
             return
         numbers, self._numbers = self._numbers, []

@@ -12,6 +12,7 @@ import numpy as np
 from probtorch.autograd.scan import scan
 from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.places import at_places, gathered
+from probtorch.compiler.record.turns import place_of
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.told import read
 from probtorch.ops.gathering import index_select
@@ -63,7 +64,7 @@ class RolledLoop:
 def row_of(v, index, earlier):
     """Return ``(loop, position, output, turn)`` of a value that an earlier loop makes, or None."""
     if type(v) is GraphValue and v.kind == "node":
-        i = index[id(v.node)]
+        i = place_of(v, index)
         for number, loop in enumerate(earlier):
             found = loop.locate(i)
             if found is not None:
@@ -74,8 +75,8 @@ def row_of(v, index, earlier):
 class Rolled:
     """The function of a graph whose stretches are loops."""
 
-    def __init__(self, graph, index, loops):
-        self.graph, self.index, self.loops = graph, index, loops
+    def __init__(self, graph, nodes, index, loops):
+        self.graph, self.nodes, self.index, self.loops = graph, nodes, index, loops
         self._note_reads()
 
     def _note_reads(self):
@@ -88,7 +89,7 @@ class Rolled:
                 outputs.setdefault(row[1:3], len(outputs))
 
         # What all turns read is said by their operands.
-        inside = np.zeros(len(self.graph.nodes), bool)
+        inside = np.zeros(len(self.nodes), bool)
         for number, loop in enumerate(self.loops):
             inside[loop.start : loop.end] = True
             for operand in itertools.chain.from_iterable(loop.operands):
@@ -100,7 +101,7 @@ class Rolled:
                     for v in operand.first or (operand.value,):
                         read(v, number)
         for i in np.flatnonzero(~inside):
-            for v in self.graph.nodes[i].inputs:
+            for v in self.nodes[i].inputs:
                 read(v, -1)
         for v in self.graph.outputs:
             read(v, -1)
@@ -110,14 +111,19 @@ class Rolled:
         run = _Run(self, inputs)
         i, loops = 0, iter(self.loops)
         loop = next(loops, None)
-        while i < len(self.graph.nodes):
+        while i < len(self.nodes):
             if loop is not None and i == loop.start:
                 run.loop(loop)
                 i, loop = loop.end, next(loops, None)
                 continue
-            run.node(self.graph.nodes[i])
+            run.node(self.nodes[i])
             i += 1
         return [run.value(v) for v in self.graph.outputs]
+
+
+def _stretch_of(place, row):
+    """Return what is the same for rows of one output of a loop that follow each other."""
+    return (-1, place) if row is None else (*row[:3], row[3] - place)
 
 
 class _Run:
@@ -154,22 +160,33 @@ class _Run:
         if node.name == "guard":
             read("bool()", self.value(node.inputs[0]), node.attrs["value"])
             return
-        together = self._concatenated(node) if node.name == "cat" else None
-        if together is None:
-            together = apply(node.op, tuple(map(self.value, node.inputs)), node.attrs)
+        inputs = self._together(node) if node.name == "cat" else map(self.value, node.inputs)
+        together = apply(node.op, tuple(inputs), node.attrs)
         results = together if type(together) is tuple else (together,)
         self.made.update((v.id, t) for v, t in zip(node.outs, results, strict=True))
 
-    def _concatenated(self, node):
-        """The concatenation of what all turns of a loop put out; None if it is something else."""
+    def _together(self, node):
+        """What is to be concatenated: what the turns of a loop put out one after the other is one
+        tensor.
+        """
+        dim, found = node.attrs["dim"], []
         rows = [row_of(v, self.rolled.index, self.rolled.loops) for v in node.inputs]
-        if any(row is None or row[:3] != rows[0][:3] for row in rows):
-            return None
-        turns = self.rolled.loops[rows[0][0]].turns
-        if [row[3] for row in rows] != list(range(turns)):
-            return None
-        dim = node.attrs["dim"]
-        return reshape(movedim(self.stack(rows[0][:3]), 0, dim), node.outs[0].shape)
+        # Rows of one output follow each other where turn and place among the inputs go up together.
+        numbered = enumerate(zip(node.inputs, rows, strict=True))
+        for _, run in itertools.groupby(numbered, lambda x: _stretch_of(x[0], x[1][1])):
+            inputs = [pair for _, pair in run]
+            v, row = inputs[0]
+            if len(inputs) == 1:
+                found.append(self.value(v))
+                continue
+            stack, first = self.stack(row[:3]), row[3]
+            if len(inputs) < stack.array.shape[0]:
+                stack = stack[first : first + len(inputs)]
+            shape = [
+                n * len(inputs) if d == dim % len(v.shape) else n for d, n in enumerate(v.shape)
+            ]
+            found.append(reshape(movedim(stack, 0, dim % len(v.shape)), shape))
+        return found
 
     def loop(self, loop):
         """Carry out a stretch as a scan."""

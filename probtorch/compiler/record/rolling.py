@@ -17,14 +17,16 @@ that does the same with `scan`, so that code size and compile time stop growing 
 Nothing is assumed about the user's code: what does not fit exactly stays unrolled.
 """
 
+import itertools
 import math
 import operator
 
 import numpy as np
 
 from probtorch.compiler.graph import GraphValue
-from probtorch.compiler.places import LARGEST, PLACED, begins, form, positions
+from probtorch.compiler.places import LARGEST, PLACED, begins, form, moving, positions
 from probtorch.compiler.record.rolled import Operand, Rolled, RolledLoop, row_of
+from probtorch.compiler.record.turns import Turns, expanded, place_of, same_number, spread
 
 __all__ = ["MIN_NODES", "rolled"]
 
@@ -56,18 +58,75 @@ def rolled(graph):
         From the tensors of the inputs to the list of those of the outputs; None where nothing
         repeats, or the graph holds loops and branches of its own.
     """
-    nodes = graph.nodes
-    if any(node.op is None and node.name != "guard" for node in nodes):
+    if any(node.op is None and node.name not in ("guard", "turns") for node in graph.nodes):
         return None
-    index = {id(node): i for i, node in enumerate(nodes)}
-    signatures = np.array([hash(_signature(node)) for node in nodes], np.int64)
+    nodes, index = spread(graph)
     loops: list[RolledLoop] = []
-    for start, period, turns in _stretches(signatures, 0, len(nodes)):
-        start, turns = _narrowest(nodes, index, start, period, turns)
-        loop = _loop(nodes, index, loops, start, period, turns)
-        if loop is not None:
+    for low, found in _segments(graph):
+        if type(found) is Turns:
+            loop = _of_turns(found, low)
+            if loop is None:
+                return rolled(expanded(graph))
             loops.append(loop)
-    return Rolled(graph, index, loops) if loops else None
+            continue
+        signatures = np.array([hash(_signature(node)) for node in found], np.int64)
+        for start, period, turns in _stretches(signatures, 0, len(found)):
+            start, turns = _narrowest(nodes, index, low + start, period, turns)
+            loop = _loop(nodes, index, loops, start, period, turns)
+            if loop is not None:
+                loops.append(loop)
+    return Rolled(graph, nodes, index, loops) if loops else None
+
+
+def _segments(graph):
+    """Yield turns that were followed, and what nodes there are between, with their places."""
+    at = 0
+    for of_turns, run in itertools.groupby(graph.nodes, lambda node: node.name == "turns"):
+        if of_turns:
+            for node in run:
+                yield at, node.attrs["turns"]
+                at += node.attrs["turns"].length
+        else:
+            between = list(run)
+            yield at, between
+            at += len(between)
+
+
+def _of_turns(turns, start):
+    """Return the loop that turns are which were followed; None if it could not be carried out."""
+    operands = []
+    for operation, columns in turns.rows():
+        node, row = operation.node, []
+        for j, column in enumerate(columns):
+            operand = _of_column(turns, column)
+            if operand.kind == "stacked" and operand.value.dtype == object:
+                operand.value = _as_operand(operand.value, node, j)
+                if operand.value is None:
+                    return None
+            row.append(operand)
+        if operation.begins is not None:
+            row, _ = _placed(row, node, *moving(np.concatenate(operation.begins)))
+            if row is None:
+                return None
+        operands.append(row)
+    return RolledLoop(start, len(turns.body), turns.turns, turns.body, operands)
+
+
+def _of_column(turns, column):
+    if column.kind == "same":
+        return Operand("same", column.value)
+    if column.kind == "numbers":
+        numbers = column.data
+        if all(map(same_number, numbers, itertools.repeat(numbers[0]))):
+            return Operand("same", numbers[0])
+        return Operand("stacked", np.array(numbers, object))
+    if column.kind == "arrays":
+        return Operand("stacked", np.concatenate(column.data))
+    made = turns.operations[column.place].position, column.output
+    if not column.lag:
+        return Operand("here", made)
+    # `first[i]` is what the turn i + 1 turns before the first one would have made.
+    return Operand("carried", made, column.lag, tuple(column.first[::-1]))
 
 
 # -------------------------------------------------------------------------------- finding stretches
@@ -145,7 +204,7 @@ def _narrowest(nodes, index, start, period, turns):
     for i in range(base - period, base + 2 * period):
         for v in nodes[i].inputs:
             if type(v) is GraphValue and v.kind == "node":
-                made = index[id(v.node)]
+                made = place_of(v, index)
                 if base - period <= made < i:
                     last[v.id] = made, i, v.dtype.itemsize * math.prod(v.shape)
     live = np.zeros(period)
@@ -208,7 +267,7 @@ def _operands(column, nodes, index, earlier, start, period):
                 return None, len(column) - 1
         row.append(operand)
     if first.name in PLACED and any(n.attrs["spec"] != first.attrs["spec"] for n in column):
-        return _placed(row, column)
+        return _placed(row, first, *begins(column))
     return row, -1
 
 
@@ -235,7 +294,7 @@ def _operand(values, nodes, index, earlier, start, period):
     last = values[-1]
     turns = len(values)
     if type(last) is not GraphValue:
-        if all(type(v) is type(last) and (v == last) for v in values):
+        if all(same_number(v, last) for v in values):
             return Operand("same", last), -1
         if all(type(v) in (int, float) for v in values):
             return Operand("stacked", np.array(values, object)), -1
@@ -278,7 +337,7 @@ def _where(v, index, start, period):
     """Return ``(turn, position, output)`` of a value, turn -1 for all before; None if no node's."""
     if type(v) is not GraphValue or v.kind != "node":
         return None
-    turn, position = divmod(index[id(v.node)] - start, period)
+    turn, position = divmod(place_of(v, index) - start, period)
     return (turn, position, v.index) if turn >= 0 else (-1, position, v.index)
 
 
@@ -303,15 +362,15 @@ def _outside(values, index, earlier, start):
     return Operand("rows", rows[-1][:3], attrs=(rows[0][3], step)), -1
 
 
-def _placed(row, column):
+def _placed(row, first, starts, dims):
     """A slice that begins elsewhere in each turn: of one tensor for all turns, or of any."""
-    first = column[0]
-    starts, dims = begins(column)
+    if not dims:
+        return row, -1
     if first.name == "slice" and row[0].kind == "same":
-        if len(column) * int(np.prod(first.outs[0].shape)) <= LARGEST:
+        if len(starts) * int(np.prod(first.outs[0].shape)) <= LARGEST:
             spec = first.attrs["spec"]
             return [Operand("moving", row[0].value, attrs=(spec, starts, dims))], -1
     found = positions(first, starts, dims)
     if found is None:
-        return None, len(column) - 1
-    return [*row, *(Operand("places", at, attrs=d) for d, at in zip(dims, found))], -1
+        return None, len(starts) - 1
+    return [*row, *(Operand("places", at, attrs=d) for d, at in zip(dims, found, strict=True))], -1

@@ -1,0 +1,367 @@
+"""Turns of a Python loop are followed: nobody makes nodes while they repeat.
+
+`Following` hears of operations in the place of the recorder. That the op is the one of the turn
+before is seen at once; every few hundred operations it compares operands, attributes and shapes
+with what the turns before did, and notes what changes from turn to turn. What does not fit, and
+every event but an operation, ends that: the recorder goes on as if nothing had been. (Only the line
+of the user's is then that of the loop, for the few operations before that look like its own.)
+Tensors that nobody holds any more are forgotten.
+"""
+
+import itertools
+import operator
+import threading
+import weakref
+
+import numpy as np
+
+from probtorch.compiler.graph import Node
+from probtorch.compiler.record.turns import ALIAS, Turns, outputs, same_number
+from probtorch.core.dispatch import EMPTY
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = ["MIN_TURNS", "Following", "made_by"]
+
+# Turns that must have been alike.
+MIN_TURNS = 8
+# Operations that are compared together, about.
+TOGETHER = 2000
+# Further operations from which on turns stay what they are; fewer become nodes again.
+WORTH = 1000
+
+
+def made_by(events):
+    """Return which operation made a tensor, and which of its outputs it is, by its id."""
+    found = {}
+    for i, event in enumerate(events):
+        for k, o in enumerate(outputs(event[3])):
+            found[id(o)] = i, k
+    return found
+
+
+def _parts(op):
+    return op.extra.get("decompose") is not None
+
+
+def _output(out, k):
+    return out[k] if type(out) is tuple else out
+
+
+class Following:
+    """Hears of operations while they repeat.
+
+    `log` holds what it heard since the comparison before, and of the turns before that as many as
+    a turn may look back to.
+    """
+
+    def __init__(self, recorder, turns):
+        self.recorder, self.turns = recorder, turns
+        self.period = len(turns.operations)
+        self.lag = max((c.lag for c in itertools.chain.from_iterable(turns.columns)), default=0)
+        self.log, self.fresh = [], []
+        self.known = 0  # turns at the beginning of the log that were compared
+        # What the recorder made of the first operations: how many they are, and their nodes.
+        self.began, self.removed = 0, []
+        self.cut = set()  # what is off the tape in each turn: see Recording.cut
+        self.worth = False  # whether there have been enough turns for a loop
+
+    @classmethod
+    def of(cls, recorder, events, operations, columns):
+        """Return one that goes on after `events`, which the recorder made nodes of; None where
+        fewer than `MIN_TURNS` turns of these fit.
+        """
+        period = len(operations)
+        turns = Turns(operations, columns)
+        found = cls(recorder, turns)
+        log = [(inputs, attrs, out) for _, inputs, attrs, out, _ in events]
+        # First turns may not fit.
+        while True:
+            count = len(log) // period
+            if count < MIN_TURNS + found.lag:
+                return None
+            misfits = found._compare(log, 0, count)[0] | found._too_early(log)
+            if not misfits:
+                break
+            skipped = (max(misfits) + 1) * period
+            log, events = log[skipped:], events[skipped:]
+        found.log = log
+        # Nodes that were made give way to those of turns.
+        for operation, event in zip(operations, events, strict=False):
+            operation.node = event[4]
+        turns.body[:] = [x.node for x in operations if x.node is not None]
+        found.cut = {
+            (r, k)
+            for r, event in enumerate(events[:period])
+            for k, o in enumerate(outputs(event[3]))
+            if id(o) in recorder.cut
+        }
+        found.began = len(events)
+        found.removed = [event[4] for event in events if event[4] is not None]
+        nodes = recorder.graph.nodes
+        del nodes[len(nodes) - len(found.removed) :]
+        for at, node in enumerate(found.removed):
+            turns.adopt(node, at)
+        nodes.append(Node(None, "turns", (), {"turns": turns}, ()))
+        found._note()
+        return found
+
+    def begin(self):
+        """Hear of operations in the place of the recorder, until it takes its methods back."""
+        recorder, append, thread = self.recorder, self.log.append, self.recorder.thread
+        get_ident, fresh = threading.get_ident, self.fresh.append
+        # None, which is no operation, comes when it is time to compare. An operation with parts
+        # comes as a tuple: what is heard of it are these.
+        ops = [
+            x.op if x.op is ALIAS or not _parts(x.op) else (x.op,) for x in self.turns.operations
+        ]
+        behind = len(self.log) % self.period
+        order = [*ops * max(TOGETHER // self.period, MIN_TURNS), None]
+        following = itertools.chain(order[behind:], itertools.cycle(order)).__next__
+
+        def applied(op, inputs, attrs, out):
+            if get_ident() != thread:
+                return
+            expected = following()
+            if expected is None:
+                expected = following() if self._note() else None
+            if op is expected:
+                append((inputs, attrs, out))
+            elif type(expected) is tuple and op is expected[0]:
+                append(((), attrs, ()))
+                recorder._record_parts(op, inputs, attrs, out)
+            else:
+                recorder.leave_turns()
+                recorder.applied(op, inputs, attrs, out)
+
+        def alias(source, t, taped):
+            if get_ident() != thread:
+                return
+            expected = following()
+            if expected is None:
+                expected = following() if self._note() else None
+            if expected is ALIAS:
+                append(((source,), EMPTY, t))
+            else:
+                recorder.leave_turns()
+                recorder.alias(source, t, taped)
+
+        def made(t):
+            if get_ident() == thread:
+                fresh(t)
+
+        recorder.applied, recorder.alias, recorder.fresh = applied, alias, made
+
+    def _too_early(self, log):
+        """Return the turns up to which the turns of a log make what all of them read."""
+        made = made_by([(None, None, None, out) for *_, out in log])
+        wrong = set()
+        for r, columns in enumerate(self.turns.columns):
+            for j, column in enumerate(columns):
+                first = range(column.lag) if column.kind == "made" else ()
+                found = [made.get(id(log[t * self.period + r][0][j])) for t in first]
+                wrong.update(t for t, place in zip(first, found, strict=True) if place is not None)
+                if column.kind == "same" and id(column.value) in made:
+                    wrong.add(made[id(column.value)][0] // self.period)
+        return wrong
+
+    # ----------------------------------------------------------------------------------- comparing
+
+    def _compare(self, log, first, count):
+        """Compare turns from `first` on, of `count` in the log, with what a turn does.
+
+        Returns
+        -------
+        misfits : set of int
+            Turns that do something else, from `first` on.
+        rows : list
+            For each operation what its columns hold, and where slices begin.
+        """
+        period, turns = self.period, self.turns
+        end = count * period
+        columns = [list(zip(*log[r:end:period], strict=True)) for r in range(period)]
+        misfits, rows = set(), []
+        constants = _Constants(self.recorder, log, self.fresh)
+        for operation, of_turn, (inputs, attrs, outs) in zip(
+            turns.operations, turns.columns, columns, strict=True
+        ):
+            wrong, begins = operation.misfits(attrs[first:])
+            misfits.update(wrong)
+            for k, (shape, wanted) in enumerate(operation.forms):
+                found = [_output(out, k).requires_grad for out in outs[first:]]
+                if found.count(wanted) != len(found):
+                    misfits.update(t for t, w in enumerate(found) if w is not wanted)
+                if operation.op.family == "elementwise":
+                    continue  # follows from that of the operands
+                found = [_output(out, k).array.shape for out in outs[first:]]
+                if found.count(shape) != len(found):
+                    misfits.update(t for t, s in enumerate(found) if s != shape)
+            row, inputs = [], inputs[first:]
+            counts = list(map(len, inputs))
+            if counts.count(len(of_turn)) != len(counts):
+                return set(range(count - first)), []
+            for column, heard in zip(of_turn, zip(*inputs, strict=True), strict=True):
+                wrong, data = _fit(column, heard, columns, first, constants)
+                misfits.update(wrong)
+                row.append(data)
+            rows.append((row, begins))
+        return misfits, rows
+
+    def _note(self):
+        """Compare what was heard, and keep what differs from turn to turn; returns whether all of
+        it fits. What does not stays in the log.
+        """
+        log, turns, first = self.log, self.turns, self.known
+        count = len(log) // self.period
+        if count == first:
+            return True
+        misfits, rows = self._compare(log, first, count)
+        fitting = min(misfits, default=count - first)
+        if misfits and fitting:
+            _, rows = self._compare(log, first, first + fitting)
+        if fitting:
+            for operation, of_turn, (row, begins) in zip(
+                turns.operations, turns.columns, rows, strict=True
+            ):
+                if begins is not None:
+                    operation.begins.append(begins)
+                for column, data in zip(of_turn, row, strict=True):
+                    if column.kind == "made":
+                        column.first += data
+                    else:
+                        column.data += data
+        turns.turns += fitting
+        self.known = first + fitting
+        if not self.worth and self.known * self.period >= self.began + WORTH:
+            self.worth = True
+            self.recorder.watch.forget()
+        if self.worth:
+            self._forget(self.known - self.lag)
+        return not misfits
+
+    def _forget(self, count):
+        """Forget the first turns of the log but for tensors that somebody holds."""
+        turns, recorder, period = self.turns, self.recorder, self.period
+        before, self.known = turns.turns - self.known, self.known - count
+        size, held = count * period, []
+        for r, operation in enumerate(turns.operations):
+            for k in range(len(operation.forms)):
+                outs = [_output(event[2], k) for event in self.log[r:size:period]]
+                held.append((r, k, list(map(weakref.ref, outs))))
+        still = {id(o) for *_, out in self.log[size:] for o in outputs(out)}
+        outs.clear()
+        fresh = list(map(weakref.ref, self.fresh))
+        # Of turns that were compared only the results are wanted.
+        end = size + self.known * period
+        self.log[:end] = [((), attrs, out) for _, attrs, out in self.log[size:end]]
+        self.fresh.clear()
+        for r, k, refs in held:
+            for turn in [turn for turn, ref in enumerate(refs) if ref() is not None]:
+                place = turns.made(r, k)
+                if place is not None:
+                    place = turns, turns.at(before + turn, place[0]), place[1]
+                recorder.keep(refs[turn](), place)
+                if (r, k) in self.cut:
+                    recorder.cut.add(id(refs[turn]()))
+        for t in [t for t in [ref() for ref in fresh] if t is not None]:
+            if id(t) not in still:
+                recorder.keep(t)
+
+    # ------------------------------------------------------------------------------------- the end
+
+    def end(self):
+        """Let the recorder make nodes of what is no whole turn, and go on by itself; of all where
+        there were few turns.
+        """
+        recorder, watch, nodes = self.recorder, self.recorder.watch, self.recorder.graph.nodes
+        self._note()
+        if self.worth:
+            rest = self.log[self.known * self.period :]
+            self._forget(self.known)
+            self.turns.settle(recorder.value_of)
+        else:
+            rest = self.log[self.began :]
+            nodes[-1:] = self.removed
+            for removed in self.removed:
+                for v in removed.outs:
+                    v.node = removed
+            for t in self.fresh:
+                recorder.keep(t)
+            watch.vain()
+        at = 0 if self.worth else self.began
+        for i, (inputs, attrs, out) in enumerate(rest, at):
+            operation = self.turns.operations[i % self.period]
+            if operation.op is ALIAS:
+                recorder.alias(*inputs, out, False)
+                continue
+            if _parts(operation.op):
+                watch.events.append((operation.op, (), attrs, (), None))
+                continue
+            values = [recorder._values.get(id(o)) for o in outputs(out)]
+            known = None if None in values else values
+            node = recorder._append_node(
+                operation.op, inputs, attrs, out, operation.location, known
+            )
+            watch.events.append((operation.op, inputs, attrs, out, node))
+        watch.later()
+
+
+class _Constants:
+    """Which tensors are constants that no operation made."""
+
+    def __init__(self, recorder, log, fresh):
+        self._recorder, self._log, self._fresh = recorder, log, fresh
+        self._outs: set[int] | None = None
+        self._made: set[int] = set()
+
+    def __call__(self, t):
+        recorder, key = self._recorder, id(t)
+        if type(t.array) is not np.ndarray or key in recorder._stale:
+            return False
+        v = recorder._values.get(key)
+        if v is not None:
+            return v.static
+        if self._outs is None:
+            self._outs = {id(o) for *_, out in self._log for o in outputs(out)}
+            self._made = set(map(id, self._fresh))
+        if key in self._outs or key in recorder.turned:
+            return False
+        return recorder.frozen or key in self._made or key in recorder._made
+
+
+def _fit(column, heard, columns, first, constants):
+    """Return the turns (from `first` on) in which an operand is not what its column says, and what
+    the column gets.
+    """
+    if column.kind == "same":
+        x = column.value
+        if all(map(operator.is_, heard, itertools.repeat(x))):
+            return (), ()
+        if isinstance(x, TensorBase):
+            return [t for t, v in enumerate(heard) if v is not x], ()
+        return [t for t, v in enumerate(heard) if not same_number(v, x)], ()
+    if column.kind == "numbers":
+        return [t for t, v in enumerate(heard) if type(v) is not column.value], heard
+    wrong: list[int] = []
+    outside: list[TensorBase] = []
+    if column.made:
+        lag, k = column.lag, column.output
+        outs = columns[column.place][2]
+        made = [_output(out, k) for out in outs[max(first - lag, 0) :]]
+        skipped = max(lag - first, 0)
+        ours = heard[skipped:]
+        if not all(map(operator.is_, ours, made)):
+            pairs = zip(ours, made, strict=False)
+            wrong = [skipped + t for t, (v, o) in enumerate(pairs) if v is not o]
+        outside = list(heard[:skipped])
+        if column.kind == "made":
+            if not all(isinstance(v, TensorBase) for v in outside):
+                wrong += range(skipped)
+            return wrong, outside
+    else:
+        outside = list(heard)
+    wrong += [t for t, v in enumerate(outside) if not (isinstance(v, TensorBase) and constants(v))]
+    if wrong:
+        return wrong, ()
+    arrays, (shape, dtype) = [v.array for v in heard], column.value
+    wrong = [t for t, a in enumerate(arrays) if a.shape != shape or a.dtype != dtype]
+    return (wrong, ()) if wrong else ((), (np.stack(arrays),))

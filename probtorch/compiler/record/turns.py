@@ -1,0 +1,286 @@
+"""`Turns`: what is left of the turns of a Python loop for which no nodes were made.
+
+A recording of a long loop is the same few operations over and over. Where they repeat
+(watching.py), they are followed (following.py): nobody makes nodes of them, and what changes from
+turn to turn is noted in columns. In the graph stands one node "turns". It takes the place of all
+the nodes that were not made: rolling.py makes a loop of it, `expanded` gives the nodes back. Values
+of the tensors that somebody holds all the same, in a list or by the tape, have a `Turn` as their
+node: a place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from probtorch.compiler.graph import Graph, GraphValue, Node
+from probtorch.compiler.places import PLACED
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = [
+    "ALIAS",
+    "Column",
+    "Operation",
+    "Turns",
+    "expanded",
+    "length",
+    "outputs",
+    "place_of",
+    "same_number",
+    "spread",
+]
+
+
+class _Alias:
+    """Stands among operations for what gives a tensor the value of another."""
+
+    name, family = "alias", ""
+
+
+ALIAS = _Alias()
+
+
+def outputs(out):
+    """Return what an operation puts out as a tuple."""
+    return out if type(out) is tuple else (out,)
+
+
+def same_number(x, y):
+    """Whether two operands that are no tensors are the same, the signs of zeros too."""
+    if x is y:
+        return True
+    return type(x) is type(y) and bool(x == y) and (x != 0 or repr(x) == repr(y))
+
+
+def length(graph):
+    """Return how many nodes were recorded."""
+    return sum(n.attrs["turns"].length if n.name == "turns" else 1 for n in graph.nodes)
+
+
+def expanded(graph):
+    """Return the graph with all nodes in the place of turns; the same one if there are none."""
+    if all(node.name != "turns" for node in graph.nodes):
+        return graph
+    out = Graph()
+    out.inputs, out.outputs, out.guards = graph.inputs, graph.outputs, graph.guards
+    out.updates = graph.updates
+    for node in graph.nodes:
+        out.nodes += node.attrs["turns"].nodes() if node.name == "turns" else [node]
+    return out
+
+
+def spread(graph):
+    """Return the list of all nodes that were recorded, None where turns have none, and the place of
+    each node and each of `Turns` in it, by its id.
+    """
+    nodes, index = [], {}
+    for node in graph.nodes:
+        turns = node.attrs["turns"] if node.name == "turns" else None
+        index[id(node if turns is None else turns)] = len(nodes)
+        nodes += [node] if turns is None else [None] * turns.length
+    return nodes, index
+
+
+def place_of(v, index):
+    """Return the place of the node that makes a value, see `spread`."""
+    node = v.node
+    return index[id(node.turns)] + node.at if type(node) is Turn else index[id(node)]
+
+
+class Turn:
+    """Where a node of `turns` would be: the place `at` among those of all turns."""
+
+    __slots__ = ("at", "turns")
+    name = "turns"
+
+    def __init__(self, turns, at):
+        self.turns, self.at = turns, at
+
+
+@dataclass(slots=True)
+class Column:
+    """One operand of one operation, in all turns.
+
+    `kind` is "same" (`value`: number or tensor), "numbers" (`value`: their type, `data`: them),
+    "arrays" (`value`: shape and dtype, `data`: arrays of several turns each) or "made" (by the
+    operation `place` of the turn `lag` turns ago, its output `output`; `first`: the tensors that
+    the first `lag` turns have instead). Arrays are `made`, too, if an operation made them.
+    """
+
+    kind: str
+    value: object = None
+    made: bool = False
+    place: int = 0
+    output: int = 0
+    lag: int = 0
+    first: list = field(default_factory=list)
+    data: list = field(default_factory=list)
+
+
+class Operation:
+    """One operation of a turn: its columns, and what is known of its attributes and results.
+
+    `node` is that of the first turn, None where all is constant; `source` is, of an alias, the
+    operation and its output that it stands for.
+    """
+
+    __slots__ = (
+        "attrs",
+        "begins",
+        "form",
+        "forms",
+        "location",
+        "node",
+        "op",
+        "position",
+        "source",
+        "text",
+    )
+
+    def __init__(self, event):
+        self.op, _, self.attrs, out, self.node = event
+        self.text = repr(self.attrs) if self.attrs else ""
+        self.location = None if self.node is None else self.node.location
+        self.forms = [(o.array.shape, o.requires_grad) for o in outputs(out)]
+        self.begins, self.form, self.position, self.source = None, None, 0, None
+        if self.op.name in PLACED:
+            self.begins = []
+            self.form = np.array([i[1:] for i in self.attrs["spec"]], np.int64).reshape(-1, 2)
+
+    def misfits(self, attrs):
+        """Return the turns whose attributes differ, and where their slices begin."""
+        if self.form is not None:
+            shape, dims = self.attrs.get("shape"), len(self.form)
+            wrong = [
+                t for t, a in enumerate(attrs) if len(a["spec"]) != dims or a.get("shape") != shape
+            ]
+            if wrong:
+                return wrong, None
+            spec = np.array([a["spec"] for a in attrs], np.int64).reshape(len(attrs), dims, 3)
+            fits = (spec[:, :, 1:] == self.form).all((1, 2))
+            return list(np.flatnonzero(~fits)), spec[:, :, 0]
+        first = self.attrs
+        if all(map(operator.is_, attrs, itertools.repeat(first))):
+            return (), None
+        return [t for t, a in enumerate(attrs) if a is not first and repr(a) != self.text], None
+
+
+class Turns:
+    """The turns of a loop, each of which does what the others do.
+
+    Attributes
+    ----------
+    operations : list of Operation
+        Of one turn, with those that are constant.
+    columns : list of list of Column
+    body : list of Node
+        Of the first turn.
+    turns : int
+        How many there are by now.
+    """
+
+    def __init__(self, operations, columns):
+        self.operations, self.columns, self.turns = operations, columns, 0
+        self.body = []
+        for operation in operations:
+            operation.position = len(self.body)
+            if operation.node is not None:
+                self.body.append(operation.node)
+        self._values = {}  # (place, output) -> GraphValue
+        self._nodes: list[Node] = []  # once they were made
+
+    @property
+    def length(self):
+        """How many nodes there are in all turns."""
+        return len(self.body) * self.turns
+
+    def at(self, turn, operation):
+        """Return the place of the node of an operation."""
+        return turn * len(self.body) + self.operations[operation].position
+
+    def made(self, operation, output):
+        """Return which operation makes an output, and which of its outputs that is; None for one
+        that is a constant.
+        """
+        found = self.operations[operation]
+        if found.source is not None:
+            return self.made(*found.source)
+        return None if found.node is None else (operation, output)
+
+    def value(self, at, output):
+        """Return the value that is an output of the node at a place."""
+        if self._nodes:
+            return self._nodes[at].outs[output]
+        v = self._values.get((at, output))
+        if v is None:
+            like = self.body[at % len(self.body)].outs[output]
+            v = GraphValue(like.shape, like.dtype, "node", node=Turn(self, at), index=output)
+            self._values[at, output] = v
+        return v
+
+    def adopt(self, node, at):
+        """Let the outputs of a node that was recorded be those at a place."""
+        for output, v in enumerate(node.outs):
+            v.node = Turn(self, at)
+            self._values[at, output] = v
+
+    def settle(self, value_of):
+        """Find what all turns read from outside; to be called once, at the end."""
+        for column in itertools.chain.from_iterable(self.columns):
+            if column.kind == "same" and isinstance(column.value, TensorBase):
+                column.value = value_of(column.value)
+            if column.kind == "made":
+                column.place, column.output = self.made(column.place, column.output)
+            column.first = [value_of(t) for t in column.first]
+
+    def rows(self):
+        """Yield the operations that have nodes, with their columns."""
+        for operation, columns in zip(self.operations, self.columns, strict=True):
+            if operation.node is not None:
+                yield operation, columns
+
+    def nodes(self):
+        """Return the nodes of all turns."""
+        if not self._nodes:
+            known = self._values
+            stacks = {
+                id(column): np.concatenate(column.data)
+                for column in itertools.chain.from_iterable(self.columns)
+                if column.kind == "arrays" and column.data
+            }
+            rows = [(*row, _starts(row[0])) for row in self.rows()]
+            for turn in range(self.turns):
+                for operation, columns, starts in rows:
+                    inputs = tuple(self._input(c, turn, stacks) for c in columns)
+                    self._nodes.append(self._node(operation, inputs, turn, starts, known))
+        return self._nodes
+
+    def _node(self, operation, inputs, turn, starts, known):
+        at, attrs = len(self._nodes), operation.attrs
+        if starts is not None:
+            spec = zip(starts[turn].tolist(), operation.form.tolist(), strict=True)
+            attrs = {**attrs, "spec": tuple((begin, *rest) for begin, rest in spec)}
+        outs = tuple(
+            known.get((at, i)) or GraphValue(v.shape, v.dtype, "node")
+            for i, v in enumerate(operation.node.outs)
+        )
+        return Node(operation.op, operation.op.name, inputs, attrs, outs, operation.location)
+
+    def _input(self, column, turn, stacks):
+        if column.kind == "same":
+            return column.value
+        if column.kind == "numbers":
+            return column.data[turn]
+        if column.kind == "arrays":
+            array = stacks[id(column)][turn]
+            return GraphValue(array.shape, array.dtype, "const", array)
+        if turn < column.lag:
+            return column.first[turn]
+        return self._nodes[self.at(turn - column.lag, column.place)].outs[column.output]
+
+
+def _starts(operation):
+    return None if operation.begins is None else np.concatenate(operation.begins)

@@ -1,0 +1,203 @@
+"""Turns of a Python loop are looked for while it is recorded.
+
+`TurnsWatch` looks at the last operations from time to time, ever more of them. Where these repeat,
+and operands come from the same places in each turn, it returns a `Following` (following.py).
+"""
+
+import operator
+
+import numpy as np
+
+from probtorch.compiler.graph import GraphValue
+from probtorch.compiler.places import PLACED
+from probtorch.compiler.record.following import MIN_TURNS, Following, made_by
+from probtorch.compiler.record.turns import ALIAS, Column, Operation, outputs, same_number
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = ["TurnsWatch"]
+
+# Operations after which turns are first looked for, and the most that are looked at together.
+FIRST_LOOK = 1000
+LAST_LOOK = 16_000
+# Turns that must have been alike, nodes of one turn, and how far a turn may look back.
+MAX_PERIOD = 2000
+MAX_LAG = 16
+# Looks in vain, or that found no more than a few turns, after which there are no others.
+MAX_VAIN = 8
+# Periods that are tried.
+CANDIDATES = 16
+
+
+class TurnsWatch:
+    """Looks for turns that repeat among the operations that a recorder hears of.
+
+    Attributes
+    ----------
+    events : list of (Op, inputs, attrs, out, Node or None)
+        The last operations. The recorder adds to it, and calls `look` when there are `due` of them.
+    """
+
+    def __init__(self, recorder):
+        self.recorder = recorder
+        self.events, self.due = [], FIRST_LOOK
+        self._chances = MAX_VAIN
+        self._signatures = []
+
+    def forget(self):
+        """Look at no operation that was heard before."""
+        self.events.clear()
+        self._signatures.clear()
+        self.due, self._chances = FIRST_LOOK, MAX_VAIN
+
+    def later(self):
+        """Put off the next look: nothing was found that lasts."""
+        if len(self.events) >= LAST_LOOK:
+            del self._signatures[: LAST_LOOK // 2], self.events[: -LAST_LOOK // 2]
+        while self.due <= len(self.events):
+            self.due = min(2 * self.due, LAST_LOOK)
+
+    def look(self):
+        """Return a `Following` if the last operations are turns of a loop, else None."""
+        events, signatures = self.events, self._signatures
+        signatures += map(hash, map(_signature, events[len(signatures) :]))
+        found = _period(np.array(signatures, np.int64))
+        following = None if found is None else _begin(self.recorder, events, *found)
+        if following is None:
+            self.vain()
+            self.later()
+        return following
+
+    def vain(self):
+        """Hear that a look was in vain."""
+        self._chances -= 1
+        if not self._chances:
+            self.recorder.watch = None
+
+
+def _signature(event):
+    op, inputs, attrs, out, node = event
+    options: object = repr(attrs) if attrs else None
+    if op.name in PLACED:
+        options = tuple(i[1:] for i in attrs["spec"]), attrs.get("shape")
+    kinds = [
+        (x.array.shape, x.array.dtype.num) if isinstance(x, TensorBase) else type(x) for x in inputs
+    ]
+    if node is not None:
+        kinds += [v.kind == "const" for v in node.inputs if type(v) is GraphValue]
+    kinds += [(o.array.shape, o.array.dtype.num) for o in outputs(out)]
+    return op.name, options, node is None, *kinds
+
+
+def _period(signatures):
+    """Return how many operations the last turns have, and how many there are in all of them."""
+    n = len(signatures)
+    order = np.argsort(signatures, kind="stable")
+    alike = signatures[order[1:]] == signatures[order[:-1]]
+    gaps = (order[1:] - order[:-1])[alike]
+    gaps = gaps[gaps <= min(MAX_PERIOD, n // MIN_TURNS)]
+    if not len(gaps):
+        return None
+    counts, best = np.bincount(gaps), None
+    for period in sorted(np.argsort(counts)[::-1][:CANDIDATES].tolist()):
+        if not counts[period]:
+            continue
+        breaks = np.flatnonzero(signatures[:-period] != signatures[period:])
+        covered = n - (int(breaks[-1]) + 1 if len(breaks) else 0)
+        if covered < MIN_TURNS * period:
+            continue
+        # A multiple of the true period covers no more than the period itself.
+        if best is None or covered > best[1] + 2 * period:
+            best = period, covered
+    return best
+
+
+def _behind_last_turn(events, made, period, covered):
+    """Return how many operations there are behind the last turn, if turns begin where the first of
+    them did; or where the fewest bytes go on, if these are less than half: the loop keeps them all.
+    """
+    n = len(events)
+    last = {}
+    for i in range(n - 3 * period, n):
+        for x in events[i][1]:
+            e = made.get(id(x), (-1,))[0]
+            if n - 3 * period <= e < n - 2 * period and (
+                events[e][4] is not None or events[e][0] is ALIAS
+            ):
+                last[id(x)] = e, i, x.array.nbytes
+    live = np.zeros(period, np.int64)
+    for e, i, size in last.values():
+        for c in range(e, i):
+            live[(n - 1 - c) % period] += size
+    best, natural = int(np.argmin(live)), covered % period
+    return best if 2 * live[best] < live[natural] else natural
+
+
+def _begin(recorder, events, period, covered):
+    """Return the `Following` of turns that end with the last operations; None if they are none."""
+    if covered < (MIN_TURNS + 1) * period:
+        return None
+    made = made_by(events)
+    behind = _behind_last_turn(events, made, period, covered)
+    turns = (covered - behind) // period
+    start = len(events) - behind - turns * period
+    last = [*events[start + (turns - 1) * period :][:period]]
+    operations = list(map(Operation, last))
+    columns = []
+    for r in range(period):
+        inputs = [event[1] for event in events[start + r : len(events) - behind : period]]
+        row = [
+            _column(recorder, events, made, start, period, r, j, [x[j] for x in inputs])
+            for j in range(len(last[r][1]))
+        ]
+        if None in row:
+            return None
+        if operations[r].op is ALIAS and row[0].kind == "made":
+            operations[r].source = row[0].place, row[0].output
+            if row[0].lag:
+                return None
+        elif operations[r].op is ALIAS and row[0].kind == "same":
+            return None
+        columns.append(row)
+    nodes = [event[4] for event in events[start:] if event[4] is not None]
+    if len(nodes) > len(recorder.graph.nodes) or not all(
+        map(operator.is_, nodes, recorder.graph.nodes[-len(nodes) :] if nodes else ())
+    ):
+        return None  # a guard, say, stands among them
+    if all(operation.node is None for operation in operations):
+        return None
+    return Following.of(recorder, events[start:], operations, columns)
+
+
+def _column(recorder, events, made, start, period, r, j, values):
+    """Return what operand `j` of the operation `r` is in the last turns; None if it is nothing that
+    a loop could have.
+    """
+    x, before, turns = values[-1], values[-2], len(values)
+    if not isinstance(x, TensorBase):
+        if all(same_number(v, x) for v in values[-MIN_TURNS:]):
+            return Column("same", x)
+        if all(type(v) is type(x) for v in values) and type(x) in (int, float):
+            return Column("numbers", type(x))
+        return None
+    if x is before:
+        return None if id(x) in recorder._stale else Column("same", x)
+    at, output = made.get(id(x), (-1, 0))
+    if at < start:
+        return Column("arrays", _form(x)) if _constant(recorder, x) else None
+    turn, place = divmod(at - start, period)
+    lag = turns - 1 - turn
+    if lag > MAX_LAG or lag < 0:
+        return None
+    constant = recorder.value_of(x).static
+    if constant and not _constant(recorder, x):
+        return None
+    kind, value = ("arrays", _form(x)) if constant else ("made", None)
+    return Column(kind, value, made=True, place=place, output=output, lag=lag)
+
+
+def _form(x):
+    return x.array.shape, x.array.dtype
+
+
+def _constant(recorder, x):
+    return recorder.value_of(x).static and type(x.array) is np.ndarray

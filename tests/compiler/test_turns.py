@@ -1,0 +1,258 @@
+"""Turns that are followed say what the nodes would have said that were not made."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.compiler.compile import compile
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.graph import GraphValue
+from probtorch.compiler.record import following, turns, watching
+from probtorch.compiler.record.record import record
+from probtorch.core.dispatch import wrap
+from probtorch.ops.movement import stack
+from tests.compiler.loop_programs import random_loop
+from tests.compiler.test_rolling import CASES
+
+RNG = np.random.default_rng(1)
+STEPS = 120
+SERIES = probtorch.tensor(RNG.standard_normal((3, STEPS)))
+WORDS = RNG.integers(0, 3, STEPS)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """Turns are followed early and compared often."""
+    monkeypatch.setattr(watching, "FIRST_LOOK", 60)
+    monkeypatch.setattr(following, "WORTH", 60)
+    monkeypatch.setattr(following, "TOGETHER", 30)
+
+
+def nested(q):
+    """A loop in a loop, whose first turn is like the others but for what it begins with."""
+    total = q[0] * 0.0
+    for s in range(3):
+        level = probtorch.tensor(0.0, dtype=probtorch.float64)
+        for t in range(STEPS):
+            level = q[0] * level + (1.0 - q[0]) * SERIES[s, t]
+            total = total - 0.5 * (SERIES[s, t] - level) ** 2
+    return total
+
+
+def held(q):
+    """Tensors that a list keeps, every third of them, and what is made of these afterwards."""
+    h, kept = q[:3], []
+    for t in range(STEPS):
+        h = (h * q[3] + SERIES[:, t]).tanh()
+        if t % 3 == 0:
+            kept.append(h)
+    return (stack(kept) ** 2).sum() + sum(x[0] for x in reversed(kept))
+
+
+def one_turn_differs(q):
+    total = q[0]
+    for t in range(STEPS):
+        total = (total * 0.5 + q[1] * SERIES[0, t]).tanh()
+        if t == 77:
+            total = total.exp()
+    return total
+
+
+def another_operand(q):
+    """The ops stay the same; what they read does not."""
+    total, last = q[0], q[0]
+    for t in range(STEPS):
+        new = (total * 0.5 + (q[1] if t < 70 else q[2]) * SERIES[0, t]).tanh()
+        total, last = new + (total if t < 90 else last), new
+    return total + last
+
+
+def numbers_and_zeros(q):
+    """Signs of zeros and kinds of numbers change."""
+    total = q[0]
+    for t in range(STEPS):
+        total = total * 0.9 + (0.0 if t < 80 else -0.0) * q[1] + (1 if t < 100 else 1.5) * 0.99**t
+    return total
+
+
+def constants_made_inside(q):
+    total = q[0]
+    for t in range(STEPS):
+        made = probtorch.tensor([float(t), 2.0], dtype=probtorch.float64) * 2.0
+        total = total * 0.5 + (made * q[:2]).sum()
+    return total
+
+
+def far_back(q):
+    before = [q[0], q[1], q[2]]
+    for t in range(STEPS):
+        before.append((before[-1] * q[0] + before[-3] * 0.5 + SERIES[0, t]).tanh())
+    return sum(before[-7:])
+
+
+def values_asked_for(q):
+    """Python reads a number now and then, which is a guard."""
+    total = q[0]
+    for t in range(STEPS):
+        total = (total * 0.5 + q[1] * SERIES[0, t]).tanh()
+        if t in (50, 51, 90) and total > -10.0:
+            total = total + 1.0
+    return total
+
+
+def written_into(q):
+    """A tensor of its own gets an element per turn, after a loop that writes to none."""
+    total, out = q[0], probtorch.zeros(STEPS, dtype=probtorch.float64)
+    for t in range(STEPS):
+        total = (total * 0.5 + q[1] * SERIES[0, t]).tanh()
+    for t in range(STEPS):
+        total = total * 0.5 + q[2]
+        out[t] = total
+    return out.sum()
+
+
+def read_anew(q):
+    """What turns read changes in place between them."""
+    box, total = q * 1.0, q[0]
+    for _ in range(4):
+        for t in range(40):
+            total = (total * 0.5 + box[1] * SERIES[0, t]).tanh()
+        box += 1.0
+    return total
+
+
+def selected(q):
+    """Results that come in pairs, and integers on the way."""
+    total = q[0]
+    for t in range(STEPS):
+        best, at = (q * SERIES[0, t]).max(0)
+        total = total * 0.5 + best + at.to(probtorch.float64) * 0.1
+    return total
+
+
+def gathered_states(q):
+    log_move = q[:9].reshape(3, 3).log_softmax(-1)
+    alpha = log_move[0]
+    for t in range(STEPS):
+        alpha = (alpha[:, None] + log_move).logsumexp(0) + log_move[:, WORDS[t]]
+    return alpha.logsumexp(0)
+
+
+OURS = [
+    nested,
+    held,
+    one_turn_differs,
+    another_operand,
+    numbers_and_zeros,
+    constants_made_inside,
+    far_back,
+    values_asked_for,
+    written_into,
+    read_anew,
+    selected,
+    gathered_states,
+]
+ALL = [(fn, CASES[fn], True) for fn in CASES] + [(fn, 9, x) for fn in OURS for x in (True, False)]
+
+
+def canonical(graph):
+    """Return a graph with its values numbered as they come."""
+    counter, numbers = itertools.count(), {}
+
+    def name(v):
+        if type(v) is not GraphValue:
+            return type(v).__name__, repr(v)
+        if v.kind == "const":
+            return "const", v.array.dtype.str, v.array.shape, v.array.tobytes()
+        if v.kind == "ref":
+            return "ref", id(v.array)
+        return numbers[v.id]
+
+    for v in graph.inputs:
+        numbers[v.id] = next(counter)
+    found = []
+    for node in graph.nodes:
+        inputs = list(map(name, node.inputs))
+        for v in node.outs:
+            assert v.node is node
+            numbers[v.id] = next(counter)
+        outs = [(v.shape, v.dtype, v.index) for v in node.outs]
+        found.append((node.name, inputs, repr(node.attrs), outs))
+    return found, list(map(name, graph.outputs)), [(name(v), x) for v, x, _ in graph.guards]
+
+
+def recorded(fn, q, frozen, followed):
+    rec, _ = record(fn, [wrap(q)], frozen=frozen, turns=followed)
+    return rec.graph
+
+
+@pytest.mark.parametrize("fn, dim, frozen", ALL, ids=lambda x: getattr(x, "__name__", str(x)))
+def test_turns_that_were_followed_expand_to_the_nodes_that_were_recorded(fn, dim, frozen):
+    q = RNG.standard_normal(dim) * 0.3
+    plain = recorded(fn, q, frozen, False)
+    followed = recorded(fn, q, frozen, True)
+    assert turns.length(followed) == len(plain.nodes)
+    assert canonical(turns.expanded(followed)) == canonical(plain)
+
+
+def test_random_loops_expand_to_the_nodes_that_were_recorded():
+    followed = 0
+    for seed in range(30):
+        fn, q, frozen = random_loop(seed), RNG.standard_normal(3), bool(seed % 2)
+        graph = recorded(fn, q, frozen, True)
+        followed += any(node.name == "turns" for node in graph.nodes)
+        plain = canonical(recorded(fn, q, frozen, False))
+        assert canonical(turns.expanded(graph)) == plain, f"seed {seed}"
+    assert followed > 10
+
+
+@pytest.mark.parametrize("fn", OURS, ids=lambda fn: fn.__name__)
+def test_a_function_whose_turns_were_followed_is_compiled_to_what_python_computes(fn):
+    compiled = compile(fn)
+    for _ in range(3):
+        q = probtorch.tensor(RNG.standard_normal(9) * 0.3)
+        got, expected = compiled(q), fn(q)
+        np.testing.assert_allclose(got.array, expected.array, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "fn", [nested, held, far_back, gathered_states], ids=lambda fn: fn.__name__
+)
+def test_most_turns_leave_no_nodes(fn):
+    graph = recorded(fn, RNG.standard_normal(9), True, True)
+    assert len(graph.nodes) < turns.length(graph) / 2
+
+
+def test_tensors_of_turns_that_nobody_holds_are_forgotten():
+    def walk(q, steps):
+        for _ in range(steps):
+            q = (q * 0.5 + 1.0).tanh()
+        return q
+
+    kept = [
+        len(record(lambda q, n=n: walk(q, n), [wrap(np.ones(2))], turns=True)[0]._alive)
+        for n in (300, 3000)
+    ]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("how", ["detach", "no_grad"])
+def test_what_a_loop_keeps_off_the_tape_stays_off_it(how):
+    def density(q):
+        h = q[0]
+        for t in range(STEPS):
+            if how == "detach":
+                before = h.detach()
+            else:
+                with probtorch.no_grad():
+                    before = h * 1.0
+            h = (h * q[1] - 0.3 * before + SERIES[0, t]).tanh() * 1.0 + 0.0 * q[1] * h * 2.0 - 0.1
+        return h
+
+    native, q = NativeDensity(density, 2), RNG.standard_normal(2)
+    value, gradient = native.value_and_grad(q)
+    expected, expected_gradient = native.eager(q)
+    assert value == pytest.approx(expected, rel=1e-11)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-12)
