@@ -26,6 +26,7 @@ import math
 import os
 import re
 import struct
+import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -138,7 +139,8 @@ class ChainJournal:
         self.since = self._begin = self._end = iteration
         self._file: int | None = None
         self._path: Path | None = None
-        self._turn = self._failed = False
+        self._turn = self._failed = self._over = False
+        self._lock = threading.Lock()
         self._before: list[_Written] = []
         self._written, self._cost = time.perf_counter(), 0.0
         self._each = self._bytes = 0.0  # seconds and bytes of a transition
@@ -195,6 +197,11 @@ class ChainJournal:
 
     def write(self, stand: ChainSnapshot) -> None:
         """Append a record: all that is at hand, and where the chain stands, without draws."""
+        with self._lock:  # after a second Ctrl-C nobody waits for the thread of a chain
+            if not self._over:
+                self._append(stand)
+
+    def _append(self, stand: ChainSnapshot) -> None:
         try:
             if self._file is None or self._turn:
                 self._open()
@@ -215,12 +222,12 @@ class ChainJournal:
             # A full disk, of which the next checkpoint warns; or a learner of the user's, which
             # tells what only checkpoints can hold.
             self._failed = True
-            self.close()
+            self._close()
         self._stretches, self._begin = [], self._end
         self._written = time.perf_counter()
 
     def _open(self) -> None:
-        self.close()
+        self._close()
         self._turn, self._before = False, []
         self._path = self._folder / f"chain-{self._number}-{self._next}.journal"
         self._next += 1
@@ -228,8 +235,7 @@ class ChainJournal:
         self._file = os.open(self._path, flags | getattr(os, "O_BINARY", 0), 0o666)
         _write_all(self._file, MAGIC)
 
-    def close(self) -> None:
-        """Close the file that is open."""
+    def _close(self) -> None:
         if self._file is not None and self._path is not None:
             os.close(self._file)
             self._closed.append((self._path, self._begin))
@@ -241,6 +247,12 @@ class ChainJournal:
         """Take down that the warm-up of its chain was made longer, while all chains are at rest."""
         for journal in self._company:
             journal._extensions += 1
+
+    def end(self) -> None:
+        """Write no more."""
+        with self._lock:
+            self._over = True
+            self._close()
 
     def turn(self, before: int) -> None:
         """Have the next record begin a file, as a checkpoint was written.

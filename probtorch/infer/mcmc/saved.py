@@ -250,13 +250,13 @@ class SavedRun:
                 "seconds": self.seconds + time.perf_counter() - self._began,
             }
             saved = self._checkpoint.try_to_save(done, values)
-        self._written = done
+        # Also of a file that could not be written: the next one is due when it is due.
+        self._written, self._extended = done, extended
         if last:
             for journal in journals:
-                journal.close()
+                journal.end()
         if not saved:
             return
-        self._extended = extended
         self._kept = [*self._kept, [c["iteration"] for c in chains]][-self._checkpoint.keep :]
         for i, journal in enumerate(journals):
             journal.turn(min(counts[i] for counts in self._kept))

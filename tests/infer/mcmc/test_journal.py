@@ -61,7 +61,7 @@ def wrote(folder, counts, first=10, metric=None, extensions=()):
         at += count
         found.add(True, numbers[:, None], info, float(count), at)
         found.write(stand(at, extensions, metric))
-    found.close()
+    found.end()
     return found
 
 
