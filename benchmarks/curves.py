@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def rows(size: int) -> Callable[[], object]:
         x, y = rng.normal(size=(size, 2)), rng.normal(size=size)
         target = Target.from_model(_line, probtorch.from_numpy(x), probtorch.from_numpy(y))
     else:
-        folder = Path(tempfile.mkdtemp())
+        room = tempfile.TemporaryDirectory()
+        folder = Path(room.name)
         x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float64, (size, 2))
         y = np.lib.format.open_memmap(folder / "y.npy", "w+", np.float64, (size,))
         for at in range(0, size, 10**6):
@@ -58,6 +60,7 @@ def rows(size: int) -> Callable[[], object]:
                 probtorch.sample("y", dist.Normal(x @ b, 1.0), obs=y)
 
         target = Target.from_model(stored)
+        weakref.finalize(target, room.cleanup)
     return lambda: target.value_and_grad(np.zeros(2))
 
 
