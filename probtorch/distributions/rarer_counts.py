@@ -18,10 +18,16 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import clamp, floor, maximum, minimum, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p
 from probtorch.ops.exponentials import pow as power
-from probtorch.ops.special import betaln, lgamma, lgamma_difference, log1mexp
+from probtorch.ops.special import lgamma, lgamma_difference, log1mexp
 from probtorch.tensor import Tensor
 
 __all__ = ["BetaNegativeBinomial", "DiscreteUniform", "DiscreteWeibull", "YuleSimon"]
+
+
+def exact_betaln(a: Tensor, b: Tensor) -> Tensor:
+    """Log of B(a, b), also where one of them is large, or both: of three lgammas two are small."""
+    low = minimum(a, b)
+    return lgamma(low) - lgamma_difference(maximum(a, b), low)
 
 
 class DiscreteUniform(Distribution):
@@ -123,8 +129,8 @@ class BetaNegativeBinomial(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         a, b, n = self.concentration1, self.concentration0, self.n
-        orders = -(log(n + x) + betaln(n, x + 1.0))
-        return orders + betaln(a + x, b + n) - betaln(a, b)
+        orders = -(log(n + x) + exact_betaln(n, x + 1.0))
+        return orders + exact_betaln(a + x, b + n) - exact_betaln(a, b)
 
     def _cdf(self, x: Tensor) -> Tensor:
         return cdf_by_sum(self, x)
@@ -205,9 +211,8 @@ class YuleSimon(Distribution):
         return log(self.alpha) + self._log_beta(x)
 
     def _log_beta(self, k: Tensor) -> Tensor:
-        """Log of B(k, alpha + 1), exact for large k."""
-        b = self.alpha + 1.0
-        return lgamma(b) - lgamma_difference(k, b)
+        """Log of B(k, alpha + 1), exact where one of them is large, or both."""
+        return exact_betaln(k, self.alpha + 1.0)
 
     def _log_survival(self, x: Tensor) -> Tensor:
         k = floor(x)

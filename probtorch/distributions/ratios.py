@@ -43,6 +43,8 @@ CHI_VARIANCE = (
     110123 / 65536, -231743 / 262144, -8113223 / 524288, 33497425 / 4194304,
 )  # fmt: skip
 LARGE_DF = 25.0
+# Below it the square of a number is nothing beside 1, and soon no number of single precision.
+SQUARED = 1e-15
 
 
 class Chi(Distribution):
@@ -66,7 +68,12 @@ class Chi(Distribution):
         return Gamma(self.df * 0.5, validate_args=False)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        return self._gamma()._log_prob(x * x * 0.5) + log(x)
+        # Where the square of x is no double, the density is a power of it.
+        near = x < SQUARED
+        whole = self._gamma()._log_prob(0.5 * where(near, 1.0, x * x)) + log(where(near, 1.0, x))
+        y, half = where(near, x, 1.0), self.df * 0.5
+        power = (self.df - 1.0) * log(y) - (half - 1.0) * math.log(2.0) - lgamma(half)
+        return where(near, power, whole)
 
     def _cdf(self, x: Tensor) -> Tensor:
         x = maximum(x, 0.0)

@@ -1,5 +1,6 @@
 """Rarer distributions: whole parameters, and names that stand for distributions there are."""
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -138,3 +139,39 @@ def test_points_and_mixtures_have_the_names_of_other_libraries():
     assert_close(d.log_prob(1.7), expected)
     with pytest.raises(ArgumentError, match="exactly one of scale, chol"):
         dist.MvStudentT(5.0, [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "exact", "x"),
+    [
+        (lambda a: dist.YuleSimon(a), lambda a, k: mpmath.log(a * mpmath.beta(k, a + 1)), 4.0),
+        (lambda a: dist.YuleSimon(a), lambda a, k: mpmath.log(a * mpmath.beta(k, a + 1)), 9e4),
+        (
+            lambda a: dist.BetaNegativeBinomial(a, 25099.0, 4e7),
+            lambda a, k: (
+                mpmath.log(mpmath.beta(a + k, 25099 + mpmath.mpf(4e7)))
+                - mpmath.log(mpmath.beta(a, 25099))
+                + mpmath.loggamma(4e7 + k)
+                - mpmath.loggamma(4e7)
+                - mpmath.loggamma(k + 1)
+            ),
+            71274.0,
+        ),
+        (
+            lambda a: dist.Chi(a),
+            lambda a, x: (
+                (a - 1) * mpmath.log(x)
+                - x * x / 2
+                - (a / 2 - 1) * mpmath.log(2)
+                - mpmath.loggamma(a / 2)
+            ),
+            1e-300,
+        ),
+    ],
+)
+@pytest.mark.parametrize("a", [1e-5, 3.0, 8e14, 5e44])
+def test_densities_hold_where_numbers_are_of_very_different_size(make, exact, x, a):
+    with mpmath.workdps(120):
+        value = float(exact(mpmath.mpf(a), mpmath.mpf(x)))
+    d = make(tensor(np.array(a)))
+    assert_close(d.log_prob(tensor(np.array(x))), value, rtol=1e-9, atol=1e-9)
