@@ -48,7 +48,8 @@ def test_sorting_is_stable_and_puts_nan_last(size):
 )
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_each_dim_is_sorted_in_either_direction(dim, dtype):
-    x = (RNG.standard_normal((5, 17, 4)) * 60.0).astype(dtype)
+    x = RNG.standard_normal((5, 17, 4)) * 60.0
+    x = (np.abs(x) if dtype == "uint8" else x).astype(dtype)
     (up,) = native(lambda x: probtorch.argsort(x.permute(2, 0, 1), dim), x)
     moved = x.transpose(2, 0, 1)
     np.testing.assert_array_equal(up, np.argsort(moved, dim, kind="stable"))
@@ -149,7 +150,8 @@ def test_factors_of_every_size_and_batch(n, batch, dtype):
     np.testing.assert_allclose(log_abs, np.linalg.slogdet(wide)[1], rtol=tol, atol=tol)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(wide), rtol=10 * tol)
     np.testing.assert_allclose(s, values[..., ::-1], rtol=10 * tol)
-    np.testing.assert_allclose(q @ r, a, rtol=tol, atol=tol * n)
+    # In double: NumPy's products of floats set flags of errors that are none on some processors.
+    np.testing.assert_allclose(q.astype(float) @ r, a, rtol=tol, atol=tol * n)
     assert (np.diagonal(r, 0, -2, -1) >= 0).all() and (np.tril(r, -1) == 0).all()
 
 
