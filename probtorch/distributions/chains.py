@@ -8,6 +8,7 @@ from typing import Self, TypeAlias
 import numpy as np
 
 from probtorch.autograd.scan import scan
+from probtorch.backends.registry import to_host
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import default_dtype, int64
@@ -18,7 +19,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import INSTANCE_STATE, Parameter, Values, param, setting
-from probtorch.distributions.series import whole_steps
+from probtorch.distributions.series import broadcast, whole_steps
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.exponentials import log
@@ -32,6 +33,18 @@ __all__ = ["DiscreteMarkovChain", "MarkovChain"]
 
 # From the number of a step and a state to the distribution of the next state.
 Transition: TypeAlias = Callable[[Tensor, Tensor], Distribution]
+
+
+def _alike(a: object, b: object) -> bool:
+    """Whether two constraints, or bounds of theirs, say the same."""
+    # The components of a mixture share their support, or its bounds differ anyhow.
+    a, b = getattr(a, "each", a), getattr(b, "each", b)
+    if isinstance(a, Constraint) and isinstance(b, Constraint):
+        x, y = a._fields(), b._fields()
+        return type(a) is type(b) and x.keys() == y.keys() and all(_alike(x[k], y[k]) for k in x)
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return np.array_equal(*(to_host(getattr(v, "array", v)) for v in (a, b)))
+    return a is b or bool(a == b)
 
 
 class DiscreteMarkovChain(Distribution):
@@ -97,26 +110,31 @@ class DiscreteMarkovChain(Distribution):
 class MarkovChain(Distribution):
     """States in time, each drawn from a distribution that a function makes of the one before.
 
-    The density of a series is one call of the function, on all steps at once.
+    The function is called for each step, for a density as for a draw; compiled, the steps become a
+    loop.
 
     Parameters
     ----------
     initial_state_prior : Distribution
         Of the first state: a number, a category or of any event shape.
     transition_fn : callable
-        ``transition_fn(step, state)`` returns the distribution of the next state. For a density it
-        is given all states but the last along a new first dim, and their numbers 0, 1, ... as
-        integers of shape ``(num_steps - 1, 1, ..., 1)``, which broadcast with the batch dims of the
-        states; for a draw one state, and its number as a 0-d tensor. So it computes elementwise,
-        and takes rows of tables by ``table[state]``.
+        ``transition_fn(step, state)`` returns the distribution of the next state, with the support
+        of the first one. `step` is 0 for the move from the first state to the second, a 0-d tensor
+        of integers, so that tables are read by ``table[step]``; `state` has the shape of draws of
+        the first state, batch dims in front.
     num_steps : int
         Number of states; a draw has shape ``(num_steps, *event_shape)``.
 
     Notes
     -----
-    What the function takes from outside, such as a parameter with a batch shape, broadcasts from
-    the right, as in every model. The arguments are those of TFP's class. Chains of which
-    states are not seen are `DiscreteHMM`, `GaussianHMM` and `LinearHMM`.
+    The arguments are those of TFP's class, whose function is given all steps at once. Chains of
+    which states are not seen are `DiscreteHMM`, `GaussianHMM` and `LinearHMM`.
+
+    Raises
+    ------
+    ArgumentError
+        If what follows the first state has another support (`Uniform(x - 1, x + 1)`), or another
+        event shape.
 
     Examples
     --------
@@ -153,13 +171,14 @@ class MarkovChain(Distribution):
             )
         first = initial_state_prior
         self.initial_state_prior, self.transition_fn = first, transition_fn
-        self.num_steps = whole_steps("MarkovChain", num_steps)
+        self.num_steps = whole_steps("MarkovChain", num_steps, "num_steps")
         self._takes_integers = first._takes_integers
         event = tuple(first._event_shape)
         # What it is called with tells the shapes and no more; nothing is drawn.
         start = wrap(np.zeros((*first._batch_shape, *event), first._dtype or default_dtype()))
         inside = cast(start * 0.0 + first.support.interior(start), start.array.dtype)
         one = self._next(wrap(np.array(0)), self._as_state(inside)) if num_steps > 1 else first
+        self._check_support(one)
         self._moves = one.has_rsample
         self._set_shapes(
             broadcast_shapes(tuple(first._batch_shape), tuple(one._batch_shape), op="MarkovChain"),
@@ -186,6 +205,18 @@ class MarkovChain(Distribution):
         """Whether the first state and every next one has."""
         return self.initial_state_prior.has_rsample and self._moves
 
+    def _check_support(self, one: Distribution) -> None:
+        """Refuse steps whose states have other bounds than the first."""
+        if not _alike(self.initial_state_prior.support, one.support):
+            raise ArgumentError(
+                "MarkovChain: transition_fn",
+                expected=f"a distribution on {self.initial_state_prior.support!r}, as the first "
+                "state's",
+                got=f"a {type(one).__name__} on {one.support!r}",
+                fix="choose both with one support, or write the chain as a loop of sample "
+                "statements",
+            )
+
     def _as_state(self, x: Tensor) -> Tensor:
         # Categories are indices of tables.
         return cast(x, int64) if self._takes_integers else x
@@ -207,17 +238,19 @@ class MarkovChain(Distribution):
         return found
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        n = len(self._event_shape) - 1
-        first = self.initial_state_prior
-        states = self._as_state(movedim(x, -1 - n, 0))
-        start = first._to_batch(first._log_prob(states[0]))
-        if self.num_steps == 1:
-            return start
-        lead = len(states.array.shape) - 1 - n
-        numbers = np.arange(self.num_steps - 1).reshape(-1, *(1,) * lead)
-        moves = self._next(states.new_tensor(numbers).long(), states[:-1])
-        # What may follow a state is less than the support, perhaps.
-        return start + total(moves._to_batch(moves._density(states[1:], False)), 0)
+        n = len(self._event_shape)
+        lead = tuple(x.array.shape)[: len(x.array.shape) - n]
+        x = broadcast(x, broadcast_shapes(lead, self._batch_shape, op="MarkovChain"), n)
+        states = self._as_state(movedim(x, -n, 0))
+        now, found = self.initial_state_prior, None
+        for step in range(self.num_steps):
+            if step:
+                now = self._next(wrap(np.array(step - 1)), states[step - 1])
+            # What may follow a state is told by the support, which all steps share.
+            term = now._to_batch(now._density(states[step], False))
+            found = term if found is None else found + term
+        assert found is not None
+        return found
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return self._path(rng, shape, "sample")

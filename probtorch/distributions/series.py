@@ -129,14 +129,14 @@ def broadcast(x: Tensor, batch: Shape, event_dim: int) -> Tensor:
     return x if shape == full else expand(x, full)
 
 
-def whole_steps(owner: str, steps: object) -> int:
+def whole_steps(owner: str, steps: object, name: str = "steps") -> int:
     """Return a number of steps; raise ArgumentError unless it is a whole number from 1 on."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ArgumentError(
             owner,
-            expected="steps, a whole number from 1 on",
+            expected=f"{name}, a whole number from 1 on",
             got=repr(steps),
-            fix=f"write {owner}(..., steps=10)",
+            fix=f"write {owner}(..., {name}=10)",
         )
     return steps
 

@@ -111,14 +111,75 @@ def test_a_chain_is_a_latent_site():
     assert np.abs(mcmc.get_samples()["x"].numpy().mean(0) - y.numpy()).max() < 0.15
 
 
-def test_what_cannot_follow_has_no_density():
-    near = lambda _, x: dist.Uniform(x - 1.0, x + 1.0)
-    d = dist.MarkovChain(dist.Uniform(0.0, 1.0), near, 2)
+def test_each_step_is_the_distribution_that_draws_come_from():
+    """The step's number, a matrix, a branch: also where sizes of steps and states are the same."""
+    turn, eye = tensor(np.array([[0.8, -0.3], [0.3, 0.8]])), tensor(np.eye(2))
+    moves = [
+        lambda t, x: dist.MultivariateNormal(x + 10.0 * t, eye),
+        lambda t, x: dist.MultivariateNormal(turn @ x, eye),
+        lambda t, x: dist.MultivariateNormal(x if t == 0 else -x, eye),
+    ]
+    x = tensor(np.random.default_rng(0).normal(size=(3, 2)))
+    first = dist.MultivariateNormal(tensor(np.zeros(2)), eye)
+    for move in moves:
+        d = dist.MarkovChain(first, move, 3)
+        lp = first.log_prob(x[0]) + sum(move(t, x[t]).log_prob(x[t + 1]) for t in range(2))
+        assert_close(d.log_prob(x), lp)
+
+
+def test_a_series_meets_every_chain_of_a_batch():
+    rho = tensor(np.array([0.1, 0.5, 0.9]))
+    d = dist.MarkovChain(dist.Normal(0.0, 1.0), lambda _, x: dist.Normal(rho * x, 1.0), 4)
+    x = tensor(np.array([0.5, -1.0, 2.0, 1.0]))
+    one = [
+        dist.MarkovChain(dist.Normal(0.0, 1.0), lambda _, x, r=r: dist.Normal(r * x, 1.0), 4)
+        for r in (0.1, 0.5, 0.9)
+    ]
+    want = np.array([c.log_prob(x).item() for c in one])
+    assert_close(d.log_prob(x), want)
+    assert_close(d.log_prob(x.expand(3, 4)), want)
+    assert_close(d.expand((2, 3)).log_prob(x), np.stack([want, want]))
+
+
+def test_first_states_of_every_kind_have_densities():
+    zeros = tensor(np.zeros(2))
+    firsts = [
+        dist.Normal(zeros, 1.0).to_event(1),
+        dist.Normal(zeros, 1.0).expand((2,)).to_event(1),
+        dist.MixtureSameFamily(
+            dist.Categorical(tensor(START)), dist.Normal(tensor(np.zeros((2, 2))), 1.0).to_event(1)
+        ),
+    ]
+    x = tensor(np.random.default_rng(1).normal(size=(5, 2)))
+    for first in firsts:
+        d = dist.MarkovChain(first, lambda _, x: dist.Normal(x, 1.0).to_event(1), 5)
+        steps = dist.Normal(x[:-1], 1.0).log_prob(x[1:]).sum()
+        assert_close(d.log_prob(x), first.log_prob(x[0]) + steps)
+    masked = dist.MarkovChain(
+        dist.Normal(0.0, 1.0).mask(False), lambda _, x: dist.Normal(x, 1.0), 2
+    )
+    assert_close(masked.log_prob([1.0, 2.0]), dist.Normal(1.0, 1.0).log_prob(tensor(2.0)))
+
+
+@pytest.mark.parametrize(
+    ("first", "move"),
+    [
+        (dist.Uniform(0.0, 1.0), lambda _, x: dist.Uniform(x - 1.0, x + 1.0)),
+        (dist.Uniform(0.0, 1.0), lambda _, x: dist.Normal(x, 1.0)),
+        (dist.HalfNormal(1.0), lambda _, x: dist.Normal(x, 1.0)),
+        (dist.Categorical(tensor(START)), lambda _, x: dist.Categorical(tensor(np.ones(3) / 3))),
+    ],
+)
+def test_steps_on_another_support_are_refused(first, move):
+    with pytest.raises(ArgumentError, match=r"(?s)as the first state's.*one support"):
+        dist.MarkovChain(first, move, 3)
+
+
+def test_steps_on_one_support_are_taken():
+    d = dist.MarkovChain(dist.Uniform(0.0, 2.0), lambda _, x: dist.Uniform(0.0, 2.0), 3)
+    assert_close(d.log_prob([0.5, 1.5, 1.0]), -3.0 * np.log(2.0))
     with pytest.raises(DomainError):
-        d.log_prob([0.5, 3.0])
-    free = lambda _, x: dist.Uniform(x - 1.0, x + 1.0, validate_args=False)
-    d = dist.MarkovChain(dist.Uniform(-5.0, 5.0), free, 2)
-    assert d.log_prob([0.5, 3.0]).item() == -np.inf
+        d.log_prob([0.5, 2.5, 1.0])
 
 
 def test_wrong_parts_of_a_chain_are_named():
@@ -129,7 +190,7 @@ def test_wrong_parts_of_a_chain_are_named():
         dist.MarkovChain(0.0, lambda t, x: first, 3)
     with pytest.raises(ArgumentError, match="a function"):
         dist.MarkovChain(first, first, 3)
-    with pytest.raises(ArgumentError, match="whole number"):
+    with pytest.raises(ArgumentError, match=r"(?s)whole number.*num_steps=10"):
         dist.MarkovChain(first, lambda t, x: first, 0)
 
 
