@@ -19,7 +19,7 @@ import numpy as np
 
 from probtorch.core.refusals import shown
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import ArgumentError, ProbtorchError
+from probtorch.errors import ArgumentError, CapacityError, ProbtorchError
 
 __all__ = ["RAW", "in_our_words", "misused"]
 
@@ -110,7 +110,7 @@ def misused(
     error: Exception,
     *,
     certain: bool = False,
-) -> ArgumentError | None:
+) -> ArgumentError | CapacityError | None:
     """Return the error for a call that ended in `error`, or None where that says enough.
 
     Parameters
@@ -135,6 +135,13 @@ def misused(
     # Not entered: the number or the names of arguments are wrong, which is said elsewhere.
     if inside is None or not all(map(_ours, inside)):
         return None
+    if isinstance(error, MemoryError) or "array is too big" in str(error):
+        return CapacityError(
+            name,
+            expected="a result for which there is memory",
+            got=str(error)[:120],
+            fix="ask for fewer elements, or work in blocks",
+        )
     try:
         given = inspect.signature(bare).bind(*args, **options).arguments
     except TypeError:

@@ -151,7 +151,9 @@ def prepared(op: Op, x: TensorBase) -> TensorBase:
 
 
 def _number(x: complex, dtype: DType, op: Op) -> complex:
-    """Return the Python number `x` as the kind of number `dtype` holds; integers wrap around."""
+    """Return the Python number `x` as the kind of number `dtype` holds; integers that some dtype
+    has wrap around.
+    """
     if dtype.kind == "c":
         return complex(x)
     assert not isinstance(x, complex)
@@ -171,6 +173,8 @@ def _number(x: complex, dtype: DType, op: Op) -> complex:
         x = int(x)
         if op.result == "bool":
             return x  # comparisons are exact for any integer
+        if not -(2**63) <= x < 2**64:
+            raise too_large(op.name, x)
         bits = 8 * dtype.itemsize
         x &= (1 << bits) - 1
         return x - (1 << bits) if dtype.kind == "i" and x >> (bits - 1) else x

@@ -91,7 +91,10 @@ def _cure_for(array: np.ndarray) -> str:
     """What to write for data that are no numbers, by their first that is none."""
     if array.dtype.kind in "Mm":
         return "count from a date: (x - x.min()) / numpy.timedelta64(1, 'D')"
-    first = next(_odd(array), None) if array.dtype.kind == "O" else "text"
+    odd = list(itertools.islice(_odd(array), 1)) if array.dtype.kind == "O" else ["text"]
+    if not odd:
+        return "convert fractions and integers of any size to floats: numpy.asarray(x, float)"
+    first = odd[0]
     if isinstance(first, str) and array.dtype.kind in "OUST":
         return "give categories numbers: pandas.factorize(x)[0]; numbers as text: x.astype(float)"
     if first is None or not str(first).strip("<NAT> "):

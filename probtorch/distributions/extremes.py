@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from probtorch.core.casting import cast
+from probtorch.core.dtype import float64
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -257,7 +259,8 @@ class ExtendedGeneralizedPareto(Stretched):
 
     def _raw(self, orders: int) -> tuple[Tensor, list[Tensor]]:
         """Return where moments have closed forms, and means of ``exp(i c t)`` for i from 1."""
-        c, one = self.concentration, self.kappa + 1.0
+        # In double: they are differences of numbers that grow with kappa.
+        c, one = cast(self.concentration, float64), cast(self.kappa, float64) + 1.0
         # Near 0 they are quotients of differences.
         known = (absolute(c) > 0.02 * orders) & (c * orders < 1.0)
         safe = where(known, c, 0.1)
@@ -266,7 +269,8 @@ class ExtendedGeneralizedPareto(Stretched):
 
     def _moment_of(self, name: str, orders: int, closed: Tensor, known: Tensor) -> Tensor:
         finite = self.concentration * orders < 1.0
-        return where(finite, where(known, closed, FACTS[name](self)), math.inf)
+        found = where(finite, where(known, closed, FACTS[name](self)), math.inf)
+        return cast(found, self.concentration.array.dtype)
 
     def _mean(self) -> Tensor:
         known, (a,) = self._raw(1)

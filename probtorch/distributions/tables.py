@@ -26,7 +26,7 @@ from probtorch.distributions.fields import (
     param,
 )
 from probtorch.distributions.source import Source
-from probtorch.errors import ShapeError
+from probtorch.errors import DomainError, ShapeError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import eq
@@ -311,7 +311,8 @@ class JointCategorical(Distribution):
         table = as_parameter(probs, "probs")[0]
         shape = tuple(table.array.shape)
         n = len(shape) if num_variables is None else num_variables
-        if not isinstance(n, int) or not 1 <= n <= len(shape):
+        whole = isinstance(n, (int, np.integer)) and not isinstance(n, bool)
+        if not whole or not 1 <= n <= len(shape):
             raise ShapeError(
                 "JointCategorical",
                 expected="a table with a dim for each variable",
@@ -320,7 +321,16 @@ class JointCategorical(Distribution):
             )
         batch, sizes = shape[: len(shape) - n], shape[len(shape) - n :]
         flat = reshape(table, (*batch, math.prod(sizes)))
-        self._over(Categorical(probs=flat, validate_args=validate_args), sizes)
+        try:
+            base = Categorical(probs=flat, validate_args=validate_args)
+        except DomainError as error:
+            raise DomainError(
+                "JointCategorical: parameter probs",
+                expected="entries of 0 or more, not all of them 0",
+                got=error.got,
+                fix="entries are divided by the sum of all: of logarithms pass log_probs.exp()",
+            ) from None
+        self._over(base, sizes)
 
     def _over(self, base: Categorical, sizes: Shape) -> None:
         """Set the distribution of the number of the combination, and the shapes."""

@@ -9,6 +9,7 @@ run is warned about, with the same parts.
 import inspect
 import re
 import warnings
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,18 @@ def nothing_for_a_number():
 
 def dates_for_numbers():
     tensor(np.array(["2024-01-01"], "M8[D]"))  # here
+
+
+def fractions_for_floats():
+    tensor([Fraction(1, 2)])  # here
+
+
+def integer_beyond_every_dtype():
+    tensor([1, 2]) + 10**20  # here
+
+
+def more_than_there_is_memory_for():
+    probtorch.zeros(10**7, 10**7)  # here
 
 
 def weights_below_zero():
@@ -281,6 +294,9 @@ ERRORS = [
     (categories_for_numbers, TypeError, ["'a' in data of dtype object", "pandas.factorize"]),
     (nothing_for_a_number, TypeError, ["None in data of dtype object", "missing by nan"]),
     (dates_for_numbers, TypeError, ["datetime64[D]", "count from a date"]),
+    (fractions_for_floats, TypeError, ["data of dtype object", "numpy.asarray(x, float)"]),
+    (integer_beyond_every_dtype, ValueError, ["add", "1" + "0" * 20, "write a float"]),
+    (more_than_there_is_memory_for, MemoryError, ["zeros", "memory", "fewer elements"]),
     (weights_below_zero, ValueError, ["Categorical", "[ 0.5 -0.5]", "logits="]),
     (
         data_outside_the_support,

@@ -197,6 +197,14 @@ def test_wrong_parts_of_a_chain_are_named():
 # ------------------------------------------------------------------------------ several categories
 
 
+def test_a_joint_table_names_its_own_weights_and_counts_as_numpy_does():
+    with pytest.raises(DomainError, match=r"(?s)^JointCategorical: .*log_probs\.exp\(\)"):
+        dist.JointCategorical([[-0.1, 0.2], [0.3, 0.4]])
+    assert dist.JointCategorical([[0.1, 0.2], [0.3, 0.4]], np.int64(2)).event_shape == (2,)
+    with pytest.raises(ShapeError, match="num_variables=True"):
+        dist.JointCategorical([[0.1, 0.2], [0.3, 0.4]], True)
+
+
 def test_a_joint_table_is_its_entries():
     weights = np.random.default_rng(0).random((2, 3, 2, 4))
     d = dist.JointCategorical(tensor(weights), 3)

@@ -175,3 +175,16 @@ def test_densities_hold_where_numbers_are_of_very_different_size(make, exact, x,
         value = float(exact(mpmath.mpf(a), mpmath.mpf(x)))
     d = make(tensor(np.array(a)))
     assert_close(d.log_prob(tensor(np.array(x))), value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("c", "kappa"), [(0.1, 1e5), (0.05, 1e3), (-0.3, 2.0)])
+def test_moments_of_an_extended_pareto_tail_keep_their_digits_in_single_precision(c, kappa):
+    c = float(np.float32(c))
+    d = dist.ExtendedGeneralizedPareto(0.0, 1.0, tensor(np.float32(c)), tensor(np.float32(kappa)))
+    a, b = (
+        mpmath.gamma(kappa + 1) * mpmath.gamma(1 - i * c) / mpmath.gamma(kappa + 1 - i * c)
+        for i in (1, 2)
+    )
+    assert d.mean.dtype == d.variance.dtype == tensor(np.float32(0)).dtype
+    assert_close(d.mean, np.float32((a - 1) / c), rtol=1e-5)
+    assert_close(d.variance, np.float32((b - a * a) / c**2), rtol=1e-5)
