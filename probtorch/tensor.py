@@ -198,14 +198,14 @@ class Tensor(TensorBase):
         active = recorder()
         if active is not None:
             active.gradient_read(self)
-        return methods.meant(self)._grad
+        return methods.meant(self)._grad if self._grad is None else self._grad
 
     @grad.setter
     def grad(self, value):
         active = recorder()
         if active is not None:
             active.gradient_kept(self)
-        methods.meant(self)._grad = value
+        methods.meant(self)._grad = self._grad = value
 
     @grad.deleter
     def grad(self):

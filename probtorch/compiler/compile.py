@@ -26,7 +26,14 @@ from probtorch.compiler.room import Room, warn_crowded
 from probtorch.compiler.same_call import same_call
 from probtorch.compiler.verified_call import called_twice
 from probtorch.compiler.verify import ReplayError, next_due
-from probtorch.compiler.versions import FIXED, same_ones, stand_ins, version_of, what_is_alike
+from probtorch.compiler.versions import (
+    FIXED,
+    hand_over,
+    same_ones,
+    stand_ins,
+    version_of,
+    what_is_alike,
+)
 from probtorch.config import settings
 from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.dtype import promotion_rules
@@ -446,6 +453,7 @@ class CompiledFunction(Compiled):
         with Calls(before.suspicious) as calls:
             given = stand_ins(tensors, key[-1] or ())
             rec, result = record(flat, given, frozen=False, turns=True)
+        hand_over(given, tensors)
         out, out_structure = found
         if calls.found is not None and not self._surrounded():
             name, place = calls.found

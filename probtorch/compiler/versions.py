@@ -4,7 +4,7 @@ from probtorch.backends.registry import device_of
 from probtorch.core.sameness import token
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["FIXED", "same_ones", "stand_ins", "version_of", "what_is_alike"]
+__all__ = ["FIXED", "hand_over", "same_ones", "stand_ins", "version_of", "what_is_alike"]
 
 # Types of arguments that are numbers or texts, and no objects.
 FIXED = (bool, int, float, complex, str, bytes, type(None))
@@ -39,6 +39,15 @@ def stand_ins(tensors, known):
             if hasattr(t, "persistent"):
                 s.persistent = t.persistent
     return [made[id(t)] for t in tensors]
+
+
+def hand_over(given, tensors):
+    """Let arguments be asked for gradients where those in their place were, and have what came."""
+    for s, t in zip(given, tensors, strict=True):
+        if s.requires_grad is not t.requires_grad:
+            t.requires_grad = s.requires_grad
+            if s._grad is not None:
+                t._grad = s._grad
 
 
 def what_is_alike(key):

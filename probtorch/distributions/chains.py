@@ -40,11 +40,11 @@ def _alike(a: object, b: object) -> bool:
     # The components of a mixture share their support, or its bounds differ anyhow.
     a, b = getattr(a, "each", a), getattr(b, "each", b)
     if isinstance(a, Constraint) and isinstance(b, Constraint):
-        x, y = a._fields(), b._fields()
-        return type(a) is type(b) and x.keys() == y.keys() and all(_alike(x[k], y[k]) for k in x)
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return np.array_equal(*(to_host(getattr(v, "array", v)) for v in (a, b)))
-    return a is b or bool(a == b)
+        mine, others = a._fields(), b._fields()
+        same = type(a) is type(b) and mine.keys() == others.keys()
+        return same and all(_alike(mine[k], others[k]) for k in mine)
+    x, y = (to_host(v.array) if isinstance(v, Tensor) else v for v in (a, b))
+    return x is y or bool(np.all(np.asarray(x) == np.asarray(y)))
 
 
 class DiscreteMarkovChain(Distribution):

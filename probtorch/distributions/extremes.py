@@ -199,7 +199,9 @@ class ExtendedGeneralizedPareto(Stretched):
     """Amounts such as of rain: a Pareto tail, and a power law near the lower bound.
 
     The cdf is that of `GeneralizedPareto` to the power `kappa`: the largest of `kappa` draws of it,
-    where that is a whole number. Density ``f(x) = kappa * H(x) ** (kappa - 1) * h(x)``.
+    where that is a whole number. Density ``f(x) = kappa * (1 - t ** (-1 / concentration)) ** (kappa
+    - 1) * t ** (-1 / concentration - 1) / scale`` with ``t = 1 + concentration * (x - loc) /
+    scale``.
 
     Parameters
     ----------

@@ -493,3 +493,17 @@ def test_changes_of_what_a_tensor_outside_is_are_no_part_of_a_replay(change):
 
     with pytest.warns(CompileWarning, match="made outside"):
         f(probtorch.ones(1))
+
+
+def test_an_argument_that_is_asked_for_a_gradient_inside_has_it_from_the_first_call_on():
+    def slope(x):
+        y = x.requires_grad_(True)
+        (y * y).sum().backward()
+        return y.grad.clone()
+
+    native = probtorch.compile(slope)
+    one, two = probtorch.tensor([1.0, 2.0]), probtorch.tensor([3.0, 4.0])
+    with pytest.warns(CompileWarning, match="requires_grad_"):
+        first = native(one)
+    assert first.tolist() == one.grad.tolist() == [2.0, 4.0] and one.requires_grad
+    assert native(two).tolist() == two.grad.tolist() == [6.0, 8.0]
