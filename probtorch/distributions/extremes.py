@@ -32,6 +32,8 @@ __all__ = ["ExtendedGeneralizedPareto", "GeneralizedExtremeValue", "GeneralizedP
 
 # Below it series of five terms are exact to rounding.
 NEAR = 1e-3
+# Above it 1 is nothing beside a number.
+FAR = 1e17
 
 
 def stretched(c: Tensor, t: Tensor) -> Tensor:
@@ -46,11 +48,14 @@ def stretched(c: Tensor, t: Tensor) -> Tensor:
 def shrunk(c: Tensor, z: Tensor) -> Tensor:
     """log1p(c z) / c, the inverse of `stretched`, and z for c = 0; infinite at the far end."""
     y = c * z
-    near = absolute(y) < NEAR
+    near, far = absolute(y) < NEAR, y > FAR
     y_near, apart = where(near, y, 0.0), where(near, 1.0, c)
     tail = 1 / 3 - y_near * (1 / 4 - y_near * (1 / 5 - y_near * (1 / 6)))
     series = 1.0 - y_near * (1 / 2 - y_near * tail)
-    return where(near, z * series, log1p(maximum(where(near, 0.0, y), -1.0)) / apart)
+    usual = log1p(maximum(where(near | far, 0.0, y), -1.0))
+    # The product of large factors may be infinite.
+    large = log(absolute(where(far, c, 1.0))) + log(absolute(where(far, z, 1.0)))
+    return where(near, z * series, where(far, large, usual) / apart)
 
 
 class Reach(Constraint):

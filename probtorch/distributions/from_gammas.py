@@ -10,9 +10,11 @@ from probtorch.distributions.beta import Beta
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
+from probtorch.distributions.lifetimes import log_quotient
+from probtorch.distributions.rarer_counts import exact_betaln
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
-from probtorch.ops.exponentials import exp, log, sigmoid, softplus
+from probtorch.ops.exponentials import exp, expm1, log, sigmoid, softplus
 from probtorch.ops.special import (
     betainc,
     betaln,
@@ -22,6 +24,7 @@ from probtorch.ops.special import (
     lgamma_difference,
     log1p_square,
     polygamma,
+    stirling_rest,
 )
 from probtorch.ops.trigonometry import asinh
 from probtorch.tensor import Tensor
@@ -55,7 +58,15 @@ class ExpGamma(Distribution):
         inside = (y < 80.0) & (y > -80.0)
         z, a = where(inside, y, 0.0), self.concentration
         usual = Gamma(a, 1.0, validate_args=False)._log_prob(exp(z)) + z
-        return where(inside, usual, a * y - exp(y) - lgamma_of(a))
+        # a y - exp(y) - lgamma(a), relative to its peak where the terms cancel.
+        size = maximum(a, 1.0)
+        d = y - log(size)
+        near = (a > 1.0) & (d < 5.0)
+        d = where(near, d, 0.0)
+        peaked = size * (d - expm1(d)) - stirling_rest(size)
+        apart, small = where(near, 0.0, y), where(near, 1.0, a)
+        tail = small * apart - exp(apart) - lgamma_of(small)
+        return where(inside, usual, where(near, peaked, tail))
 
     def _below(self, x: Tensor) -> Tensor:
         return gammainc(self.concentration, self.rate * exp(x))
@@ -148,7 +159,7 @@ class GammaGamma(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         y = SigmoidBeta(self.concentration, self.mixing_concentration, validate_args=False)
-        return y._log_prob(log(x / self.mixing_rate)) - log(x)
+        return y._log_prob(log_quotient(x, self.mixing_rate)) - log(x)
 
     def _cdf(self, x: Tensor) -> Tensor:
         a, b = self.concentration, self.mixing_concentration
@@ -214,7 +225,9 @@ class SigmoidBeta(Distribution):
         v = sigmoid(z)
         beta = Beta(first, second, validate_args=False)
         usual = beta._log_prob(v) - softplus(-z) - softplus(z)
-        return where(inside, usual, first * y - betaln(first, second))
+        # Of so small a share v, log1p(exp(y)) is v as well.
+        tail = first * y - (first + second) * exp(where(inside, -80.0, y))
+        return where(inside, usual, tail - exact_betaln(first, second))
 
     def _cdf(self, x: Tensor) -> Tensor:
         return betainc(self.concentration1, self.concentration0, sigmoid(x))
@@ -268,7 +281,7 @@ class SkewStudentT(Distribution):
         # sinh of half the log odds of a beta number
         half = 0.5 * (rng.log_gamma(self.a, shape) - rng.log_gamma(self.b, shape))
         size = 0.5 * sqrt(self.a + self.b) * (exp(half) - exp(-half))
-        return self.loc + self.scale * rng.finite(size)
+        return rng.finite(self.loc + self.scale * rng.finite(size))
 
     def _odds(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return half the log odds of the beta number, and z / sqrt(a + b)."""

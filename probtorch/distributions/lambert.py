@@ -7,38 +7,38 @@ from __future__ import annotations
 
 import math
 
+from probtorch.core.dtype import finfo
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.distributions.source import Source
-from probtorch.ops.arithmetic import maximum, minimum, sqrt, where
-from probtorch.ops.exponentials import exp, log, log1p
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.exponentials import exp, log, log1p, softplus
 from probtorch.ops.exponentials import pow as power
 from probtorch.ops.special import log_ndtr, ndtr, ndtri
 from probtorch.tensor import Tensor
 
 __all__ = ["LambertWNormal"]
 
-# Newton's method from log1p(q) has converged to rounding by then, from 1e-300 to 1e300.
+# Newton's method from log1p(q) has converged to rounding by then, from 1e-300 to 1e600.
 STEPS = 7
 
 
-def lambert_w(q: Tensor) -> Tensor:
-    """Return w >= 0 with ``w exp(w) = q``, for q >= 0, with its first two derivatives.
+def lambert_w(log_q: Tensor) -> Tensor:
+    """Return w >= 0 with ``w exp(w) = exp(log_q)``, with its first two derivatives.
 
-    Newton's method on ``w + log(w) - log(q)``. Steps from the root on are where derivatives come
+    Newton's method on ``w + log(w) - log_q``. Steps from the root on are where derivatives come
     from: each one doubles their order.
     """
-    some = q > 1e-300
-    q = where(some, q, 1e-300)
-    at = q.detach()
-    w = log1p(at)
+    at = log_q.detach()
+    w = softplus(at)
     for k in range(STEPS):
-        ahead = at if k < STEPS - 2 else q
-        w = w * ((1.0 + log(ahead / w)) / (1.0 + w))
-    return where(some, w, 0.0)
+        ahead = at if k < STEPS - 2 else log_q
+        w = w * ((1.0 + (ahead - log(w))) / (1.0 + w))
+    return w
 
 
 class LambertWNormal(Distribution):
@@ -63,8 +63,14 @@ class LambertWNormal(Distribution):
     def _back(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the normal number u, and tailweight u^2."""
         z = (x - self.loc) / self.scale
-        bounded = minimum(maximum(z, -1e140), 1e140)
-        w = lambert_w(self.tailweight * bounded * bounded)
+        # In logs, since squares of what lies far out are infinite.
+        known = (z != 0.0) & (absolute(z) < math.inf) & (self.tailweight > 0.0)
+        size = absolute(where(known, z, 1.0))
+        log_q = log(where(known, self.tailweight, 1.0)) + 2.0 * log(size)
+        # From there on w would be 0 in its dtype.
+        least = math.log(float(finfo(z.array.dtype).tiny)) + 2.0
+        stretched = known & (log_q > least)
+        w = where(stretched, lambert_w(where(stretched, log_q, 0.0)), 0.0)
         # W(q) / q = exp(-W(q))
         return z * exp(-0.5 * w), w
 

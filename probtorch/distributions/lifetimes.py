@@ -298,7 +298,8 @@ class Dagum(Distribution):
     def _log_prob(self, x: Tensor) -> Tensor:
         a, c = self.sharpness, self.concentration
         y = a * log_quotient(x, self.scale)
-        return log(a * c) - log(x) - y - (c + 1.0) * softplus(-y)
+        # -y - softplus(-y) = -softplus(y)
+        return log(a) + log(c) - log(x) - softplus(y) - c * softplus(-y)
 
     def _log_cdf(self, x: Tensor) -> Tensor:
         inside, x = inside_or_one(x)
@@ -369,7 +370,8 @@ class Burr(ByLogCdf):
     def _log_prob(self, x: Tensor) -> Tensor:
         a, c = self.sharpness, self.concentration
         y = a * log_quotient(x, self.scale)
-        return log(a * c) - log(x) + y - (c + 1.0) * softplus(y)
+        # y - softplus(y) = -softplus(-y)
+        return log(a) + log(c) - log(x) - softplus(-y) - c * softplus(y)
 
     def _log_survival(self, x: Tensor) -> Tensor:
         inside, x = inside_or_one(x)

@@ -209,7 +209,8 @@ class NoncentralT(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         half = self.df * 0.5
         ratio = exp((log(half) - rng.log_gamma(half, shape)) * 0.5)
-        return self.loc + self.scale * rng.finite((rng.normal(shape) + self.nc) * ratio)
+        t = rng.finite((rng.normal(shape) + self.nc) * ratio)
+        return rng.finite(self.loc + self.scale * t)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         t = StudentT(self.df, self.loc, self.scale, validate_args=False)

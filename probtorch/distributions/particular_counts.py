@@ -253,6 +253,9 @@ _EULER_MACLAURIN = (
     -174611 / 802857662698291200000,
 )
 _FIRST = 12
+# From this power on all ranks beyond the first are as likely as 2^-200: never; and powers of the
+# terms of the sum stay numbers of single precision up to here.
+NO_SECOND = 200.0
 
 
 def hurwitz(s: Tensor, q: Tensor) -> Tensor:
@@ -285,7 +288,7 @@ class Zipf(Distribution):
     support = constraints.positive_integer
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
-        s = cast(expand(self.power.detach(), shape), float64)
+        s = cast(expand(minimum(self.power.detach(), NO_SECOND), shape), float64)
         whole = 1.0 + hurwitz(s, s * 0.0 + 2.0)
         rest = cast(rng.uniform(shape), float64) * whole
 
@@ -308,8 +311,8 @@ class Zipf(Distribution):
         return cast(rng.finite(while_loop(wrong, closer, k)), rng.dtype)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        s = self.power
-        return -s * log(x) - log1p(hurwitz(s, s * 0.0 + 2.0))
+        s = minimum(self.power, NO_SECOND)
+        return -self.power * log(x) - log1p(hurwitz(s, s * 0.0 + 2.0))
 
     def _survival(self, x: Tensor) -> Tensor:
         k = clamp(floor(x), 0.0, 1e300)

@@ -18,10 +18,19 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import clamp, floor, maximum, minimum, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p
 from probtorch.ops.exponentials import pow as power
-from probtorch.ops.special import lgamma, lgamma_difference, log1mexp
+from probtorch.ops.special import (
+    beta_binomial_kernel,
+    factorial_rest,
+    lgamma,
+    lgamma_difference,
+    log1mexp,
+    stirling_rest,
+)
 from probtorch.tensor import Tensor
 
 __all__ = ["BetaNegativeBinomial", "DiscreteUniform", "DiscreteWeibull", "YuleSimon"]
+
+HUGE = 1e18
 
 
 def exact_betaln(a: Tensor, b: Tensor) -> Tensor:
@@ -129,8 +138,18 @@ class BetaNegativeBinomial(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         a, b, n = self.concentration1, self.concentration0, self.n
+        # Shares of such numbers, rounded, are not near enough to what they would be.
+        huge = (a > HUGE) | (b > HUGE) | (n > HUGE)
         orders = -(log(n + x) + exact_betaln(n, x + 1.0))
-        return orders + exact_betaln(a + x, b + n) - exact_betaln(a, b)
+        apart = orders + exact_betaln(a + x, b + n) - exact_betaln(a, b)
+        one = a * 0.0 + 1.0
+        a, b, n = where(huge, one, a), where(huge, one, b), where(huge, one, n)
+        # A beta-binomial mass of x among n + x, times n / (n + x); in the form of BetaBinomial.
+        s, kernel = a + b, beta_binomial_kernel(a, b, x, n)
+        seen = log(n) + stirling_rest(n + x) - factorial_rest(x) - factorial_rest(n)
+        both = stirling_rest(x + a) + stirling_rest(n + b) - stirling_rest(n + x + s)
+        imagined = factorial_rest(a) - log(a) + (factorial_rest(b) - log(b)) - stirling_rest(s)
+        return where(huge, apart, kernel + seen + (both - imagined))
 
     def _cdf(self, x: Tensor) -> Tensor:
         return cdf_by_sum(self, x)

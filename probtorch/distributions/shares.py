@@ -71,22 +71,23 @@ class Kumaraswamy(Distribution):
     def _from_exponential(self, e: Tensor) -> Tensor:
         return exp(log1mexp(e / self.concentration0) / self.concentration1)
 
-    def _rest(self, x: Tensor) -> Tensor:
-        """1 - x ** concentration1, without a slope at the ends."""
+    def _log_rest(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where x is inside, and log(1 - x ** concentration1) there."""
         inside = (x > 0.0) & (x < 1.0)
-        y = self.concentration1 * log(where(inside, x, 0.5))
-        return where(inside, -expm1(y), where(x > 0.0, 0.0, 1.0))
+        return inside, log1mexp(-self.concentration1 * log(where(inside, x, 0.5)))
 
     def _log_prob(self, x: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
-        return xlogy(a - 1.0, x) + xlogy(b - 1.0, self._rest(x)) + (log(a) + log(b))
+        inside, rest = self._log_rest(x)
+        end = xlogy(b - 1.0, where(inside | (x <= 0.0), 1.0, 0.0))
+        return xlogy(a - 1.0, x) + where(inside, (b - 1.0) * rest, end) + (log(a) + log(b))
 
     def _survival(self, x: Tensor) -> Tensor:
-        return power(self._rest(x), self.concentration0)
+        inside, rest = self._log_rest(x)
+        return where(inside, exp(self.concentration0 * rest), where(x > 0.0, 0.0, 1.0))
 
     def _cdf(self, x: Tensor) -> Tensor:
-        inside = (x > 0.0) & (x < 1.0)
-        rest = log(where(inside, self._rest(x), 0.5))
+        inside, rest = self._log_rest(x)
         return where(inside, -expm1(self.concentration0 * rest), where(x > 0.0, 1.0, 0.0))
 
     def _icdf(self, p: Tensor) -> Tensor:

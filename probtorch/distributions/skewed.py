@@ -22,7 +22,7 @@ from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import lt
-from probtorch.ops.exponentials import exp, expm1, log, logaddexp, softplus
+from probtorch.ops.exponentials import exp, expm1, log, log1p, logaddexp, softplus
 from probtorch.ops.exponentials import pow as power
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum as total
@@ -39,7 +39,7 @@ from probtorch.ops.special import (
     ndtri,
     polygamma,
 )
-from probtorch.ops.trigonometry import asinh, cosh, sinh
+from probtorch.ops.trigonometry import asinh, sinh
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -337,7 +337,8 @@ class SkewLogistic(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         z, a = (self.loc - x) / self.scale, self.asymmetry
-        return z - (a + 1.0) * softplus(z) + log(a / self.scale)
+        # z - softplus(z) = -softplus(-z), which keeps the rest for large z
+        return log(a) - log(self.scale) - softplus(-z) - a * softplus(z)
 
     def _log_cdf(self, x: Tensor) -> Tensor:
         return -self.asymmetry * softplus((self.loc - x) / self.scale)
@@ -665,10 +666,11 @@ class SinhArcsinh(Distribution):
         return self.loc + self.scale * where(far, exp(size - t) * rest, near)
 
     def _normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log(1 + y^2) / 2 for the argument y of asinh, and asinh of the normal number."""
+        """Return minus the log slope of asinh(y) in x, and asinh of the normal number."""
         t, apart = self._reach(), x - self.loc
         far = (t > self._far) & (apart != 0.0)
-        log_y = log(absolute(where(far, apart, 1.0))) - self._log_size()
+        log_apart, log_size = log(absolute(where(far, apart, 1.0))), self._log_size()
+        log_y = log_apart - log_size
         # From exp(20) on the next term of asinh(y) = log(2 y) + ... is below rounding.
         huge = far & (log_y > 20.0)
         small = exp(where(huge, 0.0, where(far, log_y, 0.0)))
@@ -678,16 +680,19 @@ class SinhArcsinh(Distribution):
         plain = (apart / self.scale) * 0.5 * sinh(where(far, 1.0, minimum(t, top)))
         y = where(far, sign_ * small, plain)
         outer = where(huge, sign_ * (log_y + math.log(2.0)), asinh(y))
-        return where(huge, log_y, 0.5 * log1p_square(y)), outer / self.tailweight - self.skew
+        steep = where(huge, log_apart, 0.5 * log1p_square(y) + log_size)
+        return steep, outer / self.tailweight - self.skew
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.finite(self._from_normal(rng.normal(shape)))
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        half, inner = self._normal(x)
+        steep, inner = self._normal(x)
         n = sinh(inner)
-        slope = log(cosh(inner)) - half
-        return n * n * -0.5 + slope - log(self.tailweight) - self._log_size() - HALF_LOG_2PI
+        size = absolute(inner)
+        # log(cosh(inner)), which is finite where the cosine is not
+        slope = size + log1p(exp(-2.0 * size)) - math.log(2.0) - steep
+        return n * n * -0.5 + slope - log(self.tailweight) - HALF_LOG_2PI
 
     def _cdf(self, x: Tensor) -> Tensor:
         return ndtr(sinh(self._normal(x)[1]))

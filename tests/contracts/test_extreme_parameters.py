@@ -1,0 +1,211 @@
+"""Log densities at parameters and values from 1e-8 to 1e8, drawn by hypothesis; at night to 1e100.
+
+The oracles and the yardstick are those of test_density_accuracy.py; values are draws of the
+distribution, or numbers of any size. By default a few of the distributions that were once wrong
+here, at night many of all. A distribution of single numbers with an oracle is in the law unless a
+parameter bounds another, or it stands in a table below.
+"""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import probtorch.distributions as dist
+from probtorch.autograd import grad
+from probtorch.compiler.compile import compile
+from probtorch.core.rng import Generator
+from probtorch.distributions import constraints
+from probtorch.tensor import tensor
+from tests.contracts.density_oracles import ORACLES, Oracle, exactly
+from tests.contracts.further_oracles import EXACT
+from tests.contracts.test_density_accuracy import Asked, one_rounding, value_error
+from tests.distributions.cases import CASES
+from tests.distributions.further_cases import FURTHER
+
+DIGITS, USUAL, REACH, FARTHEST, MOST = 450, 8.0, 100.0, 1e150, 1e15
+# Powers of ten within which parameters may lie, where it is less: the densities are normal ones
+# from 1e30 degrees of freedom on, or differences of numbers of such sizes.
+NARROWER = {
+    "Beta": 60.0,
+    "FisherSnedecor": 14.0,
+    "GammaGamma": 14.0,
+    "HalfStudentT": 14.0,
+    "NoncentralT": 2.0,
+    "SigmoidBeta": 14.0,
+    "SkewStudentT": 8.0,
+    "StudentT": 14.0,
+    "TwoPieceStudentT": 14.0,
+}
+# Their twins are sums or integrals that take seconds at such parameters, or lose all digits.
+SLOW_TWINS = {
+    *("BetaBinomial", "Binomial-logits", "Binomial-probs", "DiscreteWeibull", "NoncentralChi2"),
+    *("NoncentralT", "NormalInverseGaussian", "PolyaGamma", "Rice", "Stable"),
+}
+# Those whose densities were wrong between 1e-8 and 1e8 before they were written for it.
+MENDED = {
+    *("BetaNegativeBinomial", "Burr", "Dagum", "ExpGamma", "GammaGamma", "Kumaraswamy"),
+    *("GeneralizedExtremeValue", "LambertWNormal", "SigmoidBeta", "SinhArcsinh", "SkewLogistic"),
+    *("SkewStudentT", "YuleSimon", "Zipf"),
+}
+
+
+def drawn(data, constraint, reach):
+    """Draw a number of a set, of any order of magnitude; None for sets that are not known here."""
+    power = st.floats(-reach, reach)
+    if constraint in (constraints.positive, constraints.nonnegative):
+        return 10.0 ** data.draw(power)
+    if constraint is constraints.real:
+        return data.draw(st.sampled_from([-1.0, 0.0, 1.0])) * 10.0 ** data.draw(power)
+    if constraint in (constraints.nonnegative_integer, constraints.positive_integer):
+        return float(round(10.0 ** data.draw(st.floats(0.0, math.log10(MOST)))))
+    low, high = getattr(constraint, "lower_bound", None), getattr(constraint, "upper_bound", None)
+    if isinstance(low, float) and isinstance(high, float):
+        share = 10.0 ** data.draw(st.floats(-15.0, -0.01))
+        return low + (high - low) * (share if data.draw(st.booleans()) else 1.0 - share)
+    if isinstance(low, float) and high is None:
+        return low + 10.0 ** data.draw(st.floats(-8.0, reach))
+    return None
+
+
+def known(case):
+    sets = [case.cls._fields[name].constraint for name in case.params]
+    plain = not any(map(constraints.is_dependent, sets))
+    return plain and (case.id in ORACLES or case.id in EXACT) and case.id not in SLOW_TWINS
+
+
+UNIVARIATE = [c for c in CASES + FURTHER if c.event_dim == 0 and known(c)]
+
+
+def error_of(case, exact, parameters, x, got):
+    """Error as a share of what is allowed, 0 where rounding changes all; and the exact value."""
+    with mpmath.workdps(DIGITS):
+        row = exactly([*parameters, x])
+        value = exact(*row)
+        if not isinstance(value, mpmath.mpf):
+            return 0.0, value
+        whole = (len(parameters),) if case.is_discrete else ()
+        columns = [np.array([v]) for v in (*parameters, x)]
+        asked = Asked(Oracle(None, exact, None, whole), columns, [row], [value], np.float64)
+        error = value_error(asked, 0, got)
+        # Such as at the end of a bounded tail, to which a value beside it has rounded.
+        if error == math.inf and abs(one_rounding(asked, exact, row)) > 1e-3:
+            return 0.0, value
+    return error, value
+
+
+def compare(case, data, reach):
+    exact = ORACLES[case.id].exact if case.id in ORACLES else EXACT[case.id]
+    reach = min(reach, NARROWER.get(case.id, reach))
+    parameters = [drawn(data, case.cls._fields[n].constraint, reach) for n in case.params]
+    assume(None not in parameters)
+    d = case.cls(**{n: tensor(np.array(v)) for n, v in zip(case.params, parameters)}, **case.fixed)
+    with np.errstate(all="ignore"):
+        x = d.sample((), Generator(data.draw(st.integers(0, 10**6)))).item()
+    assert math.isfinite(x), (x, parameters)
+    if data.draw(st.booleans()):
+        x = drawn(data, constraints.nonnegative_integer if case.is_discrete else d.support, reach)
+        x = 10.0 ** data.draw(st.floats(-reach, reach)) if x is None else x
+    assume(d.support.check(tensor(np.array(x))).item())
+    assume(x <= MOST if case.is_discrete else x == 0.0 or 1 / FARTHEST < abs(x) < FARTHEST)
+    with np.errstate(all="ignore"):
+        got = d.log_prob(tensor(np.array(x))).item()
+    error, value = error_of(case, exact, parameters, x, got)
+    assert error <= 1.0, (error, got, mpmath.nstr(value, 17), parameters, x)
+
+
+# Where densities were wrong before they were written for such numbers: parameters, and the value.
+ROWS = [
+    ("SkewLogistic", (0.0, 9e-4, 4.9e-6), -441.0),
+    ("SkewLogistic", (0.0, 1e-8, 1e-8), -1.0),
+    ("SinhArcsinh", (0.0, 1.2e-6, 0.0, 1.3e6), -3.2e-6),
+    ("SinhArcsinh", (0.5, 0.02, 300.0, 1e-8), 0.6),
+    ("Dagum", (4e-7, 2.2e6, 5.4e-8), 3.9e-8),
+    ("Burr", (3.9e-8, 9.3e7, 1.4), 37.3),
+    ("Kumaraswamy", (5e6, 4.9e7), 0.999996427),
+    ("Kumaraswamy", (8.3, 1.03e7), 0.14679),
+    ("GeneralizedPareto", (0.0, 1e-80, 1e100), 1e140),
+    ("GeneralizedExtremeValue", (0.0, 1e-80, -1e100), -1e140),
+    ("BetaNegativeBinomial", (7.7e5, 8.3e6), 4.4e11),
+    ("BetaNegativeBinomial", (2e-42, 2e41), 381.0),
+    ("LambertWNormal", (0.0, 2.7e-67, 5e-5), 8e81),
+    ("LambertWNormal", (0.0, 1e-8, 1e8), 1e8),
+    ("ExpGamma", (1e38, 1e-6), 105.0),
+    ("ExpInverseGamma", (1e38, 1e-6), -105.0),
+    ("GammaGamma", (2.0, 3e-8, 1e-100), 1e150),
+    ("SigmoidBeta", (3e5, 2e-3), 299.0),
+    ("SigmoidBeta", (1e-8, 1e45), -90.0),
+    ("SkewStudentT", (3e5, 2e-3, 0.0, 1e-8), 1e8),
+    ("Zipf", (2e40,), 854632096.0),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "x"), ROWS, ids=[r[0] for r in ROWS])
+def test_densities_and_slopes_hold_where_they_were_wrong(name, parameters, x):
+    case = next(c for c in UNIVARIATE if c.id == name)
+
+    def fn(*leaves):
+        leaves = [v.detach().requires_grad_() for v in leaves]
+        d = case.cls(**dict(zip(case.params, leaves, strict=False)), **case.fixed)
+        lp = d.log_prob(leaves[-1])
+        return lp, *grad(lp, leaves[:-1], materialize_grads=True)
+
+    numbers = [tensor(np.array(v)) for v in (*parameters, x)]
+    for run in (fn, compile(fn)):
+        with np.errstate(all="ignore"):
+            run(*numbers)
+            got, *slopes = (v.item() for v in run(*numbers))
+        assert error_of(case, EXACT[name], parameters, x, got)[0] <= 1.0
+        assert all(map(math.isfinite, slopes)), slopes
+
+
+@pytest.mark.parametrize(
+    "d",
+    [
+        dist.SkewStudentT(3e-4, 200.0, 0.0, 1e7),
+        dist.NoncentralT(2e-8, 0.0, 0.0, 4e4),
+    ],
+    ids=["SkewStudentT", "NoncentralT"],
+)
+def test_draws_of_the_heaviest_tails_are_finite(d):
+    assert np.isfinite(d.sample((50,), Generator(0)).numpy()).all()
+
+
+def law(examples):
+    quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=quiet,
+    )
+
+
+by_id = {"ids": lambda c: c.id}
+
+
+@pytest.mark.parametrize("case", [c for c in UNIVARIATE if c.id in MENDED], **by_id)
+@law(8)
+@given(data=st.data())
+def test_densities_keep_their_digits_at_large_and_small_parameters(case, data):
+    compare(case, data, USUAL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", UNIVARIATE, **by_id)
+@law(100)
+@given(data=st.data())
+def test_all_densities_keep_their_digits_at_large_and_small_parameters(case, data):
+    compare(case, data, USUAL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", UNIVARIATE, **by_id)
+@law(100)
+@given(data=st.data())
+def test_densities_keep_their_digits_at_any_size(case, data):
+    compare(case, data, REACH)
