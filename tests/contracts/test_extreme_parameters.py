@@ -31,20 +31,27 @@ DIGITS, USUAL, REACH, FARTHEST, MOST = 450, 8.0, 100.0, 1e150, 1e15
 # from 1e30 degrees of freedom on, or differences of numbers of such sizes.
 NARROWER = {
     "Beta": 60.0,
-    "FisherSnedecor": 14.0,
+    "BetaNegativeBinomial": 14.0,
+    "ExGaussian": 14.0,
+    "FisherSnedecor": 2.0,
     "GammaGamma": 14.0,
     "HalfStudentT": 14.0,
-    "NoncentralT": 2.0,
     "SigmoidBeta": 14.0,
     "SkewStudentT": 8.0,
+    "SkewNormal": 14.0,
+    "SoftAsymmetricLaplace": 14.0,
     "StudentT": 14.0,
     "TwoPieceStudentT": 14.0,
 }
 # Their twins are sums or integrals that take seconds at such parameters, or lose all digits.
 SLOW_TWINS = {
     *("BetaBinomial", "Binomial-logits", "Binomial-probs", "DiscreteWeibull", "NoncentralChi2"),
-    *("NoncentralT", "NormalInverseGaussian", "PolyaGamma", "Rice", "Stable"),
+    *("BetaQuotient", "NoncentralT", "NormalInverseGaussian", "PolyaGamma", "Rice", "Stable"),
+    # The search for a draw goes through as many counts as there may be.
+    "GeneralizedPoisson",
 }
+# Vectors as parameters, or a set of its own.
+OTHER_SETS = {"Categorical-probs", "Categorical-logits", "LowerTruncatedPowerLaw"}
 # Those whose densities were wrong between 1e-8 and 1e8 before they were written for it.
 MENDED = {
     *("BetaNegativeBinomial", "Burr", "Dagum", "ExpGamma", "GammaGamma", "Kumaraswamy"),
@@ -74,7 +81,8 @@ def drawn(data, constraint, reach):
 def known(case):
     sets = [case.cls._fields[name].constraint for name in case.params]
     plain = not any(map(constraints.is_dependent, sets))
-    return plain and (case.id in ORACLES or case.id in EXACT) and case.id not in SLOW_TWINS
+    left_out = SLOW_TWINS | OTHER_SETS
+    return plain and (case.id in ORACLES or case.id in EXACT) and case.id not in left_out
 
 
 UNIVARIATE = [c for c in CASES + FURTHER if c.event_dim == 0 and known(c)]
@@ -85,7 +93,7 @@ def error_of(case, exact, parameters, x, got):
     with mpmath.workdps(DIGITS):
         row = exactly([*parameters, x])
         value = exact(*row)
-        if not isinstance(value, mpmath.mpf):
+        if not isinstance(value, mpmath.mpf) or mpmath.isnan(value):
             return 0.0, value
         whole = (len(parameters),) if case.is_discrete else ()
         columns = [np.array([v]) for v in (*parameters, x)]
@@ -197,7 +205,7 @@ def test_densities_keep_their_digits_at_large_and_small_parameters(case, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", UNIVARIATE, **by_id)
-@law(100)
+@law(40)
 @given(data=st.data())
 def test_all_densities_keep_their_digits_at_large_and_small_parameters(case, data):
     compare(case, data, USUAL)
@@ -205,7 +213,7 @@ def test_all_densities_keep_their_digits_at_large_and_small_parameters(case, dat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", UNIVARIATE, **by_id)
-@law(100)
+@law(40)
 @given(data=st.data())
 def test_densities_keep_their_digits_at_any_size(case, data):
     compare(case, data, REACH)
