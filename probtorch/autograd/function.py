@@ -22,7 +22,7 @@ from probtorch.core.op import Attrs, Op
 from probtorch.core.saved import changed_since, restore, stale
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import alias
+from probtorch.core.told import alias, attached
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, AutogradError, NotDifferentiableError, ShapeError
 from probtorch.ops.complex_numbers import conj
@@ -267,6 +267,7 @@ def _attach(cls, ctx, args, tensors, outs):
     ctx._node = weakref.ref(node)  # the node holds the context, not the other way round
     ctx._positions = [i for i, x in enumerate(args) if isinstance(x, TensorBase)]
     fixed = {id(t) for t in ctx._fixed}
+    attached()
     for k, o in enumerate(outs):
         if o.array.dtype.kind in "fc" and id(o) not in fixed:
             o.requires_grad, o.grad_fn, o._index = True, node, k

@@ -191,6 +191,10 @@ class Interpreter:
     def place_changed(self, t: TensorBase, what: str) -> None:
         """Python changes what `t` is on the tape."""
 
+    @event
+    def attached(self) -> None:
+        """A custom `Function` puts what it just computed on the tape, by a rule of its own."""
+
     # ------------------------------------------------------------------------------- random numbers
 
     @event

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "alias",
+    "attached",
     "drawn",
     "entered",
     "is_constant",
@@ -103,6 +104,13 @@ def place_changed(t: TensorBase, what: str) -> None:
     active = dispatch.recorder()
     if active is not None:
         active.place_changed(t, what)
+
+
+def attached() -> None:
+    """Tell that a function of the user's puts what it computed on the tape by a rule of its own."""
+    active = dispatch.recorder()
+    if active is not None:
+        active.attached()
 
 
 def layout_read() -> None:

@@ -51,8 +51,10 @@ def _t(x: TensorBase) -> TensorBase:
 
 
 def _run_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    # What `@` does with two matrices, without its looking for batches of them.
-    return x.dot(y) if x.ndim == y.ndim == 2 and x.dtype.kind == "f" else x @ y
+    # What `@` does with two matrices, without its looking for batches of them. Sums of one term are
+    # not left to it: NumPy makes 0 of 0 times inf or nan there.
+    plain = x.ndim == y.ndim == 2 and x.dtype.kind == "f" and x.shape[1] > 1
+    return x.dot(y) if plain else x @ y
 
 
 def _matmul_vjp(
@@ -158,7 +160,7 @@ def matmul(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> Te
 
 def _run_affine(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     if x.ndim == weight.ndim == 2:
-        y = x.dot(weight.T)
+        y = _run_matmul(x, weight.T)
         y += bias
         return y
     return x @ weight.swapaxes(-1, -2) + bias[..., None, :]

@@ -28,7 +28,7 @@ _Told: TypeAlias = Literal["call", "return", "c_call", "c_return", "c_exception"
 _THEIRS, _USERS, _OURS, _OP = range(4)
 # Frames of ours in which no work of the user's is done.
 _HERE = frozenset(__file__.replace("watching", name) for name in ("watching", "session", "nvtx"))
-_DOORS = {dispatch.apply.__code__} | {
+_DOORS = {dispatch.apply.__code__, dispatch.applied.__code__} | {
     c
     for door in (dispatch.unary_door, dispatch.binary_door)
     for c in door.__code__.co_consts

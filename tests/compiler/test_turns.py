@@ -256,3 +256,86 @@ def test_what_a_loop_keeps_off_the_tape_stays_off_it(how):
     expected, expected_gradient = native.eager(q)
     assert value == pytest.approx(expected, rel=1e-11)
     np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-12)
+
+
+class Steep(probtorch.autograd.Function):
+    """Twice a number, whose slope is said to be another."""
+
+    @staticmethod
+    def forward(ctx, a):
+        return a * 2.0
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 7.0
+
+
+def one_turn_without_gradients(x):
+    s = x * 0.0
+    for t in range(1500):
+        if t == 1495:
+            with probtorch.no_grad():
+                s = s * 0.99 + x.sin()
+        else:
+            s = s * 0.99 + x.sin()
+    return s
+
+
+def a_copy_off_the_tape(x):
+    m, s = probtorch.zeros(2, dtype=x.dtype), x * 1.0
+    with probtorch.no_grad():
+        m.copy_(x)
+    for _ in range(1200):
+        s = s * 0.99 + x - m * 0.05
+    return s
+
+
+def a_row_off_the_tape(x):
+    m, s = probtorch.zeros(2, dtype=x.dtype), x * 1.0
+    for _ in range(600):
+        s = s * 0.99 + x - m * 0.05
+        with probtorch.no_grad():
+            m[0] = s[1] * 0.5
+    return s
+
+
+def taken_off_in_place(x):
+    c, s = x.tanh(), x * 1.0
+    c.detach_()
+    for _ in range(1200):
+        s = s * 0.99 + x * c
+    return s
+
+
+def a_hook_inside(x):
+    s = x * 1.0
+    for _ in range(1200):
+        s = s * 0.99 + x
+    s.register_hook(lambda g: g * 0.5)
+    return s
+
+
+def a_rule_of_its_own_after_the_loop(x):
+    s = x * 1.0
+    for _ in range(1200):
+        s = s * 0.5 + x
+    return Steep.apply(s)
+
+
+KEPT_OFF = [
+    *(one_turn_without_gradients, a_copy_off_the_tape, a_row_off_the_tape),
+    *(taken_off_in_place, a_hook_inside, a_rule_of_its_own_after_the_loop),
+]
+
+
+@pytest.mark.parametrize("walk", KEPT_OFF, ids=lambda fn: fn.__name__)
+def test_what_python_keeps_off_the_tape_stays_off_in_the_first_gradient(walk):
+    def density(x):
+        return walk(x).sum() * 0.01 - (x * x).sum()
+
+    q = np.array([0.3, 0.7])
+    native = NativeDensity(density, 2)
+    value, slope = native.value_and_grad(q)
+    expected, expected_slope = native.eager(q)
+    assert value == pytest.approx(expected, rel=1e-11)
+    np.testing.assert_allclose(slope, expected_slope, rtol=1e-9)

@@ -1,5 +1,7 @@
 """Matrix products and einsum against NumPy, by generated equations."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 import probtorch
 from probtorch.autograd import grad
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 from tests.derivatives import gradcheck
 
@@ -164,3 +167,16 @@ def test_einsum_takes_lists_of_dims_instead_of_letters():
             probtorch.einsum(*wrong)
     with pytest.raises(ShapeError, match="einsum"):
         probtorch.einsum(x, [0, 1], y, [0, 2, 3])
+
+
+def test_zero_times_infinity_is_nan_in_products_of_every_size():
+    rng = np.random.default_rng(3)
+    for n, k, m in itertools.product((1, 2, 3, 40), repeat=3):
+        x, y = np.zeros((n, k)), rng.standard_normal((k, m))
+        y[0, 0] = np.inf
+        with np.errstate(invalid="ignore"):
+            want = (x[:, :, None] * y).sum(1)
+            assert_close(tensor(x) @ tensor(y), want)
+            assert_close(tensor(y.T.copy()) @ tensor(x.T.copy()), want.T)
+            bias = tensor(np.zeros(m))
+            assert_close(probtorch.nn.functional.linear(tensor(x), tensor(y).T, bias), want)

@@ -45,7 +45,7 @@ def test_every_parameter_of_a_network_has_its_name():
     for name, p in net.named_parameters():
         sizes = ", ".join(map(str, p.shape))
         assert f'label="{name}\\n ({sizes})" fillcolor="lightblue"' in graph.source
-    assert list(nodes(graph).values()).count("matmul") == 2
+    assert list(nodes(graph).values()).count("affine") == 2
 
 
 def test_what_is_used_twice_is_drawn_once_and_what_needs_no_gradient_not_at_all():

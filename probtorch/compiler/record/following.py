@@ -17,7 +17,7 @@ import numpy as np
 
 from probtorch.compiler.graph import Node
 from probtorch.compiler.record.turns import ALIAS, Turns, outputs, same_number
-from probtorch.core.dispatch import EMPTY
+from probtorch.core.dispatch import EMPTY, set_grad_enabled
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["MIN_TURNS", "Following", "made_by"]
@@ -298,9 +298,11 @@ class Following:
                 continue
             values = [recorder._values.get(id(o)) for o in outputs(out)]
             known = None if None in values else values
+            grad = set_grad_enabled(False)  # what was off the tape is looked for
             node = recorder._append_node(
                 operation.op, inputs, attrs, out, operation.location, known
             )
+            set_grad_enabled(grad)
             watch.events.append((operation.op, inputs, attrs, out, node))
         watch.later()
 

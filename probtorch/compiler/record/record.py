@@ -217,6 +217,8 @@ class Recorder(Subgraphs):
             return
         if not t.requires_grad and (source.requires_grad or id(source) in self.cut):
             self.cut.add(id(t))
+        elif t.requires_grad and id(source) in self.cut:
+            self.rejoined = True
         if self.watch is not None:
             self.watch.events.append((ALIAS, (source,), EMPTY, t, None))
         self._bind(t, self.value_of(source))
@@ -228,8 +230,10 @@ class Recorder(Subgraphs):
         """Note that `target` takes the value of `value`; called before its memory changes."""
         if threading.get_ident() != self.thread:
             return
+        self._follow_cut_into(target, value)
         owner = target._base
         if owner is not None:
+            self._follow_cut_into(owner, value)
             place = place_in(target.array, owner.array, "in-place change")
             with self._alone():
                 self.in_place(owner, written(owner, value, place))
@@ -254,6 +258,14 @@ class Recorder(Subgraphs):
                 v.array = v.array.copy(order="K")
         self._stale.update(map(id, views))
         self._bind(target, self.value_of(value))
+
+    def _follow_cut_into(self, target, value):
+        """Note what a change in place brings to a tensor from off the tape."""
+        off = id(value) in self.cut or (value.requires_grad and not grad_enabled())
+        if off and (target.requires_grad and grad_enabled()):
+            self.rejoined = True
+        elif off:
+            self.cut.add(id(target))
 
     def read(self, what, t, value):
         """Note a number as a guard; a replay does nothing else that Python does by itself."""
@@ -418,8 +430,19 @@ class Recorder(Subgraphs):
         """Note that Python changes what `t` is on the tape."""
         if what == "detach_()" and any(t is g for g in self._gradients.values()):
             return  # off the tape, as it is at each replay
-        if threading.get_ident() == self.thread and not self._made_here(t):
+        if threading.get_ident() != self.thread:
+            return
+        if what == "register_hook()":
+            self.rejoined = True  # what the hook makes of a gradient is not in the nodes
+        if what == "detach_()" and t.requires_grad:
+            self.cut.add(id(t))
+        if not self._made_here(t):
             self.refuse(f"{what} of an argument or of a tensor made outside")
+
+    def attached(self):
+        """Note operations before what they made is on the tape by another rule than theirs."""
+        if threading.get_ident() == self.thread:
+            self.leave_turns()
 
     def _record_apart(self, fn, inputs, **options):
         """Record another function, see `record`."""

@@ -272,6 +272,11 @@ class Seat:
         left_out = {id(x) for x in of_density}
         return [x.copy() for x in self.program.inputs[: self.leaves] if id(x) not in left_out]
 
+    @property
+    def nbytes(self) -> int:
+        """The size of its memory."""
+        return sum(x.nbytes for x in (*self.program.inputs, *self.program.outputs))
+
     def put(self, items: list[TensorBase]) -> None:
         """Let a chain with these leaves take the place of the last one."""
         for place, leaf in zip(self.program.inputs, items):
@@ -284,9 +289,9 @@ class Seat:
         )
 
 
-# Seats that no chain has, by what chains are like, and how many are kept of each.
+# Seats that no chain has, by what chains are like; how many are kept of each, of which size.
 _free: dict[Hashable, list[Seat]] = {}
-MAX_FREE = 16
+MAX_FREE, MAX_BYTES = 16, 2**20
 
 
 def _seat_of(chain: Chain, capacity: int) -> tuple[Hashable, Seat]:
@@ -348,7 +353,7 @@ class ChunkRunner:
             with _lock:
                 free = _free.setdefault(self._key, [])
                 kept = any(seat.program.owner is program for program in _programs.values())
-                if kept and len(free) < MAX_FREE:
+                if kept and len(free) < MAX_FREE and seat.nbytes <= MAX_BYTES:
                     free.append(seat)
         self._chain = chain
         self._held = {}

@@ -132,8 +132,8 @@ def test_a_killed_run_without_a_checkpoint_leaves_its_draws(tmp_path):
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
     assert done.returncode == -9
     read = Draws.load(tmp_path)
-    # The hook goes draw by draw, 10,000 a second and less; the folder is told of every 50 ms.
-    assert 1000 < read.num_draws <= 5900
+    # The folder is told of every 50 ms of draws, some of which the hook has not come to yet.
+    assert 1000 < read.num_draws < 9000
     target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 3)
     mcmc = MCMC(NUTS(target), read.num_draws, 100, seed=1, progress_bar=False)
     mcmc.diagnose = False
