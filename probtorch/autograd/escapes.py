@@ -163,6 +163,12 @@ class Watch(Listener):
         if not self._inside and not t.requires_grad and self._depends(source):
             self._cut("detach", (source,), t, self._live.get(id(source), t.array))
 
+    def place_changed(self, t: TensorBase, what: str) -> None:
+        """Hear of `detach_`, which is meant as `detach` is."""
+        super().place_changed(t, what)
+        if what == "detach_()" and not self._inside and t.grad_fn is not None:
+            self._cut("detach", t.grad_fn.inputs or (), t, self._live.get(id(t), t.array))
+
     def in_place(self, target: TensorBase, value: TensorBase) -> None:
         """Hear of an in-place change, off the tape or on it."""
         super().in_place(target, value)

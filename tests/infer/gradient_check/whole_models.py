@@ -80,6 +80,7 @@ with_value("scipy expit")(lambda b: pytest.importorskip("scipy.special").expit(b
 with_value("scipy gammaln")(lambda b: pytest.importorskip("scipy.special").gammaln(b * b + 1.0))
 with_value("pandas series")(lambda b: pytest.importorskip("pandas").Series(X) * b)
 with_value("detach")(lambda b: b + b.detach() * b.detach())
+with_value("detach in place")(lambda b: b + (b * 3.0).detach_().exp())
 with_value("detach of a product")(lambda b: b * (b * 3.0).detach().exp())
 with_value("stop_gradient of a tensor")(lambda b: b * probtorch.stop_gradient(b))
 with_value("straight through")(lambda b: b + ((b * 3.0).round() - b).detach())
