@@ -6,7 +6,8 @@ nan in it is no part of the result.
 
 from __future__ import annotations
 
-from probtorch.core.dtype import promote
+from probtorch.core.casting import cast
+from probtorch.core.dtype import float16, float32, promote
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes
@@ -48,6 +49,8 @@ def addcmul(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return ``x + value * tensor1 * tensor2``."""
+    if _halves(x, tensor1, tensor2):
+        return cast(addcmul(*_wide(x, tensor1, tensor2), value=value), float16)
     x, product = as_tensor(x, "addcmul"), as_tensor(tensor1, "addcmul") * tensor2
     _fits("addcmul", promote([x.array, product.array]), value=value)
     return x + (product if value == 1 else product * value)
@@ -69,6 +72,8 @@ def addcdiv(
     DTypeError
         If both are integers: their quotient is none.
     """
+    if _halves(x, tensor1, tensor2):
+        return cast(addcdiv(*_wide(x, tensor1, tensor2), value=value), float16)
     a, b = as_tensor(tensor1, "addcdiv"), as_tensor(tensor2, "addcdiv")
     if not {"f", "c"} & {a.array.dtype.kind, b.array.dtype.kind}:
         raise DTypeError(
@@ -78,6 +83,15 @@ def addcdiv(
             fix="convert one of them with .float()",
         )
     return as_tensor(x, "addcdiv") + (a if value == 1 else a * value) / b
+
+
+def _halves(*operands: TensorLike) -> bool:
+    """Whether all are tensors in half precision: then the result is rounded once."""
+    return all(isinstance(t, TensorBase) and t.array.dtype == float16 for t in operands)
+
+
+def _wide(*operands: TensorLike) -> list[TensorBase]:
+    return [cast(as_tensor(t), float32) for t in operands]
 
 
 @takes_out
