@@ -9,7 +9,9 @@ the tape, or were computed off it from such), and notes
   recognised by identity, arrays by the memory they came from. What Python computed from them first
   cannot be recognised, which is why the gradient is compared with differences too
   (infer/gradient_check.py);
-- cuts: results off the tape, which somebody meant (`detach`, `no_grad`, comparisons, rounding).
+- cuts: results off the tape, which somebody meant (`detach`, `no_grad`, comparisons, rounding);
+- turns: truths and whole numbers that the user's code takes out, by which it goes one way or another
+  (infer/vi/jumps.py asks whether the result jumps there).
 
 A second run `like` the first holds all cuts at the values they had in the first, in their order. So
 differences of two runs see what the tape sees: a tensor that was detached on purpose is a constant
@@ -36,10 +38,11 @@ if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
     from probtorch.core.op import Attrs, Op, Operand, Output
 
-__all__ = ["Escape", "NotAlike", "Watch", "check_alike", "cure", "hold", "restore"]
+__all__ = ["Escape", "NotAlike", "Turn", "Watch", "check_alike", "cure", "hold", "restore"]
 
 # Escapes whose site is looked for, and tensors looked at for one.
 MAX_ESCAPES, MAX_WALK = 64, 20_000
+MAX_TURNS = 1000
 
 
 class NotAlike(Exception):
@@ -69,6 +72,23 @@ class Escape:
         return f"{self.how} of {of} at {self.place}" if self.place else f"{self.how} of {of}"
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A truth or a whole number that the user's code took out, and where.
+
+    Attributes
+    ----------
+    what : Escape
+    value : bool or int
+    """
+
+    what: Escape
+    value: bool | int
+
+    def __str__(self):
+        return f"{self.what} is {self.value}"
+
+
 def cure(sites: Sequence[str] = ()) -> str:
     """What to do about a value that left the tape."""
     what = sites[0].partition(" ")[2] if sites else "the value"
@@ -94,6 +114,7 @@ class Watch(Listener):
         Floating results off the tape.
     narrow : bool
         Whether anything was computed in less than double precision.
+    turns : list of Turn
     approximate : bool
         Whether a `Function` took part whose gradient is not quite that of its result.
     """
@@ -105,6 +126,7 @@ class Watch(Listener):
         super().__init__()
         self.like = like
         self.escapes, self.cuts = [], 0
+        self.turns: list[Turn] = []
         self.narrow = self.approximate = False
         self._names: dict[int, tuple[TensorBase, str]] = {}
         self._off: dict[
@@ -214,10 +236,12 @@ class Watch(Listener):
     def read(self, what: str, t: TensorBase | None, value: Any) -> Any:
         """Hear that Python reads `value` out of `t`; returns what Python is to get."""
         value = super().read(what, t, value)
-        # A branch gives it no number to compute with.
-        if t is None or value is None or what == "bool()":
+        if t is None or value is None or self._inside or not self._depends(t):
             return value
-        if self._inside or not self._depends(t):
+        if type(value) in (bool, int) and len(self.turns) < MAX_TURNS and not is_ours(_taker()):
+            self.turns.append(Turn(Escape(what, self._sites_of(t), user_location()), value))
+        # A branch gives it no number to compute with.
+        if what == "bool()":
             return value
         if not grad_enabled():
             # Meant: no_grad or stop_gradient.
@@ -243,6 +267,11 @@ class Watch(Listener):
             self._back[id(t)] = (t, found[1])
 
     # -------------------------------------------------------------------------------------- details
+
+    def random_values(self) -> list[tuple[str, np.ndarray]]:
+        """What the run drew: tensors with a name, and those that no gradient is meant to pass."""
+        named = [(name, t.array) for t, name in self._names.values()]
+        return [*named, *(("", t.array) for t in self._drawn.values())]
 
     def _note(self, how, t):
         """Note that `t` left; returns the `Escape`, None if it depends on nothing with a name."""

@@ -25,6 +25,7 @@ from probtorch.infer.gradient_check import quotient, random_direction, wrong
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.vi.fit_memory import FitMemory
+from probtorch.infer.vi.jumps import Side, warn_of_a_jump
 
 if TYPE_CHECKING:
     from probtorch.effects.site import Site
@@ -138,6 +139,15 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
             restore(watch)
             return float(found.array), gradients, watch
 
+    def moved(h, moving, like):
+        for i in moving:
+            tensors[i].array = (base[i] + h * parts[i]).astype(base[i].dtype)
+        try:
+            return run(like)
+        finally:
+            for p, array in zip(tensors, base, strict=True):
+                p.array = array
+
     value, gradients, watch = run(None)
     slopes = [
         0.0 if g is None else float((g.array * d).sum())
@@ -147,25 +157,25 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
         return
 
     def probe(h: float, moving: range) -> float:
-        for i in moving:
-            tensors[i].array = (base[i] + h * parts[i]).astype(base[i].dtype)
-        try:
-            found, _, again = run(watch)
-        finally:
-            for p, array in zip(tensors, base, strict=True):
-                p.array = array
+        found, _, again = moved(h, moving, watch)
         check_alike(again)
         return found
 
     every = range(len(tensors))
+    name = getattr(fit.model, "__name__", type(fit.model).__name__)
     # Where something left the tape, what it was made of may weigh little among all parameters.
     alone = every[:MAX_ALONE] if watch.escapes and len(tensors) > 1 else ()
     for moving in (every, *((i,) for i in alone)):
         slope = sum(slopes[i] for i in moving)
         found = quotient(lambda h, moving=moving: probe(h, moving), value, slope, watch)
         if found is not None and found != slope:
-            name = getattr(fit.model, "__name__", type(fit.model).__name__)
             raise wrong(f"the objective of {name}", "values", slope, found, watch)
+
+    def side(h: float) -> Side:
+        found, _, seen = moved(h, every, None)
+        return found, seen
+
+    warn_of_a_jump(name, (value, watch), side)
 
 
 def _surrogate(fit: SVI, args: tuple[object, ...], kwargs: dict[str, object]) -> TensorBase:
