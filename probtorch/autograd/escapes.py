@@ -10,8 +10,8 @@ the tape, or were computed off it from such), and notes
   cannot be recognised, which is why the gradient is compared with differences too
   (infer/gradient_check.py);
 - cuts: results off the tape, which somebody meant (`detach`, `no_grad`, comparisons, rounding);
-- turns: truths and whole numbers that the user's code takes out, by which it goes one way or another
-  (infer/vi/jumps.py asks whether the result jumps there).
+- turns: truths and whole numbers that the user's code takes out, by which it goes one way or
+  another (infer/vi/jumps.py asks whether the result jumps there).
 
 A second run `like` the first holds all cuts at the values they had in the first, in their order. So
 differences of two runs see what the tape sees: a tensor that was detached on purpose is a constant

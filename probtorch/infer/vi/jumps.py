@@ -1,12 +1,12 @@
 """Objectives that jump where Python goes another way: pathwise gradients do not see a jump.
 
-``int(b)``, ``if b > 0:`` and ``range(int(n))`` of a reparameterised site are answered by guards, so a
-sampler of densities, which compares values, stays right. A pathwise gradient is the slope between
+``int(b)``, ``if b > 0:`` and ``range(int(n))`` of a reparameterised site are answered by guards, so
+a sampler of densities, which compares values, stays right. A pathwise gradient is the slope between
 the jumps: of a model that uses ``int(b)`` alone it is that of the prior, and SVI goes there without
 any sign of it. Differences with small steps see the same slope (gradient_check.py), so this looks
 for places nearby where Python turns another way, and compares the values on the two sides, twice:
-the difference of a form that goes through steadily (``b if b > 0 else 0``, interpolation in a table)
-becomes smaller with the distance of the sides, that of a jump does not.
+the difference of a form that goes through steadily (``b if b > 0 else 0``, interpolation in a
+table) becomes smaller with the distance of the sides, that of a jump does not.
 """
 
 from __future__ import annotations
@@ -72,9 +72,12 @@ def _way(side: Side) -> list[bool | int]:
     return [turn.value for turn in side[1].turns]
 
 
-def _look_between(name, near, far, step, probe, end) -> bool:
+def _look_between(
+    name: str, near: Side, far: Side, step: float, probe: Callable[[float], Side], end: float
+) -> bool:
     """Close in on a turn that differs, and compare its two sides; whether that led to a warning."""
-    way, low, high, differences = _way(near), 0.0, step, []
+    way, low, high = _way(near), 0.0, step
+    differences: list[float] = []
     for halvings in HALVINGS:
         for _ in range(halvings):
             if time.perf_counter() > end:
