@@ -130,6 +130,9 @@ from probtorch.ops.complex_numbers import (
     view_as_complex as view_as_complex,
     view_as_real as view_as_real,
 )
+from probtorch.ops.determinants import det as det, logdet as logdet, slogdet as slogdet
+from probtorch.ops.orthogonal import qr as qr
+from probtorch.ops.pseudoinverses import matrix_rank as matrix_rank, pinv as pinverse
 from probtorch.ops.spectrograms import (
     istft as istft,
     stft as stft,
@@ -555,15 +558,7 @@ from probtorch.ops.special import (
     sinc as sinc,
     xlogy as xlogy,
 )
-from probtorch.ops.spectral import (
-    det as det,
-    logdet as logdet,
-    matrix_rank as matrix_rank,
-    pinv as pinverse,
-    qr as qr,
-    slogdet as slogdet,
-    svd as svd,
-)
+from probtorch.ops.spectral import svd as svd
 from probtorch.ops.statistics import (
     aminmax as aminmax,
     corrcoef as corrcoef,

@@ -24,6 +24,7 @@ from probtorch.ops import (
     arithmetic,
     comparisons,
     contraction,
+    determinants,
     exponentials,
     linalg,
     movement,
@@ -33,7 +34,6 @@ from probtorch.ops import (
     scans,
     sorting,
     special,
-    spectral,
     trigonometry,
 )
 
@@ -641,8 +641,8 @@ _FUNCTIONS = {
     np.linalg.cholesky: _ours(linalg.cholesky, 1),
     np.linalg.inv: _ours(linalg.inv, 1),
     np.linalg.solve: _ours(linalg.solve),
-    np.linalg.det: _ours(spectral.det, 1),
-    np.linalg.slogdet: lambda a: tuple(spectral.slogdet(as_tensor(a))),
+    np.linalg.det: _ours(determinants.det, 1),
+    np.linalg.slogdet: lambda a: tuple(determinants.slogdet(as_tensor(a))),
 }
 _LOOKS = {
     np.shape,

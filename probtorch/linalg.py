@@ -1,6 +1,9 @@
-"""Linear algebra under the names of torch.linalg; defined in ops/linalg.py and ops/spectral.py."""
+"""Linear algebra under the names of torch.linalg; defined in ops/linalg.py and the files
+that read it.
+"""
 
 from probtorch.ops.contraction import matmul
+from probtorch.ops.determinants import det, logdet, slogdet
 from probtorch.ops.eigen import eig, eigvals
 from probtorch.ops.factorisations import (
     inv_ex,
@@ -27,6 +30,7 @@ from probtorch.ops.linalg import (
 )
 from probtorch.ops.movement import diagonal
 from probtorch.ops.norms import matrix_norm
+from probtorch.ops.orthogonal import qr
 from probtorch.ops.products import (
     Lstsq,
     cond,
@@ -41,19 +45,9 @@ from probtorch.ops.products import (
 from probtorch.ops.products import linalg_cross as cross
 from probtorch.ops.products import linalg_norm as norm
 from probtorch.ops.products import linalg_vander as vander
+from probtorch.ops.pseudoinverses import matrix_rank, pinv
 from probtorch.ops.reflections import householder_product
-from probtorch.ops.spectral import (
-    det,
-    eigh,
-    eigvalsh,
-    logdet,
-    matrix_rank,
-    pinv,
-    qr,
-    slogdet,
-    svd,
-    svdvals,
-)
+from probtorch.ops.spectral import eigh, eigvalsh, svd, svdvals
 
 __all__ = [
     "LinAlgError",

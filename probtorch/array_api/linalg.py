@@ -9,7 +9,18 @@ from probtorch.array_api.functions import sum
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
 from probtorch.errors import ArgumentError
-from probtorch.ops import arithmetic, contraction, linalg, movement, norms, repeating, spectral
+from probtorch.ops import (
+    arithmetic,
+    contraction,
+    determinants,
+    linalg,
+    movement,
+    norms,
+    orthogonal,
+    pseudoinverses,
+    repeating,
+    spectral,
+)
 
 __all__ = [
     "cholesky",
@@ -37,8 +48,8 @@ __all__ = [
     "vector_norm",
 ]
 
-det, inv, matmul, outer = spectral.det, linalg.inv, contraction.matmul, contraction.outer
-matrix_power, slogdet, svdvals = linalg.matrix_power, spectral.slogdet, spectral.svdvals
+det, inv, matmul, outer = determinants.det, linalg.inv, contraction.matmul, contraction.outer
+matrix_power, slogdet, svdvals = linalg.matrix_power, determinants.slogdet, spectral.svdvals
 eigh, eigvalsh = spectral.eigh, spectral.eigvalsh
 
 
@@ -76,7 +87,7 @@ def matrix_norm(
 
 def matrix_rank(x: TensorBase, /, *, rtol: float | None = None) -> TensorBase:
     """Return how many singular values are larger than a share of the largest."""
-    return spectral.matrix_rank(x, rtol=rtol)
+    return pseudoinverses.matrix_rank(x, rtol=rtol)
 
 
 def matrix_transpose(x: TensorBase, /) -> TensorBase:
@@ -86,7 +97,7 @@ def matrix_transpose(x: TensorBase, /) -> TensorBase:
 
 def pinv(x: TensorBase, /, *, rtol: float | None = None) -> TensorBase:
     """Return the pseudo-inverse."""
-    return spectral.pinv(x, rtol=rtol)
+    return pseudoinverses.pinv(x, rtol=rtol)
 
 
 class QRResult(NamedTuple):
@@ -108,7 +119,7 @@ def qr(x: TensorBase, /, *, mode: str = "reduced") -> QRResult:
         raise ArgumentError(
             "qr", expected='mode "reduced"', got=repr(mode), fix="complete the basis by hand"
         )
-    return QRResult(*spectral.qr(x))
+    return QRResult(*orthogonal.qr(x))
 
 
 def solve(x1: TensorBase, x2: TensorBase, /) -> TensorBase:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
     from probtorch.core.op import Attrs, Op, Operand, Output
 
-__all__ = ["Escape", "NotAlike", "Turn", "Watch", "check_alike", "cure", "hold", "restore"]
+__all__ = ["Escape", "NotAlike", "Choice", "Watch", "check_alike", "cure", "hold", "restore"]
 
 # Escapes whose site is looked for, and tensors looked at for one.
 MAX_ESCAPES, MAX_WALK = 64, 20_000
@@ -73,7 +73,7 @@ class Escape:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Choice:
     """A truth or a whole number that the user's code took out, and where.
 
     Attributes
@@ -114,7 +114,7 @@ class Watch(Listener):
         Floating results off the tape.
     narrow : bool
         Whether anything was computed in less than double precision.
-    turns : list of Turn
+    turns : list of Choice
     approximate : bool
         Whether a `Function` took part whose gradient is not quite that of its result.
     """
@@ -126,7 +126,7 @@ class Watch(Listener):
         super().__init__()
         self.like = like
         self.escapes, self.cuts = [], 0
-        self.turns: list[Turn] = []
+        self.turns: list[Choice] = []
         self.narrow = self.approximate = False
         self._names: dict[int, tuple[TensorBase, str]] = {}
         self._off: dict[
@@ -239,7 +239,7 @@ class Watch(Listener):
         if t is None or value is None or self._inside or not self._depends(t):
             return value
         if type(value) in (bool, int) and len(self.turns) < MAX_TURNS and not is_ours(_taker()):
-            self.turns.append(Turn(Escape(what, self._sites_of(t), user_location()), value))
+            self.turns.append(Choice(Escape(what, self._sites_of(t), user_location()), value))
         # A branch gives it no number to compute with.
         if what == "bool()":
             return value

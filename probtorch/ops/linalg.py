@@ -6,7 +6,7 @@ triangular solves, so that gradients of gradients work. What cannot be factorise
 
 Names and arguments are those of torch.linalg; `solve_vector` and `solve_triangular_vector` take one
 right-hand side per matrix, without the ambiguity of guessing that from shapes. Determinants,
-eigenvalues and singular values are in spectral.py.
+eigenvalues and singular values are in spectral.py, and what is made of them in files of its own.
 """
 
 from __future__ import annotations

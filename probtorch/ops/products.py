@@ -1,6 +1,6 @@
 """Products and distances of vectors and matrices, norms by their order, and what solves with them.
 
-Compositions of contraction.py, linalg.py and spectral.py.
+Compositions of contraction.py, linalg.py, spectral.py and pseudoinverses.py.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ from probtorch.ops.exponentials import (
 from probtorch.ops.linalg import as_matrix, identity, inv, solve
 from probtorch.ops.movement import broadcast_tensors, expand, movedim, permute, reshape, unsqueeze
 from probtorch.ops.norms import matrix_norm, norm
+from probtorch.ops.pseudoinverses import matrix_rank, pinv
 from probtorch.ops.reduction import amax, sum
 from probtorch.ops.repeating import roll
-from probtorch.ops.spectral import matrix_rank, pinv, svdvals
+from probtorch.ops.spectral import svdvals
 from probtorch.ops.take_put import take
 
 __all__ = [

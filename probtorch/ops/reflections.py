@@ -22,9 +22,10 @@ from probtorch.ops.arithmetic import clone
 from probtorch.ops.contraction import matmul
 from probtorch.ops.linalg import as_matrix, mt, solve_triangular
 from probtorch.ops.movement import cat, expand, unsqueeze
+from probtorch.ops.orthogonal import qr
 from probtorch.ops.reduction import mean
 from probtorch.ops.sampling import randn
-from probtorch.ops.spectral import qr, svd
+from probtorch.ops.spectral import svd
 
 __all__ = [
     "Geqrf",

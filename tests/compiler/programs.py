@@ -19,12 +19,14 @@ from probtorch.ops import (
     arithmetic,
     comparisons,
     contraction,
+    determinants,
     exponential_sums,
     gathering,
     indexing,
     linalg,
     movement,
     norms,
+    orthogonal,
     reduction,
     scans,
     scattering,
@@ -211,11 +213,11 @@ def _factor(x, *, kind):
     if kind == "cholesky":
         return linalg.cholesky(a)
     if kind in ("det", "inv"):
-        return {"det": spectral.det, "inv": linalg.inv}[kind](a)
+        return {"det": determinants.det, "inv": linalg.inv}[kind](a)
     if kind == "slogdet":
-        return spectral.slogdet(a)[1]
+        return determinants.slogdet(a)[1]
     if kind == "qr":
-        return spectral.qr(a)[1]
+        return orthogonal.qr(a)[1]
     if kind == "eigh":
         return spectral.eigh(a)[0]
     return spectral.svd(a)[1]

@@ -12,6 +12,7 @@ import scipy.linalg
 from probtorch.autograd import grad
 from probtorch.core.dtype import float32, float64
 from probtorch.errors import ArgumentError, DomainError, NotDifferentiableError, ShapeError
+from probtorch.ops.determinants import det, logdet, slogdet
 from probtorch.ops.linalg import (
     LinAlgError,
     cholesky,
@@ -27,18 +28,9 @@ from probtorch.ops.linalg import (
     trace,
 )
 from probtorch.ops.norms import matrix_norm
-from probtorch.ops.spectral import (
-    det,
-    eigh,
-    eigvalsh,
-    logdet,
-    matrix_rank,
-    pinv,
-    qr,
-    slogdet,
-    svd,
-    svdvals,
-)
+from probtorch.ops.orthogonal import qr
+from probtorch.ops.pseudoinverses import matrix_rank, pinv
+from probtorch.ops.spectral import eigh, eigvalsh, svd, svdvals
 from probtorch.tensor import tensor
 from probtorch.testing.compare import assert_close
 from tests.derivatives import gradcheck, gradgradcheck
