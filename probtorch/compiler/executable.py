@@ -203,8 +203,9 @@ class CallFrame(ABC):
     ) -> np.ndarray | None:
         """Return tables, one for each row of arrays of arguments and results, (rows, words).
 
-        They share this frame's other memory, so that one is run after the other. The caller keeps
-        all alive. None where there is no C function, or a run does more than read and write these.
+        They share this frame's other memory, so that one is run after the other; results of fewer
+        rows are written to in turn. The caller keeps all alive. None where there is no C function,
+        or a run does more than read and write these.
         """
         return None
 

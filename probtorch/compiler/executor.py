@@ -237,7 +237,7 @@ class CpuFrame(CallFrame):
         rows = np.arange(len(tables), dtype=np.uintp)
         for first, arrays in ((0, inputs), (self._first, outputs)):
             for i, array in enumerate(arrays, first):
-                tables[:, i] = address(array) + rows * array.strides[0]
+                tables[:, i] = address(array) + rows % len(array) * array.strides[0]
         return tables
 
     def repeat(self, draws, inputs, results):

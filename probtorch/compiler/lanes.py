@@ -21,13 +21,39 @@ if TYPE_CHECKING:
 
     from probtorch.compiler.program import NativeProgram
 
-__all__ = ["ProgramLanes"]
+__all__ = ["LaneRoom", "ProgramLanes"]
 
 _LANES = ctypes.CFUNCTYPE(
     None,
     *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
     *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
 )
+
+
+class LaneRoom:
+    """Memory of a program for one thread, with results of so many rows.
+
+    Parameters
+    ----------
+    program : NativeProgram
+        Compiled for the CPU.
+    rows : int
+
+    Attributes
+    ----------
+    outputs : list of ndarray, each (rows, *shape)
+    """
+
+    def __init__(self, program: NativeProgram, rows: int) -> None:
+        assert program.program is not None, "a program that is compiled"
+        self.frame = program.program.bind()
+        assert self.frame.entry is not None, "a program of the CPU"
+        shapes = [(x.shape, x.dtype) for x in self.frame.new_outputs()]
+        self.outputs = [np.zeros((rows, *shape), dtype) for shape, dtype in shapes]
+
+    def serves(self, inputs: Sequence[np.ndarray]) -> bool:
+        """Whether the program can be run on rows of such arrays: it changes nothing but results."""
+        return self.frame.lanes(inputs, self.outputs) is not None
 
 
 class ProgramLanes:
@@ -39,6 +65,9 @@ class ProgramLanes:
         Compiled for the CPU.
     inputs : sequence of ndarray, each (lanes, *shape)
         What its leaves are; kept, not copied.
+    room : LaneRoom, optional
+        Memory that others have used before; it may have results of fewer rows: those of lane i are
+        then in row i modulo their number.
 
     Attributes
     ----------
@@ -46,14 +75,14 @@ class ProgramLanes:
         Write into the former between calls; of the latter a call overwrites its rows.
     """
 
-    def __init__(self, program: NativeProgram, inputs: Sequence[np.ndarray]) -> None:
-        assert program.program is not None, "a program that is compiled"
-        frame = program.program.bind()
-        assert frame.entry is not None, "a program of the CPU"
-        self._frame, self._entry, self.inputs = frame, frame.entry[0], list(inputs)
-        lanes = len(self.inputs[0])
-        self.outputs = [np.zeros((lanes, *x.shape), x.dtype) for x in frame.new_outputs()]
-        tables = frame.lanes(self.inputs, self.outputs)
+    def __init__(
+        self, program: NativeProgram, inputs: Sequence[np.ndarray], room: LaneRoom | None = None
+    ) -> None:
+        room = room or LaneRoom(program, len(inputs[0]))
+        self._room, self.inputs, self.outputs = room, list(inputs), room.outputs
+        assert room.frame.entry is not None
+        self._entry = room.frame.entry[0]
+        tables = room.frame.lanes(self.inputs, self.outputs)
         assert tables is not None, "a program that changes nothing but its results"
         self._tables = tables
         self._run = _LANES(engine.runtime_address("pt_lanes"))

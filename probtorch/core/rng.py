@@ -395,10 +395,8 @@ class Generator:
         """
         first = self.advance(n)
         self._tell("spawned")
-        return [
-            Generator(self._seed, _one(_SPAWN_KEY, self._stream, (first + i) & _WORD))
-            for i in range(n)
-        ]
+        streams = _sequence(_SPAWN_KEY, self._stream, first, n).tolist()
+        return [Generator(self._seed, stream) for stream in streams]
 
     def __repr__(self) -> str:
         seed, stream, counter = self.get_state()

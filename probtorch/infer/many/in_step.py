@@ -466,8 +466,7 @@ class _WarmChain:
         self.step_size, self.acceptance, self.effort = step_size, acceptance, effort
         self.learner = SimpleNamespace(shift=lambda: None if np.isnan(shift) else shift)
         metric = SimpleNamespace(log_determinant=lambda: determinant)
-        chain = SimpleNamespace(tuner=None, kernel=SimpleNamespace(metric=metric))
-        self.runner = SimpleNamespace(chain=chain)
+        self.runner = SimpleNamespace(chain=None, tuner=None, held=lambda _: metric)
 
     def extend(self, length: int, moved_to: object = None) -> None:
         """Nothing: who is told to go on is fitted alone."""

@@ -15,15 +15,14 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
-from probtorch.infer.mcmc.control import Control
+from probtorch.infer.mcmc.control import CALL_SECONDS, GROWTH, Control
 from probtorch.infer.mcmc.in_step import warm_up_in_step
-from probtorch.infer.mcmc.kernel import Kernel, statistics
+from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.recording import DrawRecord
-from probtorch.infer.mcmc.running import RunningTrace
 from probtorch.infer.mcmc.standing import ChainCopy, ChainSnapshot
-from probtorch.infer.mcmc.standstill import Standstill
 from probtorch.infer.mcmc.store import StoredRecord
+from probtorch.infer.mcmc.tally import ChainTally
 from probtorch.infer.mcmc.warm_up.adaptation import Learner, Segment, Warmup, check_found
 
 if TYPE_CHECKING:
@@ -34,19 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ChainRun"]
 
-# A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
-# progress display, long enough that what happens between calls costs nothing.
-CALL_SECONDS = 0.05
-# The first calls feel their way: how much more than the last one a call may do.
-GROWTH = 8
-
 # Share of the native time that comparing a density with Python's may take, but for the first
 # comparison where a warm-up has ended, in the midst of the posterior.
 VERIFYING_SHARE = 0.1
 
 
-class ChainRun:
-    """One chain of a run.
+class ChainRun(ChainTally):
+    """One chain of a run; what is told of it is in `ChainTally`.
 
     Parameters
     ----------
@@ -73,32 +66,19 @@ class ChainRun:
 
     Attributes
     ----------
-    iteration, divergences, evaluations, warmup_evaluations : int
-        So far, where the kernel tells; divergences after warm-up only.
     warmup : Warmup
     learner : Learner or None
+    segment, done : int
+        Segments of the warm-up that are behind it, and transitions of the present one.
     extensions : list of int
         Iterations by which the warm-up was made longer; see `extend`.
     moved : bool
         Whether it was sent to where another chain stood.
-    course : list of array
-        Log densities during warm-up, in parts.
-    trace : RunningTrace
-        Of the log density, coarsely, for displays.
-    acceptance : float
-        Mean of what the tuner follows in the last segment of the warm-up.
-    effort : float
-        Mean number of evaluations of a transition there.
-    step_size : float
-        Nan if the kernel tells of none.
-    warming_up : bool
     seconds : float
         Time spent, up to now or to the end.
     error : BaseException or None
     draws : DrawRecord or StoredRecord
     warmup_draws : DrawRecord or None
-    adapted : Chain or None
-        The chain as warm-up left it.
     snapshot : ChainSnapshot or None
         All that the rest of the run depends on, as it was not long ago; see `restore`.
     journal : ChainJournal or None
@@ -122,12 +102,13 @@ class ChainRun:
         draws: DrawRecord | StoredRecord | None = None,
         warmup: Warmup | None = None,
     ) -> None:
-        self.runner, self.context, self.kernel, self.hook = runner, context, kernel, hook
+        self.runner, self.context, self.hook = runner, context, hook
         self.target = target
         self.warmup = kernel.warmup if warmup is None else warmup
         self.segments = self.warmup.segments(num_warmup)
         self.num_warmup, self.num_samples = num_warmup, num_samples
         chain = runner.chain
+        super().__init__(kernel, chain.kernel, self.warmup.tuner, warming_up=bool(self.segments))
         position = chain.state.position.array
         self.learner = None
         if self.warmup.learner is not None and num_warmup:
@@ -136,28 +117,15 @@ class ChainRun:
         self.warmup_draws = (
             DrawRecord(num_warmup, position.shape, kernel.info) if keep_warmup else None
         )
-        self._fields = {s.name: s.field for s in statistics(kernel.info)}
-        self.iteration = self.divergences = self.evaluations = self.warmup_evaluations = 0
         self.extensions: list[int] = []
         self.moved = False
-        self.course: list[np.ndarray] = []
-        self.trace = RunningTrace()
-        self._accepted = np.zeros(3)
         self.verifying, self._calls = verifying, 0
-        self.standstill = Standstill()
-        self.step_size = np.nan
-        if hasattr(chain.kernel, name := "step_size") and name in self._fields:
-            sizes = getattr(chain.kernel, name).array
-            self.step_size = float(sizes.mean()) if sizes.size else np.nan
-        self.warming_up = bool(self.segments)
         self.error: BaseException | None = None
-        self.adapted: Chain | None = None
         self._count = 1
         self._arrived: list[int] = []
         self._began: float | None = None
         self._ended: float | None = None
-        # Where the run stands: segments that are behind it, and transitions of the present one.
-        self._segment = self._done = 0
+        self.segment = self.done = 0
         self._pace = pace
         self.snapshot: ChainSnapshot | None = None
         self.journal: ChainJournal | None = None
@@ -173,18 +141,6 @@ class ChainRun:
     def finished(self) -> bool:
         """Whether the chain has ended, well or badly."""
         return self._ended is not None
-
-    @property
-    def acceptance(self) -> float:
-        """Mean of what the tuner follows since something learnt was set last; nan before."""
-        total, _, count = self._accepted
-        return total / count if count else np.nan
-
-    @property
-    def effort(self) -> float:
-        """Mean number of evaluations of a transition since then; nan before."""
-        _, total, count = self._accepted
-        return total / count if count else np.nan
 
     def warm_up(self, control: Control) -> None:
         """Warm up to the end, or until `control` says stop; an exception is in `error`."""
@@ -219,15 +175,15 @@ class ChainRun:
 
         None if there is none, if `control` said stop, or if it failed.
         """
-        if self._segment == len(self.segments):
+        if self.segment == len(self.segments):
             return None
-        segment = self.segments[self._segment]
+        segment = self.segments[self.segment]
         try:
             self._run_segment(segment, control)
         except BaseException as error:
             self.error = error
             return None
-        return segment if self._done == segment.length else None
+        return segment if self.done == segment.length else None
 
     def held(self) -> object:
         """Return what its learner sets, as it was set last."""
@@ -241,23 +197,39 @@ class ChainRun:
 
     def pass_on(self, segment: Segment) -> bool:
         """Go on to the next segment, when what this one taught is set; return if there is one."""
-        self._segment, self._done = self._segment + 1, 0
-        rest = self.segments[self._segment :]
+        self.passed()
+        rest = self.segments[self.segment :]
         if rest and segment.learn and not rest[0].learn:
             chain = self.runner.chain
             if chain.tuner is not None:
                 self.runner.chain = replace(chain, tuner=chain.tuner.refocused())
         return bool(rest)
 
+    def passed(self) -> None:
+        """Leave a segment of the warm-up behind."""
+        self.segment, self.done = self.segment + 1, 0
+
+    def warm(self) -> None:
+        """Be warm: what is drawn from now on counts."""
+        self.warming_up = False
+        self.learner = None  # what it holds is as much as the draws of the warm-up
+
+    @property
+    def recording(self) -> DrawRecord | StoredRecord | None:
+        """Where draws are kept at present."""
+        return self.warmup_draws if self.warming_up else self.draws
+
+    @property
+    def alone(self) -> bool:
+        """Whether others look at it between calls: a hook, or who saves it."""
+        return self.hook is not None or self._pace is not None or self.journal is not None
+
     def _sample(self, control: Control) -> None:
-        if self._segment < len(self.segments):
+        if self.segment < len(self.segments):
             return
         if self.warming_up and self.segments:
             self._end_warmup()
-        self.warming_up = False
-        self.learner = None  # what it holds is as much as the draws of the warm-up
-        if self.adapted is None:
-            self.adapted = self.runner.chain
+        self.warm()
         self._advance(self.num_samples, self.draws, control)
 
     # --------------------------------------------------------------------------- a longer warm-up
@@ -312,9 +284,9 @@ class ChainRun:
         for length in saved["extensions"][len(self.extensions) :]:
             self.extensions.append(length)
             self.segments = [*self.segments, *self.warmup.segments(length, search=False)]
-        self._segment, self._done = saved["segment"], saved["done"]
+        self.segment, self.done = saved["segment"], saved["done"]
         self.moved = saved["moved"]
-        self._accepted = saved["accepted"].copy()
+        self.accepted = saved["accepted"].copy()
         self.course = [saved["course"]]
         if self.learner is not None and saved["learner"] is not None:
             self.learner.restore(saved["learner"])
@@ -337,8 +309,8 @@ class ChainRun:
         """A snapshot, of draws only what is being filled."""
         return {
             "leaves": self.runner.bare_leaves(),
-            "segment": self._segment,
-            "done": self._done,
+            "segment": self.segment,
+            "done": self.done,
             "iteration": self.iteration,
             "divergences": self.divergences,
             "evaluations": self.evaluations,
@@ -347,7 +319,7 @@ class ChainRun:
             "extensions": list(self.extensions),
             "moved": self.moved,
             "course": np.concatenate([*self.course, np.zeros(0)]),
-            "accepted": self._accepted.copy(),
+            "accepted": self.accepted.copy(),
             "learner": self.learner.snapshot() if self.learner and self.warming_up else None,
             "draws": self.draws.tail(),
             "warmup": None if self.warmup_draws is None else self.warmup_draws.tail(),
@@ -400,8 +372,8 @@ class ChainRun:
 
     def _run_segment(self, segment: Segment, control: Control) -> None:
         learner = self.learner if segment.learn else None
-        if not self._done:
-            self._accepted = np.zeros(3)
+        if not self.done:
+            self.accepted = np.zeros(3)
             for name, value in segment.values.items():
                 self.runner.set(name, wrap(np.asarray(value)))
         self._advance(
@@ -430,16 +402,15 @@ class ChainRun:
         learner: Learner | None = None,
     ) -> None:
         """Run `length` transitions, less those done before, in calls of a good size."""
-        search = search and not self._done
-        while self._done < length and self._goes_on(control):
-            count = min(length - self._done, self._count, self.runner.capacity)
+        search = search and not self.done
+        while self.done < length and self._goes_on(control):
+            count = min(length - self.done, self._count, self.runner.capacity)
             start = time.perf_counter()
             positions, grads, info = self.runner.run(count, search=search, adapt=adapt)
             seconds = time.perf_counter() - start
             self.context.raise_error()
-            self._calls += 1
-            self._verify_now_and_then(positions[-1].reshape(-1, positions.shape[-1])[-1], seconds)
-            if search and (step_size := self._told(info, "step_size")) is not None:
+            self.verify_now_and_then(positions[-1].reshape(-1, positions.shape[-1])[-1], seconds)
+            if search and (step_size := self.told(info, "step_size")) is not None:
                 if not np.isnan(step_size[0]).all():  # there is one
                     check_found(float(np.min(step_size[0])))
             search = False
@@ -447,8 +418,9 @@ class ChainRun:
                 recording.add(positions, info)
             if learner is not None:
                 learner.add(positions, grads)
-            self._report(positions, info)
-            self._done += count
+            self._show(positions)
+            self.report(positions, info)
+            self.done += count
             fitting = int(CALL_SECONDS / max(seconds / count, 1e-9))
             if self.journal is not None:
                 fitting = min(fitting, self._write_down(positions, info, seconds))
@@ -474,12 +446,17 @@ class ChainRun:
         self._take_snapshot()
         began = time.perf_counter()
         going = control.go_on()
-        if self._began is not None:
-            self._began += time.perf_counter() - began
+        self.waited(time.perf_counter() - began)
         return going
 
-    def _verify_now_and_then(self, position: np.ndarray, seconds: float) -> None:
+    def waited(self, seconds: float) -> None:
+        """Do not count so many seconds."""
+        if self._began is not None:
+            self._began += seconds
+
+    def verify_now_and_then(self, position: np.ndarray, seconds: float) -> None:
         """Compare the density with Python's, after a call that took so many seconds."""
+        self._calls += 1
         density, costs = self.context.density, self.context.density.costs
         costs.native += seconds
         if not self.verifying:
@@ -495,42 +472,14 @@ class ChainRun:
             density.verify(point, self.context)
             costs.compared += time.perf_counter() - began
 
-    def _told(self, info: object, name: str) -> np.ndarray | None:
-        """What an info tells under a name of results, None if it does not."""
-        return getattr(info, self._fields[name]) if name in self._fields else None
-
-    def _report(self, positions: np.ndarray, info: object) -> None:
-        if self.hook is not None:
-            stage = "Warmup" if self.warming_up else "Sample"
-            for i, position in enumerate(positions):
-                for member in position.reshape(-1, position.shape[-1]):
-                    self.hook(member, stage, self.iteration + i)
-        self.standstill.update(positions, lambda name: self._told(info, name))
-        count = len(positions)
-        self.iteration += count
-        taken = self._told(info, "n_steps")
-        evaluations = 0 if taken is None else int(taken.sum())
-        self.evaluations += evaluations
-        if (step_size := self._told(info, "step_size")) is not None:
-            self.step_size = _mean(step_size[-1])
-        lp = self._told(info, "lp")
-        if lp is not None:
-            self.trace.add(_mean(lp[-1]))
-        if self.warming_up:
-            self.warmup_evaluations += evaluations
-            if lp is not None:
-                self.course.append(lp.copy() if lp.ndim == 1 else lp.mean(axis=1))
-            followed = 0.0
-            if self.warmup.tuner is not None:
-                rates = np.asarray(getattr(info, self.warmup.tuner.follows))
-                followed = rates.sum() * (count / rates.size)
-            self._accepted += (followed, evaluations, count)
-        elif (diverging := self._told(info, "diverging")) is not None:
-            self.divergences += int(diverging.sum())
-
-
-def _mean(values: np.ndarray | np.number) -> float:
-    return float(values.mean()) if values.ndim else float(values)
+    def _show(self, positions: np.ndarray) -> None:
+        """Call the hook for each of some transitions."""
+        if self.hook is None:
+            return
+        stage = "Warmup" if self.warming_up else "Sample"
+        for i, position in enumerate(positions):
+            for member in position.reshape(-1, position.shape[-1]):
+                self.hook(member, stage, self.iteration + i)
 
 
 def _is_power_of_four(n: int) -> bool:

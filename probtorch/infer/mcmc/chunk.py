@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
 
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.rows import ChainRows
+
 __all__ = [
     "Chain",
     "ChunkRunner",
@@ -34,14 +37,15 @@ __all__ = [
     "Task",
     "ChunkTrace",
     "capacity_for",
+    "empty_trace",
     "program_for",
     "run_chunk",
 ]
 
 # Room for this many numbers of draws in one call: enough that a call costs little, few enough to
 # stay in the cache and to be cleared for a call of five draws.
-_NUMBERS_PER_CHUNK = 2**14
-_FEWEST, _MOST = 16, 1024
+_NUMBERS_PER_CHUNK = 2**12
+_FEWEST, _MOST = 16, 256
 
 
 @record
@@ -319,6 +323,8 @@ class ChunkRunner:
     ----------
     capacity : int
         Most transitions per call.
+    row : tuple of ChainRows and int, or None
+        Where the chain is, if it goes together with others.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -328,11 +334,14 @@ class ChunkRunner:
         self._key: Hashable = None
         # Fields of the kernel as they were set last.
         self._held: dict[str, object] = {}
+        self.row: tuple[ChainRows, int] | None = None
 
     def sit_down(self) -> Seat:
         """Take memory to run in, which compiles the program where it is the first of its kind."""
         if self._seat is None:
-            self._key, self._seat = _seat_of(self._chain, self.capacity)
+            chain = self.chain
+            self._key, self._seat = _seat_of(chain, self.capacity)
+            self.row = None
         return self._seat
 
     def stand_up(self) -> None:
@@ -341,13 +350,29 @@ class ChunkRunner:
             return
         self.chain = self._seat.chain()
 
+    def stand_in(self, rows: ChainRows, number: int) -> None:
+        """Let the chain be a row of others from now on, until it is set or runs by itself."""
+        self._let_go()
+        self.row, self._held = (rows, number), {}
+
     @property
     def chain(self) -> Chain:
         """The chain as it stands; it may be set to one with another kind of metric."""
-        return self._chain if self._seat is None else self._seat.chain()
+        if self._seat is not None:
+            return self._seat.chain()
+        if self.row is not None:
+            rows, number = self.row
+            return rows.chain(number)
+        return self._chain
 
     @chain.setter
     def chain(self, chain: Chain) -> None:
+        self._let_go()
+        self._chain, self.row = chain, None
+        self._held = {}
+
+    def _let_go(self) -> None:
+        """Give the seat back."""
         seat, self._seat = self._seat, None
         if seat is not None:
             with _lock:
@@ -355,20 +380,30 @@ class ChunkRunner:
                 kept = any(seat.program.owner is program for program in _programs.values())
                 if kept and len(free) < MAX_FREE and seat.nbytes <= MAX_BYTES:
                     free.append(seat)
-        self._chain = chain
-        self._held = {}
 
     def bare_leaves(self) -> list[np.ndarray]:
         """Return copies of the arrays of the chain, without the density; see `chain_leaves`."""
         if self._seat is None:
-            bare = replace(self._chain, kernel=replace(self._chain.kernel, density=None))
+            chain = self.chain
+            bare = replace(chain, kernel=replace(chain.kernel, density=None))
             return [x.array.copy() for x in flatten(bare)[0]]
         return self._seat.bare_leaves()
 
-    def held(self, name: str) -> object:
-        """Return a field of the kernel as it was set last."""
+    @property
+    def tuner(self) -> Tuner | None:
+        """The tuner as it stands, a copy."""
+        if self.row is None:
+            return self.chain.tuner
+        rows, number = self.row
+        return rows.tuner(number)
+
+    def held(self, name: str) -> Any:
+        """Return a field of the kernel as it was set last; None where it has no such field."""
+        if self.row is not None and self.row[0].learns == name:
+            rows, number = self.row
+            return rows.held[number]
         if name not in self._held:
-            self._held[name] = getattr(self.chain.kernel, name)
+            self._held[name] = getattr(self.chain.kernel, name, None)
         return self._held[name]
 
     def set(self, name: str, value: object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -18,18 +18,20 @@ from probtorch.core.tree import replace
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import InferenceError
 from probtorch.infer.mcmc.chain import ChainRun
+from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
+from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.recording import DrawRecord
 from probtorch.infer.mcmc.store import StoredRecord
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.chunk import Chain
     from probtorch.infer.mcmc.one_run import OneRun
 
 __all__ = [
     "NO_DRAWS_IN_TIME",
     "KeptDraws",
+    "LastStates",
     "by_chain",
     "draws_so_far",
     "most_draws",
@@ -55,7 +57,7 @@ class KeptDraws:
 
     Attributes
     ----------
-    states : tuple of Chain
+    states : LastStates
         Where the chains stand.
 
     Raises
@@ -111,8 +113,7 @@ class KeptDraws:
     def _of_run(self, draws: SampledDraws) -> dict[str, object]:
         """Attributes that tell more of the run, say what divergences come from."""
         target, kernel = self._run.target, self._run.asked.kernel
-        kernels = [chain.kernel for chain in self.states]
-        attrs = dict(kernel.of_run(target, kernels, draws))
+        attrs = dict(kernel.of_run(target, _Kernels(self.states), draws))
         if isinstance(target, ModelTarget) and np.any(draws.sample_stats.get("diverging")):
             attrs["centred_sites"] = target.centred_sites(draws.positions[0, -1])
         return attrs
@@ -129,10 +130,58 @@ def draws_so_far(run: OneRun) -> SampledDraws | None:
     return run.asked.selected(sampled_draws(run.target, [runs[i] for i in kept], length, attrs))
 
 
-def states_of(runs: Sequence[ChainRun]) -> tuple[Chain, ...]:
-    """Return where chains stand, without the densities they are drawn from."""
-    chains = [run.runner.chain for run in runs]
-    return tuple(replace(c, kernel=replace(c.kernel, density=None)) for c in chains)
+class LastStates(Sequence[Chain]):
+    """Where chains that have ended stand, without the densities they are drawn from.
+
+    Each is made when it is first asked for: of a thousand chains mostly none is.
+
+    Parameters
+    ----------
+    runners : sequence of ChunkRunner
+    """
+
+    def __init__(self, runners: Sequence[ChunkRunner]) -> None:
+        self._runners = list(runners)
+        self._made: dict[int, Chain] = {}
+
+    def __len__(self) -> int:
+        return len(self._runners)
+
+    @overload
+    def __getitem__(self, i: int) -> Chain: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Chain]: ...
+    def __getitem__(self, i: int | slice) -> Chain | list[Chain]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        if i not in self._made:
+            chain = self._runners[i].chain
+            self._made[i] = replace(chain, kernel=replace(chain.kernel, density=None))
+        return self._made[i]
+
+
+class _Kernels(Sequence[Kernel]):
+    """Those of chains."""
+
+    def __init__(self, states: LastStates) -> None:
+        self._states = states
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @overload
+    def __getitem__(self, i: int) -> Kernel: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Kernel]: ...
+    def __getitem__(self, i: int | slice) -> Kernel | list[Kernel]:
+        if isinstance(i, slice):
+            return [chain.kernel for chain in self._states[i]]
+        return self._states[i].kernel
+
+
+def states_of(runs: Sequence[ChainRun]) -> LastStates:
+    """Return where chains stand that have ended."""
+    return LastStates([run.runner for run in runs])
 
 
 def _attrs(run: OneRun, kept: list[int], *, interrupted: bool) -> dict[str, object]:

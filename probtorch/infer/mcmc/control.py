@@ -9,7 +9,13 @@ from __future__ import annotations
 import threading
 import time
 
-__all__ = ["Control"]
+__all__ = ["CALL_SECONDS", "Control", "GROWTH"]
+
+# A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
+# progress display, long enough that what happens between calls costs nothing.
+CALL_SECONDS = 0.05
+# The first calls feel their way: how much more than the last one a call may do.
+GROWTH = 8
 
 
 class Control:

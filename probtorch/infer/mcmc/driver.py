@@ -569,7 +569,7 @@ class MCMC(RunResults):
 
     def __getstate__(self) -> dict[str, object]:
         # Threads and executors stay where they are.
-        return {**self.__dict__, "_under_way": None, "executor": None}
+        return {**self.__dict__, "_under_way": None, "executor": None, "_states": self.last_state}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)

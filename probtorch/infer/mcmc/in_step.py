@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
+from probtorch.infer.mcmc.company import Company
 from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, end_segments, learnt_together
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.metrics import Metric
     from probtorch.infer.mcmc.warm_up.adaptation import Segment
 
-__all__ = ["in_groups", "warm_up_in_step"]
+__all__ = ["in_groups", "sample_in_step", "warm_up_in_step"]
 
-# Chains of a group: of more, their memory is no longer in the cache.
-MOST = 16
+# Chains of a group: enough that NumPy's calls are shared by many, few enough that groups are many.
+MOST = 256
 
 
 def in_groups(runs: Sequence[ChainRun], threads: int) -> list[list[ChainRun]]:
@@ -36,6 +37,10 @@ def in_groups(runs: Sequence[ChainRun], threads: int) -> list[list[ChainRun]]:
 
 def warm_up_in_step(runs: Sequence[ChainRun], control: Control) -> None:
     """Warm chains up to the end, or until `control` says stop; exceptions are in their `error`."""
+    company = Company.of(runs)
+    if company is not None:
+        company.warm_up(control)
+        return
     for run in runs:
         run.begin_stage()
     going = list(runs)
@@ -50,6 +55,16 @@ def warm_up_in_step(runs: Sequence[ChainRun], control: Control) -> None:
         going = [run for run, segment in there if run.error is None and run.pass_on(segment)]
     for run in runs:
         run.end_stage()
+
+
+def sample_in_step(runs: Sequence[ChainRun], control: Control) -> None:
+    """Draw to the ends, or until `control` says stop; exceptions are in their `error`."""
+    company = Company.of(runs)
+    if company is not None:
+        company.sample(control)
+        return
+    for run in runs:
+        run.sample(control)
 
 
 def _alike(

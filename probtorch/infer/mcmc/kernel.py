@@ -16,6 +16,7 @@ random_walk.py is the shortest example; docs/internals/inference.md has one more
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
@@ -155,9 +156,10 @@ def statistic(
     return dataclasses.field(metadata={"statistic": (name, dtype, combine, like)})
 
 
-def statistics(info: type) -> list[Statistic]:
+@functools.lru_cache(maxsize=64)
+def statistics(info: type) -> tuple[Statistic, ...]:
     """Return the declared fields of a class of infos, in order."""
-    return [Statistic(f.name, *_declared(f, info)) for f in dataclasses.fields(info)]
+    return tuple(Statistic(f.name, *_declared(f, info)) for f in dataclasses.fields(info))
 
 
 def _declared(
@@ -423,7 +425,7 @@ class Kernel(_Fields, ABC, Generic[S]):
         return made
 
     def __replace__(self: K, **changes: object) -> K:
-        names = {f.name for f in dataclasses.fields(self)}
+        names = _field_names(type(self))
         assert changes.keys() <= names, f"{type(self).__name__} has no {changes.keys() - names}"
         return self.__tree_build__({**self.__dict__, **changes})
 
@@ -472,6 +474,12 @@ class Kernel(_Fields, ABC, Generic[S]):
     def __repr__(self) -> str:
         what = self.model if self.model is not None else self.potential_fn
         return f"{self.name}({getattr(what, '__name__', type(what).__name__)})"
+
+
+@functools.lru_cache(maxsize=64)
+def _field_names(kind: type[Kernel]) -> frozenset[str]:
+    """The names of all fields of a class of kernels."""
+    return frozenset(f.name for f in dataclasses.fields(kind))
 
 
 def _settings_of_others(kind: type[_Fields], kwargs: Mapping[str, object]) -> str | None:

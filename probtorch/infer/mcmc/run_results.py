@@ -67,9 +67,22 @@ class RunResults:
 
     # None before the first run.
     target: Target = cast("Target", None)
-    last_state: tuple[Chain, ...] = cast("tuple[Chain, ...]", None)
+    _states: Sequence[Chain] | None = None
     _draws: SampledDraws | None = None
     _extra_fields: tuple[str, ...] = ()
+
+    @property
+    def last_state(self) -> tuple[Chain, ...]:
+        """Where each chain stands; None before the first run."""
+        if self._states is None:
+            return cast("tuple[Chain, ...]", None)
+        if not isinstance(self._states, tuple):
+            self._states = tuple(self._states)
+        return self._states
+
+    @last_state.setter
+    def last_state(self, states: Sequence[Chain]) -> None:
+        self._states = states
 
     @property
     def adapted(self) -> list[AdaptedChain]:

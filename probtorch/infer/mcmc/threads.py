@@ -1,7 +1,7 @@
 """Chains in threads: who runs which, what the main thread does meanwhile, and Ctrl-C.
 
 A thread takes the next chains that wait and runs them to their ends, without the interpreter lock
-most of the time: several that warm up in step (in_step.py), or one that samples. The main thread
+most of the time: several in step (in_step.py), or, where each has a thread, one. The main thread
 shows progress, writes checkpoints and listens.
 """
 
@@ -25,7 +25,7 @@ from probtorch.distributed.group import hurry, is_main
 from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.control import Control
-from probtorch.infer.mcmc.in_step import in_groups, warm_up_in_step
+from probtorch.infer.mcmc.in_step import in_groups, sample_in_step, warm_up_in_step
 from probtorch.infer.mcmc.progress import Progress
 from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.standstill import tell_of_standstill
@@ -94,18 +94,16 @@ def run_chains(
         with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
             while control.go_on():
                 group = waiting.get_nowait()
-                if stage is ChainRun.warm_up:
-                    warm_up_in_step(group, control)
-                else:
-                    for run in group:
-                        stage(run, control)
+                in_step = warm_up_in_step if stage is ChainRun.warm_up else sample_in_step
+                in_step(group, control)
         at_rest.add(threading.current_thread())
         ended.release()
 
     def start(chosen: list[ChainRun], stage: Stage) -> int:
         waiting: queue.SimpleQueue[list[ChainRun]] = queue.SimpleQueue()
-        warming = stage is ChainRun.warm_up
-        groups = in_groups(chosen, count) if warming else [[run] for run in chosen]
+        # Where each chain has a thread, it draws at a pace of its own.
+        together = stage is ChainRun.warm_up or len(chosen) > count
+        groups = in_groups(chosen, count) if together else [[run] for run in chosen]
         for group in groups:
             waiting.put(group)
         # Daemons: after a second Ctrl-C nothing waits for them.

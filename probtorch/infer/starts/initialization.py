@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -22,7 +22,13 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits, default_generator
+from probtorch.core.rng import (
+    Generator,
+    bits_to_uniform,
+    consecutive_bits,
+    default_generator,
+    philox_pairs,
+)
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -53,6 +59,7 @@ __all__ = [
     "search",
     "starting_points",
     "uniform_point",
+    "uniform_points",
 ]
 
 TRIES = 100
@@ -274,6 +281,22 @@ def uniform_point(generator: Generator, shape: tuple[int, ...], radius: float = 
     first = generator.advance(size)
     bits = consecutive_bits(generator.initial_seed(), generator.stream, first, size)
     return (radius * (2.0 * bits_to_uniform(bits) - 1.0)).reshape(shape)
+
+
+def uniform_points(
+    generators: Sequence[Generator], shape: tuple[int, ...], radius: float = 2.0
+) -> np.ndarray:
+    """Return `uniform_point` of each of several generators, of one seed: (generators, *shape)."""
+    if not generators:
+        return np.empty((0, *shape))
+    size = math.prod(shape)
+    counters = np.array([[g.advance(size)] for g in generators], np.uint64) + np.arange(
+        size, dtype=np.uint64
+    )
+    streams = np.array([[g.stream] for g in generators], np.uint64)
+    seed = generators[0].initial_seed()
+    bits, _ = philox_pairs(seed, np.broadcast_to(streams, counters.shape).ravel(), counters.ravel())
+    return (radius * (2.0 * bits_to_uniform(bits) - 1.0)).reshape(len(generators), *shape)
 
 
 # --------------------------------------------------------------------------------------- the search

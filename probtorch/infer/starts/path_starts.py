@@ -35,6 +35,7 @@ from probtorch.infer.starts.initialization import (
     joint_strategy,
     search,
     uniform_point,
+    uniform_points,
 )
 from probtorch.infer.starts.lbfgs_paths import BestPoints, LbfgsPaths, best_of_paths
 
@@ -223,22 +224,31 @@ def candidates(
     # The first one by a call that is compared with Python's result now and then.
     q, value, gradient, tries = search(target, first, strategy)
     evaluate.count += tries
-    points, values, gradients = [q], [value], [gradient]
-    for child in others:
-        for _ in range(TRIES):
-            q = uniform_point(child, (target.dim,), radius)
-            (value,), (gradient,) = evaluate(q[None])
-            if value > -np.inf:
-                points.append(q)
-                values.append(value)
-                gradients.append(gradient)
-                break
-    return np.stack(points), np.array(values), np.stack(gradients)
+    points = np.empty((len(others), target.dim))
+    values, gradients = np.full(len(others), -np.inf), np.empty_like(points)
+    still = np.arange(len(others))
+    for _ in range(TRIES):
+        points[still] = uniform_points([others[i] for i in still], (target.dim,), radius)
+        values[still], gradients[still] = evaluate(points[still])
+        still = still[~(values[still] > -np.inf)]
+        if not still.size:
+            break
+    fine = values > -np.inf
+    return (
+        np.concatenate([q[None], points[fine]]),
+        np.append(value, values[fine]),
+        np.concatenate([gradient[None], gradients[fine]]),
+    )
 
 
 def normal_numbers(generator: Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Return standard normal numbers, by Box and Muller's transform."""
-    angle, share = uniform_point(generator, (2, *shape), np.pi)
+    return _box_muller(uniform_point(generator, (2, *shape), np.pi))
+
+
+def _box_muller(uniforms: np.ndarray) -> np.ndarray:
+    """Normal numbers of (2, ...) that are uniform between -pi and pi."""
+    angle, share = uniforms
     return np.sqrt(-2.0 * np.log(0.5 - share / (2.0 * np.pi))) * np.cos(angle)
 
 
@@ -265,7 +275,8 @@ def _typical_points(
     best, evaluate = climbed(target, num_paths, begun, radius, max_gradients)
     chosen = chosen_paths(best.top_score, best.log_det, target.dim, num_chains)
     chosen = _spread(best, chosen, target.dim)
-    normals = np.stack([normal_numbers(child, (target.dim,)) for child in drawn.spawn(num_chains)])
+    uniforms = uniform_points(drawn.spawn(num_chains), (2, target.dim), np.pi)
+    normals = _box_muller(np.ascontiguousarray(uniforms.swapaxes(0, 1)))
     positions = _around(evaluate, best, chosen, normals)
     return StartingPoints(positions, evaluate.count, best.hessian.rows(chosen))
 

@@ -380,15 +380,15 @@ from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import Target
 target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 2)
-mcmc = MCMC(NUTS(target), {samples}, {warmup}, num_chains=3, num_threads={threads}, seed=1)
+mcmc = MCMC(NUTS(target), {samples}, {warmup}, num_chains=3, num_threads={threads}, seed=1{more})
 draws = mcmc.run()
 print(draws.num_chains, draws.num_draws, draws.attrs["interrupted"], mcmc.get_samples()["x"].shape)
 """
 
 
-def interrupted(samples, warmup, threads):
+def interrupted(samples, warmup, threads, more=""):
     """Send Ctrl-C soon after the run says that it has begun; returns output, errors and code."""
-    script = SCRIPT.format(samples=samples, warmup=warmup, threads=threads)
+    script = SCRIPT.format(samples=samples, warmup=warmup, threads=threads, more=more)
     child = subprocess.Popen(
         [sys.executable, "-c", script],
         cwd=ROOT,
@@ -419,9 +419,16 @@ def test_interrupt_keeps_what_all_chains_drew():
 
 
 def test_interrupt_keeps_the_chains_that_had_begun():
-    out, err, code = interrupted(3_000_000, 50, 1)
+    # With a hook chains run one after the other.
+    out, err, code = interrupted(3_000_000, 50, 1, ", hook_fn=lambda *_: None")
     assert code == 0, err
     assert out.split()[0] == "1" and "kept 1 of 3 chains" in err
+
+
+def test_chains_of_one_thread_draw_side_by_side():
+    out, err, code = interrupted(3_000_000, 50, 1)
+    assert code == 0, err
+    assert out.split()[0] == "3" and "kept 3 of 3 chains" in err
 
 
 def test_interrupt_during_warmup_has_nothing_to_keep():

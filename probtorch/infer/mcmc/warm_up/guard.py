@@ -22,6 +22,7 @@ import numpy as np
 
 from probtorch.diagnostics.checks import ConvergenceWarning
 from probtorch.errors import ProbtorchError
+from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, shifts
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.chain import ChainRun
@@ -115,9 +116,12 @@ class WarmupGuard:
     def _troubles(self, judged: Sequence[ChainRun]) -> Iterator[Trouble]:
         """One trouble per chain at most, the gravest."""
         index = {id(run): i for i, run in enumerate(self._runs)}
-        standings = [_Standing(index[id(run)], run) for run in judged]
-        if not standings:
+        if not judged:
             return
+        standings = [
+            _Standing(index[id(run)], run, course, shift)
+            for run, course, shift in zip(judged, _Course.of(judged), _shifts(judged))
+        ]
         best = max(standings, key=lambda s: s.evidence)
         usual = float(np.median([s.step_size for s in standings]))
         steps = float(np.median([s.run.effort for s in standings]))
@@ -132,23 +136,71 @@ class WarmupGuard:
             )
 
 
+@dataclass(frozen=True)
+class _Course:
+    """What the log density was in the later part of a warm-up.
+
+    Parameters
+    ----------
+    mean, sd : float
+        Of its later half.
+    change, spread : float
+        From its first third to its last, and the larger standard deviation there.
+    """
+
+    mean: float
+    sd: float
+    change: float
+    spread: float
+
+    @classmethod
+    def of(cls, runs: Sequence[ChainRun]) -> list[_Course]:
+        """Return those of some chains; with many, NumPy's calls would cost more than numbers."""
+        courses = []
+        for run in runs:
+            whole = np.concatenate([*run.course, np.zeros(0)])
+            courses.append(whole[int(0.4 * len(whole)) :])
+        found: dict[int, _Course] = {}
+        for length in {len(course) for course in courses}:
+            places = [i for i, course in enumerate(courses) if len(course) == length]
+            rows = np.stack([courses[i] for i in places])
+            late, third = rows[:, length // 2 :], max(length // 3, 1)
+            before, after = rows[:, :third], rows[:, -third:]
+            columns = (
+                late.mean(axis=1),
+                late.std(axis=1),
+                after.mean(axis=1) - before.mean(axis=1),
+                np.maximum(after.std(axis=1), before.std(axis=1)),
+            )
+            for place, *numbers in zip(places, *(x.tolist() for x in columns)):
+                found[place] = cls(*numbers)
+        return [found[i] for i in range(len(courses))]
+
+
 class _Standing:
     """What is known of a chain when its warm-up has ended."""
 
-    def __init__(self, number: int, run: ChainRun) -> None:
-        self.number, self.run = number, run
-        course = np.concatenate([*run.course, np.zeros(0)])
-        self.course = course[int(0.4 * len(course)) :]
-        late = self.course[len(self.course) // 2 :]
-        self.mean, self.sd = float(late.mean()), float(late.std())
-        chain = run.runner.chain
+    def __init__(self, number: int, run: ChainRun, course: _Course, shift: float | None) -> None:
+        self.number, self.run, self.course, self.shift = number, run, course, shift
+        self.mean, self.sd = course.mean, course.sd
+        runner = run.runner
         self.step_size = run.step_size
-        if run.warmup.follows and chain.tuner is not None:
-            self.step_size = float(chain.tuner.settled()[chain.tuner.tunes].array.mean())
+        tuner = runner.tuner if run.warmup.follows else None
+        if tuner is not None:
+            self.step_size = float(tuner.settled()[tuner.tunes].array.mean())
         # Without a metric nothing is known of the volume, and nobody is called lost.
-        metric = getattr(chain.kernel, "metric", None)
+        metric = runner.held("metric")
         evidence = np.nan if metric is None else self.mean + 0.5 * metric.log_determinant()
         self.evidence = evidence if np.isfinite(evidence) else -np.inf
+
+
+def _shifts(runs: Sequence[ChainRun]) -> list[float | None]:
+    """How far apart the windows of each chain are, where that is known."""
+    learners = [run.learner for run in runs]
+    matrices = [learner for learner in learners if type(learner) is MassMatrix]
+    if len(matrices) == len(learners):
+        return shifts(matrices)
+    return [None if learner is None else learner.shift() for learner in learners]
 
 
 def _can_be_judged(run: ChainRun) -> bool:
@@ -175,21 +227,19 @@ def _lost(standing: _Standing, best: _Standing) -> Trouble | None:
 
 
 def _drifting(standing: _Standing) -> Trouble | None:
-    third = max(len(standing.course) // 3, 1)
-    before, after = standing.course[:third], standing.course[-third:]
-    change = float(after.mean() - before.mean())
+    course = standing.course
     # One nat is no drift, however steady the log density.
-    if not abs(change) > max(1.0, DRIFT * max(float(after.std()), float(before.std()))):
+    if not abs(course.change) > max(1.0, DRIFT * course.spread):
         return None
     return Trouble(
         standing.number,
-        f"its log density was still changing, by {change:+.3g} in the last part of warm-up",
+        f"its log density was still changing, by {course.change:+.3g} in the last part of warm-up",
         "more warm-up: warmup_steps=1000; a start nearer to the posterior",
     )
 
 
 def _moved(standing: _Standing) -> Trouble | None:
-    shift = None if standing.run.learner is None else standing.run.learner.shift()
+    shift = standing.shift
     if shift is None or not shift > MOVED:
         return None
     return Trouble(

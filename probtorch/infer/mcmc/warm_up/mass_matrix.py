@@ -18,7 +18,7 @@ from probtorch.infer.mcmc.metrics import Metric
 from probtorch.infer.mcmc.warm_up.estimates import Moments
 from probtorch.infer.mcmc.warm_up.forms import FEWEST, TO_CHOOSE, Form
 
-__all__ = ["MassMatrix", "Window", "end_segments", "learnt_together"]
+__all__ = ["MassMatrix", "Window", "end_segments", "learnt_together", "shifts", "take_up_together"]
 
 # What is further from the newer draws than so many of their standard deviations was drawn on the
 # way, and is forgotten; and where gradients were so many times as large, in a neck: few draws of
@@ -131,8 +131,7 @@ class MassMatrix:
 
         The largest over all coordinates; None where one of the two has too few draws.
         """
-        older, late = _Sums.of([self.older.moments]), _Sums.of([self.background.moments])
-        return float(_shifts(older, late)[0]) if _comparable(older, late)[0] else None
+        return shifts([self])[0]
 
     def drop_older(self) -> None:
         """Forget what is older than the background, which takes its place."""
@@ -211,6 +210,14 @@ def _steepness(older: _Sums, late: _Sums) -> np.ndarray:
     return np.sqrt(np.fmax.reduce(ratio, axis=1, initial=0.0))
 
 
+def shifts(learners: Sequence[MassMatrix]) -> list[float | None]:
+    """Return what `MassMatrix.shift` does of each."""
+    older = _Sums.of([learner.older.moments for learner in learners])
+    late = _Sums.of([learner.background.moments for learner in learners])
+    found = zip(_comparable(older, late).tolist(), _shifts(older, late).tolist())
+    return [shift if known else None for known, shift in found]
+
+
 def end_segments(learners: Sequence[MassMatrix], *, switch: bool) -> None:
     """Do what `MassMatrix.end_segment` does for several chains that are in step."""
     waiting: dict[int, list[tuple[MassMatrix, np.ndarray]]] = {}
@@ -218,7 +225,17 @@ def end_segments(learners: Sequence[MassMatrix], *, switch: bool) -> None:
         if (pairs := learner.taken_up()) is not None:
             waiting.setdefault(pairs.shape[1], []).append((learner, pairs))
     for some in waiting.values():
-        _take_up([learner for learner, _ in some], np.stack([pairs for _, pairs in some]))
+        take_up_together(
+            [learner for learner, _ in some], np.stack([pairs for _, pairs in some]), switch=False
+        )
+    if switch:
+        for learner in learners:
+            learner.drop_older()
+
+
+def take_up_together(learners: Sequence[MassMatrix], pairs: np.ndarray, *, switch: bool) -> None:
+    """End a segment of several chains, given draws and gradients, shape (chains, 2, n, dim)."""
+    _take_up(learners, pairs)
     if switch:
         for learner in learners:
             learner.drop_older()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, cast
 
 import numpy as np
 
@@ -180,10 +181,16 @@ def form_of(
         return Blocks(dim, places)
     if metric == "auto":
         if isinstance(given, np.ndarray) and given.ndim == 2:
-            return forms["dense"](dim)
-        if dim > WIDEST:
-            return forms["diag"](dim)
-    return forms[metric](dim)
+            metric = "dense"
+        elif dim > WIDEST:
+            metric = "diag"
+    return _form(cast("Callable[[int], Form]", forms[metric]), dim)
+
+
+@functools.lru_cache(maxsize=16)
+def _form(kind: Callable[[int], Form], dim: int) -> Form:
+    """A form for all chains of so many coordinates: it changes no more once it is made."""
+    return kind(dim)
 
 
 def block_places(

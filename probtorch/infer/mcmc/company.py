@@ -1,0 +1,337 @@
+"""`Company`: chains that go together, segment by segment, as the rows of arrays.
+
+What a `ChainRun` does between two calls of its program, done for many of them: with small models
+that is most of a run. What is out of the ordinary (a chain that stands still or fails, the one that
+compares its density with Python's) is left to the `ChainRun` itself. Draws, and all that is learnt,
+are what the chains would have come to by themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Self, cast
+
+import numpy as np
+
+from probtorch.config import settings
+from probtorch.infer.mcmc.control import CALL_SECONDS, GROWTH
+from probtorch.infer.mcmc.kernel import statistics
+from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, RowTrace
+from probtorch.infer.mcmc.warm_up.adaptation import (
+    LARGEST_STEP_SIZE,
+    SMALLEST_STEP_SIZE,
+    AcceptanceTuner,
+    Segment,
+    check_found,
+)
+from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, learnt_together, take_up_together
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chain import ChainRun
+    from probtorch.infer.mcmc.control import Control
+    from probtorch.infer.mcmc.metrics import Metric
+
+__all__ = ["Company"]
+
+
+class Company:
+    """Chains that go together; `of` says whether they can.
+
+    Parameters
+    ----------
+    runs : sequence of ChainRun
+    rows : ChainRows
+    """
+
+    def __init__(self, runs: Sequence[ChainRun], rows: ChainRows) -> None:
+        self.runs, self.rows = list(runs), rows
+        kernel, size = runs[0].kernel, runs[0].runner.chain.state.position.array.size
+        self._warmup, self._size = runs[0].warmup, size
+        self._fields = {s.name: s.field for s in statistics(kernel.info) if s.name is not None}
+        # Those that nothing is wrong with, by block of the rows that run together.
+        self._well = np.ones(len(runs), bool)
+        self._numbers = np.arange(len(runs))
+        self._accepted = np.zeros((len(runs), 3))
+        # Transitions of a chain, times chains, that the next call may have.
+        self._work = 1
+
+    @classmethod
+    def of(cls, runs: Sequence[ChainRun]) -> Self | None:
+        """Return the company of some chains, None where each has to go alone."""
+        first = runs[0]
+        if len(runs) < 2 or not settings.jit or not all(_plain(run, first) for run in runs):
+            return None
+        learns = None if first.learner is None else first.learner.learns
+        rows = ChainRows.of([run.runner for run in runs], learns)
+        return None if rows is None else cls(runs, rows)
+
+    # ----------------------------------------------------------------------------------- two stages
+
+    def warm_up(self, control: Control) -> None:
+        """Warm up to the end, or until `control` says stop; exceptions are in the runs' `error`."""
+        self._stage(control, self._warm_up)
+
+    def sample(self, control: Control) -> None:
+        """Draw to the end, or until `control` says stop; exceptions are in the runs' `error`."""
+        self._stage(control, self._sample)
+
+    def _stage(self, control: Control, go: Callable[[Control], None]) -> None:
+        for run in self.runs:
+            run.begin_stage()
+        try:
+            self.rows.sit_down()
+            go(control)
+        except BaseException as error:
+            for run in self.runs:
+                run.error = run.error or error
+        finally:
+            self.rows.stand_up()
+        for run in self.runs:
+            run.end_stage()
+
+    def _warm_up(self, control: Control) -> None:
+        first = self.runs[0]
+        rest = first.segments[first.segment :]
+        for number, segment in enumerate(rest):
+            for name, value in segment.values.items():
+                self.rows.set(name, value)
+            self._accepted[...] = 0.0
+            learners = [cast(MassMatrix, run.learner) for run in self.runs] if segment.learn else []
+            pairs = np.empty((len(self.runs), 2, segment.length, self._size)) if learners else None
+            whole = self._advance(
+                segment.length,
+                control,
+                search=segment.search,
+                adapt=self._warmup.follows,
+                pairs=pairs,
+            )
+            for run, accepted in zip(self.runs, self._accepted):
+                run.accepted = accepted.copy()
+            if not whole:
+                return
+            if learners and pairs is not None:
+                self._learn(learners, pairs, segment)
+            after = rest[number + 1 :]
+            if after and segment.learn and not after[0].learn:
+                self.rows.refocus()
+            for i in self._numbers[self._well].tolist():
+                self.runs[i].passed()
+
+    def _sample(self, control: Control) -> None:
+        first = self.runs[0]
+        if first.segment < len(first.segments):
+            return
+        if first.warming_up and first.segments and self._warmup.follows:
+            self.rows.settle()
+        for run in self.runs:
+            run.warm()
+        self._advance(first.num_samples, control)
+
+    def _learn(self, learners: list[MassMatrix], pairs: np.ndarray, segment: Segment) -> None:
+        """Let what was drawn count, and set what it says."""
+        chosen = self._numbers[self._well].tolist()
+        if len(chosen) < len(learners):
+            learners, pairs = [learners[i] for i in chosen], pairs[chosen]
+        if not chosen:
+            return
+        take_up_together(learners, pairs, switch=segment.switch)
+        if not segment.update:
+            return
+        held = cast("list[Metric]", self.rows.held)
+        now = [held[i] for i in chosen]
+        new = learnt_together(learners, now, choose=segment.choose, last=segment.last)
+        changed = [k for k, (before, after) in enumerate(zip(now, new)) if after is not before]
+        self.rows.set_learnt([chosen[k] for k in changed], [new[k] for k in changed])
+
+    # ---------------------------------------------------------------------------------- transitions
+
+    def _blocks(self, width: int) -> Iterator[np.ndarray]:
+        """Numbers of chains that are well, those of a call."""
+        for first in range(0, len(self.runs), TOGETHER):
+            block = self._numbers[first : first + TOGETHER]
+            block = block[self._well[block]]
+            for at in range(0, len(block), width):
+                yield block[at : at + width]
+
+    def _advance(
+        self,
+        length: int,
+        control: Control,
+        *,
+        search: bool = False,
+        adapt: bool = False,
+        pairs: np.ndarray | None = None,
+    ) -> bool:
+        """Run `length` transitions, less those done before; returns whether all were made."""
+        done = self.runs[0].done
+        while done < length and self._well.any():
+            width = min(self._work, TOGETHER)
+            count = min(length - done, self.rows.capacity, max(self._work // width, 1))
+            for block in self._blocks(width):
+                if not self._goes_on(control):
+                    return False
+                self._call(block, count, search and not done, adapt, done, pairs)
+            done += count
+        return True
+
+    def _call(
+        self,
+        block: np.ndarray,
+        count: int,
+        search: bool,
+        adapt: bool,
+        done: int,
+        pairs: np.ndarray | None,
+    ) -> None:
+        start = time.perf_counter()
+        trace = self.rows.run(block, count, search=search, adapt=adapt)
+        seconds = time.perf_counter() - start
+        runs = [self.runs[i] for i in block.tolist()]
+        # Chains of one density: its costs are those of all of them.
+        runs[0].context.density.costs.native += seconds
+        well = self._checked(block, runs, trace, search)
+        if pairs is not None:
+            pairs[block, 0, done : done + count] = trace.positions
+            pairs[block, 1, done : done + count] = 0.0 if trace.grads is None else trace.grads
+        self._report(block[well], [runs[i] for i in well.tolist()], trace, well)
+        each = max(seconds / (count * len(block)), 1e-9)
+        self._work = max(1, min(int(CALL_SECONDS / each), GROWTH * self._work, 2**20))
+
+    def _checked(
+        self, block: np.ndarray, runs: list[ChainRun], trace: RowTrace, search: bool
+    ) -> np.ndarray:
+        """Keep the errors of chains that failed, and return the rows of the others."""
+        well = np.ones(len(runs), bool)
+        sizes = self._told(trace.info, "step_size") if search else None
+        failed = trace.statuses != 0
+        if sizes is not None:
+            first = sizes[:, 0]
+            failed |= ~np.isnan(first) & ~(
+                (first > SMALLEST_STEP_SIZE) & (first < LARGEST_STEP_SIZE)
+            )
+        for i, run in enumerate(runs):
+            try:
+                run.context.raise_error()
+                if run.verifying:
+                    run.verify_now_and_then(trace.positions[i, -1], 0.0)
+                if failed[i]:
+                    self.rows.program.check(int(trace.statuses[i]))
+                    assert sizes is not None
+                    check_found(float(sizes[i, 0]))
+            except BaseException as error:
+                run.error, well[i], self._well[block[i]] = error, False, False
+        return np.flatnonzero(well)
+
+    def _report(
+        self, block: np.ndarray, runs: list[ChainRun], trace: RowTrace, rows: np.ndarray
+    ) -> None:
+        """Have the runs know what their chains have done."""
+        if not runs:
+            return
+        whole = len(rows) == len(trace.positions)
+        at: slice | np.ndarray = slice(None) if whole else rows
+        positions, info = trace.positions[at], trace.info
+        count = positions.shape[1]
+
+        def told(name: str) -> np.ndarray | None:
+            return getattr(info, self._fields[name])[at] if name in self._fields else None
+
+        warming = runs[0].warming_up
+        self._stand(runs, positions, told)
+        steps, sizes, lp, diverging = map(told, ("n_steps", "step_size", "lp", "diverging"))
+        none = [0] * len(runs)
+        taken = none if steps is None else steps.sum(axis=1).astype(int).tolist()
+        apart = none
+        if not warming and diverging is not None:
+            apart = diverging.sum(axis=1).tolist()
+        last = None if sizes is None else sizes[:, -1].tolist()
+        courses = None if lp is None else lp.copy()
+        heights = None if lp is None else lp[:, -1].tolist()
+        for i, run in enumerate(runs):
+            run.add(count, taken[i], apart[i])
+            if last is not None:
+                run.step_size = last[i]
+            if heights is not None:
+                run.trace.add(heights[i])
+            if warming and courses is not None:
+                run.course.append(courses[i])
+        if warming:
+            self._accepted[block, 1] += taken
+            self._accepted[block, 2] += count
+            if self._warmup.tuner is not None:
+                rates = np.asarray(getattr(info, self._warmup.tuner.follows))[at]
+                self._accepted[block, 0] += rates.sum(axis=1)
+        self._record(runs, positions, info, rows)
+
+    def _record(
+        self, runs: list[ChainRun], positions: np.ndarray, info: object, rows: np.ndarray
+    ) -> None:
+        """Keep what was drawn, where it is to be kept."""
+        records = [run.recording for run in runs]
+        if records[0] is None:
+            return
+        names, kind = list(vars(info)), type(info)
+        columns = [getattr(info, name) for name in names]
+        for row, record, drawn in zip(rows.tolist(), records, positions):
+            assert record is not None  # all keep what they draw, or none
+            record.add(drawn, kind(**{n: x[row] for n, x in zip(names, columns)}))
+
+    def _stand(
+        self,
+        runs: list[ChainRun],
+        positions: np.ndarray,
+        told: Callable[[str], np.ndarray | None],
+    ) -> None:
+        """Tell who stands still; nearly always the last transition led somewhere."""
+        ends = positions[:, -1].copy()
+        went = np.zeros(len(runs), bool)
+        if positions.shape[1] > 1:
+            went = positions[:, -2, 0] != ends[:, 0]
+            if (saturated := told("reached_max_treedepth")) is not None:
+                went &= ~saturated[:, -1]
+        for i, run in enumerate(runs):
+            if went[i]:
+                run.standstill.went_on(ends[i])
+                continue
+
+            def of_run(name: str, i: int = i) -> np.ndarray | None:
+                values = told(name)
+                return None if values is None else values[i]
+
+            run.standstill.update(positions[i], of_run)
+
+    def _told(self, info: object, name: str) -> np.ndarray | None:
+        return getattr(info, self._fields[name]) if name in self._fields else None
+
+    def _goes_on(self, control: Control) -> bool:
+        """Whether to make another call; waits while the run is paused."""
+        if not control.paused:
+            return control.go_on()
+        began = time.perf_counter()
+        going = control.go_on()
+        for run in self.runs:
+            run.waited(time.perf_counter() - began)
+        return going
+
+
+def _plain(run: ChainRun, first: ChainRun) -> bool:
+    """Whether a chain is of the kind, and where, the first is, and nothing else is to be done."""
+    learner, tuner = run.learner, run.warmup.tuner
+    return (
+        not run.alone
+        and run.error is None
+        and run.kernel is first.kernel
+        and not run.kernel.members
+        # Processes that share rows evaluate in one order, which here depends on the clock.
+        and run.target.parts.ranks == 1
+        and run.context.density is first.context.density
+        and (learner is None or type(learner) is MassMatrix)
+        and (learner is None) == (first.learner is None)
+        and (tuner is None or (type(tuner) is AcceptanceTuner and not tuner.target.array.ndim))
+        and run.warming_up == first.warming_up
+        and not run.done
+        and run.segments[run.segment :] == first.segments[first.segment :]
+        and (run.recording is None) == (first.recording is None)
+        and run.num_samples == first.num_samples
+    )
