@@ -175,6 +175,20 @@ def test_data_outside_the_support_are_counted_and_placed():
     assert "rate" in message and "HalfNormal" in message  # the table has every site
 
 
+@pytest.mark.parametrize("strategy", [init_to_uniform, init_to_sample, init_to_median])
+def test_starts_are_found_where_data_leave_little_of_a_support(strategy):
+    def bounded(y):
+        top = sample("top", Uniform(0.0, 100.0))
+        with plate("data", 2):
+            sample("y", Uniform(0.0, top), obs=y)
+
+    # Two in a thousand draws of the prior; the unconstrained value is above 6.2.
+    target = Target.from_model(bounded, np.array([99.8, 3.0]))
+    for seed in range(5):
+        (q,) = target.initial(1, Generator(seed), strategy)
+        assert 99.8 < target.constrain(tensor(q))["top"].item() < 100.0
+
+
 def test_minus_infinity_names_the_site_and_its_value():
     def impossible():
         sample("a", Normal(0.0, 1.0))

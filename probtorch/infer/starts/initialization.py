@@ -12,6 +12,7 @@ and whether by nan or by -inf.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.site import Site, as_value
-from probtorch.errors import DomainError, ShapeError
+from probtorch.errors import DomainError, InferenceError, ShapeError
 from probtorch.infer.names import unknown_name
 from probtorch.infer.starts.start_errors import bad_start
 
@@ -63,6 +64,9 @@ __all__ = [
 ]
 
 TRIES = 100
+# Of these the last go to points further away, by factors of the radius: where data bound a
+# parameter, all that is left of its support may lie there.
+FURTHER = ((60, 2.0), (75, 4.0), (90, 8.0))
 
 # Answers with the value of a site, inside its support.
 Strategy: TypeAlias = Callable[..., TensorLike]
@@ -373,6 +377,11 @@ def search(
         If the strategy never gave values inside the supports.
     ModelError
         If `init_to_value` names a site that the model does not have.
+
+    Notes
+    -----
+    Uniform points come from further and further away after 60 tries in vain, up to eight times the
+    radius. After 100 draws of the prior, or medians of them, uniform points are tried.
     """
     check_value_names(strategy, target.slots, target.name)
     strategy, settings, per_try = _opened(strategy)
@@ -383,7 +392,9 @@ def search(
         if made is init_to_uniform:
             # All sites at once: no run of the model is needed, and no round trip through the
             # support.
-            q = uniform_point(generator, (target.dim,), chosen.get("radius", 2.0))
+            wider = [factor for begin, factor in FURTHER if tries >= begin]
+            radius = chosen.get("radius", 2.0) * max(wider, default=1.0)
+            q = uniform_point(generator, (target.dim,), radius)
         else:
             try:
                 q = target.start(functools.partial(made, **chosen), generator)
@@ -397,6 +408,11 @@ def search(
         if math.isfinite(value) and np.isfinite(gradient).all():
             return q, value, gradient, tries
         previous = q
+    if (strategy is init_to_sample or strategy is init_to_median) and tries >= TRIES:
+        # Draws of a prior hardly come by where data bound a parameter.
+        with contextlib.suppress(InferenceError):
+            q, value, gradient, more = search(target, generator, init_to_uniform)
+            return q, value, gradient, tries + more
     if refused is not None and previous is None:
         raise refused
     times = "1 try" if tries == 1 else f"{tries} tries"
