@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -397,7 +397,7 @@ class ChunkRunner:
         rows, number = self.row
         return rows.tuner(number)
 
-    def held(self, name: str) -> Any:
+    def held(self, name: str) -> object:
         """Return a field of the kernel as it was set last; None where it has no such field."""
         if self.row is not None and self.row[0].learns == name:
             rows, number = self.row

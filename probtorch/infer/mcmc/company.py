@@ -17,7 +17,7 @@ import numpy as np
 from probtorch.config import settings
 from probtorch.infer.mcmc.control import CALL_SECONDS, GROWTH
 from probtorch.infer.mcmc.kernel import statistics
-from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, RowTrace
+from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, Learnt, RowTrace
 from probtorch.infer.mcmc.warm_up.adaptation import (
     LARGEST_STEP_SIZE,
     SMALLEST_STEP_SIZE,
@@ -142,7 +142,8 @@ class Company:
         now = [held[i] for i in chosen]
         new = learnt_together(learners, now, choose=segment.choose, last=segment.last)
         changed = [k for k, (before, after) in enumerate(zip(now, new)) if after is not before]
-        self.rows.set_learnt([chosen[k] for k in changed], [new[k] for k in changed])
+        found = cast("list[Learnt]", [new[k] for k in changed])  # metrics are records
+        self.rows.set_learnt([chosen[k] for k in changed], found)
 
     # ---------------------------------------------------------------------------------- transitions
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.chunk import ChunkRunner
     from probtorch.infer.mcmc.warm_up.adaptation import Tuner
 
-__all__ = ["ChainRows", "RowTrace"]
+__all__ = ["ChainRows", "Learnt", "RowTrace"]
 
 # Rows that one call runs at most: their results are still in the cache when they are looked at.
 TOGETHER = 16
@@ -40,6 +40,12 @@ TOGETHER = 16
 _rooms: dict[NativeProgram, list[LaneRoom]] = {}
 _lock = threading.Lock()
 MOST_PROGRAMS, MOST_ROOMS, MOST_BYTES = 8, 4, 2**22
+
+
+class Learnt(Protocol):
+    """A record: what learners find, a metric say."""
+
+    __tree_fields__: ClassVar[tuple[str, ...]]
 
 
 class RowTrace:
@@ -194,7 +200,7 @@ class ChainRows:
         (place,) = self._places[name]
         self._inputs[place][...] = value
 
-    def set_learnt(self, rows: Sequence[int], values: Sequence[Any]) -> None:
+    def set_learnt(self, rows: Sequence[int], values: Sequence[Learnt]) -> None:
         """Set what the learners of some chains have found, records of one kind."""
         if not rows:
             return

@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, shifts
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.chain import ChainRun
+    from probtorch.infer.mcmc.metrics import Metric
 
 
 __all__ = ["WarmupGuard", "Trouble"]
@@ -189,7 +190,7 @@ class _Standing:
         if tuner is not None:
             self.step_size = float(tuner.settled()[tuner.tunes].array.mean())
         # Without a metric nothing is known of the volume, and nobody is called lost.
-        metric = runner.held("metric")
+        metric = cast("Metric | None", runner.held("metric"))
         evidence = np.nan if metric is None else self.mean + 0.5 * metric.log_determinant()
         self.evidence = evidence if np.isfinite(evidence) else -np.inf
 
