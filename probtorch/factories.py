@@ -167,54 +167,56 @@ def empty(
 
 
 def full_like(
-    x: TensorLike,
+    input: TensorLike,
     fill_value: float | TensorBase,
     *,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return a filled tensor in the shape of `x`, by default in its dtype and on its device."""
-    x = wrap_value(x, "full_like")
-    dtype = x.array.dtype if dtype is None else dtype
-    device = device_of(x.array) if device is None else device
-    return full(x.array.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
+    """Return a filled tensor in the shape of `input`, by default in its dtype and on its device."""
+    input = wrap_value(input, "full_like")
+    dtype = input.array.dtype if dtype is None else dtype
+    device = device_of(input.array) if device is None else device
+    return full(
+        input.array.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad
+    )
 
 
 def zeros_like(
-    x: TensorLike,
+    input: TensorLike,
     *,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return zeros in the shape of `x`, by default in its dtype and on its device."""
-    return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    """Return zeros in the shape of `input`, by default in its dtype and on its device."""
+    return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def ones_like(
-    x: TensorLike,
+    input: TensorLike,
     *,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return ones in the shape of `x`, by default in its dtype and on its device."""
-    return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+    """Return ones in the shape of `input`, by default in its dtype and on its device."""
+    return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def empty_like(
-    x: TensorLike,
+    input: TensorLike,
     *,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return an uninitialised tensor in the shape, dtype and on the device of `x`."""
-    x = wrap_value(x, "empty_like")
-    dtype = x.array.dtype if dtype is None else dtype
-    device = device_of(x.array) if device is None else device
-    return empty(x.array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+    """Return an uninitialised tensor in the shape, dtype and on the device of `input`."""
+    input = wrap_value(input, "empty_like")
+    dtype = input.array.dtype if dtype is None else dtype
+    device = device_of(input.array) if device is None else device
+    return empty(input.array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 # ------------------------------------------------------------------------------------------- ranges

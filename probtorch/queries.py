@@ -26,19 +26,19 @@ __all__ = [
 ]
 
 
-def is_tensor(value: object) -> TypeGuard[Tensor]:
+def is_tensor(obj: object) -> TypeGuard[Tensor]:
     """Return whether a value is a tensor."""
-    return isinstance(value, TensorBase)
+    return isinstance(obj, TensorBase)
 
 
-def is_floating_point(x: TensorLike) -> bool:
+def is_floating_point(input: TensorLike) -> bool:
     """Return whether the elements are floating-point numbers."""
-    return as_tensor(x, "is_floating_point").array.dtype.kind == "f"
+    return as_tensor(input, "is_floating_point").array.dtype.kind == "f"
 
 
-def is_complex(x: TensorLike) -> bool:
+def is_complex(input: TensorLike) -> bool:
     """Return whether the elements are complex numbers."""
-    return as_tensor(x, "is_complex").array.dtype.kind == "c"
+    return as_tensor(input, "is_complex").array.dtype.kind == "c"
 
 
 def is_signed(x: TensorLike) -> bool:
@@ -51,7 +51,7 @@ def is_same_size(x: TensorLike, other: TensorLike) -> bool:
     return as_tensor(x, "is_same_size").array.shape == as_tensor(other, "is_same_size").array.shape
 
 
-def is_nonzero(x: TensorLike) -> bool:
+def is_nonzero(input: TensorLike) -> bool:
     """Return whether the one element is not 0.
 
     Raises
@@ -59,17 +59,17 @@ def is_nonzero(x: TensorLike) -> bool:
     ShapeError
         If there is not exactly one.
     """
-    return values.is_nonzero(as_tensor(x, "is_nonzero"))
+    return values.is_nonzero(as_tensor(input, "is_nonzero"))
 
 
-def numel(x: TensorLike) -> int:
+def numel(input: TensorLike) -> int:
     """Return the number of elements."""
-    return as_tensor(x, "numel").array.size
+    return as_tensor(input, "numel").array.size
 
 
-def result_type(x: TensorLike, other: TensorLike) -> DType:
+def result_type(tensor1: TensorLike, tensor2: TensorLike) -> DType:
     """Return the dtype that an operation of the two would have."""
-    operands = (t.array if isinstance(t, TensorBase) else t for t in (x, other))
+    operands = (t.array if isinstance(t, TensorBase) else t for t in (tensor1, tensor2))
     return promote(list(operands))
 
 
@@ -80,12 +80,12 @@ def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
     return rank[a.kind] <= rank[b.kind]
 
 
-def typename(value: object) -> str:
+def typename(obj: object) -> str:
     """Return the name of a value's type with its module, of a tensor by its dtype."""
-    if isinstance(value, TensorBase):
-        name: str = value.type()
+    if isinstance(obj, TensorBase):
+        name: str = obj.type()
         return name
-    kind = type(value)
+    kind = type(obj)
     room = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return room + kind.__qualname__
 

@@ -571,12 +571,12 @@ class Tensor(TensorBase):
         return self.new_full(size, 1)
 
     @in_our_words
-    def new_full(self, size, value):
+    def new_full(self, size, fill_value):
         """Return a filled tensor of a size, with this dtype and device."""
         size = size if isinstance(size, (tuple, list)) else (size,)
-        dtypes.check_fits("new_full", value, self.array.dtype)
+        dtypes.check_fits("new_full", fill_value, self.array.dtype)
         return wrap(
-            to_device(np.full(sizes("new_full", size), value, self.array.dtype), self.device)
+            to_device(np.full(sizes("new_full", size), fill_value, self.array.dtype), self.device)
         )
 
     @in_our_words
@@ -739,20 +739,20 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     return t.requires_grad_() if requires_grad else t
 
 
-def from_numpy(array):
-    """Return a tensor that shares memory with `array`, and refuses in-place changes if it does."""
-    if not isinstance(array, np.ndarray):
+def from_numpy(ndarray):
+    """Return a tensor that shares the memory of `ndarray`; where that is read-only, so is it."""
+    if not isinstance(ndarray, np.ndarray):
         raise DTypeError(
             "from_numpy",
             expected="a NumPy array",
-            got=type(array).__name__,
+            got=type(ndarray).__name__,
             fix="use probtorch.tensor",
         )
-    return as_tensor(array, "from_numpy")
+    return as_tensor(ndarray, "from_numpy")
 
 
-def from_dlpack(source):
-    """Return a tensor that shares memory with `source`, an array with ``__dlpack__`` or a capsule.
+def from_dlpack(ext_tensor):
+    """Return a tensor that shares memory with `ext_tensor`: with ``__dlpack__``, or a capsule.
 
     Read-only sources give a tensor that refuses in-place changes; so do capsules of the form before
     DLPack 1.0, which cannot say that they may be changed.
@@ -762,28 +762,28 @@ def from_dlpack(source):
     DTypeError
         If it is no such array, or of a dtype that NumPy lacks (bfloat16, float8).
     """
-    if type(source).__name__ == "PyCapsule":
-        source = _Exported(source)
-    if isinstance(source, np.ndarray):
-        return from_numpy(source)
-    if hasattr(source, "__cuda_array_interface__"):
-        return as_tensor(source, "from_dlpack")
-    if not hasattr(source, "__dlpack__"):
+    if type(ext_tensor).__name__ == "PyCapsule":
+        ext_tensor = _Exported(ext_tensor)
+    if isinstance(ext_tensor, np.ndarray):
+        return from_numpy(ext_tensor)
+    if hasattr(ext_tensor, "__cuda_array_interface__"):
+        return as_tensor(ext_tensor, "from_dlpack")
+    if not hasattr(ext_tensor, "__dlpack__"):
         raise DTypeError(
             "from_dlpack",
             expected="an array with a __dlpack__ method",
-            got=type(source).__name__,
+            got=type(ext_tensor).__name__,
             fix="use probtorch.tensor",
         )
     try:
-        array = np.from_dlpack(source)
+        array = np.from_dlpack(ext_tensor)
     except RuntimeError as error:
         if isinstance(error, ProbtorchError) or "dtype" not in str(error):
             raise
         raise DTypeError(
             "from_dlpack",
             expected="a dtype that NumPy has",
-            got=str(getattr(source, "dtype", "another")),
+            got=str(getattr(ext_tensor, "dtype", "another")),
             fix="convert it to float32 first",
         ) from error
     return as_tensor(array, "from_dlpack")

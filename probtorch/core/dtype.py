@@ -209,14 +209,14 @@ def category(dtype: DType) -> int:
     return _CATEGORY[dtype.kind]
 
 
-def promote_types(a: DType, b: DType) -> DType:
+def promote_types(type1: DType, type2: DType) -> DType:
     """Return the common dtype of two; integers never widen a float or complex, as in PyTorch."""
-    ca, cb = _CATEGORY[a.kind], _CATEGORY[b.kind]
+    ca, cb = _CATEGORY[type1.kind], _CATEGORY[type2.kind]
     if ca == cb or min(ca, cb) == 0:
-        return np.promote_types(a, b)
+        return np.promote_types(type1, type2)
     if min(ca, cb) == 1:
-        return a if ca > cb else b
-    return np.promote_types(a, b)
+        return type1 if ca > cb else type2
+    return np.promote_types(type1, type2)
 
 
 def promote(operands: Iterable[Any]) -> Any:

@@ -80,13 +80,17 @@ div: Binary = elementwise(
 
 
 def divide(
-    x: TensorLike, y: TensorLike, *, rounding_mode: str | None = None, out: TensorBase | None = None
+    input: TensorLike,
+    other: TensorLike,
+    *,
+    rounding_mode: str | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Quotient, x / y; integers give the default float dtype unless it is rounded.
 
     Parameters
     ----------
-    x, y : Tensor or number
+    input, other : Tensor or number
     rounding_mode : {None, "trunc", "floor"}
         Round towards 0 or down; integers then stay integers, and the derivative is 0.
     out : Tensor, optional
@@ -97,9 +101,9 @@ def divide(
         If integers are divided by 0 and rounded.
     """
     if rounding_mode is None:
-        return div(x, y, out=out)
+        return div(input, other, out=out)
     if rounding_mode == "floor":
-        return floor_divide(x, y, out=out)
+        return floor_divide(input, other, out=out)
     if rounding_mode != "trunc":
         raise ArgumentError(
             "div",
@@ -107,12 +111,12 @@ def divide(
             got=repr(rounding_mode),
             fix="leave it out for the exact quotient",
         )
-    a, b = as_tensor(x, "div"), as_tensor(y, "div")
+    a, b = as_tensor(input, "div"), as_tensor(other, "div")
     if "f" in (a.array.dtype.kind, b.array.dtype.kind):
         # The operands as they came: Python numbers have no dtype of their own.
-        return _trunc_divide(x, y, out=out)
-    x, y = a, b
-    return floor_divide(sub(x, fmod(x, y)), y, out=out)
+        return _trunc_divide(input, other, out=out)
+    input, other = a, b
+    return floor_divide(sub(input, fmod(input, other)), other, out=out)
 
 
 clone: Unary = elementwise(
@@ -451,13 +455,13 @@ _clamp: Ternary = elementwise(
 
 
 def clamp(
-    x: TensorLike,
+    input: TensorLike,
     min: TensorLike | None = None,
     max: TensorLike | None = None,
     *,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Limit `x` to ``[min, max]``, None being no bound; the gradient passes at the bounds.
+    """Limit `input` to ``[min, max]``, None being no bound; the gradient passes at the bounds.
 
     Raises
     ------
@@ -468,12 +472,14 @@ def clamp(
         raise ArgumentError(
             "clamp", expected="min, max or both", got="neither", fix="give at least one bound"
         )
-    x = as_tensor(x, "clamp")
-    if x.array.dtype.kind != "f":
+    input = as_tensor(input, "clamp")
+    if input.array.dtype.kind != "f":
         if min is not None and max is not None:
-            return minimum(maximum(x, min), max, out=out)
+            return minimum(maximum(input, min), max, out=out)
         if min is not None:
-            return maximum(x, min, out=out)
+            return maximum(input, min, out=out)
         if max is not None:
-            return minimum(x, max, out=out)
-    return _clamp(x, -math.inf if min is None else min, math.inf if max is None else max, out=out)
+            return minimum(input, max, out=out)
+    return _clamp(
+        input, -math.inf if min is None else min, math.inf if max is None else max, out=out
+    )

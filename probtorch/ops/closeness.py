@@ -13,26 +13,39 @@ __all__ = ["allclose", "equal", "isclose"]
 
 
 def isclose(
-    x: TensorLike, y: TensorLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    input: TensorLike,
+    other: TensorLike,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
 ) -> TensorBase:
-    """Whether ``|x - y| <= atol + rtol * |y|``, elementwise; equal infinities are close."""
-    x, y = as_tensor(x, "isclose"), as_tensor(y, "isclose")
-    if x.array.dtype.kind == y.array.dtype.kind == "b":
-        return eq(x, y)
-    both_finite = logical_and(isfinite(x), isfinite(y))
-    near = abs_(where(both_finite, x, 0) - where(both_finite, y, 0)) <= atol + rtol * abs_(y)
-    close = logical_or(logical_and(both_finite, near), eq(x, y))
-    return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
+    """Whether ``|input - other| <= atol + rtol * |other|``, elementwise.
+
+    Equal infinities are close.
+    """
+    input, other = as_tensor(input, "isclose"), as_tensor(other, "isclose")
+    if input.array.dtype.kind == other.array.dtype.kind == "b":
+        return eq(input, other)
+    both_finite = logical_and(isfinite(input), isfinite(other))
+    near = abs_(where(both_finite, input, 0) - where(both_finite, other, 0)) <= atol + rtol * abs_(
+        other
+    )
+    close = logical_or(logical_and(both_finite, near), eq(input, other))
+    return logical_or(close, logical_and(isnan(input), isnan(other))) if equal_nan else close
 
 
 def allclose(
-    x: TensorLike, y: TensorLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    input: TensorLike,
+    other: TensorLike,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
 ) -> bool:
     """Whether all elements are close, as a Python bool; see `isclose`."""
-    return bool(all(isclose(x, y, rtol, atol, equal_nan)))
+    return bool(all(isclose(input, other, rtol, atol, equal_nan)))
 
 
-def equal(x: TensorLike, y: TensorLike) -> bool:
+def equal(input: TensorLike, other: TensorLike) -> bool:
     """Whether two tensors have the same shape and the same elements, as a Python bool."""
-    x, y = as_tensor(x, "equal"), as_tensor(y, "equal")
-    return x.array.shape == y.array.shape and bool(all(eq(x, y)))
+    input, other = as_tensor(input, "equal"), as_tensor(other, "equal")
+    return input.array.shape == other.array.shape and bool(all(eq(input, other)))

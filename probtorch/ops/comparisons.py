@@ -135,7 +135,7 @@ shift_right: Binary = _bits(
 )
 
 
-def bitwise_not(x: TensorLike) -> TensorBase:
+def bitwise_not(input: TensorLike) -> TensorBase:
     """Bitwise complement of integers; logical not of booleans."""
-    x = as_tensor(x, "bitwise_not")
-    return logical_not(x) if x.array.dtype == dtypes.bool_ else bitwise_xor(x, -1)
+    input = as_tensor(input, "bitwise_not")
+    return logical_not(input) if input.array.dtype == dtypes.bool_ else bitwise_xor(input, -1)

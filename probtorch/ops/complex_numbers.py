@@ -170,13 +170,13 @@ def _not_complex(op: str, x: TensorBase) -> DTypeError:
     )
 
 
-def real(x: TensorLike) -> TensorBase:
+def real(input: TensorLike) -> TensorBase:
     """Return the real part, a view; of real numbers the tensor itself."""
-    x = as_tensor(x, "real")
-    return apply(_PART, (x,)) if _is_complex(x) else x
+    input = as_tensor(input, "real")
+    return apply(_PART, (input,)) if _is_complex(input) else input
 
 
-def imag(x: TensorLike) -> TensorBase:
+def imag(input: TensorLike) -> TensorBase:
     """Return the imaginary part, a view.
 
     Raises
@@ -184,13 +184,13 @@ def imag(x: TensorLike) -> TensorBase:
     DTypeError
         If the numbers are real.
     """
-    x = as_tensor(x, "imag")
-    if not _is_complex(x):
-        raise _not_complex("imag", x)
-    return apply(_IMAGINARY, (x,))
+    input = as_tensor(input, "imag")
+    if not _is_complex(input):
+        raise _not_complex("imag", input)
+    return apply(_IMAGINARY, (input,))
 
 
-def view_as_real(x: TensorLike) -> TensorBase:
+def view_as_real(input: TensorLike) -> TensorBase:
     """Return real and imaginary parts in one more dim at the end, of size 2; a view.
 
     Raises
@@ -198,13 +198,13 @@ def view_as_real(x: TensorLike) -> TensorBase:
     DTypeError
         If the numbers are real.
     """
-    x = as_tensor(x, "view_as_real")
-    if not _is_complex(x):
-        raise _not_complex("view_as_real", x)
-    return apply(_PAIRS, (x,))
+    input = as_tensor(input, "view_as_real")
+    if not _is_complex(input):
+        raise _not_complex("view_as_real", input)
+    return apply(_PAIRS, (input,))
 
 
-def view_as_complex(x: TensorLike) -> TensorBase:
+def view_as_complex(input: TensorLike) -> TensorBase:
     """Return complex numbers of real and imaginary parts that lie in the last dim, of size 2.
 
     A view, or a copy where the pairs do not lie side by side in memory.
@@ -216,22 +216,22 @@ def view_as_complex(x: TensorLike) -> TensorBase:
     ShapeError
         If the last dim is not of size 2.
     """
-    x = as_tensor(x, "view_as_complex")
-    if x.array.dtype not in _COMPLEX:
+    input = as_tensor(input, "view_as_complex")
+    if input.array.dtype not in _COMPLEX:
         raise DTypeError(
             "view_as_complex",
             expected="float32 or float64",
-            got=str(x.array.dtype),
+            got=str(input.array.dtype),
             fix="cast with .float() or .double() first",
         )
-    if not x.array.ndim or x.array.shape[-1] != 2:
+    if not input.array.ndim or input.array.shape[-1] != 2:
         raise ShapeError(
             "view_as_complex",
             expected="a last dim of size 2, real and imaginary part",
-            got=f"shape {x.array.shape}",
+            got=f"shape {input.array.shape}",
             fix="probtorch.complex(re, im) takes them as two tensors",
         )
-    return apply(_NUMBERS, (x,))
+    return apply(_NUMBERS, (input,))
 
 
 @takes_out
@@ -270,25 +270,25 @@ def polar(abs: TensorLike, angle: TensorLike, *, out: TensorBase | None = None) 
 # --------------------------------------------------------------------------------------- conjugates
 
 
-def conj(x: TensorLike) -> TensorBase:
+def conj(input: TensorLike) -> TensorBase:
     """Return the complex conjugate, in new memory; of real numbers the tensor itself."""
-    x = as_tensor(x, "conj")
-    return conj_physical(x) if _is_complex(x) else x
+    input = as_tensor(input, "conj")
+    return conj_physical(input) if _is_complex(input) else input
 
 
-def resolve_conj(x: TensorLike) -> TensorBase:
+def resolve_conj(input: TensorLike) -> TensorBase:
     """Return the tensor: conjugates are computed at once."""
-    return as_tensor(x, "resolve_conj")
+    return as_tensor(input, "resolve_conj")
 
 
-def resolve_neg(x: TensorLike) -> TensorBase:
+def resolve_neg(input: TensorLike) -> TensorBase:
     """Return the tensor: negatives are computed at once."""
-    return as_tensor(x, "resolve_neg")
+    return as_tensor(input, "resolve_neg")
 
 
-def is_conj(x: TensorLike) -> bool:
+def is_conj(input: TensorLike) -> bool:
     """Return whether a conjugate is still to be computed: never."""
-    as_tensor(x, "is_conj")
+    as_tensor(input, "is_conj")
     return False
 
 
@@ -302,36 +302,36 @@ def is_neg(x: TensorLike) -> bool:
 
 
 @takes_out
-def angle(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def angle(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the angle of complex numbers in radians, with derivative 0 at 0.
 
     Of real numbers it is 0 or, below 0, pi.
     """
-    x = as_tensor(x, "angle")
-    if _is_complex(x):
-        return atan2(imag(x), real(x))
-    x = to_float(x)
-    flat = x * 0.0 if x.requires_grad else _zeros(x)
-    return where(isnan(x), x, where(lt(x, 0.0), flat + math.pi, flat))
+    input = as_tensor(input, "angle")
+    if _is_complex(input):
+        return atan2(imag(input), real(input))
+    input = to_float(input)
+    flat = input * 0.0 if input.requires_grad else _zeros(input)
+    return where(isnan(input), input, where(lt(input, 0.0), flat + math.pi, flat))
 
 
 @takes_out
-def sgn(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def sgn(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return z / |z|, and 0 where z is 0; of real numbers the sign: -1, 0 or 1."""
-    x = as_tensor(x, "sgn")
-    if not _is_complex(x):
-        return sign(x)
-    size = abs(x)
+    input = as_tensor(input, "sgn")
+    if not _is_complex(input):
+        return sign(input)
+    size = abs(input)
     flat = eq(size, 0.0)
-    return where(flat, 0.0, x / where(flat, 1.0, size))
+    return where(flat, 0.0, input / where(flat, 1.0, size))
 
 
-def isreal(x: TensorLike) -> TensorBase:
+def isreal(input: TensorLike) -> TensorBase:
     """Return where the imaginary part is 0: everywhere in real numbers."""
-    x = as_tensor(x, "isreal")
-    if _is_complex(x):
-        return eq(imag(x), 0.0)
-    return wrap(namespace(x.array).ones(x.array.shape, dtypes.bool_))
+    input = as_tensor(input, "isreal")
+    if _is_complex(input):
+        return eq(imag(input), 0.0)
+    return wrap(namespace(input.array).ones(input.array.shape, dtypes.bool_))
 
 
 # ---------------------------------------------------------------------------- forms of other ops

@@ -106,7 +106,7 @@ _MATMUL = structured(
 
 
 @takes_out
-def matmul(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def matmul(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Matrix product: vectors are rows or columns as needed, leading dims broadcast.
 
     Raises
@@ -114,8 +114,8 @@ def matmul(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> Te
     ShapeError
         If the inner sizes differ or an operand is 0-d.
     """
-    x, y = as_tensor(x, "matmul"), as_tensor(y, "matmul")
-    a, b = x.array.shape, y.array.shape
+    input, other = as_tensor(input, "matmul"), as_tensor(other, "matmul")
+    a, b = input.array.shape, other.array.shape
     if not a or not b:
         raise ShapeError(
             "matmul",
@@ -135,21 +135,21 @@ def matmul(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> Te
             got=f"{a} @ {b}: inner sizes {a[-1]} and {b[-2] if len(b) > 1 else b[0]}",
             fix=hint,
         )
-    dtype = x.array.dtype
-    if y.array.dtype is not dtype:
-        dtype = promote_types(dtype, y.array.dtype)
-        x, y = cast(x, dtype), cast(y, dtype)
+    dtype = input.array.dtype
+    if other.array.dtype is not dtype:
+        dtype = promote_types(dtype, other.array.dtype)
+        input, other = cast(input, dtype), cast(other, dtype)
     if len(a) > 1 and len(b) > 1:
         if len(a) > 2 or len(b) > 2:
             broadcast_shapes(a[:-2], b[:-2], op="matmul (batch dims)")
-        return apply(_MATMUL, (x, y))
-    if unseen(x, y):
-        return wrap(x.array @ y.array)
+        return apply(_MATMUL, (input, other))
+    if unseen(input, other):
+        return wrap(input.array @ other.array)
     if len(a) == 1:
-        x = reshape(x, (1, *a))
+        input = reshape(input, (1, *a))
     if len(b) == 1:
-        y = reshape(y, (*b, 1))
-    out = apply(_MATMUL, (x, y))
+        other = reshape(other, (*b, 1))
+    out = apply(_MATMUL, (input, other))
     shape = list(out.array.shape)
     if len(b) == 1:
         del shape[-1]
@@ -241,56 +241,56 @@ def _exact(name, ndims, x, y):
 
 
 @takes_out
-def mm(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def mm(input: TensorLike, mat2: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Product of two matrices."""
-    return _exact("mm", (2, 2), x, y)
+    return _exact("mm", (2, 2), input, mat2)
 
 
 @takes_out
-def bmm(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def bmm(input: TensorLike, mat2: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Product of two batches of matrices with one batch dim."""
-    return _exact("bmm", (3, 3), x, y)
+    return _exact("bmm", (3, 3), input, mat2)
 
 
 @takes_out
-def mv(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def mv(input: TensorLike, vec: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Product of a matrix and a vector."""
-    return _exact("mv", (2, 1), x, y)
+    return _exact("mv", (2, 1), input, vec)
 
 
 @takes_out
-def dot(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def dot(input: TensorLike, tensor: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Sum of the products of two vectors."""
-    return _exact("dot", (1, 1), x, y)
+    return _exact("dot", (1, 1), input, tensor)
 
 
 @takes_out
-def vdot(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def vdot(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Sum of the products of two vectors, the first one conjugated."""
-    return _exact("vdot", (1, 1), conj(x), y)
+    return _exact("vdot", (1, 1), conj(input), other)
 
 
 @takes_out
-def inner(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def inner(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Sum of products over the last dims; the plain product where one is 0-d."""
-    x, y = as_tensor(x, "inner"), as_tensor(y, "inner")
-    if not x.array.ndim or not y.array.ndim:
-        return x * y
-    if x.array.shape[-1] != y.array.shape[-1]:
+    input, other = as_tensor(input, "inner"), as_tensor(other, "inner")
+    if not input.array.ndim or not other.array.ndim:
+        return input * other
+    if input.array.shape[-1] != other.array.shape[-1]:
         raise ShapeError(
             "inner",
             expected="last dims of one size",
-            got=f"shapes {x.array.shape} and {y.array.shape}",
+            got=f"shapes {input.array.shape} and {other.array.shape}",
             fix="expand the shorter one",
         )
-    return tensordot(x, y, ((-1,), (-1,)))
+    return tensordot(input, other, ((-1,), (-1,)))
 
 
 @takes_out
-def outer(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def outer(input: TensorLike, vec2: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """All products of two vectors, shape (n, m)."""
-    x, y = as_tensor(x, "outer"), as_tensor(y, "outer")
-    return reshape(x, (-1, 1)) * reshape(y, (1, -1))
+    input, vec2 = as_tensor(input, "outer"), as_tensor(vec2, "outer")
+    return reshape(input, (-1, 1)) * reshape(vec2, (1, -1))
 
 
 def _paired(dims, n, m):

@@ -244,9 +244,9 @@ _DET = structured(
 
 
 @takes_out
-def det(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def det(A: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the determinant of each matrix; its gradient is exact for singular ones too."""
-    return apply(_DET, (as_matrix("det", a),))
+    return apply(_DET, (as_matrix("det", A),))
 
 
 def _slogdet_vjp(
@@ -309,21 +309,21 @@ _SLOGDET = structured(
 
 
 @takes_out
-def slogdet(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Slogdet:
+def slogdet(A: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Slogdet:
     """Return ``(sign, logabsdet)`` of the determinant; natural logarithm.
 
     A singular matrix has sign 0 and logabsdet -inf, with gradient nan: `det` is the function to
     differentiate there.
     """
-    return Slogdet(*apply(_SLOGDET, (as_matrix("slogdet", a),)))
+    return Slogdet(*apply(_SLOGDET, (as_matrix("slogdet", A),)))
 
 
-def logdet(a: TensorLike) -> TensorBase:
+def logdet(input: TensorLike) -> TensorBase:
     """Return the natural logarithm of the determinant: -inf where that is 0, nan below.
 
     Of complex matrices it is complex.
     """
-    sign, log_abs = slogdet(a)
+    sign, log_abs = slogdet(input)
     if sign.array.dtype.kind == "c":
         return complex(log_abs, angle(sign))
     return where(lt(sign, 0.0), math.nan, log_abs)

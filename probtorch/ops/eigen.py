@@ -108,12 +108,12 @@ _EIG = structured(
 
 
 @takes_out
-def eig(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eig:
+def eig(A: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eig:
     """Return ``(eigenvalues, eigenvectors)`` of square matrices: complex, vectors in columns.
 
     Parameters
     ----------
-    a : Tensor, shape (..., n, n)
+    A : Tensor, shape (..., n, n)
         Real or complex.
 
     Returns
@@ -135,10 +135,10 @@ def eig(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eig:
     Gradients are those of distinct eigenvalues; pairs of equal ones contribute no differences.
     `eigh` is faster and more exact where matrices are symmetric.
     """
-    return Eig(*apply(_EIG, (as_matrix("eig", a),)))
+    return Eig(*apply(_EIG, (as_matrix("eig", A),)))
 
 
 @takes_out
-def eigvals(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def eigvals(A: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the eigenvalues of square matrices, complex; see `eig`."""
-    return eig(a)[0]
+    return eig(A)[0]

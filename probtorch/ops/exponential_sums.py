@@ -130,7 +130,7 @@ _LOGSUMEXP = structured(
 @takes_out
 @in_single
 def logsumexp(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -139,8 +139,8 @@ def logsumexp(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """log(sum(exp(x))) over `dim` without overflow; of -inf alone it is -inf with gradient 0."""
-    x, dims = reduction_arguments(x, dim, axis, "logsumexp")
-    return apply(_LOGSUMEXP, (to_float(x),), {"dims": dims, "keepdim": keepdim or keepdims})
+    input, dims = reduction_arguments(input, dim, axis, "logsumexp")
+    return apply(_LOGSUMEXP, (to_float(input),), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
 # ------------------------------------------------------------------------------------------ softmax
@@ -272,21 +272,21 @@ _LOG_SOFTMAX = structured(
 
 @takes_out
 @in_single
-def log_softmax(x: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
+def log_softmax(input: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
     """Logarithm of `softmax` along `dim`: x - logsumexp(x), exact for large x too."""
-    x, dims = reduction_arguments(x, dim, None, "log_softmax")
-    return apply(_LOG_SOFTMAX, (to_float(x),), {"dims": dims})
+    input, dims = reduction_arguments(input, dim, None, "log_softmax")
+    return apply(_LOG_SOFTMAX, (to_float(input),), {"dims": dims})
 
 
 @takes_out
 @in_single
-def softmax(x: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
+def softmax(input: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
     """exp(x) divided by its sum along `dim`: positive, summing to 1.
 
     nan where all inputs are -inf, and where one is +inf, as in PyTorch.
     """
-    x, dims = reduction_arguments(x, dim, None, "softmax")
-    return apply(_SOFTMAX, (to_float(x),), {"dims": dims})
+    input, dims = reduction_arguments(input, dim, None, "softmax")
+    return apply(_SOFTMAX, (to_float(input),), {"dims": dims})
 
 
 # ---------------------------------------------------------------------------------- of one class

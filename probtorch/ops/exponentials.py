@@ -10,9 +10,10 @@ import math
 
 import numpy as np
 
+from probtorch.core.dispatch import called
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, ge, logical_and
-from probtorch.ops.families import Binary, Unary, elementwise
+from probtorch.ops.families import Binary, Power, Unary, elementwise
 from probtorch.ops.scalar import numpy_algebra
 
 LN2 = math.log(2.0)
@@ -44,17 +45,20 @@ def _pow_exponent(g, z, x, y):
     return where(flat, 0.0, g * (z * log(where(flat, 1.0, x))))
 
 
-pow: Binary = elementwise(
-    "pow",
-    formula=lambda s, x, y: s.pow(x, y),
-    partials=(_pow_base, _pow_exponent),
-    saves=("x y", "out x y"),
-    domain=("positive", "real"),
-    eager=np.power,
-    reference=np.power,
-    extra={"takes": "exponents >= 0 for integer bases"},
-    complex=True,
-    doc="x ** y. Derivatives at x = 0 are the limits where finite; that in y is nan for x < 0.",
+pow: Power = called(
+    elementwise(
+        "pow",
+        formula=lambda s, x, y: s.pow(x, y),
+        partials=(_pow_base, _pow_exponent),
+        saves=("x y", "out x y"),
+        domain=("positive", "real"),
+        eager=np.power,
+        reference=np.power,
+        extra={"takes": "exponents >= 0 for integer bases"},
+        complex=True,
+        doc="x ** y. Derivatives at x = 0 are the limits where finite; that in y is nan for x < 0.",
+    ),
+    other="exponent",
 )
 
 exp: Unary = elementwise(

@@ -293,7 +293,7 @@ def _first_zero(packed: TensorBase) -> TensorBase:
 
 @takes_out
 def lu_factor_ex(
-    a: TensorLike,
+    A: TensorLike,
     *,
     pivot: bool = True,
     check_errors: bool = False,
@@ -304,7 +304,7 @@ def lu_factor_ex(
     With `check_errors` a pivot that is 0 is an error.
     """
     _pivoted("lu_factor_ex", pivot)
-    packed, pivots, _ = apply(_LU, (as_matrix("lu_factor", a, square=False),))
+    packed, pivots, _ = apply(_LU, (as_matrix("lu_factor", A, square=False),))
     info = _first_zero(packed)
     _checked("lu_factor", info, check_errors)
     return LUFactorEx(packed, pivots, info)
@@ -327,13 +327,13 @@ def _checked(op: str, info: TensorBase, wanted: bool) -> None:
 
 @takes_out
 def lu_factor(
-    a: TensorLike, *, pivot: bool = True, out: tuple[TensorBase, ...] | None = None
+    A: TensorLike, *, pivot: bool = True, out: tuple[TensorBase, ...] | None = None
 ) -> LUFactor:
     """Return the LU factors of matrices in a compact form, for `lu_solve` and `lu_unpack`.
 
     Parameters
     ----------
-    a : Tensor, shape (..., m, n)
+    A : Tensor, shape (..., m, n)
     pivot : bool
         Rows are exchanged; False is refused, as on PyTorch's CPU.
 
@@ -345,17 +345,17 @@ def lu_factor(
         With which row each was exchanged, counted from 1.
     """
     _pivoted("lu_factor", pivot)
-    packed, pivots, _ = apply(_LU, (as_matrix("lu_factor", a, square=False),))
+    packed, pivots, _ = apply(_LU, (as_matrix("lu_factor", A, square=False),))
     return LUFactor(packed, pivots)
 
 
 @takes_out
-def lu(a: TensorLike, *, pivot: bool = True, out: tuple[TensorBase, ...] | None = None) -> LU:
-    """Return ``(P, L, U)`` with ``a = P @ L @ U``.
+def lu(A: TensorLike, *, pivot: bool = True, out: tuple[TensorBase, ...] | None = None) -> LU:
+    """Return ``(P, L, U)`` with ``A = P @ L @ U``.
 
     Parameters
     ----------
-    a : Tensor, shape (..., m, n)
+    A : Tensor, shape (..., m, n)
     pivot : bool
         As in `lu_factor`.
 
@@ -373,7 +373,7 @@ def lu(a: TensorLike, *, pivot: bool = True, out: tuple[TensorBase, ...] | None 
     Differentiable where the first min(m, n) columns are independent.
     """
     _pivoted("lu", pivot)
-    x = as_matrix("lu", a, square=False)
+    x = as_matrix("lu", A, square=False)
     packed, _, rows = apply(_LU, (x,))
     low, up = _parts(packed)
     return LU(_matrix_of(rows, x.array.dtype), low, up)
@@ -522,21 +522,21 @@ def _rows_of(x: TensorBase, rows: TensorBase) -> TensorBase:
 
 @takes_out
 def solve_ex(
-    a: TensorLike,
-    b: TensorLike,
+    A: TensorLike,
+    B: TensorLike,
     *,
     left: bool = True,
     check_errors: bool = False,
     out: tuple[TensorBase, ...] | None = None,
 ) -> SolveEx:
-    """Return ``(solution, info)`` of ``a @ x = b``: nan where a matrix is singular, not an error.
+    """Return ``(solution, info)`` of ``A @ x = B``: nan where a matrix is singular, not an error.
 
     Parameters
     ----------
-    a : Tensor, shape (..., n, n)
-    b : Tensor, shape (..., n, k), or (..., n) as in `solve`
+    A : Tensor, shape (..., n, n)
+    B : Tensor, shape (..., n, k), or (..., n) as in `solve`
     left : bool
-        False solves ``x @ a = b``.
+        False solves ``x @ A = B``.
     check_errors : bool
         Raise all the same.
 
@@ -546,21 +546,21 @@ def solve_ex(
     info : Tensor of int32, shape (...)
         Which pivot is 0, counted from 1, and 0 where none is.
     """
-    a, b = as_matrix("solve_ex", a), as_tensor(b, "solve_ex")
+    A, B = as_matrix("solve_ex", A), as_tensor(B, "solve_ex")
     # As in `solve`: a vector, or one for each matrix of the batch.
-    vector = b.array.ndim == 1 or (
-        b.array.ndim == a.array.ndim - 1 and b.array.shape == a.array.shape[:-1]
+    vector = B.array.ndim == 1 or (
+        B.array.ndim == A.array.ndim - 1 and B.array.shape == A.array.shape[:-1]
     )
-    columns = as_matrix("solve_ex", unsqueeze(b, -1) if vector else b, square=False)
-    n = a.array.shape[-1]
+    columns = as_matrix("solve_ex", unsqueeze(B, -1) if vector else B, square=False)
+    n = A.array.shape[-1]
     if columns.array.shape[-2 if left or vector else -1] != n:
         raise ShapeError(
             "solve_ex",
             expected=f"a right-hand side of {n} rows",
-            got=str(b.array.shape),
+            got=str(B.array.shape),
             fix="transpose it, or pass left=False for x @ a = b",
         )
-    packed, _, rows = apply(_LU, (a,))
+    packed, _, rows = apply(_LU, (A,))
     info = _first_zero(packed)
     _checked("solve_ex", info, check_errors)
     packed = packed + diag_embed(_gaps(packed))
@@ -580,9 +580,9 @@ def _gaps(packed: TensorBase) -> TensorBase:
 
 @takes_out
 def inv_ex(
-    a: TensorLike, *, check_errors: bool = False, out: tuple[TensorBase, ...] | None = None
+    A: TensorLike, *, check_errors: bool = False, out: tuple[TensorBase, ...] | None = None
 ) -> InvEx:
     """Return ``(inverse, info)``: nan where a matrix is singular, not an error; see `solve_ex`."""
-    a = as_matrix("inv_ex", a)
-    eye = expand(identity(a.array.shape[-1], a), a.array.shape)
-    return InvEx(*solve_ex(a, eye, check_errors=check_errors))
+    A = as_matrix("inv_ex", A)
+    eye = expand(identity(A.array.shape[-1], A), A.array.shape)
+    return InvEx(*solve_ex(A, eye, check_errors=check_errors))

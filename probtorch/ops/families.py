@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     from probtorch.core.op import Operand, Output
 
 
-__all__ = ["Binary", "Ternary", "Unary", "elementwise", "linear", "structured", "unbroadcast"]
+__all__ = [
+    "Binary",
+    "Power",
+    "Ternary",
+    "Unary",
+    "elementwise",
+    "linear",
+    "structured",
+    "unbroadcast",
+]
 
 
 def unbroadcast(g: TensorBase, shape: tuple[int, ...]) -> TensorBase:
@@ -125,7 +134,7 @@ class Unary(Protocol):
 
     op: Op
 
-    def __call__(self, x: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
+    def __call__(self, input: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
 
 
 class Binary(Protocol):
@@ -134,7 +143,17 @@ class Binary(Protocol):
     op: Op
 
     def __call__(
-        self, x: TensorLike, y: TensorLike, *, out: TensorBase | None = None
+        self, input: TensorLike, other: TensorLike, *, out: TensorBase | None = None
+    ) -> TensorBase: ...
+
+
+class Power(Protocol):
+    """The public function of a power: its second operand has a name of its own in calls."""
+
+    op: Op
+
+    def __call__(
+        self, input: TensorLike, exponent: TensorLike, *, out: TensorBase | None = None
     ) -> TensorBase: ...
 
 

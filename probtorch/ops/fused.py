@@ -41,39 +41,39 @@ __all__ = [
 
 @takes_out
 def addcmul(
-    x: TensorLike,
+    input: TensorLike,
     tensor1: TensorLike,
     tensor2: TensorLike,
     *,
     value: float = 1,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``x + value * tensor1 * tensor2``."""
-    if _halves(x, tensor1, tensor2):
-        return cast(addcmul(*_wide(x, tensor1, tensor2), value=value), float16)
-    x, product = as_tensor(x, "addcmul"), as_tensor(tensor1, "addcmul") * tensor2
-    _fits("addcmul", promote([x.array, product.array]), value=value)
-    return x + (product if value == 1 else product * value)
+    """Return ``input + value * tensor1 * tensor2``."""
+    if _halves(input, tensor1, tensor2):
+        return cast(addcmul(*_wide(input, tensor1, tensor2), value=value), float16)
+    input, product = as_tensor(input, "addcmul"), as_tensor(tensor1, "addcmul") * tensor2
+    _fits("addcmul", promote([input.array, product.array]), value=value)
+    return input + (product if value == 1 else product * value)
 
 
 @takes_out
 def addcdiv(
-    x: TensorLike,
+    input: TensorLike,
     tensor1: TensorLike,
     tensor2: TensorLike,
     *,
     value: float = 1,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``x + value * tensor1 / tensor2``.
+    """Return ``input + value * tensor1 / tensor2``.
 
     Raises
     ------
     DTypeError
         If both are integers: their quotient is none.
     """
-    if _halves(x, tensor1, tensor2):
-        return cast(addcdiv(*_wide(x, tensor1, tensor2), value=value), float16)
+    if _halves(input, tensor1, tensor2):
+        return cast(addcdiv(*_wide(input, tensor1, tensor2), value=value), float16)
     a, b = as_tensor(tensor1, "addcdiv"), as_tensor(tensor2, "addcdiv")
     if not {"f", "c"} & {a.array.dtype.kind, b.array.dtype.kind}:
         raise DTypeError(
@@ -82,7 +82,7 @@ def addcdiv(
             got=f"{a.array.dtype} and {b.array.dtype}",
             fix="convert one of them with .float()",
         )
-    return as_tensor(x, "addcdiv") + (a if value == 1 else a * value) / b
+    return as_tensor(input, "addcdiv") + (a if value == 1 else a * value) / b
 
 
 def _halves(*operands: TensorLike) -> bool:
@@ -96,28 +96,28 @@ def _wide(*operands: TensorLike) -> list[TensorBase]:
 
 @takes_out
 def lerp(
-    x: TensorLike, end: TensorLike, weight: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, end: TensorLike, weight: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return ``x + weight * (end - x)``: `x` at weight 0, exactly `end` at weight 1."""
-    x, end = as_tensor(x, "lerp"), as_tensor(end, "lerp")
-    if x.array.dtype != end.array.dtype or x.array.dtype.kind not in "fc":
+    """Return ``input + weight * (end - input)``: `input` at weight 0, exactly `end` at weight 1."""
+    input, end = as_tensor(input, "lerp"), as_tensor(end, "lerp")
+    if input.array.dtype != end.array.dtype or input.array.dtype.kind not in "fc":
         raise DTypeError(
             "lerp",
             expected="two tensors of one floating-point dtype",
-            got=f"{x.array.dtype} and {end.array.dtype}",
+            got=f"{input.array.dtype} and {end.array.dtype}",
             fix="convert them with .to(dtype)",
         )
     if isinstance(weight, (int, float)):
-        first, step = (x, weight) if abs(weight) < 0.5 else (end, weight - 1)
-        return first + step * (end - x)
+        first, step = (input, weight) if abs(weight) < 0.5 else (end, weight - 1)
+        return first + step * (end - input)
     weight = as_tensor(weight, "lerp")
     small = lt(absolute(weight), 0.5)
-    return where(small, x, end) + where(small, weight, weight - 1) * (end - x)
+    return where(small, input, end) + where(small, weight, weight - 1) * (end - input)
 
 
 @takes_out
 def addmm(
-    x: TensorLike,
+    input: TensorLike,
     mat1: TensorLike,
     mat2: TensorLike,
     *,
@@ -125,13 +125,13 @@ def addmm(
     alpha: float = 1,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``beta * x + alpha * mat1 @ mat2``; `x` broadcasts to the product."""
-    return _with("addmm", x, mm(mat1, mat2), beta, alpha)
+    """Return ``beta * input + alpha * mat1 @ mat2``; `input` broadcasts to the product."""
+    return _with("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
 @takes_out
 def addmv(
-    x: TensorLike,
+    input: TensorLike,
     mat: TensorLike,
     vec: TensorLike,
     *,
@@ -139,13 +139,13 @@ def addmv(
     alpha: float = 1,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``beta * x + alpha * mat @ vec``; `x` broadcasts to the product."""
-    return _with("addmv", x, mv(mat, vec), beta, alpha)
+    """Return ``beta * input + alpha * mat @ vec``; `input` broadcasts to the product."""
+    return _with("addmv", input, mv(mat, vec), beta, alpha)
 
 
 @takes_out
 def addr(
-    x: TensorLike,
+    input: TensorLike,
     vec1: TensorLike,
     vec2: TensorLike,
     *,
@@ -153,13 +153,13 @@ def addr(
     alpha: float = 1,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``beta * x + alpha * outer(vec1, vec2)``; `x` broadcasts to the product."""
-    return _with("addr", x, outer(vec1, vec2), beta, alpha)
+    """Return ``beta * input + alpha * outer(vec1, vec2)``; `input` broadcasts to the product."""
+    return _with("addr", input, outer(vec1, vec2), beta, alpha)
 
 
 @takes_out
 def baddbmm(
-    x: TensorLike,
+    input: TensorLike,
     batch1: TensorLike,
     batch2: TensorLike,
     *,
@@ -167,13 +167,13 @@ def baddbmm(
     alpha: float = 1,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``beta * x + alpha * bmm(batch1, batch2)``; `x` broadcasts to the product."""
-    return _with("baddbmm", x, bmm(batch1, batch2), beta, alpha)
+    """Return ``beta * input + alpha * bmm(batch1, batch2)``; `input` broadcasts to the product."""
+    return _with("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 @takes_out
 def addbmm(
-    x: TensorLike,
+    input: TensorLike,
     batch1: TensorLike,
     batch2: TensorLike,
     *,
@@ -181,8 +181,8 @@ def addbmm(
     alpha: float = 1,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``beta * x + alpha * bmm(batch1, batch2).sum(0)``; `x` broadcasts to the sum."""
-    return _with("addbmm", x, _added_up(bmm(batch1, batch2)), beta, alpha)
+    """Return ``beta * input + alpha * bmm(batch1, batch2).sum(0)``; `input` broadcasts to it."""
+    return _with("addbmm", input, _added_up(bmm(batch1, batch2)), beta, alpha)
 
 
 def _added_up(products: TensorBase) -> TensorBase:

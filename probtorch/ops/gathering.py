@@ -47,36 +47,36 @@ __all__ = [
 
 @takes_out
 def index_select(
-    x: TensorLike, dim: int, index: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, dim: int, index: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return the slices of `x` at the 1-d integer tensor `index` along `dim`."""
-    x = as_tensor(x, "index_select")
-    dim = normalize_dim(dim, x.array.ndim, "index_select")
+    """Return the slices of `input` at the 1-d integer tensor `index` along `dim`."""
+    input = as_tensor(input, "index_select")
+    dim = normalize_dim(dim, input.array.ndim, "index_select")
     index = as_tensor(index, "index_select")
-    if not x.array.ndim and index.array.size == 1 and index.array.ndim < 2:
-        return reshape(index_select(reshape(x, (1,)), 0, index), ())
-    if not x.array.ndim or index.array.ndim > 1:
+    if not input.array.ndim and index.array.size == 1 and index.array.ndim < 2:
+        return reshape(index_select(reshape(input, (1,)), 0, index), ())
+    if not input.array.ndim or index.array.ndim > 1:
         raise ShapeError(
             "index_select",
             expected="a tensor with dims, and an index of one dim or none",
-            got=f"shapes {x.array.shape} and {index.array.shape}",
+            got=f"shapes {input.array.shape} and {index.array.shape}",
             fix="use x[index] for others",
         )
-    return take_at(x, (dim,), [counted_from_0(index, dim, x, "index_select")])
+    return take_at(input, (dim,), [counted_from_0(index, dim, input, "index_select")])
 
 
 @takes_out
 def gather(
-    x: TensorLike, dim: int, index: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, dim: int, index: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return ``out[i][j][k] = x[index[i][j][k]][j][k]`` for dim 0, and likewise for other dims."""
-    x, index = as_tensor(x, "gather"), as_tensor(index, "gather")
-    dim = along(index, dim, x, "gather")
-    if not x.array.ndim:
-        return reshape(gather(reshape(x, (1,)), 0, reshape(index, (1,))), ())
-    if x.array.ndim == 1:
-        return take_at(x, (0,), [counted_from_0(index, dim, x, "gather")])
-    return take_at(x, tuple(range(x.array.ndim)), grid(index, dim, x, "gather"))
+    """Return ``out[i][j][k] = input[index[i][j][k]][j][k]`` for dim 0, and so for others."""
+    input, index = as_tensor(input, "gather"), as_tensor(index, "gather")
+    dim = along(index, dim, input, "gather")
+    if not input.array.ndim:
+        return reshape(gather(reshape(input, (1,)), 0, reshape(index, (1,))), ())
+    if input.array.ndim == 1:
+        return take_at(input, (0,), [counted_from_0(index, dim, input, "gather")])
+    return take_at(input, tuple(range(input.array.ndim)), grid(index, dim, input, "gather"))
 
 
 def along(index: TensorBase, dim: int, x: TensorBase, op: str) -> int:
@@ -121,68 +121,72 @@ def counted_from_0(index: TensorBase, dim: int, x: TensorBase, op: str) -> Tenso
 
 
 @takes_out
-def masked_select(x: TensorLike, mask: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return the elements of `x` where `mask` is True, as a 1-d tensor; the two broadcast."""
-    x, mask = as_tensor(x, "masked_select"), as_tensor(mask, "masked_select")
+def masked_select(
+    input: TensorLike, mask: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
+    """Return the elements of `input` where `mask` is True, as a 1-d tensor; the two broadcast."""
+    input, mask = as_tensor(input, "masked_select"), as_tensor(mask, "masked_select")
     if mask.array.dtype.kind != "b":
         raise DTypeError(
             "masked_select", expected="a boolean mask", got=str(mask.array.dtype), fix="use .bool()"
         )
-    x, mask = broadcast_tensors(x, mask)
-    return getitem(reshape(x, -1), reshape(mask, -1))
+    input, mask = broadcast_tensors(input, mask)
+    return getitem(reshape(input, -1), reshape(mask, -1))
 
 
 @takes_out
 def take_along_dim(
-    x: TensorLike, indices: TensorLike, dim: int | None = None, *, out: TensorBase | None = None
+    input: TensorLike, indices: TensorLike, dim: int | None = None, *, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return the elements of `x` at `indices` along `dim`, the other dims broadcast.
+    """Return the elements of `input` at `indices` along `dim`, the other dims broadcast.
 
     As `gather`, which does not broadcast, nor count negative indices from the end. With
     ``dim=None`` both are flattened.
     """
-    x, indices = as_tensor(x, "take_along_dim"), as_tensor(indices, "take_along_dim")
+    input, indices = as_tensor(input, "take_along_dim"), as_tensor(indices, "take_along_dim")
     if dim is None:
-        x, indices, dim = reshape(x, -1), reshape(indices, -1), 0
-    dim = along(indices, dim, x, "take_along_dim")
-    shapes = [t.array.shape[:dim] + t.array.shape[dim + 1 :] for t in (x, indices)]
+        input, indices, dim = reshape(input, -1), reshape(indices, -1), 0
+    dim = along(indices, dim, input, "take_along_dim")
+    shapes = [t.array.shape[:dim] + t.array.shape[dim + 1 :] for t in (input, indices)]
     rest = broadcast_shapes(*shapes, op="take_along_dim")
-    x, indices = (expand(t, (*rest[:dim], t.array.shape[dim], *rest[dim:])) for t in (x, indices))
+    input, indices = (
+        expand(t, (*rest[:dim], t.array.shape[dim], *rest[dim:])) for t in (input, indices)
+    )
     if indices.array.dtype.kind == "i":
-        indices = where(lt(indices, 0), indices + x.array.shape[dim], indices)
-    return gather(x, dim, indices)
+        indices = where(lt(indices, 0), indices + input.array.shape[dim], indices)
+    return gather(input, dim, indices)
 
 
 @takes_out
-def take(x: TensorLike, index: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return the elements of `x` at places of its flattened form, in the shape of `index`.
+def take(input: TensorLike, index: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return the elements of `input` at places of its flattened form, in the shape of `index`.
 
     Negative places count from the end.
     """
-    x, index = as_tensor(x, "take"), as_tensor(index, "take")
-    return take_at(reshape(x, -1), (0,), [index])
+    input, index = as_tensor(input, "take"), as_tensor(index, "take")
+    return take_at(reshape(input, -1), (0,), [index])
 
 
 @in_our_words
-def select(x: TensorLike, dim: int, index: int) -> TensorBase:
-    """Return the slice of `x` at one index of `dim`, without that dim, as a view."""
-    x = as_tensor(x, "select")
-    dim = normalize_dim(dim, _with_dims(x, "select"), "select")
+def select(input: TensorLike, dim: int, index: int) -> TensorBase:
+    """Return the slice of `input` at one index of `dim`, without that dim, as a view."""
+    input = as_tensor(input, "select")
+    dim = normalize_dim(dim, _with_dims(input, "select"), "select")
     key: list[slice | int] = [slice(None)] * dim
-    return getitem(x, (*key, integer("select", "index", index)))
+    return getitem(input, (*key, integer("select", "index", index)))
 
 
-def narrow(x: TensorLike, dim: int, start: int | TensorBase, length: int) -> TensorBase:
-    """Return the `length` slices of `x` from `start` on along `dim`, as a view.
+def narrow(input: TensorLike, dim: int, start: int | TensorBase, length: int) -> TensorBase:
+    """Return the `length` slices of `input` from `start` on along `dim`, as a view.
 
     Raises
     ------
     TensorIndexError
         If they reach beyond the end.
     """
-    x = as_tensor(x, "narrow")
-    dim = normalize_dim(dim, _with_dims(x, "narrow"), "narrow")
-    n, begin = x.array.shape[dim], integer("narrow", "start", start)
+    input = as_tensor(input, "narrow")
+    dim = normalize_dim(dim, _with_dims(input, "narrow"), "narrow")
+    n, begin = input.array.shape[dim], integer("narrow", "start", start)
     length = integer("narrow", "length", length)
     first = begin + n if begin < 0 else begin
     if not 0 <= first <= n or not 0 <= length <= n - first:
@@ -192,39 +196,39 @@ def narrow(x: TensorLike, dim: int, start: int | TensorBase, length: int) -> Ten
             got=f"start={start}, length={length}",
             fix="check both, or use a slice, which is cut off at the end: x[start:stop]",
         )
-    spec = [(0, 1, s) for s in x.array.shape]
+    spec = [(0, 1, s) for s in input.array.shape]
     spec[dim] = (first, 1, length)
-    return slice_(x, tuple(spec))
+    return slice_(input, tuple(spec))
 
 
 @in_our_words
 def repeat_interleave(
-    x: TensorLike,
+    input: TensorLike,
     repeats: TensorLike | None = None,
     dim: int | None = None,
     *,
     output_size: int | None = None,
 ) -> TensorBase:
-    """Return `x` with each slice along `dim` repeated, one after the other.
+    """Return `input` with each slice along `dim` repeated, one after the other.
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
         Of integers, and alone: how often each of 0, 1, 2 ... is repeated.
     repeats : int or Tensor of integers
         One number, or one for each slice.
     dim : int, optional
-        `x` is flattened without it.
+        `input` is flattened without it.
     output_size : int, optional
         Accepted so that scripts run; the size follows from `repeats`.
     """
-    given = as_tensor(x, "repeat_interleave")
+    given = as_tensor(input, "repeat_interleave")
     counts = as_tensor(given if repeats is None else repeats, "repeat_interleave")
-    x = wrap(np.arange(given.array.size)) if repeats is None else given
+    input = wrap(np.arange(given.array.size)) if repeats is None else given
     if dim is None:
-        x, dim = reshape(x, -1), 0
-    dim = normalize_dim(dim, _with_dims(x, "repeat_interleave"), "repeat_interleave")
-    n = x.array.shape[dim]
+        input, dim = reshape(input, -1), 0
+    dim = normalize_dim(dim, _with_dims(input, "repeat_interleave"), "repeat_interleave")
+    n = input.array.shape[dim]
     if counts.array.dtype.kind not in "iu" or counts.array.ndim > 1:
         raise DTypeError(
             "repeat_interleave",
@@ -246,12 +250,12 @@ def repeat_interleave(
             "repeat_interleave", expected="counts >= 0", got=str(often.min()), fix="check them"
         )
     places = np.repeat(np.arange(n), often if often.size == n else int(often[0]))
-    return take_at(x, (dim,), [wrap(places)])
+    return take_at(input, (dim,), [wrap(places)])
 
 
-def argwhere(x: TensorLike) -> TensorBase:
-    """Return the places where `x` is not 0 as rows, shape (n, ndim)."""
-    return nonzero(x)
+def argwhere(input: TensorLike) -> TensorBase:
+    """Return the places where `input` is not 0 as rows, shape (n, ndim)."""
+    return nonzero(input)
 
 
 def unravel_index(indices: TensorLike, shape: SizeLike) -> tuple[TensorBase, ...]:

@@ -217,21 +217,24 @@ def bad_key(k: object) -> TensorIndexError:
 
 @overload
 def nonzero(
-    x: TensorLike, *, as_tuple: Literal[False] = False, out: TensorBase | None = None
+    input: TensorLike, *, as_tuple: Literal[False] = False, out: TensorBase | None = None
 ) -> TensorBase: ...
 @overload
 def nonzero(
-    x: TensorLike, *, as_tuple: Literal[True], out: tuple[TensorBase, ...] | None = None
+    input: TensorLike, *, as_tuple: Literal[True], out: tuple[TensorBase, ...] | None = None
 ) -> tuple[TensorBase, ...]: ...
 @takes_out
 def nonzero(
-    x: TensorLike, *, as_tuple: bool = False, out: TensorBase | tuple[TensorBase, ...] | None = None
+    input: TensorLike,
+    *,
+    as_tuple: bool = False,
+    out: TensorBase | tuple[TensorBase, ...] | None = None,
 ) -> TensorBase | tuple[TensorBase, ...]:
-    """Return the places where `x` is not 0 (or is True), in the order of its elements.
+    """Return the places where `input` is not 0 (or is True), in the order of its elements.
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     as_tuple : bool
         Return the places dim by dim instead, as an index takes them.
 
@@ -240,21 +243,21 @@ def nonzero(
     Tensor of int64, shape (n, ndim); or a tuple of `ndim` of shape (n,)
         A 0-d tensor counts as one of shape (1,) in the tuple form.
     """
-    x = as_tensor(x, "nonzero")
-    read("nonzero", x)
-    places = tuple(wrap(i) for i in namespace(x.array).atleast_1d(x.array).nonzero())
+    input = as_tensor(input, "nonzero")
+    read("nonzero", input)
+    places = tuple(wrap(i) for i in namespace(input.array).atleast_1d(input.array).nonzero())
     if as_tuple:
         return places
-    if not x.array.ndim:
-        return wrap(namespace(x.array).zeros((len(places[0].array), 0), np.int64))
+    if not input.array.ndim:
+        return wrap(namespace(input.array).zeros((len(places[0].array), 0), np.int64))
     return stack(places, -1)
 
 
 @takes_out
 def nonzero_static(
-    x: TensorLike, *, size: int, fill_value: int = -1, out: TensorBase | None = None
+    input: TensorLike, *, size: int, fill_value: int = -1, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return the first `size` places where `x` is not 0, shape (size, ndim), as `nonzero` does.
+    """Return the first `size` places where `input` is not 0, shape (size, ndim), as `nonzero` does.
 
     Where there are fewer, rows of `fill_value` follow.
     """
@@ -262,7 +265,7 @@ def nonzero_static(
         raise ArgumentError(
             "nonzero_static", expected="size >= 0", got=str(size), fix="say how many rows to give"
         )
-    found = nonzero(x).array[:size]
+    found = nonzero(input).array[:size]
     rows = namespace(found).full((size, found.shape[1]), fill_value, np.int64)
     rows[: len(found)] = found
     return wrap(rows)

@@ -178,22 +178,22 @@ def cartesian_prod(*tensors: TensorLike) -> TensorBase:
 
 
 @in_our_words
-def combinations(x: TensorLike, r: int = 2, with_replacement: bool = False) -> TensorBase:
+def combinations(input: TensorLike, r: int = 2, with_replacement: bool = False) -> TensorBase:
     """Return the combinations of `r` elements of a vector as rows, as `itertools` orders them."""
-    x = as_tensor(x, "combinations")
-    if x.array.ndim != 1:
+    input = as_tensor(input, "combinations")
+    if input.array.ndim != 1:
         raise ShapeError(
-            "combinations", expected="a vector", got=f"shape {x.array.shape}", fix="flatten it"
+            "combinations", expected="a vector", got=f"shape {input.array.shape}", fix="flatten it"
         )
     if r < 0:
         raise ArgumentError(
             "combinations", expected="r >= 0", got=str(r), fix="say how many elements a row has"
         )
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = list(choose(range(x.array.shape[0]), r))
+    rows = list(choose(range(input.array.shape[0]), r))
     if not rows or not r:
-        return reshape(x[:0], (0, r) if r else (0,))
-    return take(x, (0,), [wrap(np.array(rows, np.int64))])
+        return reshape(input[:0], (0, r) if r else (0,))
+    return take(input, (0,), [wrap(np.array(rows, np.int64))])
 
 
 # ---------------------------------------------------------------------------------- taking apart
@@ -201,19 +201,19 @@ def combinations(x: TensorLike, r: int = 2, with_replacement: bool = False) -> T
 
 @in_our_words
 def tensor_split(
-    x: TensorLike, indices_or_sections: SizeLike | TensorBase, dim: int = 0
+    input: TensorLike, indices_or_sections: SizeLike | TensorBase, dim: int = 0
 ) -> tuple[TensorBase, ...]:
-    """Return `x` in so many pieces along `dim`, the first ones larger by 1, or cut at indices.
+    """Return `input` in so many pieces along `dim`, the first ones larger by 1, or cut at indices.
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     indices_or_sections : int, sequence of int or Tensor
         The number of pieces, or where each piece after the first begins.
     dim : int
     """
-    x = as_tensor(x, "tensor_split")
-    n = _size("tensor_split", x, dim)
+    input = as_tensor(input, "tensor_split")
+    n = _size("tensor_split", input, dim)
     where = indices_or_sections
     if isinstance(where, TensorBase):
         read("tensor_split", where)
@@ -228,9 +228,9 @@ def tensor_split(
                 fix="say how many pieces",
             )
         sizes = [n // where + (i < n % where) for i in range(where)]
-        return split(x, sizes, dim)
+        return split(input, sizes, dim)
     places = [integer("tensor_split", "indices_or_sections", i) for i in where]
-    return _cut("tensor_split", x, places, dim, n)
+    return _cut("tensor_split", input, places, dim, n)
 
 
 def _cut(op: str, x: TensorBase, indices: list[int], dim: int, n: int) -> tuple[TensorBase, ...]:
@@ -273,17 +273,17 @@ def _split_evenly(
     return tensor_split(x, where, dim)
 
 
-def hsplit(x: TensorLike, indices_or_sections: SizeLike | TensorBase) -> tuple[TensorBase, ...]:
+def hsplit(input: TensorLike, indices_or_sections: SizeLike | TensorBase) -> tuple[TensorBase, ...]:
     """Return equal pieces along dim 1 (of a vector along dim 0), or cut at indices."""
-    x = as_tensor(x, "hsplit")
-    return _split_evenly("hsplit", x, indices_or_sections, int(x.array.ndim > 1), 1)
+    input = as_tensor(input, "hsplit")
+    return _split_evenly("hsplit", input, indices_or_sections, int(input.array.ndim > 1), 1)
 
 
-def vsplit(x: TensorLike, indices_or_sections: SizeLike | TensorBase) -> tuple[TensorBase, ...]:
+def vsplit(input: TensorLike, indices_or_sections: SizeLike | TensorBase) -> tuple[TensorBase, ...]:
     """Return equal pieces along dim 0 of a tensor with at least two dims, or cut at indices."""
-    return _split_evenly("vsplit", x, indices_or_sections, 0, 2)
+    return _split_evenly("vsplit", input, indices_or_sections, 0, 2)
 
 
-def dsplit(x: TensorLike, indices_or_sections: SizeLike | TensorBase) -> tuple[TensorBase, ...]:
+def dsplit(input: TensorLike, indices_or_sections: SizeLike | TensorBase) -> tuple[TensorBase, ...]:
     """Return equal pieces along dim 2 of a tensor with at least three dims, or cut at indices."""
-    return _split_evenly("dsplit", x, indices_or_sections, 2, 3)
+    return _split_evenly("dsplit", input, indices_or_sections, 2, 3)

@@ -283,12 +283,12 @@ _CHOLESKY = structured(
 
 
 @takes_out
-def cholesky(a: TensorLike, *, upper: bool = False, out: TensorBase | None = None) -> TensorBase:
-    """Return the lower (or upper) triangular factor L of ``a = L @ L.mH`` (or ``U.mH @ U``).
+def cholesky(A: TensorLike, *, upper: bool = False, out: TensorBase | None = None) -> TensorBase:
+    """Return the lower (or upper) triangular factor L of ``A = L @ L.mH`` (or ``U.mH @ U``).
 
     Parameters
     ----------
-    a : Tensor, shape (..., n, n)
+    A : Tensor, shape (..., n, n)
         Symmetric positive definite, else its symmetric part counts; the gradient is symmetric. Of
         complex numbers Hermitian takes the place of symmetric.
     upper : bool
@@ -304,51 +304,51 @@ def cholesky(a: TensorLike, *, upper: bool = False, out: TensorBase | None = Non
         If a matrix is not positive definite: with the first leading minor that fails, and the batch
         index.
     """
-    a = symmetric_part(as_matrix("cholesky", a))
-    factor = apply(_CHOLESKY, (a,), {"check": True})
+    A = symmetric_part(as_matrix("cholesky", A))
+    factor = apply(_CHOLESKY, (A,), {"check": True})
     return mh(factor) if upper else factor
 
 
 @takes_out
 def cholesky_ex(
-    a: TensorLike, *, upper: bool = False, out: tuple[TensorBase, ...] | None = None
+    A: TensorLike, *, upper: bool = False, out: tuple[TensorBase, ...] | None = None
 ) -> tuple[TensorBase, TensorBase]:
     """Return ``(factor, failed)``: `cholesky` that fills factors with nan instead of raising.
 
     `failed` is a boolean tensor of the batch shape.
     """
-    a = symmetric_part(as_matrix("cholesky_ex", a))
-    factor = apply(_CHOLESKY, (a,), {"check": False})
+    A = symmetric_part(as_matrix("cholesky_ex", A))
+    factor = apply(_CHOLESKY, (A,), {"check": False})
     failed = any_of(isnan(factor), (-2, -1))
     return (mh(factor) if upper else factor), failed
 
 
 @takes_out
 def cholesky_solve(
-    b: TensorLike, factor: TensorLike, upper: bool = False, *, out: TensorBase | None = None
+    B: TensorLike, L: TensorLike, upper: bool = False, *, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return x with ``a @ x = b``, given the Cholesky factor of `a` (PyTorch's order of arguments).
+    """Return x with ``a @ x = B``, given the Cholesky factor of `a` (PyTorch's order of arguments).
 
     Parameters
     ----------
-    b : Tensor, shape (..., n, k)
-    factor : Tensor, shape (..., n, n)
+    B : Tensor, shape (..., n, k)
+    L : Tensor, shape (..., n, n)
     upper : bool
         Whether the factor is the upper one.
     """
-    factor = as_matrix("cholesky_solve", factor)
-    lower = mh(factor) if upper else factor
-    return solve_triangular(mh(lower), solve_triangular(lower, b, upper=False), upper=True)
+    L = as_matrix("cholesky_solve", L)
+    lower = mh(L) if upper else L
+    return solve_triangular(mh(lower), solve_triangular(lower, B, upper=False), upper=True)
 
 
 @takes_out
 def cholesky_inverse(
-    factor: TensorLike, upper: bool = False, *, out: TensorBase | None = None
+    L: TensorLike, upper: bool = False, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return the inverse of the matrix with this Cholesky factor."""
-    factor = as_matrix("cholesky_inverse", factor)
-    eye = expand(identity(factor.array.shape[-1], factor), factor.array.shape)
-    return cholesky_solve(eye, factor, upper)
+    L = as_matrix("cholesky_inverse", L)
+    eye = expand(identity(L.array.shape[-1], L), L.array.shape)
+    return cholesky_solve(eye, L, upper)
 
 
 # --------------------------------------------------------------------------------- triangular solve
@@ -480,44 +480,44 @@ def _check_sides(name: str, a: TensorBase, b: TensorBase, left: bool = True) -> 
 
 @takes_out
 def solve_triangular(
-    a: TensorLike,
-    b: TensorLike,
+    A: TensorLike,
+    B: TensorLike,
     *,
     upper: bool = False,
     left: bool = True,
     unitriangular: bool = False,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return x with ``a @ x = b`` (or ``x @ a = b``) for triangular matrices.
+    """Return x with ``A @ x = B`` (or ``x @ A = B``) for triangular matrices.
 
     Parameters
     ----------
-    a : Tensor, shape (..., n, n)
+    A : Tensor, shape (..., n, n)
         Only the triangle in question is read; the rest may hold anything and has gradient 0.
-    b : Tensor, shape (..., n, k), or (..., k, n) unless `left`
+    B : Tensor, shape (..., n, k), or (..., k, n) unless `left`
         Batch dims broadcast.
     upper : bool
         Which triangle.
     left : bool
-        Whether `a` stands on the left.
+        Whether `A` stands on the left.
     unitriangular : bool
         Take the diagonal as ones without reading it.
 
     Returns
     -------
-    Tensor of the shape of `b` with the broadcast batch dims
+    Tensor of the shape of `B` with the broadcast batch dims
         Infinite or nan where the diagonal has zeros, as in PyTorch.
     """
-    a = as_matrix("solve_triangular", a)
-    b = as_matrix("solve_triangular", b, square=False)
-    a, b = _common(a, b)
-    _check_sides("solve_triangular", a, b, left)
+    A = as_matrix("solve_triangular", A)
+    B = as_matrix("solve_triangular", B, square=False)
+    A, B = _common(A, B)
+    _check_sides("solve_triangular", A, B, left)
     if left:
         return apply(
-            _SOLVE_TRIANGULAR, (a, b), {"upper": bool(upper), "unitriangular": bool(unitriangular)}
+            _SOLVE_TRIANGULAR, (A, B), {"upper": bool(upper), "unitriangular": bool(unitriangular)}
         )
     attrs = {"upper": not upper, "unitriangular": bool(unitriangular)}
-    return mt(apply(_SOLVE_TRIANGULAR, (mt(a), mt(b)), attrs))
+    return mt(apply(_SOLVE_TRIANGULAR, (mt(A), mt(B)), attrs))
 
 
 def _on_vectors(name, fn, a, b, **options):
@@ -606,35 +606,35 @@ _SOLVE = structured(
 
 @takes_out
 def solve(
-    a: TensorLike, b: TensorLike, *, left: bool = True, out: TensorBase | None = None
+    A: TensorLike, B: TensorLike, *, left: bool = True, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return x with ``a @ x = b`` (or ``x @ a = b``).
+    """Return x with ``A @ x = B`` (or ``x @ A = B``).
 
     Parameters
     ----------
-    a : Tensor, shape (..., n, n)
-    b : Tensor, shape (..., n, k), or (..., k, n) unless `left`
-        A 1-d `b`, or one of the shape of `a` without its last dim, is taken as vectors, as in
+    A : Tensor, shape (..., n, n)
+    B : Tensor, shape (..., n, k), or (..., k, n) unless `left`
+        A 1-d `B`, or one of the shape of `A` without its last dim, is taken as vectors, as in
         PyTorch.
     left : bool
-        Whether `a` stands on the left.
+        Whether `A` stands on the left.
 
     Raises
     ------
     LinAlgError
         If a matrix is singular.
     """
-    a, b = as_matrix("solve", a), to_inexact(as_tensor(b, "solve"))
-    shape = b.array.shape
+    A, B = as_matrix("solve", A), to_inexact(as_tensor(B, "solve"))
+    shape = B.array.shape
     if left and (
-        len(shape) == 1 or (len(shape) == a.array.ndim - 1 and shape == a.array.shape[:-1])
+        len(shape) == 1 or (len(shape) == A.array.ndim - 1 and shape == A.array.shape[:-1])
     ):
-        return solve_vector(a, b)
-    a, b = _common(a, as_matrix("solve", b, square=False))
-    _check_sides("solve", a, b, left)
+        return solve_vector(A, B)
+    A, B = _common(A, as_matrix("solve", B, square=False))
+    _check_sides("solve", A, B, left)
     if left:
-        return apply(_SOLVE, (a, b))
-    return mt(apply(_SOLVE, (mt(a), mt(b))))
+        return apply(_SOLVE, (A, B))
+    return mt(apply(_SOLVE, (mt(A), mt(B))))
 
 
 def _solve_matrix(a: TensorBase, b: TensorBase) -> TensorBase:
@@ -687,7 +687,7 @@ INV = structured(
 
 
 @takes_out
-def inv(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def inv(A: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the inverse of each matrix.
 
     Raises
@@ -695,27 +695,27 @@ def inv(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     LinAlgError
         If a matrix is singular.
     """
-    return apply(INV, (as_matrix("inv", a),), {"check": True})
+    return apply(INV, (as_matrix("inv", A),), {"check": True})
 
 
 # ------------------------------------------------------------------------------------- compositions
 
 
-def trace(a: TensorLike) -> TensorBase:
+def trace(input: TensorLike) -> TensorBase:
     """Return the sum of the diagonal of each matrix; integers give int64."""
-    return sum(diagonal(as_matrix("trace", a, square=False, floats=False), 0, -2, -1), -1)
+    return sum(diagonal(as_matrix("trace", input, square=False, floats=False), 0, -2, -1), -1)
 
 
 @takes_out
-def matrix_power(a: TensorLike, n: int, *, out: TensorBase | None = None) -> TensorBase:
+def matrix_power(A: TensorLike, n: int, *, out: TensorBase | None = None) -> TensorBase:
     """Return the n-th power of each square matrix; negative powers are those of the inverse."""
-    a = as_matrix("matrix_power", a, floats=n < 0)
+    A = as_matrix("matrix_power", A, floats=n < 0)
     if n < 0:
-        a, n = inv(a), -n
+        A, n = inv(A), -n
     out = None
     while n:
         if n & 1:
-            out = a if out is None else matmul(out, a)
+            out = A if out is None else matmul(out, A)
         n >>= 1
-        a = matmul(a, a) if n else a
-    return expand(identity(a.array.shape[-1], a), a.array.shape) if out is None else out
+        A = matmul(A, A) if n else A
+    return expand(identity(A.array.shape[-1], A), A.array.shape) if out is None else out

@@ -90,7 +90,7 @@ class Histogram(NamedTuple):
 
 @takes_out
 def histogram(
-    x: TensorLike,
+    input: TensorLike,
     bins: SizeLike | TensorBase,
     *,
     range: tuple[float, float] | None = None,
@@ -102,37 +102,37 @@ def histogram(
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     bins : int or Tensor, shape (n + 1,)
         How many bins of equal width, or their edges in ascending order.
     range : (float, float), optional
-        Where bins of equal width begin and end; left out, at the extremes of `x`.
+        Where bins of equal width begin and end; left out, at the extremes of `input`.
     weight : Tensor, optional
-        In the shape of `x`.
+        In the shape of `input`.
     density : bool
         Whether the area is made 1.
 
     Returns
     -------
     Histogram
-        ``(hist, bin_edges)``, in the dtype of `x`; the last bin includes its upper edge. No
+        ``(hist, bin_edges)``, in the dtype of `input`; the last bin includes its upper edge. No
         gradient.
     """
-    x = to_float(as_tensor(x, "histogram"))
-    read("histogram", x)
+    input = to_float(as_tensor(input, "histogram"))
+    read("histogram", input)
     weights = None
     if weight is not None:
         given = as_tensor(weight, "histogram")
         read("histogram", given)
-        if given.array.shape != x.array.shape:
+        if given.array.shape != input.array.shape:
             raise ArgumentError(
                 "histogram",
-                expected=f"a weight for each element, shape {x.array.shape}",
+                expected=f"a weight for each element, shape {input.array.shape}",
                 got=str(given.array.shape),
                 fix="expand the weights",
             )
         weights = to_host(given.array).reshape(-1)
-    values = to_host(x.array).reshape(-1)
+    values = to_host(input.array).reshape(-1)
     try:
         if isinstance(bins, int):
             edges = np.histogram_bin_edges(values, bins, range)
@@ -150,7 +150,7 @@ def histogram(
             got=f"{error}",
             fix="check bins= and range=",
         ) from None
-    device, dtype = device_of(x.array), x.array.dtype
+    device, dtype = device_of(input.array), input.array.dtype
     return Histogram(*(wrap(to_device(a.astype(dtype), device)) for a in (hist, found)))
 
 
@@ -163,7 +163,7 @@ class Histogramdd(NamedTuple):
 
 @in_our_words
 def histogramdd(
-    x: TensorLike,
+    input: TensorLike,
     bins: int | Sequence[int] | Sequence[TensorBase],
     *,
     range: Sequence[float] | None = None,
@@ -174,7 +174,7 @@ def histogramdd(
 
     Parameters
     ----------
-    x : Tensor, shape (..., d)
+    input : Tensor, shape (..., d)
         Points of d coordinates.
     bins : int, sequence of int, or sequence of Tensor
         How many bins of equal width each coordinate has, or their edges in ascending order.
@@ -188,11 +188,12 @@ def histogramdd(
     Returns
     -------
     Histogramdd
-        ``(hist, bin_edges)`` in the dtype of `x`; last bins include their upper edges. No gradient.
+        ``(hist, bin_edges)`` in the dtype of `input`; last bins include their upper edges. There is
+        no gradient.
     """
-    x = to_float(as_tensor(x, "histogramdd"))
-    read("histogramdd", x)
-    host = to_host(x.array)
+    input = to_float(as_tensor(input, "histogramdd"))
+    read("histogramdd", input)
+    host = to_host(input.array)
     if host.ndim < 2:
         raise ArgumentError(
             "histogramdd",
@@ -224,7 +225,7 @@ def histogramdd(
             got=f"{error}",
             fix="check bins=, range= and weight=",
         ) from None
-    device, dtype = device_of(x.array), x.array.dtype
+    device, dtype = device_of(input.array), input.array.dtype
     made = [wrap(to_device(a.astype(dtype), device)) for a in (hist, *edges)]
     return Histogramdd(made[0], tuple(made[1:]))
 

@@ -92,30 +92,30 @@ def _itself(x: TensorBase) -> TensorBase:
     return x
 
 
-def reshape(x: TensorLike, *shape: Any) -> TensorBase:
-    """Return `x` with another shape of as many elements; one size may be -1.
+def reshape(input: TensorLike, *shape: Any) -> TensorBase:
+    """Return `input` with another shape of as many elements; one size may be -1.
 
     Raises
     ------
     ShapeError
         If the number of elements differs.
     """
-    x = as_tensor(x, "reshape")
+    input = as_tensor(input, "reshape")
     shape = parse_size(shape)
-    array = x.array
+    array = input.array
     if shape == array.shape:
-        return _itself(x)
+        return _itself(input)
     try:
         array = array.reshape(shape)
     except ValueError:
-        raise _other_size(x, shape) from None
+        raise _other_size(input, shape) from None
     if array.shape != shape:
         if -1 not in shape:  # NumPy takes any negative size for the one that follows
-            raise _other_size(x, shape)
+            raise _other_size(input, shape)
         shape = array.shape
-        if shape == x.array.shape:
-            return _itself(x)
-    return applied(_RESHAPE, x, array, {"shape": shape})
+        if shape == input.array.shape:
+            return _itself(input)
+    return applied(_RESHAPE, input, array, {"shape": shape})
 
 
 def _other_size(x: TensorBase, shape: tuple[int, ...]) -> ShapeError:
@@ -185,16 +185,16 @@ _PERMUTE = linear(
 )
 
 
-def permute(x: TensorLike, *dims: SizeLike) -> TensorBase:
-    """Return `x` with its dims in the order `dims`."""
-    x = as_tensor(x, "permute")
-    ndim = x.array.ndim
+def permute(input: TensorLike, *dims: SizeLike) -> TensorBase:
+    """Return `input` with its dims in the order `dims`."""
+    input = as_tensor(input, "permute")
+    ndim = input.array.ndim
     order = tuple([normalize_dim(d, ndim, "permute") for d in parse_size(dims)])
     if len(order) != ndim or len(set(order)) != ndim:
         raise ShapeError(
             "permute", expected=f"each of {ndim} dims once", got=str(order), fix="list every dim"
         )
-    return _permuted(x, order)
+    return _permuted(input, order)
 
 
 def _permuted(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
@@ -205,32 +205,32 @@ def _permuted(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
 
 
 def transpose(
-    x: TensorLike, dim0: int | tuple[int, ...] | list[int], dim1: int | None = None
+    input: TensorLike, dim0: int | tuple[int, ...] | list[int], dim1: int | None = None
 ) -> TensorBase:
-    """Return `x` with two dims swapped, or, as in NumPy, with its dims in the order of a tuple.
+    """Return `input` with two dims swapped, or, as in NumPy, with its dims in the order of a tuple.
 
     Raises
     ------
     ArgumentError
         If it is neither two dims nor one tuple.
     """
-    x = as_tensor(x, "transpose")
+    input = as_tensor(input, "transpose")
     if dim1 is None or isinstance(dim0, (tuple, list)):
         if dim1 is None and isinstance(dim0, (tuple, list)):
-            return permute(x, tuple(dim0))
+            return permute(input, tuple(dim0))
         raise ArgumentError(
             "transpose",
             expected="two dims, or all of them as a tuple",
             got=f"{dim0!r:.60} and {dim1!r:.60}",
             fix="write transpose(x, 0, 1); x.T has all dims in reverse order",
         )
-    ndim = x.array.ndim
+    ndim = input.array.ndim
     a, b = normalize_dim(dim0, ndim, "transpose"), normalize_dim(dim1, ndim, "transpose")
     if a == b:
-        return _itself(x)
+        return _itself(input)
     dims = list(ALL_DIMS[ndim])
     dims[a], dims[b] = b, a
-    return _permuted(x, tuple(dims))
+    return _permuted(input, tuple(dims))
 
 
 swapaxes = transpose
@@ -242,10 +242,10 @@ def reversed_dims(x: TensorBase) -> TensorBase:
 
 
 @in_our_words
-def movedim(x: TensorLike, source: SizeLike, destination: SizeLike) -> TensorBase:
-    """Return `x` with dim(s) `source` moved to `destination`, the others in order."""
-    x = as_tensor(x, "movedim")
-    ndim = x.array.ndim
+def movedim(input: TensorLike, source: SizeLike, destination: SizeLike) -> TensorBase:
+    """Return `input` with dim(s) `source` moved to `destination`, the others in order."""
+    input = as_tensor(input, "movedim")
+    ndim = input.array.ndim
     source = [
         normalize_dim(d, ndim, "movedim") for d in ([source] if isinstance(source, int) else source)
     ]
@@ -265,11 +265,11 @@ def movedim(x: TensorLike, source: SizeLike, destination: SizeLike) -> TensorBas
             fix="give one destination per source",
         )
     if not ndim:
-        return _itself(x)
+        return _itself(input)
     order = [d for d in range(ndim) if d not in source]
     for t, s in sorted(zip(target, source, strict=True)):
         order.insert(t, s)
-    return permute(x, tuple(order))
+    return permute(input, tuple(order))
 
 
 _NO_STEPS = tuple((0,) * n for n in range(65))
@@ -336,26 +336,26 @@ def expand(x: TensorLike, *shape: Any) -> TensorBase:
     return applied(_EXPAND, x, array, {"shape": shape})
 
 
-def unsqueeze(x: TensorLike, dim: int) -> TensorBase:
-    """Return `x` with a dim of size 1 inserted at `dim`."""
-    x = as_tensor(x, "unsqueeze")
-    shape = x.array.shape
+def unsqueeze(input: TensorLike, dim: int) -> TensorBase:
+    """Return `input` with a dim of size 1 inserted at `dim`."""
+    input = as_tensor(input, "unsqueeze")
+    shape = input.array.shape
     dim = normalize_dim(dim, len(shape) + 1, "unsqueeze")
-    return reshape(x, (*shape[:dim], 1, *shape[dim:]))
+    return reshape(input, (*shape[:dim], 1, *shape[dim:]))
 
 
-def squeeze(x: TensorLike, dim: Dims = None) -> TensorBase:
-    """Return `x` without its dims of size 1, or without those of `dim` that have size 1."""
-    x = as_tensor(x, "squeeze")
-    shape = x.array.shape
+def squeeze(input: TensorLike, dim: Dims = None) -> TensorBase:
+    """Return `input` without its dims of size 1, or without those of `dim` that have size 1."""
+    input = as_tensor(input, "squeeze")
+    shape = input.array.shape
     drop = normalize_dims(dim, len(shape), "squeeze")
-    return reshape(x, tuple([s for i, s in enumerate(shape) if s != 1 or i not in drop]))
+    return reshape(input, tuple([s for i, s in enumerate(shape) if s != 1 or i not in drop]))
 
 
-def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorBase:
-    """Return `x` with dims `start_dim` to `end_dim` merged into one."""
-    x = as_tensor(x, "flatten")
-    shape = x.array.shape or (1,)
+def flatten(input: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorBase:
+    """Return `input` with dims `start_dim` to `end_dim` merged into one."""
+    input = as_tensor(input, "flatten")
+    shape = input.array.shape or (1,)
     a, b = (
         normalize_dim(start_dim, len(shape), "flatten"),
         normalize_dim(end_dim, len(shape), "flatten"),
@@ -364,10 +364,10 @@ def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorBase:
         raise ShapeError(
             "flatten",
             expected="start_dim before end_dim",
-            got=f"dims {a} and {b} of shape {x.array.shape}",
+            got=f"dims {a} and {b} of shape {input.array.shape}",
             fix="exchange them",
         )
-    return reshape(x, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
+    return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
 
 
 def python_slices(spec: tuple[tuple[int, ...], ...]) -> tuple[slice, ...]:
@@ -436,12 +436,13 @@ def unslice(x: TensorBase, spec: tuple[tuple[int, ...], ...], shape: tuple[int, 
     return apply(_UNSLICE, (x,), {"spec": spec, "shape": shape})
 
 
-def flip(x: TensorLike, dims: SizeLike) -> TensorBase:
-    """Return `x` with the order of the elements along `dims` reversed, as a view."""
-    x = as_tensor(x, "flip")
-    dims = normalize_dims(dims, x.array.ndim, "flip")
+def flip(input: TensorLike, dims: SizeLike) -> TensorBase:
+    """Return `input` with the order of the elements along `dims` reversed, as a view."""
+    input = as_tensor(input, "flip")
+    dims = normalize_dims(dims, input.array.ndim, "flip")
     return slice_(
-        x, tuple((n - 1, -1, n) if i in dims else (0, 1, n) for i, n in enumerate(x.array.shape))
+        input,
+        tuple((n - 1, -1, n) if i in dims else (0, 1, n) for i, n in enumerate(input.array.shape)),
     )
 
 
@@ -542,18 +543,18 @@ def stack(
     return cat([unsqueeze(t, dim) for t in tensors], dim)
 
 
-def unbind(x: TensorLike, dim: int = 0) -> tuple[TensorBase, ...]:
-    """Return a tuple of the slices of `x` along `dim`, without that dim."""
-    x = as_tensor(x, "unbind")
-    _has_dims("unbind", x)
-    dim = normalize_dim(dim, x.array.ndim, "unbind")
-    shape = x.array.shape
+def unbind(input: TensorLike, dim: int = 0) -> tuple[TensorBase, ...]:
+    """Return a tuple of the slices of `input` along `dim`, without that dim."""
+    input = as_tensor(input, "unbind")
+    _has_dims("unbind", input)
+    dim = normalize_dim(dim, input.array.ndim, "unbind")
+    shape = input.array.shape
     rest = shape[:dim] + shape[dim + 1 :]
     spec = [(0, 1, s) for s in shape]
     out = []
     for i in range(shape[dim]):
         spec[dim] = (i, 1, 1)
-        out.append(reshape(slice_(x, tuple(spec)), rest))
+        out.append(reshape(slice_(input, tuple(spec)), rest))
     return tuple(out)
 
 
@@ -565,20 +566,29 @@ def _has_dims(name: str, x: TensorBase) -> None:
 
 
 @in_our_words
-def split(x: TensorLike, split_size: SizeLike, dim: int = 0) -> tuple[TensorBase, ...]:
-    """Return pieces of `x` along `dim`: of one size (the last may be smaller) or of given sizes."""
-    x = as_tensor(x, "split")
-    _has_dims("split", x)
-    dim = normalize_dim(dim, x.array.ndim, "split")
-    n = x.array.shape[dim]
-    if isinstance(split_size, int):
-        if split_size < 1 and n:
+def split(
+    tensor: TensorLike, split_size_or_sections: SizeLike, dim: int = 0
+) -> tuple[TensorBase, ...]:
+    """Return pieces of `tensor` along `dim`: of given sizes, or one (the last may be smaller)."""
+    tensor = as_tensor(tensor, "split")
+    _has_dims("split", tensor)
+    dim = normalize_dim(dim, tensor.array.ndim, "split")
+    n = tensor.array.shape[dim]
+    if isinstance(split_size_or_sections, int):
+        if split_size_or_sections < 1 and n:
             raise ArgumentError(
-                "split", expected="split_size >= 1", got=str(split_size), fix="give a size"
+                "split",
+                expected="split_size >= 1",
+                got=str(split_size_or_sections),
+                fix="give a size",
             )
-        sizes = [min(split_size, n - i) for i in range(0, n, split_size)] if n else [0]
+        sizes = (
+            [min(split_size_or_sections, n - i) for i in range(0, n, split_size_or_sections)]
+            if n
+            else [0]
+        )
     else:
-        sizes = list(split_size)
+        sizes = list(split_size_or_sections)
         if sum(sizes) != n:
             raise ShapeError(
                 "split",
@@ -590,9 +600,10 @@ def split(x: TensorLike, split_size: SizeLike, dim: int = 0) -> tuple[TensorBase
     for size in sizes:
         out.append(
             slice_(
-                x,
+                tensor,
                 tuple(
-                    (at, 1, size) if i == dim else (0, 1, s) for i, s in enumerate(x.array.shape)
+                    (at, 1, size) if i == dim else (0, 1, s)
+                    for i, s in enumerate(tensor.array.shape)
                 ),
             )
         )
@@ -601,21 +612,21 @@ def split(x: TensorLike, split_size: SizeLike, dim: int = 0) -> tuple[TensorBase
 
 
 @in_our_words
-def chunk(x: TensorLike, chunks: int, dim: int = 0) -> tuple[TensorBase, ...]:
-    """Return `x` split into `chunks` pieces along `dim`, the last perhaps smaller.
+def chunk(input: TensorLike, chunks: int, dim: int = 0) -> tuple[TensorBase, ...]:
+    """Return `input` split into `chunks` pieces along `dim`, the last perhaps smaller.
 
     There may be fewer pieces; of a dim of size 0 there are all, of size 0.
     """
-    x = as_tensor(x, "chunk")
-    _has_dims("chunk", x)
-    n = x.array.shape[normalize_dim(dim, x.array.ndim, "chunk")]
+    input = as_tensor(input, "chunk")
+    _has_dims("chunk", input)
+    n = input.array.shape[normalize_dim(dim, input.array.ndim, "chunk")]
     if not isinstance(chunks, int) or chunks < 1:
         raise ArgumentError(
             "chunk", expected="chunks >= 1", got=repr(chunks), fix="say how many pieces"
         )
     if n == 0:
-        return split(x, [0] * chunks, dim)
-    return split(x, max(1, -(-n // chunks)), dim)
+        return split(input, [0] * chunks, dim)
+    return split(input, max(1, -(-n // chunks)), dim)
 
 
 def _run_diagonal(x: np.ndarray, offset: int) -> np.ndarray:
@@ -644,18 +655,18 @@ _DIAGONAL = linear(
 )
 
 
-def diagonal(x: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorBase:
+def diagonal(input: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorBase:
     """Return the diagonal of `dim1` and `dim2` as the last dim, `offset` above the main one."""
-    x = as_tensor(x, "diagonal")
-    dims = tuple(normalize_dim(d, x.array.ndim, "diagonal") for d in (dim1, dim2))
+    input = as_tensor(input, "diagonal")
+    dims = tuple(normalize_dim(d, input.array.ndim, "diagonal") for d in (dim1, dim2))
     if dims[0] == dims[1]:
         raise ShapeError(
             "diagonal",
             expected="two different dims",
-            got=f"dim1={dim1} and dim2={dim2} of shape {x.array.shape}",
+            got=f"dim1={dim1} and dim2={dim2} of shape {input.array.shape}",
             fix="a diagonal runs through matrices; unsqueeze a vector",
         )
-    return apply(_DIAGONAL, (movedim(x, dims, (-2, -1)),), {"offset": offset})
+    return apply(_DIAGONAL, (movedim(input, dims, (-2, -1)),), {"offset": offset})
 
 
 def _run_diag_embed(x: np.ndarray, offset: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -685,12 +696,12 @@ _DIAG_EMBED = linear(
 
 
 @in_our_words
-def diag_embed(x: TensorLike, offset: int = 0) -> TensorBase:
-    """Return square matrices with the last dim of `x` on the diagonal `offset`."""
-    x = as_tensor(x, "diag_embed")
-    _has_dims("diag_embed", x)
-    n = x.array.shape[-1] + abs(offset)
-    return apply(_DIAG_EMBED, (x,), {"offset": offset, "shape": (n, n)})
+def diag_embed(input: TensorLike, offset: int = 0) -> TensorBase:
+    """Return square matrices with the last dim of `input` on the diagonal `offset`."""
+    input = as_tensor(input, "diag_embed")
+    _has_dims("diag_embed", input)
+    n = input.array.shape[-1] + abs(offset)
+    return apply(_DIAG_EMBED, (input,), {"offset": offset, "shape": (n, n)})
 
 
 def _triangle(x, diagonal, keep):
@@ -716,15 +727,15 @@ def _triangle(x, diagonal, keep):
 
 
 @takes_out
-def tril(x: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
-    """Return `x` with the elements above diagonal `diagonal` of its last two dims set to 0."""
-    return _triangle(x, diagonal, lambda d, k: d <= k)
+def tril(input: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
+    """Return `input` with the elements above diagonal `diagonal` of its last two dims set to 0."""
+    return _triangle(input, diagonal, lambda d, k: d <= k)
 
 
 @takes_out
-def triu(x: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
-    """Return `x` with the elements below diagonal `diagonal` of its last two dims set to 0."""
-    return _triangle(x, diagonal, lambda d, k: d >= k)
+def triu(input: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
+    """Return `input` with the elements below diagonal `diagonal` of its last two dims set to 0."""
+    return _triangle(input, diagonal, lambda d, k: d >= k)
 
 
 def broadcast_tensors(*tensors: TensorLike) -> tuple[TensorBase, ...]:

@@ -29,7 +29,7 @@ __all__ = ["matrix_norm", "norm"]
 @takes_out
 @in_single
 def norm(
-    x: TensorLike,
+    input: TensorLike,
     p: float | str = 2,
     dim: Dims = None,
     keepdim: bool = False,
@@ -42,13 +42,13 @@ def norm(
 
     "fro" is 2; "nuc" is the nuclear norm of matrices in two dims.
     """
-    x = as_tensor(x, "norm")
-    dims = normalize_dims(axis if dim is None else dim, x.array.ndim, "norm")
+    input = as_tensor(input, "norm")
+    dims = normalize_dims(axis if dim is None else dim, input.array.ndim, "norm")
     keep = keepdim or keepdims
     # Of complex numbers the norm is that of their sizes, and its square that of their parts.
-    parts = [real(x), imag(x)] if x.array.dtype.kind == "c" else [to_float(x)]
+    parts = [real(input), imag(input)] if input.array.dtype.kind == "c" else [to_float(input)]
     if p == "nuc":
-        return _nuclear(x if len(parts) > 1 else parts[0], dims, keep)
+        return _nuclear(input if len(parts) > 1 else parts[0], dims, keep)
     if isinstance(p, str):
         if p != "fro":
             raise ArgumentError(
@@ -58,16 +58,16 @@ def norm(
     if p == 2:
         squares = [part * part for part in parts]
         return safe_sqrt(sum(squares[0] if len(parts) == 1 else add(*squares), dims, keep))
-    x = parts[0] if len(parts) == 1 else absolute(x)
+    input = parts[0] if len(parts) == 1 else absolute(input)
     if p == math.inf:
-        return amax(absolute(x), dims, keep)
+        return amax(absolute(input), dims, keep)
     if p == -math.inf:
-        return amin(absolute(x), dims, keep)
+        return amin(absolute(input), dims, keep)
     if p == 0:
-        return sum(cast(ne(x, 0.0), x.array.dtype), dims, keep)
+        return sum(cast(ne(input, 0.0), input.array.dtype), dims, keep)
     if p == 1:
-        return sum(absolute(x), dims, keep)
-    powers = absolute(x)
+        return sum(absolute(input), dims, keep)
+    powers = absolute(input)
     if p < 1:
         # The slope at 0 is infinite; it counts as 0.
         zero = eq(powers, 0.0)
@@ -107,7 +107,7 @@ _NORMS = {
 @takes_out
 @in_single
 def matrix_norm(
-    a: TensorLike, ord: int | float | str = "fro", *, out: TensorBase | None = None
+    A: TensorLike, ord: int | float | str = "fro", *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return a norm of each matrix.
 
@@ -120,4 +120,4 @@ def matrix_norm(
             got=repr(ord),
             fix="use norm for vectors",
         )
-    return _NORMS[ord](as_matrix("matrix_norm", a, square=False))
+    return _NORMS[ord](as_matrix("matrix_norm", A, square=False))

@@ -173,23 +173,29 @@ def safe_where(
     return where(condition, fn(where(condition, x, at)), otherwise)
 
 
-def heaviside(x: TensorLike, values: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def heaviside(
+    input: TensorLike, values: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return 0 below 0, 1 above, and `values` at 0; nan stays nan."""
-    x, values = as_tensor(x, "heaviside"), as_tensor(values, "heaviside")
-    if x.array.dtype != values.array.dtype:
+    input, values = as_tensor(input, "heaviside"), as_tensor(values, "heaviside")
+    if input.array.dtype != values.array.dtype:
         raise DTypeError(
             "heaviside",
             expected="two tensors of one dtype",
-            got=f"{x.array.dtype} and {values.array.dtype}",
+            got=f"{input.array.dtype} and {values.array.dtype}",
             fix="convert them with .to(dtype)",
         )
-    step = where(isnan(x), x, cast(gt(x, 0), x.array.dtype)) if _is_float(x) else gt(x, 0)
-    return where(eq(x, 0), values, cast(step, x.array.dtype), out=out)
+    step = (
+        where(isnan(input), input, cast(gt(input, 0), input.array.dtype))
+        if _is_float(input)
+        else gt(input, 0)
+    )
+    return where(eq(input, 0), values, cast(step, input.array.dtype), out=out)
 
 
-def frac(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return what is behind the point, with the sign of `x`."""
-    return minus(x, trunc(x), out=out)
+def frac(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return what is behind the point, with the sign of `input`."""
+    return minus(input, trunc(input), out=out)
 
 
 class Frexp(NamedTuple):
@@ -203,10 +209,10 @@ _FAR = 2.0**64  # makes the least of numbers normal
 
 
 @takes_out
-def frexp(x: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Frexp:
-    """Return ``(mantissa, exponent)`` with ``x = mantissa * 2**exponent``.
+def frexp(input: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Frexp:
+    """Return ``(mantissa, exponent)`` with ``input = mantissa * 2**exponent``.
 
-    Mantissas have sizes in [0.5, 1) and the sign of `x`, and its gradient divided by the power.
+    Mantissas have sizes in [0.5, 1) and the sign of `input`, and its gradient divided by the power.
     Exponents are int32. What is 0, infinite or nan is its own mantissa, with exponent 0.
 
     Raises
@@ -214,10 +220,12 @@ def frexp(x: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Frexp:
     DTypeError
         Of integers.
     """
-    x = as_tensor(x, "frexp")
-    if not _is_float(x):
-        raise DTypeError("frexp", expected="floats", got=str(x.array.dtype), fix="call .float()")
-    wide = cast(x, dtypes.float32) if x.array.dtype is dtypes.float16 else x
+    input = as_tensor(input, "frexp")
+    if not _is_float(input):
+        raise DTypeError(
+            "frexp", expected="floats", got=str(input.array.dtype), fix="call .float()"
+        )
+    wide = cast(input, dtypes.float32) if input.array.dtype is dtypes.float16 else input
     size = abs(wide.detach())
     plain = logical_and(gt(size, 0.0), lt(size, math.inf))
     small = lt(size, 1.0 / _FAR)
@@ -229,46 +237,60 @@ def frexp(x: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Frexp:
     whole = where(small, wide * _FAR, wide) * exp2(-power)
     mantissa = where(plain, whole, wide)
     exponent = where(plain, power - where(small, 64.0, 0.0), 0.0)
-    return Frexp(cast(mantissa, x.array.dtype), cast(exponent, dtypes.int32))
+    return Frexp(cast(mantissa, input.array.dtype), cast(exponent, dtypes.int32))
 
 
-def deg2rad(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def deg2rad(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return degrees as radians."""
-    return mul(to_float(as_tensor(x, "deg2rad")), math.pi / 180.0, out=out)
+    return mul(to_float(as_tensor(input, "deg2rad")), math.pi / 180.0, out=out)
 
 
-def rad2deg(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def rad2deg(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return radians as degrees."""
-    return mul(to_float(as_tensor(x, "rad2deg")), 180.0 / math.pi, out=out)
+    return mul(to_float(as_tensor(input, "rad2deg")), 180.0 / math.pi, out=out)
 
 
-def logaddexp2(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def logaddexp2(
+    input: TensorLike, other: TensorLike, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return log2(2^x + 2^y) without overflow."""
-    x, y = as_tensor(x, "logaddexp2"), as_tensor(y, "logaddexp2")
-    common = promote([x.array, y.array])
-    x, y = (to_float(cast(t, common)) for t in (x, y))
-    return mul(logaddexp(x * LN2, y * LN2), 1.0 / LN2, out=out)
+    input, other = as_tensor(input, "logaddexp2"), as_tensor(other, "logaddexp2")
+    common = promote([input.array, other.array])
+    input, other = (to_float(cast(t, common)) for t in (input, other))
+    return mul(logaddexp(input * LN2, other * LN2), 1.0 / LN2, out=out)
 
 
-def ldexp(x: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return ``x * 2**other``."""
-    x, other = as_tensor(x, "ldexp"), as_tensor(other, "ldexp")
-    other = cast(other, x.array.dtype) if _is_float(x) and not _is_float(other) else to_float(other)
-    return mul(x, exp2(other), out=out)
+def ldexp(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return ``input * 2**other``."""
+    input, other = as_tensor(input, "ldexp"), as_tensor(other, "ldexp")
+    other = (
+        cast(other, input.array.dtype)
+        if _is_float(input) and not _is_float(other)
+        else to_float(other)
+    )
+    return mul(input, exp2(other), out=out)
 
 
 def add(
-    x: TensorLike, y: TensorLike, *, alpha: float | TensorBase = 1, out: TensorBase | None = None
+    input: TensorLike,
+    other: TensorLike,
+    *,
+    alpha: float | TensorBase = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``x + alpha * y``."""
-    return plus(x, y if _is_one(alpha) else _scaled("add", y, alpha), out=out)
+    """Return ``input + alpha * other``."""
+    return plus(input, other if _is_one(alpha) else _scaled("add", other, alpha), out=out)
 
 
 def sub(
-    x: TensorLike, y: TensorLike, *, alpha: float | TensorBase = 1, out: TensorBase | None = None
+    input: TensorLike,
+    other: TensorLike,
+    *,
+    alpha: float | TensorBase = 1,
+    out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``x - alpha * y``."""
-    return minus(x, y if _is_one(alpha) else _scaled("sub", y, alpha), out=out)
+    """Return ``input - alpha * other``."""
+    return minus(input, other if _is_one(alpha) else _scaled("sub", other, alpha), out=out)
 
 
 def _is_one(alpha: float | TensorBase) -> bool:
@@ -298,26 +320,26 @@ def clamp_max(x: TensorLike, max: TensorLike, *, out: TensorBase | None = None) 
 
 @takes_out
 def float_power(
-    x: TensorLike, exponent: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, exponent: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return ``x ** exponent`` in double precision, integers too."""
-    x, exponent = (as_tensor(t, "float_power") for t in (x, exponent))
-    wide = (promote_types(t.array.dtype, dtypes.float64) for t in (x, exponent))
-    return pow(*(cast(t, dtype) for t, dtype in zip((x, exponent), wide, strict=True)))
+    """Return ``input ** exponent`` in double precision, integers too."""
+    input, exponent = (as_tensor(t, "float_power") for t in (input, exponent))
+    wide = (promote_types(t.array.dtype, dtypes.float64) for t in (input, exponent))
+    return pow(*(cast(t, dtype) for t, dtype in zip((input, exponent), wide, strict=True)))
 
 
-def positive(x: TensorLike) -> TensorBase:
-    """Return `x` as it is.
+def positive(input: TensorLike) -> TensorBase:
+    """Return `input` as it is.
 
     Raises
     ------
     DTypeError
         Of truth values, which have no sign.
     """
-    x = as_tensor(x, "positive")
-    if x.array.dtype.kind == "b":
+    input = as_tensor(input, "positive")
+    if input.array.dtype.kind == "b":
         raise DTypeError("positive", expected="numbers", got="bool", fix="use .int() first")
-    return x
+    return input
 
 
 def rsub(x: TensorLike, other: TensorLike, *, alpha: float = 1) -> TensorBase:
@@ -327,38 +349,40 @@ def rsub(x: TensorLike, other: TensorLike, *, alpha: float = 1) -> TensorBase:
 
 @takes_out
 def nan_to_num(
-    x: TensorLike,
+    input: TensorLike,
     nan: float | None = None,
     posinf: float | None = None,
     neginf: float | None = None,
     *,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return `x` with nan replaced by 0, infinities by the largest numbers, or by those given.
+    """Return `input` with nan replaced by 0, infinities by the largest numbers, or by those given.
 
     Of complex numbers real and imaginary part are looked at one by one.
     """
-    x = as_tensor(x, "nan_to_num")
-    if x.array.dtype.kind == "c":
-        return complex(*(nan_to_num(part, nan, posinf, neginf) for part in (real(x), imag(x))))
-    if not _is_float(x):
-        return clone(x)
-    limits = np.finfo(x.array.dtype)
-    found = where(isnan(x), 0.0 if nan is None else nan, x)
-    found = where(isposinf(x), float(limits.max) if posinf is None else posinf, found)
-    return where(isneginf(x), float(limits.min) if neginf is None else neginf, found)
+    input = as_tensor(input, "nan_to_num")
+    if input.array.dtype.kind == "c":
+        return complex(
+            *(nan_to_num(part, nan, posinf, neginf) for part in (real(input), imag(input)))
+        )
+    if not _is_float(input):
+        return clone(input)
+    limits = np.finfo(input.array.dtype)
+    found = where(isnan(input), 0.0 if nan is None else nan, input)
+    found = where(isposinf(input), float(limits.max) if posinf is None else posinf, found)
+    return where(isneginf(input), float(limits.min) if neginf is None else neginf, found)
 
 
 @takes_out
-def isposinf(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return where `x` is inf."""
-    return logical_and(isinf(x), gt(x, 0))
+def isposinf(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return where `input` is inf."""
+    return logical_and(isinf(input), gt(input, 0))
 
 
 @takes_out
-def isneginf(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return where `x` is -inf."""
-    return logical_and(isinf(x), lt(x, 0))
+def isneginf(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return where `input` is -inf."""
+    return logical_and(isinf(input), lt(input, 0))
 
 
 def _is_float(x: TensorBase) -> bool:
@@ -380,9 +404,9 @@ def _integers(op: str, x: TensorLike, y: TensorLike) -> Iterator[TensorBase]:
 
 
 @takes_out
-def gcd(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def gcd(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the greatest common divisor of integers; gcd(0, 0) is 0."""
-    a, b = _integers("gcd", x, y)
+    a, b = _integers("gcd", input, other)
 
     def step(pair: tuple[TensorBase, TensorBase]) -> tuple[TensorBase, TensorBase]:
         a, b = pair
@@ -393,24 +417,24 @@ def gcd(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> Tenso
 
 
 @takes_out
-def lcm(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def lcm(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the least common multiple of integers; 0 if one of them is."""
-    a, b = _integers("lcm", x, y)
+    a, b = _integers("lcm", input, other)
     common = gcd(a, b)
     return abs(mul(floor_divide(a, where(eq(common, 0), 1, common)), b))
 
 
 @takes_out
 def bitwise_left_shift(
-    x: TensorLike, y: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, other: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return integers shifted left by `y` bits."""
-    return shift_left(x, y)
+    """Return integers shifted left by `other` bits."""
+    return shift_left(input, other)
 
 
 @takes_out
 def bitwise_right_shift(
-    x: TensorLike, y: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, other: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return integers shifted right by `y` bits, keeping their sign."""
-    return shift_right(x, y)
+    """Return integers shifted right by `other` bits, keeping their sign."""
+    return shift_right(input, other)

@@ -136,12 +136,12 @@ _QR = structured(
 
 
 @takes_out
-def qr(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Qr:
-    """Return ``(Q, R)`` with ``a = Q @ R``: Q with orthonormal columns, R upper triangular.
+def qr(A: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Qr:
+    """Return ``(Q, R)`` with ``A = Q @ R``: Q with orthonormal columns, R upper triangular.
 
     Parameters
     ----------
-    a : Tensor, shape (..., m, n)
+    A : Tensor, shape (..., m, n)
 
     Returns
     -------
@@ -153,9 +153,9 @@ def qr(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Qr:
     -----
     Differentiable where the first min(m, n) columns are independent.
     """
-    a = as_matrix("qr", a, square=False)
-    m, n = a.array.shape[-2:]
+    A = as_matrix("qr", A, square=False)
+    m, n = A.array.shape[-2:]
     if m >= n:
-        return Qr(*apply(_QR, (a,)))
-    q, r = apply(_QR, (a[..., :m],))
-    return Qr(q, cat([r, matmul(mh(q), a[..., m:])], -1))
+        return Qr(*apply(_QR, (A,)))
+    q, r = apply(_QR, (A[..., :m],))
+    return Qr(q, cat([r, matmul(mh(q), A[..., m:])], -1))

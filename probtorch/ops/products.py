@@ -80,11 +80,11 @@ def vecdot(
 
 @takes_out
 def linalg_cross(
-    x: TensorLike, y: TensorLike, *, dim: int = -1, out: TensorBase | None = None
+    input: TensorLike, other: TensorLike, *, dim: int = -1, out: TensorBase | None = None
 ) -> TensorBase:
     """Return the vector products along `dim`, which has 3 elements; the other dims broadcast."""
-    x, y = as_tensor(x, "cross"), as_tensor(y, "cross")
-    for t in (x, y):
+    input, other = as_tensor(input, "cross"), as_tensor(other, "cross")
+    for t in (input, other):
         n = t.array.shape[normalize_dim(dim, t.array.ndim, "cross")] if t.array.ndim else 0
         if n != 3:
             raise ShapeError(
@@ -93,24 +93,24 @@ def linalg_cross(
                 got=f"shape {t.array.shape}",
                 fix="name the dim of the coordinates with dim=",
             )
-    x, y = broadcast_tensors(x, y)
-    return roll(x, -1, dim) * roll(y, -2, dim) - roll(x, -2, dim) * roll(y, -1, dim)
+    input, other = broadcast_tensors(input, other)
+    return roll(input, -1, dim) * roll(other, -2, dim) - roll(input, -2, dim) * roll(other, -1, dim)
 
 
 @takes_out
 def cross(
-    x: TensorLike, y: TensorLike, dim: int | None = None, *, out: TensorBase | None = None
+    input: TensorLike, other: TensorLike, dim: int | None = None, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return the vector products along `dim`, by default the first that has 3 elements."""
-    x, y = as_tensor(x, "cross"), as_tensor(y, "cross")
+    input, other = as_tensor(input, "cross"), as_tensor(other, "cross")
     if dim is None:
-        shape = broadcast_shapes(x.array.shape, y.array.shape, op="cross")
+        shape = broadcast_shapes(input.array.shape, other.array.shape, op="cross")
         if 3 not in shape:
             raise ShapeError(
                 "cross", expected="a dim of 3 elements", got=f"shape {shape}", fix="stack them"
             )
         dim = shape.index(3) - len(shape)
-    return linalg_cross(x, y, dim=dim)
+    return linalg_cross(input, other, dim=dim)
 
 
 @takes_out
@@ -143,30 +143,30 @@ def vector_norm(
 
 @takes_out
 def linalg_norm(
-    x: TensorLike,
+    input: TensorLike,
     ord: float | str | None = None,
     dim: Dims = None,
     keepdim: bool = False,
     *,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return a norm of vectors (one dim) or matrices (two dims); without `dim` of all of `x`.
+    """Return a norm of vectors (one dim) or matrices (two dims); without `dim` of all of `input`.
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     ord : number or str, optional
         As for `vector_norm` or `matrix_norm`; the root of the sum of squares without it.
     dim : int or pair of int, optional
     keepdim : bool
     """
-    x = as_tensor(x, "norm")
+    input = as_tensor(input, "norm")
     if ord is None:
-        return vector_norm(x, 2, dim, keepdim)
-    ndim = x.array.ndim
+        return vector_norm(input, 2, dim, keepdim)
+    ndim = input.array.ndim
     dims = (dim,) if isinstance(dim, int) else tuple(range(ndim) if dim is None else dim)
     if len(dims) == 1 and not isinstance(ord, str):
-        return vector_norm(x, ord, dims, keepdim)
+        return vector_norm(input, ord, dims, keepdim)
     if len(dims) != 2:
         raise ShapeError(
             "norm",
@@ -174,11 +174,11 @@ def linalg_norm(
             got=f"{len(dims)} dims with ord={ord!r}",
             fix="name them with dim=, or leave ord out",
         )
-    found = matrix_norm(movedim(x, dims, (-2, -1)), ord)
+    found = matrix_norm(movedim(input, dims, (-2, -1)), ord)
     if not keepdim:
         return found
     kept = normalize_dims(dims, ndim, "norm")
-    return reshape(found, tuple(1 if i in kept else n for i, n in enumerate(x.array.shape)))
+    return reshape(found, tuple(1 if i in kept else n for i, n in enumerate(input.array.shape)))
 
 
 @in_our_words
@@ -195,28 +195,31 @@ def cdist(x1: TensorLike, x2: TensorLike, p: float = 2.0) -> TensorBase:
     return norm(unsqueeze(a, -2) - unsqueeze(b, -3), p, -1)
 
 
-def pdist(x: TensorLike, p: float = 2.0) -> TensorBase:
+def pdist(input: TensorLike, p: float = 2.0) -> TensorBase:
     """Return the p-norms of the differences of the rows of a matrix, each pair once."""
-    x = as_tensor(x, "pdist")
-    if x.array.ndim != 2:
+    input = as_tensor(input, "pdist")
+    if input.array.ndim != 2:
         raise ShapeError(
-            "pdist", expected="a matrix", got=f"shape {x.array.shape}", fix="use cdist for batches"
+            "pdist",
+            expected="a matrix",
+            got=f"shape {input.array.shape}",
+            fix="use cdist for batches",
         )
-    rows, others = (wrap(i) for i in np.triu_indices(x.array.shape[0], 1))
-    return norm(take(x, (0,), [rows]) - take(x, (0,), [others]), p, -1)
+    rows, others = (wrap(i) for i in np.triu_indices(input.array.shape[0], 1))
+    return norm(take(input, (0,), [rows]) - take(input, (0,), [others]), p, -1)
 
 
 # ----------------------------------------------------------------------------------- matrices
 
 
 @takes_out
-def kron(x: TensorLike, y: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def kron(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the Kronecker product; missing leading dims have size 1."""
-    x, y = as_tensor(x, "kron"), as_tensor(y, "kron")
-    ndim = max(x.array.ndim, y.array.ndim)
-    a, b = ((1,) * (ndim - t.array.ndim) + t.array.shape for t in (x, y))
+    input, other = as_tensor(input, "kron"), as_tensor(other, "kron")
+    ndim = max(input.array.ndim, other.array.ndim)
+    a, b = ((1,) * (ndim - t.array.ndim) + t.array.shape for t in (input, other))
     apart = [n for size in a for n in (size, 1)], [n for size in b for n in (1, size)]
-    product = reshape(x, apart[0]) * reshape(y, apart[1])
+    product = reshape(input, apart[0]) * reshape(other, apart[1])
     return reshape(product, [m * n for m, n in zip(a, b, strict=True)])
 
 
@@ -316,7 +319,7 @@ _PADE = (
 _PADE_NORM = 5.371920351148152
 
 
-def matrix_exp(a: TensorLike) -> TensorBase:
+def matrix_exp(A: TensorLike) -> TensorBase:
     """Return the exponential of each square matrix, by scaling and squaring (Higham 2005).
 
     Raises
@@ -324,22 +327,22 @@ def matrix_exp(a: TensorLike) -> TensorBase:
     ShapeError
         Unless the last two dims are equal.
     """
-    a = as_matrix("matrix_exp", a)
-    n = a.array.shape[-1]
-    if not a.array.size:
-        return a
-    largest = amax(matrix_norm(a.detach(), 1))
+    A = as_matrix("matrix_exp", A)
+    n = A.array.shape[-1]
+    if not A.array.size:
+        return A
+    largest = amax(matrix_norm(A.detach(), 1))
     # Of infinities no number of halvings makes anything small: 1024 do of all others.
     halvings = ceil(log2(where(gt(largest, 0.0), largest, 1.0) / _PADE_NORM))
     halvings = minimum(maximum(halvings, 0.0), 1024.0)
-    a = a * 0.5**halvings
-    eye = expand(identity(n, a), a.array.shape)
-    a2 = matmul(a, a)
+    A = A * 0.5**halvings
+    eye = expand(identity(n, A), A.array.shape)
+    a2 = matmul(A, A)
     a4 = matmul(a2, a2)
     a6 = matmul(a4, a2)
     b = _PADE
     odd = matmul(a6, b[13] * a6 + b[11] * a4 + b[9] * a2)
-    odd = matmul(a, odd + b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * eye)
+    odd = matmul(A, odd + b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * eye)
     even = matmul(a6, b[12] * a6 + b[10] * a4 + b[8] * a2)
     even = even + b[6] * a6 + b[4] * a4 + b[2] * a2 + b[0] * eye
 
@@ -353,7 +356,7 @@ def matrix_exp(a: TensorLike) -> TensorBase:
 
 @takes_out
 def cond(
-    a: TensorLike, p: float | str | None = None, *, out: TensorBase | None = None
+    A: TensorLike, p: float | str | None = None, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return the condition number of each matrix: the norm, times that of the inverse.
 
@@ -361,11 +364,11 @@ def cond(
     value, which matrices that are not square have too.
     """
     if p in (None, 2, -2):
-        s = svdvals(as_matrix("cond", a, square=False))
+        s = svdvals(as_matrix("cond", A, square=False))
         return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
     assert p is not None
-    a = as_matrix("cond", a)
-    return matrix_norm(a, p) * matrix_norm(inv(a), p)
+    A = as_matrix("cond", A)
+    return matrix_norm(A, p) * matrix_norm(inv(A), p)
 
 
 # ----------------------------------------------------------------------------------- solving
@@ -381,14 +384,14 @@ class Lstsq(NamedTuple):
 
 
 def lstsq(
-    a: TensorLike, b: TensorLike, rcond: float | None = None, *, driver: str | None = None
+    A: TensorLike, B: TensorLike, rcond: float | None = None, *, driver: str | None = None
 ) -> Lstsq:
-    """Return the solution of least length of ``min |a x - b|``, by singular values.
+    """Return the solution of least length of ``min |A x - B|``, by singular values.
 
     Parameters
     ----------
-    a : Tensor, shape (..., m, n)
-    b : Tensor, shape (..., m, k) or (..., m)
+    A : Tensor, shape (..., m, n)
+    B : Tensor, shape (..., m, k) or (..., m)
     rcond : float, optional
         Singular values below this times the largest count as 0.
     driver : str, optional
@@ -400,70 +403,70 @@ def lstsq(
         `solution`, `residuals` (sums of squares of the columns; empty unless m > n and the rank is
         n), `rank` and `singular_values`.
     """
-    a, b = as_matrix("lstsq", a, square=False), as_tensor(b, "lstsq")
-    m, n = a.array.shape[-2:]
-    if not b.array.ndim:
+    A, B = as_matrix("lstsq", A, square=False), as_tensor(B, "lstsq")
+    m, n = A.array.shape[-2:]
+    if not B.array.ndim:
         raise ShapeError(
             "lstsq",
             expected=f"{m} rows, as the matrix has",
             got="a 0-d tensor",
             fix="reshape it to (1,)",
         )
-    vector = b.array.ndim == 1 or b.array.shape[:-1] == a.array.shape[:-1]
-    if vector and not (b.array.ndim > 1 and b.array.shape[-2:-1] == (m,)):
-        b = unsqueeze(b, -1)
+    vector = B.array.ndim == 1 or B.array.shape[:-1] == A.array.shape[:-1]
+    if vector and not (B.array.ndim > 1 and B.array.shape[-2:-1] == (m,)):
+        B = unsqueeze(B, -1)
     else:
         vector = False
-    if b.array.shape[-2] != m:
+    if B.array.shape[-2] != m:
         raise ShapeError(
             "lstsq",
             expected=f"{m} rows, as the matrix has",
-            got=f"shape {b.array.shape}",
+            got=f"shape {B.array.shape}",
             fix="transpose the right-hand side with .mT",
         )
-    tol = np.finfo(a.array.dtype).eps * max(m, n) if rcond is None else rcond
-    solution = matmul(pinv(a, rtol=tol), cast(b, a.array.dtype))
-    rank, values = matrix_rank(a, rtol=tol), svdvals(a)
+    tol = np.finfo(A.array.dtype).eps * max(m, n) if rcond is None else rcond
+    solution = matmul(pinv(A, rtol=tol), cast(B, A.array.dtype))
+    rank, values = matrix_rank(A, rtol=tol), svdvals(A)
     residuals = solution[..., :0, :].reshape(-1)[:0]
     if m > n and bool((rank == n).all()):
-        residuals = sum((matmul(a, solution) - b) ** 2, -2)
+        residuals = sum((matmul(A, solution) - B) ** 2, -2)
     return Lstsq(solution[..., 0] if vector else solution, residuals, rank, values)
 
 
 @takes_out
 def tensorsolve(
-    a: TensorLike,
-    b: TensorLike,
+    A: TensorLike,
+    B: TensorLike,
     dims: tuple[int, ...] | None = None,
     *,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return `x` with ``tensordot(a, x, x.ndim) == b``.
+    """Return `x` with ``tensordot(A, x, x.ndim) == B``.
 
     Parameters
     ----------
-    a : Tensor
-        The first dims are those of `b`, the product of the others as large.
-    b : Tensor
+    A : Tensor
+        The first dims are those of `B`, the product of the others as large.
+    B : Tensor
     dims : tuple of int, optional
-        Dims of `a` that are moved to its end first.
+        Dims of `A` that are moved to its end first.
     """
-    a, b = as_tensor(a, "tensorsolve"), as_tensor(b, "tensorsolve")
+    A, B = as_tensor(A, "tensorsolve"), as_tensor(B, "tensorsolve")
     if dims is not None:
-        last = normalize_dims(dims, a.array.ndim, "tensorsolve")
-        a = permute(a, [d for d in range(a.array.ndim) if d not in last] + list(last))
-    rest = a.array.shape[b.array.ndim :]
-    _square("tensorsolve", a, b.array.size, math.prod(rest))
-    return reshape(solve(reshape(a, (b.array.size, -1)), reshape(b, -1)), rest)
+        last = normalize_dims(dims, A.array.ndim, "tensorsolve")
+        A = permute(A, [d for d in range(A.array.ndim) if d not in last] + list(last))
+    rest = A.array.shape[B.array.ndim :]
+    _square("tensorsolve", A, B.array.size, math.prod(rest))
+    return reshape(solve(reshape(A, (B.array.size, -1)), reshape(B, -1)), rest)
 
 
 @takes_out
-def tensorinv(a: TensorLike, ind: int = 2, *, out: TensorBase | None = None) -> TensorBase:
-    """Return the inverse of `a` for tensordot over its last dims; the first `ind` come last."""
-    a = as_tensor(a, "tensorinv")
-    first, rest = a.array.shape[:ind], a.array.shape[ind:]
-    _square("tensorinv", a, math.prod(first), math.prod(rest))
-    return reshape(inv(reshape(a, (math.prod(first), -1))), (*rest, *first))
+def tensorinv(A: TensorLike, ind: int = 2, *, out: TensorBase | None = None) -> TensorBase:
+    """Return the inverse of `A` for tensordot over its last dims; the first `ind` come last."""
+    A = as_tensor(A, "tensorinv")
+    first, rest = A.array.shape[:ind], A.array.shape[ind:]
+    _square("tensorinv", A, math.prod(first), math.prod(rest))
+    return reshape(inv(reshape(A, (math.prod(first), -1))), (*rest, *first))
 
 
 def _square(op: str, a: TensorBase, n: int, m: int) -> None:

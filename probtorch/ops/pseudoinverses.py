@@ -101,27 +101,27 @@ _PINV = structured(
 
 
 @takes_out
-def pinv(a: TensorLike, *, rtol: float | None = None, out: TensorBase | None = None) -> TensorBase:
+def pinv(A: TensorLike, *, rtol: float | None = None, out: TensorBase | None = None) -> TensorBase:
     """Return the Moore-Penrose inverse; singular values up to `rtol` times the largest count as 0.
 
     The default `rtol` is the larger size times the machine epsilon. The derivative holds where the
     rank is constant.
     """
-    a = as_matrix("pinv", a, square=False)
+    A = as_matrix("pinv", A, square=False)
     if rtol is None:
-        rtol = max(a.array.shape[-2:]) * float(np.finfo(a.array.dtype).eps)
-    return apply(_PINV, (finite_replay(a),), {"rtol": float(rtol)})
+        rtol = max(A.array.shape[-2:]) * float(np.finfo(A.array.dtype).eps)
+    return apply(_PINV, (finite_replay(A),), {"rtol": float(rtol)})
 
 
 @takes_out
 def matrix_rank(
-    a: TensorLike, *, rtol: float | None = None, out: TensorBase | None = None
+    A: TensorLike, *, rtol: float | None = None, out: TensorBase | None = None
 ) -> TensorBase:
     """Return the number of singular values above `rtol` times the largest; no gradient."""
-    a = as_matrix("matrix_rank", a, square=False)
-    s = svdvals(a.detach())
+    A = as_matrix("matrix_rank", A, square=False)
+    s = svdvals(A.detach())
     if not s.array.shape[-1]:
         return sum(s > 0.0, -1)
     if rtol is None:
-        rtol = max(a.array.shape[-2:]) * float(np.finfo(a.array.dtype).eps)
+        rtol = max(A.array.shape[-2:]) * float(np.finfo(A.array.dtype).eps)
     return sum(s > amax(s, -1, True) * rtol, -1)

@@ -139,7 +139,7 @@ _SUM = linear(
 
 @takes_out
 def sum(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -152,7 +152,7 @@ def sum(
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     dim : int or tuple of int, optional
     keepdim : bool
         Keep the summed dims with size 1.
@@ -163,12 +163,12 @@ def sum(
     -------
     Tensor
     """
-    x, dims = reduction_arguments(x, dim, axis, "sum")
+    input, dims = reduction_arguments(input, dim, axis, "sum")
     if dtype is not None:
-        x = cast(x, dtypes.as_dtype(dtype))
-    elif x.array.dtype.kind in "bui":
-        x = cast(x, dtypes.int64)
-    return apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
+        input = cast(input, dtypes.as_dtype(dtype))
+    elif input.array.dtype.kind in "bui":
+        input = cast(input, dtypes.int64)
+    return apply(_SUM, (input,), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
 def sum_to(x: TensorBase, shape: Sequence[int]) -> TensorBase:
@@ -183,7 +183,7 @@ def _count(x: TensorBase, dims: tuple[int, ...]) -> int:
 @takes_out
 @in_single
 def mean(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -202,21 +202,21 @@ def mean(
     DTypeError
         If `dtype` is none of floats.
     """
-    x, dims = reduction_arguments(x, dim, axis, "mean")
+    input, dims = reduction_arguments(input, dim, axis, "mean")
     if dtype is not None:
-        x = cast(x, dtypes.as_dtype(dtype))
-        if x.array.dtype.kind not in "fc":
+        input = cast(input, dtypes.as_dtype(dtype))
+        if input.array.dtype.kind not in "fc":
             raise DTypeError(
                 "mean",
                 expected="dtype as a floating dtype, or a complex one",
-                got=str(x.array.dtype),
+                got=str(input.array.dtype),
                 fix="leave dtype out",
             )
-    n = _count(x, dims)
-    if x.array.dtype.kind in "biu":
-        total = sum(x, dims, keepdim or keepdims)
+    n = _count(input, dims)
+    if input.array.dtype.kind in "biu":
+        total = sum(input, dims, keepdim or keepdims)
         return total / float(n) if n else to_float(total) * math.nan
-    total = apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
+    total = apply(_SUM, (input,), {"dims": dims, "keepdim": keepdim or keepdims})
     return total / float(n) if n else total * math.nan
 
 
@@ -294,7 +294,7 @@ _VARIANCE = structured(
 @takes_out
 @in_single
 def var(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     correction: float = 1,
     keepdim: bool = False,
@@ -309,22 +309,24 @@ def var(
     The correction is 1 by default, as in PyTorch; ``unbiased=False`` means 0. With too few elements
     the result is nan, with a warning. Single precision keeps its digits however large the mean.
     """
-    x, dims = reduction_arguments(x, dim, axis, "var")
+    input, dims = reduction_arguments(input, dim, axis, "var")
     if unbiased is not None:
         correction = 1 if unbiased else 0
-    if x.array.dtype.kind == "c":
-        parts = (var(part, dims, correction, keepdim or keepdims) for part in (real(x), imag(x)))
+    if input.array.dtype.kind == "c":
+        parts = (
+            var(part, dims, correction, keepdim or keepdims) for part in (real(input), imag(input))
+        )
         return add(*parts)
-    x, keep = to_float(x), keepdim or keepdims
-    n = _count(x, dims)
+    input, keep = to_float(input), keepdim or keepdims
+    n = _count(input, dims)
     if n - correction > 0:
-        return apply(_VARIANCE, (x,), {"dims": dims, "correction": correction, "keepdim": keep})
+        return apply(_VARIANCE, (input,), {"dims": dims, "correction": correction, "keepdim": keep})
     warnings.warn(
         f"var, std: {n} element(s) leave no degrees of freedom with correction={correction}; "
         "the result is nan",
         stacklevel=users_stacklevel(),
     )
-    return apply(_SUM, (x,), {"dims": dims, "keepdim": keep}) * math.nan
+    return apply(_SUM, (input,), {"dims": dims, "keepdim": keep}) * math.nan
 
 
 def safe_sqrt(x: TensorBase) -> TensorBase:
@@ -338,7 +340,7 @@ def safe_sqrt(x: TensorBase) -> TensorBase:
 @takes_out
 @in_single
 def std(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     correction: float = 1,
     keepdim: bool = False,
@@ -350,7 +352,7 @@ def std(
 ) -> TensorBase:
     """Standard deviation over `dim`; see `var`. The gradient at constant data is 0."""
     return safe_sqrt(
-        var(x, dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
+        var(input, dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
     )
 
 
@@ -432,7 +434,7 @@ def _extremum(op, x, dim, keepdim, axis, keepdims):
 
 @takes_out
 def amax(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -441,12 +443,12 @@ def amax(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Largest element over `dim`; nan wins, ties share the gradient."""
-    return _extremum(_AMAX, x, dim, keepdim, axis, keepdims)
+    return _extremum(_AMAX, input, dim, keepdim, axis, keepdims)
 
 
 @takes_out
 def amin(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -455,7 +457,7 @@ def amin(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Smallest element over `dim`; nan wins, ties share the gradient."""
-    return _extremum(_AMIN, x, dim, keepdim, axis, keepdims)
+    return _extremum(_AMIN, input, dim, keepdim, axis, keepdims)
 
 
 def _run_arg(method: str):
@@ -493,7 +495,7 @@ _ARGMIN = _arg("argmin", np.argmin, "Index of the first smallest element.")
 
 @takes_out
 def argmax(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -502,12 +504,12 @@ def argmax(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Index of the first largest element along `dim`, or in the flattened tensor."""
-    return _extremum(_ARGMAX, x, dim, keepdim, axis, keepdims)
+    return _extremum(_ARGMAX, input, dim, keepdim, axis, keepdims)
 
 
 @takes_out
 def argmin(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -516,22 +518,22 @@ def argmin(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Index of the first smallest element along `dim`, or in the flattened tensor."""
-    return _extremum(_ARGMIN, x, dim, keepdim, axis, keepdims)
+    return _extremum(_ARGMIN, input, dim, keepdim, axis, keepdims)
 
 
 @overload
-def max(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
+def max(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
 @overload
 def max(
-    x: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
+    input: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
 ) -> ValuesIndices: ...
 @overload
 def max(
-    x: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
+    input: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
 ) -> TensorBase: ...
 @takes_out
 def max(
-    x: TensorLike,
+    input: TensorLike,
     dim: int | TensorBase | np.ndarray | None = None,
     keepdim: bool = False,
     *,
@@ -541,22 +543,22 @@ def max(
 
     With a tensor as second argument the elementwise maximum, as in PyTorch.
     """
-    return _max_or_min(x, dim, keepdim, "maximum", _AMAX, _ARGMAX)
+    return _max_or_min(input, dim, keepdim, "maximum", _AMAX, _ARGMAX)
 
 
 @overload
-def min(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
+def min(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
 @overload
 def min(
-    x: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
+    input: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
 ) -> ValuesIndices: ...
 @overload
 def min(
-    x: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
+    input: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
 ) -> TensorBase: ...
 @takes_out
 def min(
-    x: TensorLike,
+    input: TensorLike,
     dim: int | TensorBase | np.ndarray | None = None,
     keepdim: bool = False,
     *,
@@ -566,7 +568,7 @@ def min(
 
     With a tensor as second argument the elementwise minimum, as in PyTorch.
     """
-    return _max_or_min(x, dim, keepdim, "minimum", _AMIN, _ARGMIN)
+    return _max_or_min(input, dim, keepdim, "minimum", _AMIN, _ARGMIN)
 
 
 def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
@@ -580,7 +582,7 @@ def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
 
 @takes_out
 def any(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -589,15 +591,15 @@ def any(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Whether any element along `dim` is true (nonzero); False for no elements."""
-    x, dims = reduction_arguments(x, dim, axis, "any")
-    if unheard() and type(x.array) is np.ndarray:
-        return wrap(reduced(np.logical_or, x.array, dims, keepdim or keepdims))
-    return sum(cast(x, dtypes.bool_), dims, keepdim or keepdims) > 0
+    input, dims = reduction_arguments(input, dim, axis, "any")
+    if unheard() and type(input.array) is np.ndarray:
+        return wrap(reduced(np.logical_or, input.array, dims, keepdim or keepdims))
+    return sum(cast(input, dtypes.bool_), dims, keepdim or keepdims) > 0
 
 
 @takes_out
 def all(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -606,10 +608,10 @@ def all(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Whether all elements along `dim` are true (nonzero); True for no elements."""
-    x, dims = reduction_arguments(x, dim, axis, "all")
-    if unheard() and type(x.array) is np.ndarray:
-        return wrap(reduced(np.logical_and, x.array, dims, keepdim or keepdims))
-    return logical_not(any(logical_not(x), dims, keepdim or keepdims))
+    input, dims = reduction_arguments(input, dim, axis, "all")
+    if unheard() and type(input.array) is np.ndarray:
+        return wrap(reduced(np.logical_and, input.array, dims, keepdim or keepdims))
+    return logical_not(any(logical_not(input), dims, keepdim or keepdims))
 
 
 # ---------------------------------------------------------------------------------- products, scans
@@ -696,7 +698,7 @@ _PROD = structured(
 
 @takes_out
 def prod(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -705,10 +707,10 @@ def prod(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Product over `dim`; its gradient is exact where elements are 0 (n log n steps)."""
-    x, dims = reduction_arguments(x, dim, axis, "prod")
-    if x.array.dtype.kind in "bui":
-        x = cast(x, dtypes.int64)
-    return apply(_PROD, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
+    input, dims = reduction_arguments(input, dim, axis, "prod")
+    if input.array.dtype.kind in "bui":
+        input = cast(input, dtypes.int64)
+    return apply(_PROD, (input,), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
 _CUMSUM = linear(
@@ -729,14 +731,18 @@ _CUMSUM = linear(
 
 @takes_out
 def cumsum(
-    x: TensorLike, dim: int | None = None, *, axis: int | None = None, out: TensorBase | None = None
+    input: TensorLike,
+    dim: int | None = None,
+    *,
+    axis: int | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Running sum along `dim`; without it, of the flattened tensor."""
-    x = as_tensor(x, "cumsum")
-    if x.array.dtype.kind in "bui":
-        x = cast(x, dtypes.int64)
+    input = as_tensor(input, "cumsum")
+    if input.array.dtype.kind in "bui":
+        input = cast(input, dtypes.int64)
     dim = axis if dim is None else dim
     if dim is None:
-        x, dim = reshape(x, -1), 0
-    dim = normalize_dim(dim, x.array.ndim, "cumsum")
-    return apply(_CUMSUM, (x,), {"dim": dim}) if x.array.ndim else x
+        input, dim = reshape(input, -1), 0
+    dim = normalize_dim(dim, input.array.ndim, "cumsum")
+    return apply(_CUMSUM, (input,), {"dim": dim}) if input.array.ndim else input

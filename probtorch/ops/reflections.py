@@ -63,16 +63,16 @@ class LowRankSvd(NamedTuple):
 
 
 @takes_out
-def geqrf(x: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Geqrf:
+def geqrf(input: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Geqrf:
     """Return the QR factorisation as LAPACK has it, for `householder_product` and `ormqr`.
 
     No gradient; `linalg.qr` has one.
     """
-    x = as_matrix("geqrf", x, square=False)
-    real_only("geqrf", x)
-    read("geqrf", x)
-    packed, tau = np.linalg.qr(to_host(x.array), mode="raw")
-    device = device_of(x.array)
+    input = as_matrix("geqrf", input, square=False)
+    real_only("geqrf", input)
+    read("geqrf", input)
+    packed, tau = np.linalg.qr(to_host(input.array), mode="raw")
+    device = device_of(input.array)
     rows = np.ascontiguousarray(np.swapaxes(packed, -1, -2))
     return Geqrf(*(wrap(to_device(a, device)) for a in (rows, tau)))
 
@@ -133,7 +133,7 @@ def householder_product(
 
 @takes_out
 def ormqr(
-    x: TensorLike,
+    input: TensorLike,
     tau: TensorLike,
     other: TensorLike,
     left: bool = True,
@@ -145,7 +145,7 @@ def ormqr(
 
     Parameters
     ----------
-    x : Tensor, shape (..., m, k)
+    input : Tensor, shape (..., m, k)
     tau : Tensor, shape (..., k)
     other : Tensor, shape (..., m, n), or (..., n, m) where ``left=False``
     left : bool
@@ -153,7 +153,7 @@ def ormqr(
     transpose : bool
         Take the transpose of Q.
     """
-    v, tau, other = as_matrix("ormqr", x, square=False), as_tensor(tau), as_tensor(other)
+    v, tau, other = as_matrix("ormqr", input, square=False), as_tensor(tau), as_tensor(other)
     real_only("ormqr", v, other)
     if other.array.ndim < 2 or other.array.shape[-2 if left else -1] != v.array.shape[-2]:
         raise ShapeError(

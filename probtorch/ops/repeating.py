@@ -38,21 +38,21 @@ def repeat(x: TensorLike, *sizes: SizeLike) -> TensorBase:
     return clone(tiled) if tiled is x or tiled._base is not None else tiled
 
 
-def tile(x: TensorLike, dims: SizeLike) -> TensorBase:
-    """Return `x` tiled as NumPy's tile does: missing counts are 1."""
-    x = as_tensor(x, "tile")
+def tile(input: TensorLike, dims: SizeLike) -> TensorBase:
+    """Return `input` tiled as NumPy's tile does: missing counts are 1."""
+    input = as_tensor(input, "tile")
     dims = parse_size((dims,)) if not isinstance(dims, int) else (dims,)
-    return repeat(x, (1,) * (x.array.ndim - len(dims)) + dims)
+    return repeat(input, (1,) * (input.array.ndim - len(dims)) + dims)
 
 
 @in_our_words
-def roll(x: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
-    """Return `x` rotated by `shifts` along `dims` (flattened when dims is None), as a copy."""
-    x = whole = as_tensor(x, "roll")
+def roll(input: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
+    """Return `input` rotated by `shifts` along `dims` (flattened when dims is None), as a copy."""
+    input = whole = as_tensor(input, "roll")
     if dims is None:
-        return reshape(roll(reshape(x, -1), sum(parse_size((shifts,))), 0), x.array.shape)
-    if not x.array.ndim:
-        return clone(x)
+        return reshape(roll(reshape(input, -1), sum(parse_size((shifts,))), 0), input.array.shape)
+    if not input.array.ndim:
+        return clone(input)
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if len(dims) != len(shifts):
@@ -63,7 +63,7 @@ def roll(x: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
             fix="give both as tuples of one length",
         )
     for shift, dim in zip(shifts, dims, strict=True):
-        n = x.array.shape[normalize_dim(dim, x.array.ndim, "roll")]
+        n = input.array.shape[normalize_dim(dim, input.array.ndim, "roll")]
         if n and shift % n:
-            x = cat(split(x, (n - shift % n, shift % n), dim)[::-1], dim)
-    return clone(x) if x is whole else x
+            input = cat(split(input, (n - shift % n, shift % n), dim)[::-1], dim)
+    return clone(input) if input is whole else input

@@ -35,20 +35,20 @@ __all__ = [
 ]
 
 
-def broadcast_to(x: TensorLike, size: SizeLike) -> TensorBase:
-    """Return `x` broadcast to a shape, as a read-only view; see `expand`."""
-    return expand(x, parse_size((size,)))
+def broadcast_to(input: TensorLike, shape: SizeLike) -> TensorBase:
+    """Return `input` broadcast to a shape, as a read-only view; see `expand`."""
+    return expand(input, parse_size((shape,)))
 
 
-def ravel(x: TensorLike) -> TensorBase:
+def ravel(input: TensorLike) -> TensorBase:
     """Return the elements as a vector, in row-major order."""
-    return reshape(x, -1)
+    return reshape(input, -1)
 
 
-def unflatten(x: TensorLike, dim: int, sizes: SizeLike) -> TensorBase:
-    """Return `x` with one dim made several, of sizes with this product; one may be -1."""
-    x = _at_least("unflatten", x, 1)
-    shape, sizes = x.array.shape, parse_size((sizes,))
+def unflatten(input: TensorLike, dim: int, sizes: SizeLike) -> TensorBase:
+    """Return `input` with one dim made several, of sizes with this product; one may be -1."""
+    input = _at_least("unflatten", input, 1)
+    shape, sizes = input.array.shape, parse_size((sizes,))
     dim = normalize_dim(dim, len(shape), "unflatten")
     known = 1
     for n in sizes:
@@ -62,79 +62,83 @@ def unflatten(x: TensorLike, dim: int, sizes: SizeLike) -> TensorBase:
             fix="use -1 for the size that should follow from the others",
         )
     sizes = tuple(n // known if s == -1 else s for s in sizes)
-    return reshape(x, (*shape[:dim], *sizes, *shape[dim + 1 :]))
+    return reshape(input, (*shape[:dim], *sizes, *shape[dim + 1 :]))
 
 
-def fliplr(x: TensorLike) -> TensorBase:
-    """Return `x` with the order along dim 1 reversed."""
-    return flip(_at_least("fliplr", x, 2), 1)
+def fliplr(input: TensorLike) -> TensorBase:
+    """Return `input` with the order along dim 1 reversed."""
+    return flip(_at_least("fliplr", input, 2), 1)
 
 
-def flipud(x: TensorLike) -> TensorBase:
-    """Return `x` with the order along dim 0 reversed."""
-    return flip(_at_least("flipud", x, 1), 0)
+def flipud(input: TensorLike) -> TensorBase:
+    """Return `input` with the order along dim 0 reversed."""
+    return flip(_at_least("flipud", input, 1), 0)
 
 
 @in_our_words
-def rot90(x: TensorLike, k: int = 1, dims: tuple[int, int] | list[int] = (0, 1)) -> TensorBase:
-    """Return `x` turned by 90 degrees `k` times in the plane of two dims, first towards second."""
-    x = _at_least("rot90", x, 2)
-    plane = normalize_dims(dims, x.array.ndim, "rot90")
+def rot90(input: TensorLike, k: int = 1, dims: tuple[int, int] | list[int] = (0, 1)) -> TensorBase:
+    """Return `input` turned by 90 degrees `k` times in a plane, its first dim to the second."""
+    input = _at_least("rot90", input, 2)
+    plane = normalize_dims(dims, input.array.ndim, "rot90")
     if len(plane) != 2 or isinstance(dims, int):
         raise ArgumentError(
             "rot90", expected="two dims", got=str(dims), fix="name the plane: dims=(0, 1)"
         )
-    a, b = (normalize_dim(d, x.array.ndim, "rot90") for d in dims)
+    a, b = (normalize_dim(d, input.array.ndim, "rot90") for d in dims)
     k %= 4
     if k == 2:
-        return flip(x, (a, b))
+        return flip(input, (a, b))
     if k == 0:
-        return flip(flip(x, a), a)
-    turned = transpose(x, a, b)
+        return flip(flip(input, a), a)
+    turned = transpose(input, a, b)
     return flip(turned, a if k == 1 else b)
 
 
-def adjoint(x: TensorLike) -> TensorBase:
+def adjoint(input: TensorLike) -> TensorBase:
     """Return matrices transposed and conjugated, which changes nothing of real numbers."""
-    x = as_tensor(x, "adjoint")
-    x = conj(x)
-    return transpose(_at_least("adjoint", x, 2), -1, -2) if x.array.ndim else reshape(x, ())
+    input = as_tensor(input, "adjoint")
+    input = conj(input)
+    return (
+        transpose(_at_least("adjoint", input, 2), -1, -2)
+        if input.array.ndim
+        else reshape(input, ())
+    )
 
 
-def t(x: TensorLike) -> TensorBase:
+def t(input: TensorLike) -> TensorBase:
     """Return a matrix transposed; vectors and numbers are themselves."""
-    x = as_tensor(x, "t")
-    ndim = x.array.ndim
+    input = as_tensor(input, "t")
+    ndim = input.array.ndim
     if ndim > 2:
         raise ShapeError(
             "t",
             expected="at most 2 dims",
-            got=f"shape {x.array.shape}",
+            got=f"shape {input.array.shape}",
             fix="use .mT for matrices in the last two dims, or transpose(dim0, dim1)",
         )
-    return permute(x, tuple(range(ndim))[::-1])
+    return permute(input, tuple(range(ndim))[::-1])
 
 
 @takes_out
-def diag(x: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
-    """Return the matrix with vector `x` on a diagonal, or that diagonal of a matrix `x`."""
-    x = as_tensor(x, "diag")
-    if x.array.ndim == 1:
-        return diag_embed(x, diagonal)
-    if x.array.ndim == 2:
-        return take_diagonal(x, diagonal, 0, 1)
+def diag(input: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
+    """Return the matrix with vector `input` on a diagonal, or that diagonal of a matrix `input`."""
+    input = as_tensor(input, "diag")
+    if input.array.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.array.ndim == 2:
+        return take_diagonal(input, diagonal, 0, 1)
     raise ShapeError(
         "diag",
         expected="a vector or a matrix",
-        got=f"shape {x.array.shape}",
+        got=f"shape {input.array.shape}",
         fix="use diagonal or diag_embed for batches",
     )
 
 
 @in_our_words
-def diagflat(x: TensorLike, offset: int = 0) -> TensorBase:
-    """Return the square matrix with the elements of `x`, in row-major order, on a diagonal."""
-    return diag_embed(ravel(x), offset)
+def diagflat(input: TensorLike, offset: int = 0) -> TensorBase:
+    """Return the square matrix with the elements of `input`, in row-major order, on a diagonal."""
+    return diag_embed(ravel(input), offset)
 
 
 def split_with_sizes(x: TensorLike, split_sizes: Shape, dim: int = 0) -> tuple[TensorBase, ...]:
@@ -151,10 +155,10 @@ def split_with_sizes(x: TensorLike, split_sizes: Shape, dim: int = 0) -> tuple[T
 
 @takes_out
 def narrow_copy(
-    x: TensorLike, dim: int, start: int, length: int, *, out: TensorBase | None = None
+    input: TensorLike, dim: int, start: int, length: int, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return a copy of `length` slices along `dim` from `start` on; see `narrow`."""
-    return clone(narrow(x, dim, start, length))
+    return clone(narrow(input, dim, start, length))
 
 
 def sum_to_size(x: TensorLike, *size: SizeLike) -> TensorBase:

@@ -188,34 +188,42 @@ def randn(
 
 
 def rand_like(
-    x: TensorLike,
+    input: TensorLike,
     *,
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> TensorBase:
-    """Return draws from (0, 1) in the shape of `x`, by default in its dtype and on its device."""
-    x = as_tensor(x, "rand_like")
-    dtype, device = dtype or x.array.dtype, device or device_of(x.array)
+    """Return draws from (0, 1) in the shape of `input`, as a rule in its dtype on its device."""
+    input = as_tensor(input, "rand_like")
+    dtype, device = dtype or input.array.dtype, device or device_of(input.array)
     return rand(
-        x.array.shape, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad
+        input.array.shape,
+        generator=generator,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
     )
 
 
 def randn_like(
-    x: TensorLike,
+    input: TensorLike,
     *,
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> TensorBase:
-    """Return standard normal draws in the shape of `x`; dtype and device as in `rand_like`."""
-    x = as_tensor(x, "randn_like")
-    dtype, device = dtype or x.array.dtype, device or device_of(x.array)
+    """Return standard normal draws in the shape of `input`; dtype and device as in `rand_like`."""
+    input = as_tensor(input, "randn_like")
+    dtype, device = dtype or input.array.dtype, device or device_of(input.array)
     return randn(
-        x.array.shape, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad
+        input.array.shape,
+        generator=generator,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
     )
 
 
@@ -452,7 +460,7 @@ def randint(
 
 
 def randint_like(
-    x: TensorLike,
+    input: TensorLike,
     low: int,
     high: int | None = None,
     *,
@@ -460,13 +468,13 @@ def randint_like(
     dtype: DTypeLike | None = None,
     device: str | None = None,
 ) -> TensorBase:
-    """Return integers uniform on {low, ..., high - 1} in the shape of `x`, by default in its dtype
-    and on its device; `randint_like(x, high)` starts at 0.
+    """Return integers uniform on {low, ..., high - 1} in the shape of `input`, by default in its
+    dtype and on its device; `randint_like(x, high)` starts at 0.
     """
-    x = as_tensor(x, "randint_like")
+    input = as_tensor(input, "randint_like")
     low, high = (0, low) if high is None else (low, high)
-    dtype, device = dtype or x.array.dtype, device or device_of(x.array)
-    return randint(low, high, x.array.shape, generator=generator, dtype=dtype, device=device)
+    dtype, device = dtype or input.array.dtype, device or device_of(input.array)
+    return randint(low, high, input.array.shape, generator=generator, dtype=dtype, device=device)
 
 
 @takes_out
@@ -534,22 +542,22 @@ def probabilities(name: str, p: TensorLike) -> TensorBase:
 
 @takes_out
 def bernoulli(
-    p: TensorLike, *, generator: Generator | None = None, out: TensorBase | None = None
+    input: TensorLike, *, generator: Generator | None = None, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return 1 with probability `p`, else 0, in the dtype of `p`; exactly 0 or 1 where `p` is.
+    """Return 1 with probability `input`, else 0, in its dtype; exactly 0 or 1 where `input` is.
 
     Raises
     ------
     DomainError
         If a probability is outside [0, 1] or nan.
     """
-    p = probabilities("bernoulli", p).detach()
+    input = probabilities("bernoulli", input).detach()
     if recorder() is not None:
-        u = _uniform_tensor("bernoulli", p.array.shape, generator).to(device_of(p.array))
-        draw = u < cast(demand(p, (p >= 0.0) & (p <= 1.0)), dtypes.float64)
-        return cast(draw, p.array.dtype)
-    draw = _uniforms(p.array.shape, generator) < to_host(p.array)
-    return _finish(draw, p.array.dtype, device_of(p.array), False)
+        u = _uniform_tensor("bernoulli", input.array.shape, generator).to(device_of(input.array))
+        draw = u < cast(demand(input, (input >= 0.0) & (input <= 1.0)), dtypes.float64)
+        return cast(draw, input.array.dtype)
+    draw = _uniforms(input.array.shape, generator) < to_host(input.array)
+    return _finish(draw, input.array.dtype, device_of(input.array), False)
 
 
 def _weights(name, weights):
@@ -658,18 +666,18 @@ def categorical(
 
 @takes_out
 def multinomial(
-    weights: TensorLike,
+    input: TensorLike,
     num_samples: int,
     replacement: bool = False,
     *,
     generator: Generator | None = None,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return `num_samples` category numbers per row of `weights`.
+    """Return `num_samples` category numbers per row of `input`.
 
     Parameters
     ----------
-    weights : Tensor, shape (categories,) or (rows, categories)
+    input : Tensor, shape (categories,) or (rows, categories)
         Nonnegative; rows need not sum to 1. A category of weight 0 is never drawn.
     num_samples : int
     replacement : bool
@@ -694,11 +702,11 @@ def multinomial(
             got=repr(num_samples),
             fix="say how many categories to draw per row",
         )
-    w = _weights("multinomial", weights)
+    w = _weights("multinomial", input)
     flat = w.reshape(-1, w.shape[-1])
     shape = (flat.shape[0], int(num_samples))
     if recorder() is not None and (replacement or flat.size):
-        return _recorded_multinomial(weights, shape, replacement, generator)
+        return _recorded_multinomial(input, shape, replacement, generator)
     if replacement:
         rows = np.broadcast_to(np.arange(shape[0])[:, None], shape)
         draws = _pick(flat, rows, shape, generator)
@@ -716,7 +724,7 @@ def multinomial(
         with np.errstate(divide="ignore"):
             times = -np.log(_uniforms(flat.shape, generator)) / flat
         draws = np.argsort(times, axis=-1, kind="stable")[:, : shape[1]]
-    return _finish(draws.reshape((*w.shape[:-1], shape[1])), dtypes.int64, _device(weights), False)
+    return _finish(draws.reshape((*w.shape[:-1], shape[1])), dtypes.int64, _device(input), False)
 
 
 def _recorded_multinomial(weights, shape, replacement, generator):

@@ -221,17 +221,19 @@ _CUMPROD = structured(
 
 
 @takes_out
-def cumprod(x: TensorLike, dim: int | None = None, *, out: TensorBase | None = None) -> TensorBase:
+def cumprod(
+    input: TensorLike, dim: int | None = None, *, out: TensorBase | None = None
+) -> TensorBase:
     """Return the running product along `dim`; without it, of the flattened tensor.
 
     The gradient is exact where elements are 0.
     """
     if dim is None:
-        x, dim = reshape(as_tensor(x, "cumprod"), -1), 0
-    x, dim = _dim_and_tensor("cumprod", x, dim)
-    if x.array.dtype.kind in "bui":
-        x = cast(x, int64)
-    return apply(_CUMPROD, (x,), {"dim": dim}) if x.array.ndim else x
+        input, dim = reshape(as_tensor(input, "cumprod"), -1), 0
+    input, dim = _dim_and_tensor("cumprod", input, dim)
+    if input.array.dtype.kind in "bui":
+        input = cast(input, int64)
+    return apply(_CUMPROD, (input,), {"dim": dim}) if input.array.ndim else input
 
 
 # ------------------------------------------------------------------------------------- logcumsumexp
@@ -292,14 +294,14 @@ _LOGCUMSUMEXP = structured(
 
 
 @takes_out
-def logcumsumexp(x: TensorLike, dim: int, *, out: TensorBase | None = None) -> TensorBase:
-    """Return ``log(cumsum(exp(x)))`` along `dim` without overflow.
+def logcumsumexp(input: TensorLike, dim: int, *, out: TensorBase | None = None) -> TensorBase:
+    """Return ``log(cumsum(exp(input)))`` along `dim` without overflow.
 
     A prefix of -inf gives -inf with gradient 0.
     """
-    x, dim = _dim_and_tensor("logcumsumexp", x, dim)
-    x = to_float(x)
-    return apply(_LOGCUMSUMEXP, (x,), {"dim": dim}) if x.array.ndim else x
+    input, dim = _dim_and_tensor("logcumsumexp", input, dim)
+    input = to_float(input)
+    return apply(_LOGCUMSUMEXP, (input,), {"dim": dim}) if input.array.ndim else input
 
 
 # --------------------------------------------------------------------------------- running extremes
@@ -359,18 +361,22 @@ def _running(name, op, x, dim):
 
 
 @takes_out
-def cummax(x: TensorLike, dim: int, *, out: tuple[TensorBase, ...] | None = None) -> ValuesIndices:
+def cummax(
+    input: TensorLike, dim: int, *, out: tuple[TensorBase, ...] | None = None
+) -> ValuesIndices:
     """Return ``(values, indices)`` of the largest element so far along `dim`.
 
     nan wins; of equal elements the last is the index, and receives the gradient.
     """
-    return _running("cummax", _CUMMAX, x, dim)
+    return _running("cummax", _CUMMAX, input, dim)
 
 
 @takes_out
-def cummin(x: TensorLike, dim: int, *, out: tuple[TensorBase, ...] | None = None) -> ValuesIndices:
+def cummin(
+    input: TensorLike, dim: int, *, out: tuple[TensorBase, ...] | None = None
+) -> ValuesIndices:
     """Return ``(values, indices)`` of the smallest element so far along `dim`; as `cummax`."""
-    return _running("cummin", _CUMMIN, x, dim)
+    return _running("cummin", _CUMMIN, input, dim)
 
 
 # -------------------------------------------------------------------------------------- differences
@@ -378,7 +384,7 @@ def cummin(x: TensorLike, dim: int, *, out: tuple[TensorBase, ...] | None = None
 
 @takes_out
 def diff(
-    x: TensorBase,
+    input: TensorBase,
     n: int = 1,
     dim: int = -1,
     prepend: TensorLike | None = None,
@@ -390,34 +396,34 @@ def diff(
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     n : int
         How often differences are taken; each time the dim gets one shorter.
     dim : int
     prepend, append : Tensor, optional
-        Joined to `x` along `dim` first.
+        Joined to `input` along `dim` first.
     """
-    x, dim = _dim_and_tensor("diff", x, dim)
-    if n < 0 or x.array.ndim == 0:
+    input, dim = _dim_and_tensor("diff", input, dim)
+    if n < 0 or input.array.ndim == 0:
         raise ArgumentError(
             "diff",
             expected="n >= 0 and at least one dim",
-            got=f"n={n} and shape {x.array.shape}",
+            got=f"n={n} and shape {input.array.shape}",
             fix="check the order and the shape",
         )
     ends = [as_tensor(e, "diff") if e is not None else None for e in (prepend, append)]
-    x = (
-        cat([t for t in (ends[0], x, ends[1]) if t is not None], dim)
+    input = (
+        cat([t for t in (ends[0], input, ends[1]) if t is not None], dim)
         if any(e is not None for e in ends)
-        else x
+        else input
     )
     for _ in range(n):
-        size = x.array.shape[dim]
+        size = input.array.shape[dim]
         if size == 0:
             break
-        later, earlier = _part(x, dim, 1, size), _part(x, dim, 0, size - 1)
-        x = later != earlier if x.array.dtype.kind == "b" else later - earlier
-    return x
+        later, earlier = _part(input, dim, 1, size), _part(input, dim, 0, size - 1)
+        input = later != earlier if input.array.dtype.kind == "b" else later - earlier
+    return input
 
 
 def _panels(y, x, dx, dim):

@@ -68,7 +68,7 @@ __all__ = [
 
 @takes_out
 def scatter(
-    x: TensorLike,
+    input: TensorLike,
     dim: int,
     index: TensorLike,
     src: TensorLike,
@@ -76,11 +76,11 @@ def scatter(
     accumulate: bool = False,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return a copy of `x` with ``out[index[i][j]][j] = src[i][j]``, here for dim 0."""
-    x, index = as_tensor(x, "scatter"), as_tensor(index, "scatter")
-    src = cast(as_tensor(src, "scatter", x.array.dtype), x.array.dtype)
-    if not index.array.size and index.array.ndim == x.array.ndim:
-        return clone(x)
+    """Return a copy of `input` with ``out[index[i][j]][j] = src[i][j]``, here for dim 0."""
+    input, index = as_tensor(input, "scatter"), as_tensor(index, "scatter")
+    src = cast(as_tensor(src, "scatter", input.array.dtype), input.array.dtype)
+    if not index.array.size and index.array.ndim == input.array.ndim:
+        return clone(input)
     if src.array.ndim:
         sizes, wanted = src.array.shape, index.array.shape
         # A slice beyond the end would silently be shorter here, and wrong when compiled.
@@ -92,45 +92,45 @@ def scatter(
                 fix="expand the source, or pass a number",
             )
         src = slice_(src, tuple((0, 1, n) for n in index.array.shape))
-    dim = along(index, dim, x, "scatter")
-    if not x.array.ndim:
-        x, index, src = (reshape(t, (1,)) for t in (x, index, src))
-        return reshape(scatter(x, 0, index, src, accumulate=accumulate), ())
-    at = grid(index, dim, x, "scatter")
-    return put(x, src, tuple(range(x.array.ndim)), at, accumulate)
+    dim = along(index, dim, input, "scatter")
+    if not input.array.ndim:
+        input, index, src = (reshape(t, (1,)) for t in (input, index, src))
+        return reshape(scatter(input, 0, index, src, accumulate=accumulate), ())
+    at = grid(index, dim, input, "scatter")
+    return put(input, src, tuple(range(input.array.ndim)), at, accumulate)
 
 
 @in_our_words
-def one_hot(x: TensorLike, num_classes: int = -1) -> TensorBase:
+def one_hot(tensor: TensorLike, num_classes: int = -1) -> TensorBase:
     """Return int64 indicator vectors along a new last dim."""
-    x = as_tensor(x, "one_hot")
+    tensor = as_tensor(tensor, "one_hot")
     if num_classes < 0:
-        read("one_hot without num_classes", x)
-    if x.array.dtype.kind not in "iu":
+        read("one_hot without num_classes", tensor)
+    if tensor.array.dtype.kind not in "iu":
         raise DTypeError(
-            "one_hot", expected="integers", got=str(x.array.dtype), fix="use .long() first"
+            "one_hot", expected="integers", got=str(tensor.array.dtype), fix="use .long() first"
         )
-    if num_classes < 0 and not x.array.size:
+    if num_classes < 0 and not tensor.array.size:
         raise ArgumentError(
             "one_hot",
             expected="num_classes, for no elements",
-            got=f"shape {x.array.shape} alone",
+            got=f"shape {tensor.array.shape} alone",
             fix="pass num_classes=",
         )
-    n = int(x.array.max()) + 1 if num_classes < 0 else num_classes
-    if x.array.size and int(x.array.min()) < 0:
+    n = int(tensor.array.max()) + 1 if num_classes < 0 else num_classes
+    if tensor.array.size and int(tensor.array.min()) < 0:
         raise TensorIndexError(
             "one_hot",
             expected="classes >= 0",
-            got=str(int(x.array.min())),
+            got=str(int(tensor.array.min())),
             fix="categories are numbered from 0",
         )
     if recorder() is not None:
         # A replay checks bounds, but would count from the end: there is no place for n.
-        x = where(lt(x, 0), n, x)
+        tensor = where(lt(tensor, 0), n, tensor)
     # Written at places, not compared: so that bounds are checked when compiled too.
-    (zeros,) = near(x, [wrap(np.zeros((*x.array.shape, n), np.int64))])
-    return scatter(zeros, -1, x.unsqueeze(-1), 1)
+    (zeros,) = near(tensor, [wrap(np.zeros((*tensor.array.shape, n), np.int64))])
+    return scatter(zeros, -1, tensor.unsqueeze(-1), 1)
 
 
 # ------------------------------------------------------------------------------------ by one index
@@ -138,18 +138,23 @@ def one_hot(x: TensorLike, num_classes: int = -1) -> TensorBase:
 
 @takes_out
 def scatter_add(
-    x: TensorLike, dim: int, index: TensorLike, src: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike,
+    dim: int,
+    index: TensorLike,
+    src: TensorLike,
+    *,
+    out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return a copy of `x` with ``out[index[i][j]][j] += src[i][j]``, here for dim 0."""
-    x, src = as_tensor(x, "scatter_add"), as_tensor(src, "scatter_add")
-    if src.array.dtype != x.array.dtype:
-        raise _other_dtype("scatter_add", x, src)
-    return scatter(x, dim, index, src, accumulate=True)
+    """Return a copy of `input` with ``out[index[i][j]][j] += src[i][j]``, here for dim 0."""
+    input, src = as_tensor(input, "scatter_add"), as_tensor(src, "scatter_add")
+    if src.array.dtype != input.array.dtype:
+        raise _other_dtype("scatter_add", input, src)
+    return scatter(input, dim, index, src, accumulate=True)
 
 
 @takes_out
 def index_add(
-    x: TensorLike,
+    input: TensorLike,
     dim: int,
     index: TensorLike,
     source: TensorLike,
@@ -157,32 +162,37 @@ def index_add(
     alpha: float = 1,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return a copy of `x` with the slices of `source`, times `alpha`, added at `index`.
+    """Return a copy of `input` with the slices of `source`, times `alpha`, added at `index`.
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     dim : int
     index : Tensor of integers, shape (n,)
         Repeated ones add up.
     source : Tensor
-        Of the shape of `x`, but `n` along `dim`.
+        Of the shape of `input`, but `n` along `dim`.
     alpha : float
     """
-    x = as_tensor(x, "index_add")
-    whole, dim, at, values = _slices("index_add", x, dim, index, source)
+    input = as_tensor(input, "index_add")
+    whole, dim, at, values = _slices("index_add", input, dim, index, source)
     values = values if alpha == 1 else values * alpha
-    return reshape(put(whole, values, (dim,), [at], True), x.array.shape)
+    return reshape(put(whole, values, (dim,), [at], True), input.array.shape)
 
 
 @takes_out
 def index_copy(
-    x: TensorLike, dim: int, index: TensorLike, source: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike,
+    dim: int,
+    index: TensorLike,
+    source: TensorLike,
+    *,
+    out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return a copy of `x` with the slices of `source` written at `index` along `dim`."""
-    x = as_tensor(x, "index_copy")
-    whole, dim, at, values = _slices("index_copy", x, dim, index, source)
-    return reshape(put(whole, values, (dim,), [at], False), x.array.shape)
+    """Return a copy of `input` with the slices of `source` written at `index` along `dim`."""
+    input = as_tensor(input, "index_copy")
+    whole, dim, at, values = _slices("index_copy", input, dim, index, source)
+    return reshape(put(whole, values, (dim,), [at], False), input.array.shape)
 
 
 def index_fill(x: TensorLike, dim: int, index: TensorLike, value: TensorLike) -> TensorBase:
@@ -326,36 +336,36 @@ def _mask(op: str, mask: TensorLike) -> TensorBase:
 
 
 @in_our_words
-def select_scatter(x: TensorLike, src: TensorLike, dim: int, index: int) -> TensorBase:
-    """Return a copy of `x` with `src` written at one index of `dim`: where `select` reads."""
-    x, src = as_tensor(x, "select_scatter"), as_tensor(src, "select_scatter")
-    wanted = select(x, dim, index).array.shape
+def select_scatter(input: TensorLike, src: TensorLike, dim: int, index: int) -> TensorBase:
+    """Return a copy of `input` with `src` written at one index of `dim`: where `select` reads."""
+    input, src = as_tensor(input, "select_scatter"), as_tensor(src, "select_scatter")
+    wanted = select(input, dim, index).array.shape
     _same_shape("select_scatter", src, wanted)
-    dim = normalize_dim(dim, x.array.ndim, "select_scatter")
-    n = x.array.shape[dim]
-    spec = [(0, 1, s) for s in x.array.shape]
+    dim = normalize_dim(dim, input.array.ndim, "select_scatter")
+    n = input.array.shape[dim]
+    spec = [(0, 1, s) for s in input.array.shape]
     spec[dim] = (int(index) % n, 1, 1)
-    return _written(x, reshape(src, (*wanted[:dim], 1, *wanted[dim:])), spec)
+    return _written(input, reshape(src, (*wanted[:dim], 1, *wanted[dim:])), spec)
 
 
 def slice_scatter(
-    x: TensorLike,
+    input: TensorLike,
     src: TensorLike,
     dim: int = 0,
     start: int | None = None,
     end: int | None = None,
     step: int = 1,
 ) -> TensorBase:
-    """Return a copy of `x` with `src` written at a slice of `dim`: at ``x[start:end:step]``."""
-    x, src = as_tensor(x, "slice_scatter"), as_tensor(src, "slice_scatter")
-    if not x.array.ndim:
+    """Return a copy of `input` with `src` written at ``input[start:end:step]`` of `dim`."""
+    input, src = as_tensor(input, "slice_scatter"), as_tensor(src, "slice_scatter")
+    if not input.array.ndim:
         raise ShapeError(
             "slice_scatter",
             expected="at least one dim",
             got="a 0-d tensor",
             fix="reshape it to (1,)",
         )
-    dim = normalize_dim(dim, x.array.ndim, "slice_scatter")
+    dim = normalize_dim(dim, input.array.ndim, "slice_scatter")
     start, end = (
         n if n is None else integer("slice_scatter", "start, end", n) for n in (start, end)
     )
@@ -363,24 +373,24 @@ def slice_scatter(
         raise ArgumentError(
             "slice_scatter", expected="step >= 1", got=str(step), fix="flip the tensor instead"
         )
-    begin, stop, _ = slice(start, end, step).indices(x.array.shape[dim])
-    spec = [(0, 1, s) for s in x.array.shape]
+    begin, stop, _ = slice(start, end, step).indices(input.array.shape[dim])
+    spec = [(0, 1, s) for s in input.array.shape]
     spec[dim] = (begin, step, max(0, -(-(stop - begin) // step)))
     _same_shape("slice_scatter", src, tuple(n for _, _, n in spec))
-    return _written(x, src, spec)
+    return _written(input, src, spec)
 
 
 def diagonal_scatter(
-    x: TensorLike, src: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1
+    input: TensorLike, src: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> TensorBase:
-    """Return a copy of `x` with `src` written on a diagonal: where `diagonal` reads."""
-    x, src = as_tensor(x, "diagonal_scatter"), as_tensor(src, "diagonal_scatter")
-    wanted = diagonal(x, offset, dim1, dim2).array.shape
+    """Return a copy of `input` with `src` written on a diagonal: where `diagonal` reads."""
+    input, src = as_tensor(input, "diagonal_scatter"), as_tensor(src, "diagonal_scatter")
+    wanted = diagonal(input, offset, dim1, dim2).array.shape
     _same_shape("diagonal_scatter", src, wanted)
-    moved = movedim(x, (dim1, dim2), (0, 1))
+    moved = movedim(input, (dim1, dim2), (0, 1))
     i = np.arange(wanted[-1])
     places = [wrap(i + max(-offset, 0)), wrap(i + max(offset, 0))]
-    value = cast(movedim(src, -1, 0), x.array.dtype)
+    value = cast(movedim(src, -1, 0), input.array.dtype)
     return movedim(put(moved, value, (0, 1), places, False), (0, 1), (dim1, dim2))
 
 
@@ -403,7 +413,7 @@ def _written(x: TensorBase, src: TensorBase, spec: list[tuple[int, int, int]]) -
 
 @takes_out
 def scatter_reduce(
-    x: TensorLike,
+    input: TensorLike,
     dim: int,
     index: TensorLike,
     src: TensorLike,
@@ -412,31 +422,32 @@ def scatter_reduce(
     include_self: bool = True,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return a copy of `x` with what falls on one place combined.
+    """Return a copy of `input` with what falls on one place combined.
 
     ``out[index[i][j]][j]`` combines all ``src[i][j]`` of that index, here for dim 0.
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     dim : int
     index : Tensor of integers
-        As many dims as `x`.
+        As many dims as `input`.
     src : Tensor
         At least of the shape of `index`.
     reduce : {"sum", "mean", "amax", "amin"}
         Equal extremes share the gradient.
     include_self : bool
-        Whether the element of `x` is one of those combined. Places on which nothing falls keep it.
+        Whether the element of `input` is one of those combined. Places on which nothing falls
+        keep it.
     """
-    x, index = as_tensor(x, "scatter_reduce"), as_tensor(index, "scatter_reduce")
+    input, index = as_tensor(input, "scatter_reduce"), as_tensor(index, "scatter_reduce")
     src = as_tensor(src, "scatter_reduce")
-    if src.array.dtype != x.array.dtype:
-        raise _other_dtype("scatter_reduce", x, src)
-    dim = along(index, dim, x, "scatter_reduce")
-    if not x.array.ndim:
+    if src.array.dtype != input.array.dtype:
+        raise _other_dtype("scatter_reduce", input, src)
+    dim = along(index, dim, input, "scatter_reduce")
+    if not input.array.ndim:
         found = scatter_reduce(
-            reshape(x, (1,)),
+            reshape(input, (1,)),
             0,
             reshape(index, (1,)),
             reshape(src, -1),
@@ -452,19 +463,19 @@ def scatter_reduce(
             fix="for products of positive numbers, add up their logarithms",
         )
     values = slice_(src, tuple((0, 1, n) for n in index.array.shape))
-    (lin,) = near(x, [wrap(np.zeros((), np.int64))])
-    for at, n in zip(grid(index, dim, x, "scatter_reduce"), x.array.shape, strict=True):
-        lin = lin * n + near(x, [at])[0]
+    (lin,) = near(input, [wrap(np.zeros((), np.int64))])
+    for at, n in zip(grid(index, dim, input, "scatter_reduce"), input.array.shape, strict=True):
+        lin = lin * n + near(input, [at])[0]
     lin = reshape(expand(lin, index.array.shape), -1)
     if not lin.array.size:
-        return clone(x)
-    found = _combined(reshape(x, -1), lin, reshape(values, -1), reduce, include_self)
-    return reshape(found, x.array.shape)
+        return clone(input)
+    found = _combined(reshape(input, -1), lin, reshape(values, -1), reduce, include_self)
+    return reshape(found, input.array.shape)
 
 
 @takes_out
 def index_reduce(
-    x: TensorLike,
+    input: TensorLike,
     dim: int,
     index: TensorLike,
     source: TensorLike,
@@ -473,12 +484,12 @@ def index_reduce(
     include_self: bool = True,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return a copy of `x` with the slices of `source` that fall on one index combined.
+    """Return a copy of `input` with the slices of `source` that fall on one index combined.
 
     Parameters and gradients are as for `scatter_reduce`, the index a vector as for `index_add`.
     """
-    x, source = as_tensor(x, "index_reduce"), as_tensor(source, "index_reduce")
-    whole, dim, at, values = _slices("index_reduce", x, dim, index, source)
+    input, source = as_tensor(input, "index_reduce"), as_tensor(source, "index_reduce")
+    whole, dim, at, values = _slices("index_reduce", input, dim, index, source)
     along_dim = [-1 if d == dim else 1 for d in range(values.array.ndim)]
     found = scatter_reduce(
         whole,
@@ -488,7 +499,7 @@ def index_reduce(
         reduce,
         include_self=include_self,
     )
-    return reshape(found, x.array.shape)
+    return reshape(found, input.array.shape)
 
 
 def _combined(

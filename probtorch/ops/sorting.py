@@ -110,26 +110,26 @@ def _at(x: TensorBase, dim: int, index: TensorBase) -> TensorBase:
 
 @takes_out
 def argsort(
-    x: TensorLike,
+    input: TensorLike,
     dim: int = -1,
     descending: bool = False,
     stable: bool = True,
     *,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return the indices that sort `x` along `dim`; ties keep their order, nan comes last.
+    """Return the indices that sort `input` along `dim`; ties keep their order, nan comes last.
 
     Descending order is the ascending one reversed, so nan then comes first. `stable` is accepted
     for PyTorch's sake.
     """
-    x, dim, added = _with_dim("argsort", x, dim)
-    index = apply(_ARGSORT, (x,), {"dim": dim, "descending": bool(descending)})
+    input, dim, added = _with_dim("argsort", input, dim)
+    index = apply(_ARGSORT, (input,), {"dim": dim, "descending": bool(descending)})
     return reshape(index, ()) if added else index
 
 
 @takes_out
 def sort(
-    x: TensorLike,
+    input: TensorLike,
     dim: int = -1,
     descending: bool = False,
     stable: bool = True,
@@ -137,9 +137,9 @@ def sort(
     out: tuple[TensorBase, ...] | None = None,
 ) -> ValuesIndices:
     """Return ``(values, indices)`` sorted along `dim`, as `argsort`; differentiable."""
-    x, dim, added = _with_dim("sort", x, dim)
-    index = apply(_ARGSORT, (x,), {"dim": dim, "descending": bool(descending)})
-    values = _at(x, dim, index)
+    input, dim, added = _with_dim("sort", input, dim)
+    index = apply(_ARGSORT, (input,), {"dim": dim, "descending": bool(descending)})
+    values = _at(input, dim, index)
     if added:
         values, index = reshape(values, ()), reshape(index, ())
     return ValuesIndices(values, index)
@@ -147,7 +147,7 @@ def sort(
 
 @takes_out
 def topk(
-    x: TensorLike,
+    input: TensorLike,
     k: int,
     dim: int = -1,
     largest: bool = True,
@@ -162,14 +162,14 @@ def topk(
     ArgumentError
         If `k` exceeds the size of the dim.
     """
-    x, dim, added = _with_dim("topk", x, dim)
-    n = x.array.shape[dim]
+    input, dim, added = _with_dim("topk", input, dim)
+    n = input.array.shape[dim]
     if not 0 <= k <= n:
         raise ArgumentError(
             "topk", expected=f"k from 0 to {n}, the size of dim {dim}", got=f"k={k}", fix="reduce k"
         )
-    index = _places_of_first(x, k, dim, largest)
-    values = _at(x, dim, index)
+    index = _places_of_first(input, k, dim, largest)
+    values = _at(input, dim, index)
     if added and k == 1:
         values, index = reshape(values, ()), reshape(index, ())
     return ValuesIndices(values, index)
@@ -253,7 +253,7 @@ _ORDER_STATISTIC = structured(
 
 @takes_out
 def kthvalue(
-    x: TensorLike,
+    input: TensorLike,
     k: int,
     dim: int = -1,
     keepdim: bool = False,
@@ -261,8 +261,8 @@ def kthvalue(
     out: tuple[TensorBase, ...] | None = None,
 ) -> ValuesIndices:
     """Return ``(values, indices)`` of the `k`-th smallest element along `dim`, counted from 1."""
-    x, dim, added = _with_dim("kthvalue", x, dim)
-    n = x.array.shape[dim]
+    input, dim, added = _with_dim("kthvalue", input, dim)
+    n = input.array.shape[dim]
     if not 1 <= k <= n:
         raise ArgumentError(
             "kthvalue",
@@ -271,23 +271,23 @@ def kthvalue(
             fix="k counts from 1",
         )
     keep = keepdim and not added
-    values = apply(_ORDER_STATISTIC, (x,), {"dims": (dim,), "k": int(k) - 1, "keepdim": keep})
-    spec = tuple((k - 1, 1, 1) if i == dim else (0, 1, s) for i, s in enumerate(x.array.shape))
-    index = reshape(slice_(argsort(x, dim), spec), values.array.shape)
+    values = apply(_ORDER_STATISTIC, (input,), {"dims": (dim,), "k": int(k) - 1, "keepdim": keep})
+    spec = tuple((k - 1, 1, 1) if i == dim else (0, 1, s) for i, s in enumerate(input.array.shape))
+    index = reshape(slice_(argsort(input, dim), spec), values.array.shape)
     return ValuesIndices(values, index)
 
 
 @overload
 def median(
-    x: TensorLike, dim: None = None, keepdim: bool = False, *, out: TensorBase | None = None
+    input: TensorLike, dim: None = None, keepdim: bool = False, *, out: TensorBase | None = None
 ) -> TensorBase: ...
 @overload
 def median(
-    x: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
+    input: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
 ) -> ValuesIndices: ...
 @takes_out
 def median(
-    x: TensorLike,
+    input: TensorLike,
     dim: int | None = None,
     keepdim: bool = False,
     *,
@@ -297,7 +297,7 @@ def median(
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     dim : int, optional
         Along one dim the result is ``(values, indices)``; without it the median of all elements.
     keepdim : bool
@@ -306,22 +306,22 @@ def median(
     -----
     nan if any element is nan. Elements equal to the median share its gradient.
     """
-    x = as_tensor(x, "median")
+    input = as_tensor(input, "median")
     if dim is None:
-        x, dim, whole = reshape(x, (-1,)), 0, True
+        input, dim, whole = reshape(input, (-1,)), 0, True
     else:
         whole = False
-    n = x.array.shape[normalize_dim(dim, x.array.ndim, "median")] if x.array.ndim else 1
+    n = input.array.shape[normalize_dim(dim, input.array.ndim, "median")] if input.array.ndim else 1
     if n == 0:
         raise ShapeError(
             "median",
             expected="at least one element",
-            got=f"shape {x.array.shape}",
+            got=f"shape {input.array.shape}",
             fix="check for empty data",
         )
-    values, index = kthvalue(x, (n + 1) // 2, dim, keepdim)
-    if x.array.dtype.kind == "f":
-        spoiled = any_of(isnan(x), dim, keepdim) if x.array.ndim else isnan(x)
+    values, index = kthvalue(input, (n + 1) // 2, dim, keepdim)
+    if input.array.dtype.kind == "f":
+        spoiled = any_of(isnan(input), dim, keepdim) if input.array.ndim else isnan(input)
         values = where(spoiled, math.nan, values)
     return values if whole else ValuesIndices(values, index)
 
@@ -331,7 +331,7 @@ _BETWEEN = ("linear", "lower", "higher", "nearest", "midpoint")
 
 @takes_out
 def quantile(
-    x: TensorLike,
+    input: TensorLike,
     q: TensorLike,
     dim: int | None = None,
     keepdim: bool = False,
@@ -343,7 +343,7 @@ def quantile(
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
     q : float, or sequence or 1-d tensor of floats, in [0, 1]
         Several quantiles become a new first dim.
     dim : int, optional
@@ -354,14 +354,14 @@ def quantile(
     Returns
     -------
     Tensor
-        nan where an element is nan. Differentiable in `x`, and in `q` for linear interpolation.
+        nan where an element is nan. Differentiable in `input`, and in `q` for linear interpolation.
 
     Raises
     ------
     DomainError
         If a quantile is outside [0, 1].
     """
-    x = to_float(as_tensor(x, "quantile"))
+    input = to_float(as_tensor(input, "quantile"))
     if interpolation not in _BETWEEN:
         raise ArgumentError(
             "quantile",
@@ -369,24 +369,24 @@ def quantile(
             got=repr(interpolation),
             fix='use "linear"',
         )
-    level = levels(q, x)
-    ndim = x.array.ndim
+    level = levels(q, input)
+    ndim = input.array.ndim
     if dim is None:
         kept = (1,) * ndim
-        x = reshape(x, (-1,))
+        input = reshape(input, (-1,))
     else:
         dim = normalize_dim(dim, ndim, "quantile")
-        kept = kept_shape(x.array.shape, (dim,))
-        x = movedim(x, dim, -1) if ndim else reshape(x, (1,))
-    n = x.array.shape[-1]
+        kept = kept_shape(input.array.shape, (dim,))
+        input = movedim(input, dim, -1) if ndim else reshape(input, (1,))
+    n = input.array.shape[-1]
     if n == 0:
         raise ShapeError(
             "quantile",
             expected="at least one element",
-            got=f"shape {x.array.shape}",
+            got=f"shape {input.array.shape}",
             fix="check for empty data",
         )
-    ordered = sort(x, -1)[0]
+    ordered = sort(input, -1)[0]
     place = reshape(level, (-1,)) * (n - 1.0)
     low, high = floor(place.detach()), ceil(place.detach())
     at = {"lower": low, "higher": high, "nearest": round(place.detach())}.get(interpolation)
@@ -399,8 +399,8 @@ def quantile(
         # Equal infinities have no difference; other equal elements share the slope by the weights.
         same = logical_and(eq(a, b), isinf(a))
         gap = where(same, 0.0, b) - where(same, 0.0, a)
-        out = where(same, a, a + gap * cast(weight, x.array.dtype))
-    out = where(any_of(isnan(x), -1, True), math.nan, out)
+        out = where(same, a, a + gap * cast(weight, input.array.dtype))
+    out = where(any_of(isnan(input), -1, True), math.nan, out)
     out = movedim(out, -1, 0)
     rest = kept if keepdim else out.array.shape[1:]
     return reshape(out, (*level.array.shape, *rest))
@@ -429,7 +429,7 @@ def levels(q, x):
 
 @overload
 def unique(
-    x: TensorLike,
+    input: TensorLike,
     sorted: bool = True,
     return_inverse: Literal[False] = False,
     return_counts: Literal[False] = False,
@@ -437,14 +437,14 @@ def unique(
 ) -> TensorBase: ...
 @overload
 def unique(
-    x: TensorLike,
+    input: TensorLike,
     sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
 ) -> TensorBase | tuple[TensorBase, ...]: ...
 def unique(
-    x: TensorLike,
+    input: TensorLike,
     sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -455,67 +455,74 @@ def unique(
     With `return_inverse` also, for every element, its place among them; with `return_counts` also
     how often each occurs. No gradient; `sorted` is accepted for PyTorch's sake.
     """
-    x = as_tensor(x, "unique")
-    read("unique", x)
+    input = as_tensor(input, "unique")
+    read("unique", input)
     if dim is not None:
-        dim = normalize_dim(dim, x.array.ndim, "unique")
-        dim = dim if x.array.ndim else None
-    found = np.unique(to_host(x.array), return_inverse=True, return_counts=True, axis=dim)
-    device = device_of(x.array)
+        dim = normalize_dim(dim, input.array.ndim, "unique")
+        dim = dim if input.array.ndim else None
+    found = np.unique(to_host(input.array), return_inverse=True, return_counts=True, axis=dim)
+    device = device_of(input.array)
     values, inverse, counts = (wrap(to_device(a, device)) for a in found)
     if dim is None:
-        inverse = reshape(inverse, x.array.shape)
+        inverse = reshape(inverse, input.array.shape)
     out = [values] + [inverse] * bool(return_inverse) + [counts] * bool(return_counts)
     return out[0] if len(out) == 1 else tuple(out)
 
 
 @in_our_words
-def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 0) -> TensorBase:
+def bincount(
+    input: TensorLike, weights: TensorLike | None = None, minlength: int = 0
+) -> TensorBase:
     """Return how often 0, 1, ... occur in a vector of integers, or the sums of `weights` there.
 
     Parameters
     ----------
-    x : Tensor of integers, shape (n,)
+    input : Tensor of integers, shape (n,)
         Nonnegative.
     weights : Tensor, shape (n,), optional
         Differentiable.
     minlength : int
         Least length of the result.
     """
-    x = as_tensor(x, "bincount")
-    if x.array.dtype.kind not in "iub" or x.array.ndim != 1:
+    input = as_tensor(input, "bincount")
+    if input.array.dtype.kind not in "iub" or input.array.ndim != 1:
         raise DTypeError(
             "bincount",
             expected="a vector of integers",
-            got=f"shape {x.array.shape} and dtype {x.array.dtype}",
+            got=f"shape {input.array.shape} and dtype {input.array.dtype}",
             fix="use .long() and reshape(-1)",
         )
-    read("bincount", x)
-    if x.array.size and int(x.array.min()) < 0:
+    read("bincount", input)
+    if input.array.size and int(input.array.min()) < 0:
         raise DomainError(
             "bincount",
             expected="integers >= 0",
-            got=str(int(x.array.min())),
+            got=str(int(input.array.min())),
             fix="shift the values",
         )
-    length = max(int(x.array.max()) + 1 if x.array.size else 0, int(minlength))
+    length = max(int(input.array.max()) + 1 if input.array.size else 0, int(minlength))
     values = as_tensor(1 if weights is None else weights, "bincount")
-    zeros = wrap(namespace(x.array).zeros(length, values.array.dtype))
-    return index_put(zeros, (cast(x, int64),), values, accumulate=True)
+    zeros = wrap(namespace(input.array).zeros(length, values.array.dtype))
+    return index_put(zeros, (cast(input, int64),), values, accumulate=True)
 
 
 @takes_out
 def histc(
-    x: TensorLike, bins: int = 100, min: float = 0, max: float = 0, *, out: TensorBase | None = None
+    input: TensorLike,
+    bins: int = 100,
+    min: float = 0,
+    max: float = 0,
+    *,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the counts of a histogram with equal bins from `min` to `max`.
 
     Equal ends stand for the range of the data. Elements outside are left out; the last bin includes
     its upper end. No gradient.
     """
-    x = to_float(as_tensor(x, "histc"))
-    read("histc", x)
-    host = to_host(x.array).reshape(-1)
+    input = to_float(as_tensor(input, "histc"))
+    read("histc", input)
+    host = to_host(input.array).reshape(-1)
     if min == max and host.size:
         min, max = float(host.min()), float(host.max())
         min, max = (min - 1.0, max + 1.0) if min == max else (min, max)
@@ -527,7 +534,7 @@ def histc(
             fix="remove nan and infinities from the data, or give the range",
         )
     counts = np.histogram(host, bins, (min, max))[0]
-    return wrap(to_device(counts.astype(x.array.dtype), device_of(x.array)))
+    return wrap(to_device(counts.astype(input.array.dtype), device_of(input.array)))
 
 
 # ---------------------------------------------------------------------------------------- searching
@@ -638,11 +645,11 @@ def searchsorted(
 
 @takes_out
 def bucketize(
-    values: TensorLike,
+    input: TensorLike,
     boundaries: TensorLike,
     *,
     right: bool = False,
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the bucket of each value: `searchsorted` with its arguments swapped."""
-    return searchsorted(boundaries, values, right=right)
+    return searchsorted(boundaries, input, right=right)

@@ -198,12 +198,12 @@ _EIGH = structured(
 
 
 @takes_out
-def eigh(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eigh:
+def eigh(A: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eigh:
     """Return ``(eigenvalues, eigenvectors)`` of symmetric matrices: ascending, vectors in columns.
 
     Parameters
     ----------
-    a : Tensor, shape (..., n, n)
+    A : Tensor, shape (..., n, n)
         Symmetric, else their symmetric part counts; the gradient is symmetric. Of complex numbers
         Hermitian takes the place of symmetric; eigenvalues are real.
 
@@ -218,13 +218,13 @@ def eigh(a: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eigh:
     that do not depend on them, but between vectors of equal eigenvalues there are none: of a
     function of a matrix, such as `linalg.matrix_exp`, that part is left out.
     """
-    return Eigh(*apply(_EIGH, (finite_replay(symmetric_part(as_matrix("eigh", a))),)))
+    return Eigh(*apply(_EIGH, (finite_replay(symmetric_part(as_matrix("eigh", A))),)))
 
 
 @takes_out
-def eigvalsh(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def eigvalsh(A: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the eigenvalues of symmetric matrices, ascending."""
-    return eigh(a)[0]
+    return eigh(A)[0]
 
 
 # ---------------------------------------------------------------------------------------------- svd
@@ -339,13 +339,13 @@ SVD = structured(
 
 @takes_out
 def svd(
-    a: TensorLike, full_matrices: bool = False, *, out: tuple[TensorBase, ...] | None = None
+    A: TensorLike, full_matrices: bool = False, *, out: tuple[TensorBase, ...] | None = None
 ) -> Svd:
-    """Return ``(U, S, Vh)`` with ``a = U @ diag(S) @ Vh``; singular values descend.
+    """Return ``(U, S, Vh)`` with ``A = U @ diag(S) @ Vh``; singular values descend.
 
     Parameters
     ----------
-    a : Tensor, shape (..., m, n)
+    A : Tensor, shape (..., m, n)
     full_matrices : bool
         Must be False: the thin factors are the differentiable ones.
 
@@ -366,10 +366,10 @@ def svd(
             got="full_matrices=True",
             fix="complete the basis with numpy.linalg.svd on the array, outside the graph",
         )
-    return Svd(*apply(SVD, (finite_replay(as_matrix("svd", a, square=False)),)))
+    return Svd(*apply(SVD, (finite_replay(as_matrix("svd", A, square=False)),)))
 
 
 @takes_out
-def svdvals(a: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def svdvals(A: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return the singular values of each matrix, descending."""
-    return svd(a)[1]
+    return svd(A)[1]

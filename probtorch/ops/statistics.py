@@ -93,20 +93,20 @@ class MinMax(NamedTuple):
 
 @takes_out
 def aminmax(
-    x: TensorLike,
+    input: TensorLike,
     *,
     dim: int | None = None,
     keepdim: bool = False,
     out: tuple[TensorBase, ...] | None = None,
 ) -> MinMax:
     """Return ``(min, max)`` along `dim`, or of all elements."""
-    x = as_tensor(x, "aminmax")
-    return MinMax(amin(x, dim, keepdim), amax(x, dim, keepdim))
+    input = as_tensor(input, "aminmax")
+    return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 
 @takes_out
 def var_mean(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     correction: float = 1,
     keepdim: bool = False,
@@ -115,13 +115,13 @@ def var_mean(
     out: tuple[TensorBase, ...] | None = None,
 ) -> tuple[TensorBase, TensorBase]:
     """Return the variance, as `var` gives it, and the mean."""
-    x = to_inexact(as_tensor(x, "var_mean"))
-    return var(x, dim, correction, keepdim, unbiased=unbiased), mean(x, dim, keepdim)
+    input = to_inexact(as_tensor(input, "var_mean"))
+    return var(input, dim, correction, keepdim, unbiased=unbiased), mean(input, dim, keepdim)
 
 
 @takes_out
 def std_mean(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     correction: float = 1,
     keepdim: bool = False,
@@ -130,14 +130,14 @@ def std_mean(
     out: tuple[TensorBase, ...] | None = None,
 ) -> tuple[TensorBase, TensorBase]:
     """Return the standard deviation, as `std` gives it, and the mean."""
-    x = to_inexact(as_tensor(x, "std_mean"))
-    return std(x, dim, correction, keepdim, unbiased=unbiased), mean(x, dim, keepdim)
+    input = to_inexact(as_tensor(input, "std_mean"))
+    return std(input, dim, correction, keepdim, unbiased=unbiased), mean(input, dim, keepdim)
 
 
-def count_nonzero(x: TensorLike, dim: Dims = None) -> TensorBase:
+def count_nonzero(input: TensorLike, dim: Dims = None) -> TensorBase:
     """Return how many elements are not 0, over `dim` or in all; nan is not 0."""
-    x = as_tensor(x, "count_nonzero")
-    return sum(cast(ne(x, 0), dtypes.int64), dim)
+    input = as_tensor(input, "count_nonzero")
+    return sum(cast(ne(input, 0), dtypes.int64), dim)
 
 
 # ----------------------------------------------------------------------------------- without nan
@@ -145,7 +145,7 @@ def count_nonzero(x: TensorLike, dim: Dims = None) -> TensorBase:
 
 @takes_out
 def nansum(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -153,13 +153,13 @@ def nansum(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the sum over `dim` of what is not nan."""
-    x = as_tensor(x, "nansum")
-    return sum(_nan_as(x, 0.0), dim, keepdim, dtype=dtype)
+    input = as_tensor(input, "nansum")
+    return sum(_nan_as(input, 0.0), dim, keepdim, dtype=dtype)
 
 
 @takes_out
 def nanmean(
-    x: TensorLike,
+    input: TensorLike,
     dim: Dims = None,
     keepdim: bool = False,
     *,
@@ -167,16 +167,16 @@ def nanmean(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the mean over `dim` of what is not nan; nan where all is."""
-    x = as_tensor(x, "nanmean")
-    if x.array.dtype.kind != "f":
+    input = as_tensor(input, "nanmean")
+    if input.array.dtype.kind != "f":
         raise DTypeError(
             "nanmean",
             expected="a floating-point tensor",
-            got=str(x.array.dtype),
+            got=str(input.array.dtype),
             fix="integers have no nan: use mean of x.float()",
         )
-    total = nansum(x, dim, keepdim, dtype=dtype)
-    there = sum(cast(logical_not(isnan(x)), dtypes.int64), dim, keepdim)
+    total = nansum(input, dim, keepdim, dtype=dtype)
+    there = sum(cast(logical_not(isnan(input)), dtypes.int64), dim, keepdim)
     return total / cast(there, total.array.dtype)
 
 
@@ -186,7 +186,7 @@ def _nan_as(x: TensorBase, value: float) -> TensorBase:
 
 @takes_out
 def nanmedian(
-    x: TensorLike,
+    input: TensorLike,
     dim: int | None = None,
     keepdim: bool = False,
     *,
@@ -196,27 +196,27 @@ def nanmedian(
 
     Along one dim ``(values, indices)``, without it the median of all elements.
     """
-    x = as_tensor(x, "nanmedian")
+    input = as_tensor(input, "nanmedian")
     whole = dim is None
     if dim is None:
-        x, dim = reshape(x, -1), 0
-    ndim = x.array.ndim
+        input, dim = reshape(input, -1), 0
+    ndim = input.array.ndim
     dim = normalize_dim(dim, ndim, "nanmedian")
-    x = reshape(x, (1,)) if not ndim else x
-    _not_empty("nanmedian", x, dim)
-    order = argsort(x, dim)
-    there = sum(cast(logical_not(isnan(x)), dtypes.int64), dim, True)
+    input = reshape(input, (1,)) if not ndim else input
+    _not_empty("nanmedian", input, dim)
+    order = argsort(input, dim)
+    there = sum(cast(logical_not(isnan(input)), dtypes.int64), dim, True)
     place = clamp((there - 1) // 2, min=0)
     index = gather(order, dim, place)
-    shape = kept_shape(x.array.shape, (dim,))
+    shape = kept_shape(input.array.shape, (dim,))
     rest = shape if keepdim and ndim and not whole else shape[:dim] + shape[dim + 1 :]
-    values, index = reshape(gather(x, dim, index), rest), reshape(index, rest)
+    values, index = reshape(gather(input, dim, index), rest), reshape(index, rest)
     return values if whole else ValuesIndices(values, index)
 
 
 @takes_out
 def nanquantile(
-    x: TensorLike,
+    input: TensorLike,
     q: TensorLike,
     dim: int | None = None,
     keepdim: bool = False,
@@ -225,7 +225,7 @@ def nanquantile(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return quantiles along `dim` of what is not nan; parameters and errors as of `quantile`."""
-    x = to_float(as_tensor(x, "nanquantile"))
+    input = to_float(as_tensor(input, "nanquantile"))
     ways = ("linear", "lower", "higher", "nearest", "midpoint")
     if interpolation not in ways:
         raise ArgumentError(
@@ -234,20 +234,20 @@ def nanquantile(
             got=repr(interpolation),
             fix='use "linear"',
         )
-    level = levels(q, x)
-    ndim = x.array.ndim
+    level = levels(q, input)
+    ndim = input.array.ndim
     if dim is None:
         kept = (1,) * ndim
-        x = reshape(x, (-1,))
+        input = reshape(input, (-1,))
     else:
         dim = normalize_dim(dim, ndim, "nanquantile")
-        kept = kept_shape(x.array.shape, (dim,))
-        x = movedim(x, dim, -1) if ndim else reshape(x, (1,))
-    _not_empty("nanquantile", x, -1)
-    ordered = sort(x, -1)[0]
-    there = sum(cast(logical_not(isnan(x)), x.array.dtype), -1, True)
+        kept = kept_shape(input.array.shape, (dim,))
+        input = movedim(input, dim, -1) if ndim else reshape(input, (1,))
+    _not_empty("nanquantile", input, -1)
+    ordered = sort(input, -1)[0]
+    there = sum(cast(logical_not(isnan(input)), input.array.dtype), -1, True)
     last = clamp(there - 1.0, min=0.0)
-    place = last * cast(reshape(level, (-1,)), x.array.dtype)
+    place = last * cast(reshape(level, (-1,)), input.array.dtype)
     low, high = floor(place.detach()), minimum(ceil(place.detach()), last)
     if interpolation in ("lower", "higher", "nearest"):
         at = {"lower": low, "higher": high, "nearest": round(place.detach())}[interpolation]
@@ -257,7 +257,7 @@ def nanquantile(
         weight = where(eq(low, high), 0.0, 0.5) if interpolation == "midpoint" else place - low
         same = eq(a, b)  # equal infinities have no difference
         gap = where(same, 0.0, b) - where(same, 0.0, a)
-        out = where(same, a, a + gap * cast(weight, x.array.dtype))
+        out = where(same, a, a + gap * cast(weight, input.array.dtype))
     out = movedim(out, -1, 0)
     single = not level.array.ndim
     if keepdim:
@@ -280,17 +280,17 @@ def _not_empty(op: str, x: TensorBase, dim: int) -> None:
 
 @takes_out
 def mode(
-    x: TensorLike,
+    input: TensorLike,
     dim: int = -1,
     keepdim: bool = False,
     *,
     out: tuple[TensorBase, ...] | None = None,
 ) -> ValuesIndices:
     """Return the most frequent value along `dim`, the least of several, and where it is last."""
-    x = as_tensor(x, "mode")
-    ndim = x.array.ndim
+    input = as_tensor(input, "mode")
+    ndim = input.array.ndim
     dim = normalize_dim(dim, ndim, "mode")
-    moved = movedim(x, dim, -1) if ndim else reshape(x, (1,))
+    moved = movedim(input, dim, -1) if ndim else reshape(input, (1,))
     _not_empty("mode", moved, -1)
     order = argsort(moved, -1, stable=True)
     ordered = gather(moved, -1, order).detach()
@@ -312,17 +312,17 @@ def mode(
 
 
 @takes_out
-def msort(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return `x` sorted along its first dim."""
-    x = as_tensor(x, "msort")
-    return sort(x, 0)[0] if x.array.ndim else x
+def msort(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return `input` sorted along its first dim."""
+    input = as_tensor(input, "msort")
+    return sort(input, 0)[0] if input.array.ndim else input
 
 
 # ----------------------------------------------------------------------------------- covariances
 
 
 def cov(
-    x: TensorLike,
+    input: TensorLike,
     *,
     correction: int = 1,
     fweights: TensorLike | None = None,
@@ -332,7 +332,7 @@ def cov(
 
     Parameters
     ----------
-    x : Tensor, shape (variables, observations)
+    input : Tensor, shape (variables, observations)
     correction : int
         Taken from the number of observations.
     fweights : Tensor of integers, shape (observations,), optional
@@ -340,15 +340,15 @@ def cov(
     aweights : Tensor, shape (observations,), optional
         How much each counts.
     """
-    x = as_tensor(x, "cov")
-    if x.array.ndim > 2 or x.array.dtype.kind == "b":
+    input = as_tensor(input, "cov")
+    if input.array.ndim > 2 or input.array.dtype.kind == "b":
         raise ShapeError(
             "cov",
             expected="a matrix with a row for each variable, of numbers",
-            got=f"{x.array.dtype} of shape {x.array.shape}",
+            got=f"{input.array.dtype} of shape {input.array.shape}",
             fix="reshape it to (variables, observations)",
         )
-    rows = to_inexact(reshape(x, (1, -1)) if x.array.ndim < 2 else x)
+    rows = to_inexact(reshape(input, (1, -1)) if input.array.ndim < 2 else input)
     n = rows.array.shape[1]
     weight, total = None, cast(wrap(np.array(float(n))), rows.array.dtype)
     for given, name in ((fweights, "fweights"), (aweights, "aweights")):
@@ -384,9 +384,9 @@ def _as(w: TensorLike, like: TensorBase) -> TensorBase:
     return cast(as_tensor(w, "cov"), like.array.dtype)
 
 
-def corrcoef(x: TensorLike) -> TensorBase:
+def corrcoef(input: TensorLike) -> TensorBase:
     """Return the correlations of the rows of a matrix, between -1 and 1; of a vector 1."""
-    c = cov(x)
+    c = cov(input)
     if not c.array.ndim:
         return c / c
     spread = sqrt(real(c.diagonal()))
@@ -399,30 +399,33 @@ def corrcoef(x: TensorLike) -> TensorBase:
 # ----------------------------------------------------------------------------------- distances
 
 
-def dist(x: TensorLike, y: TensorLike, p: float = 2) -> TensorBase:
-    """Return the p-norm of ``x - y``, which broadcast."""
-    return norm(as_tensor(x, "dist") - as_tensor(y, "dist"), p)
+def dist(input: TensorLike, other: TensorLike, p: float = 2) -> TensorBase:
+    """Return the p-norm of ``input - other``, which broadcast."""
+    return norm(as_tensor(input, "dist") - as_tensor(other, "dist"), p)
 
 
 @takes_out
 def renorm(
-    x: TensorLike, p: float, dim: int, maxnorm: float, *, out: TensorBase | None = None
+    input: TensorLike, p: float, dim: int, maxnorm: float, *, out: TensorBase | None = None
 ) -> TensorBase:
-    """Return `x` with each slice along `dim` scaled down to a p-norm of at most `maxnorm`."""
-    x = as_tensor(x, "renorm")
-    if x.array.ndim < 2:
+    """Return `input` with each slice along `dim` scaled down to a p-norm of at most `maxnorm`."""
+    input = as_tensor(input, "renorm")
+    if input.array.ndim < 2:
         raise ShapeError(
-            "renorm", expected="at least two dims", got=f"shape {x.array.shape}", fix="unsqueeze it"
+            "renorm",
+            expected="at least two dims",
+            got=f"shape {input.array.shape}",
+            fix="unsqueeze it",
         )
-    dim = normalize_dim(dim, x.array.ndim, "renorm")
-    others = tuple(d for d in range(x.array.ndim) if d != dim)
-    size = norm(x, p, others, True)
-    return x * where(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
+    dim = normalize_dim(dim, input.array.ndim, "renorm")
+    others = tuple(d for d in range(input.array.ndim) if d != dim)
+    size = norm(input, p, others, True)
+    return input * where(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
 
 
 @in_our_words
 def gradient(
-    x: TensorLike,
+    input: TensorLike,
     *,
     spacing: float | Sequence[TensorLike] = 1,
     dim: Dims = None,
@@ -432,7 +435,7 @@ def gradient(
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
         Values of a function on a grid.
     spacing : float, sequence of float, or sequence of vectors
         Distance of the points, one for all dims or one for each; or their coordinates.
@@ -444,11 +447,11 @@ def gradient(
     Returns
     -------
     tuple of Tensor
-        One for each dim, of the shape of `x`.
+        One for each dim, of the shape of `input`.
     """
-    x = as_tensor(x, "gradient")
-    dims = range(x.array.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    dims = [normalize_dim(d, x.array.ndim, "gradient") for d in dims]
+    input = as_tensor(input, "gradient")
+    dims = range(input.array.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    dims = [normalize_dim(d, input.array.ndim, "gradient") for d in dims]
     if edge_order not in (1, 2):
         raise ArgumentError(
             "gradient", expected="edge_order: 1 or 2", got=repr(edge_order), fix="1 is usual"
@@ -463,7 +466,9 @@ def gradient(
             got=f"{len(spaced)} of them",
             fix="give a number for all dims, or one for each",
         )
-    return tuple(_slope(to_float(x), d, h, edge_order) for d, h in zip(dims, spaced, strict=True))
+    return tuple(
+        _slope(to_float(input), d, h, edge_order) for d, h in zip(dims, spaced, strict=True)
+    )
 
 
 def _slope(x: TensorBase, dim: int, spacing: TensorLike, order: int) -> TensorBase:

@@ -155,20 +155,20 @@ def _windows_of(
 
 
 def as_strided(
-    x: TensorLike, size: Shape, stride: Shape, storage_offset: int | None = None
+    input: TensorLike, size: Shape, stride: Shape, storage_offset: int | None = None
 ) -> TensorBase:
-    """Return the elements ``offset + sum(index * stride)`` of the memory of `x`, as a view.
+    """Return the elements ``offset + sum(index * stride)`` of the memory of `input`, as a view.
 
     Parameters
     ----------
-    x : Tensor
+    input : Tensor
         Whose elements lie in memory without gaps, in any order.
     size : tuple of int
         Shape of the result.
     stride : tuple of int
         How many elements lie between neighbours along each dim; windows may overlap.
     storage_offset : int, optional
-        Where the first element lies; left out, where that of `x` does.
+        Where the first element lies; left out, where that of `input` does.
 
     Returns
     -------
@@ -178,35 +178,35 @@ def as_strided(
     Raises
     ------
     TensorIndexError
-        If it would reach elements that `x` has not.
+        If it would reach elements that `input` has not.
     ShapeError
-        If `x` has gaps in memory.
+        If `input` has gaps in memory.
 
     Notes
     -----
     Elements that occur several times add up their gradients.
     """
     flat, *window = _windows_of(
-        "as_strided", as_tensor(x, "as_strided"), size, stride, storage_offset
+        "as_strided", as_tensor(input, "as_strided"), size, stride, storage_offset
     )
     return apply(_STRIDED, (flat,), dict(zip(("size", "stride", "offset"), window, strict=True)))
 
 
 def as_strided_scatter(
-    x: TensorLike,
+    input: TensorLike,
     src: TensorLike,
     size: Shape,
     stride: Shape,
     storage_offset: int | None = None,
 ) -> TensorBase:
-    """Return a copy of `x` with `src` written where ``as_strided(x, size, stride, ...)`` reads.
+    """Return a copy of `input` with `src` written where ``as_strided(input, ...)`` reads.
 
     Of several numbers for one element one is written, nobody says which.
     """
-    x, src = as_tensor(x, "as_strided_scatter"), as_tensor(src, "as_strided_scatter")
-    dense, order = _in_order(x)
+    input, src = as_tensor(input, "as_strided_scatter"), as_tensor(src, "as_strided_scatter")
+    dense, order = _in_order(input)
     if not dense.array.flags.c_contiguous:
-        dense, order = x.contiguous(), tuple(range(x.array.ndim))
+        dense, order = input.contiguous(), tuple(range(input.array.ndim))
     flat, size, stride, start = _windows_of(
         "as_strided_scatter", dense, size, stride, storage_offset
     )
@@ -218,7 +218,7 @@ def as_strided_scatter(
             fix="expand or reshape the source",
         )
     at = wrap(_positions(size, stride, start))
-    found = put(flat, cast(src, x.array.dtype), (0,), [at], False)
+    found = put(flat, cast(src, input.array.dtype), (0,), [at], False)
     back = tuple(order.index(d) for d in range(len(order)))
     return permute(reshape(found, dense.array.shape), back)
 

@@ -208,12 +208,12 @@ _BINOMIAL = _sampler(
 )
 
 
-def poisson(rate: TensorLike, *, generator: Generator | None = None) -> TensorBase:
-    """Return Poisson draws, one per element of `rate` and in its dtype.
+def poisson(input: TensorLike, *, generator: Generator | None = None) -> TensorBase:
+    """Return Poisson draws, one per element of `input` and in its dtype.
 
     Parameters
     ----------
-    rate : Tensor
+    input : Tensor
         Expected counts, nonnegative and finite, of any size.
     generator : Generator, optional
 
@@ -222,12 +222,15 @@ def poisson(rate: TensorLike, *, generator: Generator | None = None) -> TensorBa
     DomainError
         If a rate is negative, nan or infinite.
     """
-    rate = to_float(as_tensor(rate, "poisson"))
+    input = to_float(as_tensor(input, "poisson"))
     check_allowed(
-        "poisson", to_host(rate.array), lambda x: (x >= 0.0) & (x < math.inf), "a finite rate >= 0",
+        "poisson",
+        to_host(input.array),
+        lambda x: (x >= 0.0) & (x < math.inf),
+        "a finite rate >= 0",
         "use softplus or exp to make it positive",
-    )  # fmt: skip
-    return _drawn(_POISSON, (rate.detach(),), generator)
+    )
+    return _drawn(_POISSON, (input.detach(),), generator)
 
 
 @in_our_words

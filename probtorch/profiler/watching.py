@@ -158,7 +158,7 @@ class Watcher:
 
     def _classified(self, code: CodeType) -> int:
         file = code.co_filename
-        if code in _DOORS:
+        if code in _DOORS or code in dispatch.RENAMED:
             kind = _OP
         elif file in _HERE:
             kind = _THEIRS
@@ -174,7 +174,7 @@ class Watcher:
         given = frame.f_locals
         event = self.begin(given["op"].name, "op", frame)
         if self._shapes:
-            inputs = given["inputs"] if "inputs" in given else (given.get("x"), given.get("y"))
+            inputs = given.get("inputs", tuple(given.values())[:2])
             event.shapes = tuple(tuple(x.array.shape) for x in inputs if isinstance(x, TensorBase))
         self.marked(event)
 

@@ -108,14 +108,14 @@ zeta: Binary = elementwise(
 
 
 @takes_out
-def polygamma(n: int, x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+def polygamma(n: int, input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Derivative of order `n` of digamma.
 
     Parameters
     ----------
     n : int
         From 0 to 170.
-    x : Tensor
+    input : Tensor
 
     Raises
     ------
@@ -130,26 +130,26 @@ def polygamma(n: int, x: TensorLike, *, out: TensorBase | None = None) -> Tensor
             got=f"n = {shown(n) if isinstance(n, int) else repr(n)}",
             fix="the order comes first: polygamma(1, x) is trigamma",
         )
-    x = to_float(as_tensor(x, "polygamma"))
+    input = to_float(as_tensor(input, "polygamma"))
     if n == 0:
-        return digamma(x)
+        return digamma(input)
     # DLMF 5.15.1: psi^(n)(x) = (-1)^(n + 1) n! zeta(n + 1, x).
-    return zeta(float(n + 1), x) * (-1.0) ** (n + 1) * float(math.factorial(n))
+    return zeta(float(n + 1), input) * (-1.0) ** (n + 1) * float(math.factorial(n))
 
 
 @takes_out
-def multigammaln(a: TensorLike, p: int, *, out: TensorBase | None = None) -> TensorBase:
+def multigammaln(input: TensorLike, p: int, *, out: TensorBase | None = None) -> TensorBase:
     """Logarithm of the multivariate gamma function of dimension `p`.
 
     Parameters
     ----------
-    a : Tensor
+    input : Tensor
         Above (p - 1) / 2.
     p : int
 
     Returns
     -------
-    Tensor of the shape of `a`
+    Tensor of the shape of `input`
     """
     if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or p < 1:
         raise ArgumentError(
@@ -158,9 +158,9 @@ def multigammaln(a: TensorLike, p: int, *, out: TensorBase | None = None) -> Ten
             got=f"p = {p!r}",
             fix="pass the size of the matrices, as in multigammaln(a, 3)",
         )
-    a = to_float(as_tensor(a, "multigammaln"))
-    half = _like(np.arange(int(p)) * 0.5, a)
-    return sum(lgamma(unsqueeze(a, -1) - half), -1) + 0.25 * p * (p - 1) * math.log(math.pi)
+    input = to_float(as_tensor(input, "multigammaln"))
+    half = _like(np.arange(int(p)) * 0.5, input)
+    return sum(lgamma(unsqueeze(input, -1) - half), -1) + 0.25 * p * (p - 1) * math.log(math.pi)
 
 
 def _like(array, x):

@@ -183,9 +183,11 @@ _logit: Unary = elementwise(
 
 
 @takes_out
-def logit(p: TensorLike, eps: float | None = None, *, out: TensorBase | None = None) -> TensorBase:
+def logit(
+    input: TensorLike, eps: float | None = None, *, out: TensorBase | None = None
+) -> TensorBase:
     """Log odds, log(p / (1 - p)); with `eps`, p is first limited to [eps, 1 - eps]."""
-    return _logit(p if eps is None else clamp(p, eps, 1.0 - eps))
+    return _logit(input if eps is None else clamp(input, eps, 1.0 - eps))
 
 
 expit = sigmoid

@@ -132,11 +132,11 @@ scaled_modified_bessel_k1: Unary = elementwise(
 )
 
 
-def spherical_bessel_j0(x: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return ``sin(x) / x``, and 1 at 0: the spherical Bessel function of order 0."""
-    x = to_float(as_tensor(x, "spherical_bessel_j0"))
-    far = isinf(x)
-    return where(far, 0.0, sinc(where(far, 0.0, x) / math.pi), out=out)
+def spherical_bessel_j0(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
+    """Return ``sin(input) / input``, and 1 at 0: the spherical Bessel function of order 0."""
+    input = to_float(as_tensor(input, "spherical_bessel_j0"))
+    far = isinf(input)
+    return where(far, 0.0, sinc(where(far, 0.0, input) / math.pi), out=out)
 
 
 # Near 0, where the fractional orders below divide 0 by 0: Ai = c1 f - c2 g (DLMF 9.4.1).

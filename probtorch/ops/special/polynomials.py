@@ -97,76 +97,76 @@ def _shifted(x: TensorLike, op: str) -> TensorBase:
 
 @takes_out
 def chebyshev_polynomial_t(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Chebyshev's polynomial of the first kind, ``cos(n acos x)``."""
-    return _polynomial("chebyshev_polynomial_t", x, n, (1.0, 0.0), _chebyshev)
+    return _polynomial("chebyshev_polynomial_t", input, n, (1.0, 0.0), _chebyshev)
 
 
 @takes_out
 def chebyshev_polynomial_u(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Chebyshev's polynomial of the second kind, ``sin((n + 1) t) / sin(t), x = cos t``."""
-    return _polynomial("chebyshev_polynomial_u", x, n, (2.0, 0.0), _chebyshev)
+    return _polynomial("chebyshev_polynomial_u", input, n, (2.0, 0.0), _chebyshev)
 
 
 @takes_out
 def chebyshev_polynomial_v(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Chebyshev's polynomial of the third kind, that of degree 1 being ``2 x - 1``."""
-    return _polynomial("chebyshev_polynomial_v", x, n, (2.0, -1.0), _chebyshev)
+    return _polynomial("chebyshev_polynomial_v", input, n, (2.0, -1.0), _chebyshev)
 
 
 @takes_out
 def chebyshev_polynomial_w(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Chebyshev's polynomial of the fourth kind, that of degree 1 being ``2 x + 1``."""
-    return _polynomial("chebyshev_polynomial_w", x, n, (2.0, 1.0), _chebyshev)
+    return _polynomial("chebyshev_polynomial_w", input, n, (2.0, 1.0), _chebyshev)
 
 
 @takes_out
 def shifted_chebyshev_polynomial_t(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Chebyshev's polynomial of the first kind at ``2 x - 1``, for x in [0, 1]."""
-    return chebyshev_polynomial_t(_shifted(x, "shifted_chebyshev_polynomial_t"), n)
+    return chebyshev_polynomial_t(_shifted(input, "shifted_chebyshev_polynomial_t"), n)
 
 
 @takes_out
 def shifted_chebyshev_polynomial_u(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Chebyshev's polynomial of the second kind at ``2 x - 1``, for x in [0, 1]."""
-    return chebyshev_polynomial_u(_shifted(x, "shifted_chebyshev_polynomial_u"), n)
+    return chebyshev_polynomial_u(_shifted(input, "shifted_chebyshev_polynomial_u"), n)
 
 
 @takes_out
 def shifted_chebyshev_polynomial_v(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Chebyshev's polynomial of the third kind at ``2 x - 1``, for x in [0, 1]."""
-    return chebyshev_polynomial_v(_shifted(x, "shifted_chebyshev_polynomial_v"), n)
+    return chebyshev_polynomial_v(_shifted(input, "shifted_chebyshev_polynomial_v"), n)
 
 
 @takes_out
 def shifted_chebyshev_polynomial_w(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Chebyshev's polynomial of the fourth kind at ``2 x - 1``, for x in [0, 1]."""
-    return chebyshev_polynomial_w(_shifted(x, "shifted_chebyshev_polynomial_w"), n)
+    return chebyshev_polynomial_w(_shifted(input, "shifted_chebyshev_polynomial_w"), n)
 
 
 @takes_out
 def hermite_polynomial_h(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Hermite's polynomial of physics, orthogonal with the weight ``exp(-x^2)``."""
     return _polynomial(
         "hermite_polynomial_h",
-        x,
+        input,
         n,
         (2.0, 0.0),
         lambda k, x, now, before: 2.0 * x * now - 2.0 * k * before,
@@ -175,22 +175,26 @@ def hermite_polynomial_h(
 
 @takes_out
 def hermite_polynomial_he(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Hermite's polynomial of probability, orthogonal under the standard normal."""
     return _polynomial(
-        "hermite_polynomial_he", x, n, (1.0, 0.0), lambda k, x, now, before: x * now - k * before
+        "hermite_polynomial_he",
+        input,
+        n,
+        (1.0, 0.0),
+        lambda k, x, now, before: x * now - k * before,
     )
 
 
 @takes_out
 def laguerre_polynomial_l(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Laguerre's polynomial, orthogonal under the standard exponential distribution."""
     return _polynomial(
         "laguerre_polynomial_l",
-        x,
+        input,
         n,
         (-1.0, 1.0),
         lambda k, x, now, before: ((2.0 * k + 1.0 - x) * now - k * before) / (k + 1.0),
@@ -199,12 +203,12 @@ def laguerre_polynomial_l(
 
 @takes_out
 def legendre_polynomial_p(
-    x: TensorLike, n: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike, n: TensorLike, *, out: TensorBase | None = None
 ) -> TensorBase:
     """Return Legendre's polynomial, orthogonal on [-1, 1]."""
     return _polynomial(
         "legendre_polynomial_p",
-        x,
+        input,
         n,
         (1.0, 0.0),
         lambda k, x, now, before: ((2.0 * k + 1.0) * x * now - k * before) / (k + 1.0),
