@@ -132,38 +132,41 @@ def _floating(dtype: DTypeLike | None) -> DType:
 
 @takes_out
 def zeros(
-    *size: SizeLike,
+    *shape: SizeLike,
+    size: SizeLike | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     out: TensorBase | None = None,
 ) -> Tensor:
     """Return zeros of the default float dtype; arguments as in `full`."""
-    return _made(np.zeros(sizes("zeros", size), _floating(dtype)), device, requires_grad)
+    return _made(np.zeros(sizes("zeros", shape, size), _floating(dtype)), device, requires_grad)
 
 
 @takes_out
 def ones(
-    *size: SizeLike,
+    *shape: SizeLike,
+    size: SizeLike | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     out: TensorBase | None = None,
 ) -> Tensor:
     """Return ones of the default float dtype; arguments as in `full`."""
-    return _made(np.ones(sizes("ones", size), _floating(dtype)), device, requires_grad)
+    return _made(np.ones(sizes("ones", shape, size), _floating(dtype)), device, requires_grad)
 
 
 @takes_out
 def empty(
-    *size: SizeLike,
+    *shape: SizeLike,
+    size: SizeLike | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     out: TensorBase | None = None,
 ) -> Tensor:
     """Return a tensor whose values are whatever its memory held; arguments as in `full`."""
-    return _made(np.empty(sizes("empty", size), _floating(dtype)), device, requires_grad)
+    return _made(np.empty(sizes("empty", shape, size), _floating(dtype)), device, requires_grad)
 
 
 def full_like(

@@ -474,7 +474,7 @@ class Tensor(TensorBase):
 
     to = transfer.to
 
-    def type(self, dtype=None):
+    def type(self, dtype=None, non_blocking=False):
         """Return the tensor in another dtype, or the name that PyTorch has for its type.
 
         Parameters
@@ -482,6 +482,8 @@ class Tensor(TensorBase):
         dtype : dtype, str or class, optional
             Also PyTorch's older spellings: ``Tensor`` is the default dtype, "torch.FloatTensor" is
             float32. Left out, such a name is returned.
+        non_blocking : bool
+            For PyTorch's sake; it changes nothing.
         """
         if dtype is None:
             return f"torch.{dtypes.class_name(self.array.dtype)}"
@@ -562,32 +564,40 @@ class Tensor(TensorBase):
     fill_ = filling.fill_
     zero_ = filling.zero_
 
-    def new_zeros(self, *size):
-        """Return zeros of a size, with this dtype and device."""
-        return self.new_full(size, 0)
+    def new_zeros(self, *size, dtype=None, device=None, requires_grad=False):
+        """Return zeros of a size, with this dtype and device unless others are given."""
+        return self.new_full(size, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def new_ones(self, *size):
-        """Return ones of a size, with this dtype and device."""
-        return self.new_full(size, 1)
+    def new_ones(self, *size, dtype=None, device=None, requires_grad=False):
+        """Return ones of a size, with this dtype and device unless others are given."""
+        return self.new_full(size, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
     @in_our_words
-    def new_full(self, size, fill_value):
-        """Return a filled tensor of a size, with this dtype and device."""
+    def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False):
+        """Return a filled tensor of a size, with this dtype and device unless others are given."""
         size = size if isinstance(size, (tuple, list)) else (size,)
-        dtypes.check_fits("new_full", fill_value, self.array.dtype)
-        return wrap(
-            to_device(np.full(sizes("new_full", size), fill_value, self.array.dtype), self.device)
-        )
+        dtype = self.array.dtype if dtype is None else dtypes.as_dtype(dtype)
+        dtypes.check_fits("new_full", fill_value, dtype)
+        filled = np.full(sizes("new_full", size), fill_value, dtype)
+        made = wrap(to_device(filled, self.device if device is None else device))
+        return made.requires_grad_() if requires_grad else made
 
     @in_our_words
-    def new_empty(self, *size):
-        """Return an uninitialised tensor of a size, with this dtype and device."""
-        empty = np.empty(sizes("new_empty", size), self.array.dtype)
-        return wrap(to_device(empty, self.device))
+    def new_empty(self, *size, dtype=None, device=None, requires_grad=False):
+        """Return an uninitialised tensor of a size, like this unless said otherwise."""
+        dtype = self.array.dtype if dtype is None else dtypes.as_dtype(dtype)
+        empty = np.empty(sizes("new_empty", size), dtype)
+        made = wrap(to_device(empty, self.device if device is None else device))
+        return made.requires_grad_() if requires_grad else made
 
-    def new_tensor(self, data):
-        """Return `data` as a tensor of this dtype and device."""
-        return tensor(data, dtype=self.array.dtype, device=self.device)
+    def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
+        """Return `data` as a tensor of this dtype and device unless others are given."""
+        return tensor(
+            data,
+            dtype=self.array.dtype if dtype is None else dtype,
+            device=self.device if device is None else device,
+            requires_grad=requires_grad,
+        )
 
     # --------------------------------------------------------------------------------------- shapes
 

@@ -49,7 +49,17 @@ from probtorch.errors import CompileError
 __all__ = ["CompiledFunction", "compile"]
 
 
-def compile(fn=None, *, verify=True):
+def compile(
+    fn=None,
+    *,
+    verify=True,
+    disable=False,
+    mode=None,
+    fullgraph=False,
+    dynamic=None,
+    backend=None,
+    options=None,
+):
     """Return a compiled version of `fn`; also a decorator.
 
     Parameters
@@ -61,6 +71,11 @@ def compile(fn=None, *, verify=True):
         Calls 2, 3, 5, 9, 17 ... of a path are made in Python too, and the results compared, so that
         something that no guard sees cannot go unnoticed for long. Switch it off where `fn` should
         run as rarely as possible; `probtorch.configure(verify=False)` does for all.
+    disable : bool
+        Return `fn` as it is.
+    mode, fullgraph, dynamic, backend, options
+        Settings of PyTorch's compiler, so that its users' programs run as they are. They change
+        nothing: there is one backend, and what cannot be compiled runs in Python after a warning.
 
     Returns
     -------
@@ -103,7 +118,9 @@ def compile(fn=None, *, verify=True):
     tensor(5.)
     """
     if fn is None:
-        return functools.partial(compile, verify=verify)
+        return functools.partial(compile, verify=verify, disable=disable)
+    if disable:
+        return fn
     make = functools.partial(CompiledFunction, verify=verify)
     # Of a module more is made than a function, by its own room.
     own = getattr(type(fn), "__compiled__", None)

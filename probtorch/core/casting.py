@@ -9,12 +9,13 @@ import numpy as np
 from probtorch.backends.registry import array_module
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import apply
+from probtorch.core.making import as_tensor
 from probtorch.core.op import REGISTRY, Attrs, Op, register
 from probtorch.core.refusals import complex_refused
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import DType, DTypeLike
+from probtorch.core.typed import DType, DTypeLike, TensorLike
 
-__all__ = ["CAST", "cast", "to_float", "to_inexact"]
+__all__ = ["CAST", "cast", "converted", "to_float", "to_inexact"]
 
 
 def _run_cast(x: np.ndarray, dtype: DTypeLike | None) -> np.ndarray:
@@ -97,6 +98,12 @@ def cast(x: TensorBase, dtype: DType) -> TensorBase:
     if x.array.dtype.kind == "c" and np.dtype(dtype).kind not in "cb":
         raise complex_refused(CAST)
     return apply(CAST, (x,), {"dtype": dtype})
+
+
+def converted(x: TensorLike, dtype: DTypeLike | None, op: str) -> TensorBase:
+    """Return `x` as a tensor, in `dtype` where that is given."""
+    x = as_tensor(x, op)
+    return x if dtype is None else cast(x, dtypes.as_dtype(dtype))
 
 
 def to_float(x: TensorBase) -> TensorBase:

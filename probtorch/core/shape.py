@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, overload
 
 from probtorch.core.typed import SizeLike
-from probtorch.errors import DTypeError, ShapeError, TensorIndexError
+from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 
 __all__ = [
     "ALL_DIMS",
@@ -155,9 +155,19 @@ def integer(op: str, name: str, value: object) -> int:
         ) from None
 
 
-def sizes(op: str, size: Sequence[SizeLike]) -> tuple[int, ...]:
-    """Return a tuple of sizes for a new tensor, none of them negative; as `parse_size`."""
-    shape = parse_size(size)
+def sizes(op: str, by_place: Sequence[SizeLike], size: SizeLike | None = None) -> tuple[int, ...]:
+    """Return a tuple of sizes for a new tensor, none of them negative; as `parse_size`.
+
+    They are given by place, or all as `size`.
+    """
+    if size is not None and by_place:
+        raise ArgumentError(
+            op,
+            expected="sizes by place, or size=",
+            got=f"{by_place} and size={size}",
+            fix="leave one of them out",
+        )
+    shape = parse_size(by_place if size is None else (size,))
     if min(shape, default=0) < 0:
         raise ShapeError(
             op, expected="sizes >= 0", got=str(shape), fix="check where the size comes from"

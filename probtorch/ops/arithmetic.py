@@ -10,6 +10,7 @@ and hyperbolic functions in trigonometry.py, special functions in special/.
 
 from __future__ import annotations
 
+import builtins
 import math
 
 import numpy as np
@@ -19,7 +20,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.errors import ArgumentError, DivisionByZeroError
+from probtorch.errors import ArgumentError, DivisionByZeroError, DTypeError
 from probtorch.ops.comparisons import eq, gt, logical_and, logical_or, lt, signbit
 from probtorch.ops.families import Binary, Ternary, Unary, elementwise
 
@@ -346,7 +347,7 @@ trunc: Unary = elementwise(
     doc="Integer part.",
 )
 
-round: Unary = elementwise(
+_round: Unary = elementwise(
     "round",
     formula=lambda s, x: s.rint(x),
     partials=(_flat,),
@@ -355,6 +356,28 @@ round: Unary = elementwise(
     reference=np.rint,
     doc="Nearest integer, halves to even.",
 )
+
+
+def round(input: TensorLike, *, decimals: int = 0, out: TensorBase | None = None) -> TensorBase:
+    """Round to `decimals` decimal places, below 0 to tens and hundreds; halves to even.
+
+    The numbers are scaled by a power of ten, rounded and scaled back: what is no sum of powers of
+    two may come out a last digit off, as in NumPy and PyTorch.
+    """
+    if decimals == 0:
+        return _round(input, out=out)
+    x = as_tensor(input, "round")
+    if x.array.dtype.kind != "f":
+        raise DTypeError(
+            "round",
+            expected="a floating-point tensor where decimals is given",
+            got=str(x.array.dtype),
+            fix="convert it with .float()",
+        )
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return divide(_round(x * scale), scale, out=out)
+    return mul(_round(x / scale), scale, out=out)
 
 
 def _flip_sign(g, flipped):
@@ -388,7 +411,7 @@ where: Ternary = elementwise(
     domain=("boolean", "real", "real"),
     eager=np.where,
     reference=np.where,
-    extra={"mask_inputs": (0,)},
+    extra={"mask_inputs": (0,), "names": ("condition", "input", "other")},
     complex=True,
     doc="x where the condition holds, else y. Both are computed: a gradient needs both finite.",
 )

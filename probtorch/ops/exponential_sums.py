@@ -15,12 +15,12 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import cast, to_float
+from probtorch.core.casting import cast, converted, to_float
 from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import Dims, TensorLike
+from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.ops.accumulate import add_up, floats, over_short_rows
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, isfinite
@@ -39,7 +39,7 @@ from probtorch.ops.reduction import (
 )
 
 if TYPE_CHECKING:
-    from probtorch.core.op import Attrs
+    from probtorch.core.op import Attrs, Op
 
 __all__ = ["class_log_probs", "log_softmax", "logsumexp", "softmax"]
 
@@ -271,22 +271,37 @@ _LOG_SOFTMAX = structured(
 
 
 @takes_out
-@in_single
-def log_softmax(input: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
+def log_softmax(
+    input: TensorLike,
+    dim: Dims = -1,
+    dtype: DTypeLike | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
     """Logarithm of `softmax` along `dim`: x - logsumexp(x), exact for large x too."""
-    input, dims = reduction_arguments(input, dim, None, "log_softmax")
-    return apply(_LOG_SOFTMAX, (to_float(input),), {"dims": dims})
+    return _along("log_softmax", _LOG_SOFTMAX, converted(input, dtype, "log_softmax"), dim)
 
 
 @takes_out
-@in_single
-def softmax(input: TensorLike, dim: Dims = -1, *, out: TensorBase | None = None) -> TensorBase:
-    """exp(x) divided by its sum along `dim`: positive, summing to 1.
+def softmax(
+    input: TensorLike,
+    dim: Dims = -1,
+    dtype: DTypeLike | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """exp(x) divided by its sum along `dim`: positive, summing to 1; in `dtype` where given.
 
     nan where all inputs are -inf, and where one is +inf, as in PyTorch.
     """
-    input, dims = reduction_arguments(input, dim, None, "softmax")
-    return apply(_SOFTMAX, (to_float(input),), {"dims": dims})
+    return _along("softmax", _SOFTMAX, converted(input, dtype, "softmax"), dim)
+
+
+def _along(name: str, op: Op, x: TensorBase, dim: Dims) -> TensorBase:
+    if x.array.dtype == dtypes.float16:  # in single precision
+        return cast(_along(name, op, cast(x, dtypes.float32), dim), dtypes.float16)
+    x, dims = reduction_arguments(x, dim, None, name)
+    return apply(op, (to_float(x),), {"dims": dims})
 
 
 # ---------------------------------------------------------------------------------- of one class

@@ -248,7 +248,9 @@ def elementwise(
         call = binary_door(op, fn, general, written)
     else:
 
-        def call(*operands: Operand, out: TensorBase | None = None) -> Output:
+        def call(*operands: Operand, out: TensorBase | None = None, **named: Operand) -> Output:
+            if named:
+                operands = _by_name(op, operands, named)
             if len(operands) != arity:
                 return _other_count(op, operands)
             if out is None and (quick := of_one_dtype(op, fn, operands)) is not None:
@@ -262,6 +264,21 @@ def elementwise(
     call.op = op
     op.public = call
     return call
+
+
+def _by_name(
+    op: Op, operands: tuple[Operand, ...], named: dict[str, Operand]
+) -> tuple[Operand, ...]:
+    """Add operands given by name, in the order that the op declares."""
+    rest = op.extra.get("names", ())[len(operands) :]
+    if set(named) != set(rest):
+        raise ArgumentError(
+            op.name,
+            expected=f"operands by position, or by the names {', '.join(rest) or '(none)'}",
+            got=", ".join(named),
+            fix="give each once",
+        )
+    return (*operands, *(named[name] for name in rest))
 
 
 def _other_count(op: Op, operands: tuple[Operand, ...]) -> Output:

@@ -42,8 +42,11 @@ __all__ = [
 ]
 
 
-def copy_(self: TensorBase, source: TensorLike) -> TensorBase:
-    """Overwrite the elements with those of `source`: broadcast, converted, from any device."""
+def copy_(self: TensorBase, source: TensorLike, non_blocking: bool = False) -> TensorBase:
+    """Overwrite the elements with those of `source`: broadcast, converted, from any device.
+
+    `non_blocking` is accepted for PyTorch's sake: copies between devices are waited for.
+    """
     source = as_tensor(source)
     array = source.array
     if (

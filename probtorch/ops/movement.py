@@ -185,16 +185,17 @@ _PERMUTE = linear(
 )
 
 
-def permute(input: TensorLike, *dims: SizeLike) -> TensorBase:
-    """Return `input` with its dims in the order `dims`."""
+def permute(input: TensorLike, *order: SizeLike, dims: Sequence[int] | None = None) -> TensorBase:
+    """Return `input` with its dims in an order, given by place or as `dims`."""
     input = as_tensor(input, "permute")
     ndim = input.array.ndim
-    order = tuple([normalize_dim(d, ndim, "permute") for d in parse_size(dims)])
-    if len(order) != ndim or len(set(order)) != ndim:
+    given = parse_size(order) if dims is None else parse_size(dims)
+    places = tuple([normalize_dim(d, ndim, "permute") for d in given])
+    if len(places) != ndim or len(set(places)) != ndim:
         raise ShapeError(
-            "permute", expected=f"each of {ndim} dims once", got=str(order), fix="list every dim"
+            "permute", expected=f"each of {ndim} dims once", got=str(places), fix="list every dim"
         )
-    return _permuted(input, order)
+    return _permuted(input, places)
 
 
 def _permuted(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
@@ -483,15 +484,20 @@ _CAT = structured(
 
 @takes_out
 def cat(
-    tensors: Iterable[TensorBase], dim: int = 0, *, out: TensorBase | None = None
+    tensors: Iterable[TensorBase],
+    dim: int = 0,
+    *,
+    axis: int | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
-    """Join tensors along dim `dim`; the other sizes must agree.
+    """Join tensors along dim `dim` (NumPy's `axis`); the other sizes must agree.
 
     Raises
     ------
     ShapeError
         Naming the first tensor that does not fit.
     """
+    dim = dim if axis is None else axis
     tensors = [as_tensor(t, "cat") for t in tensors]
     if not tensors:
         raise ArgumentError(
@@ -522,9 +528,14 @@ def cat(
 
 @takes_out
 def stack(
-    tensors: Iterable[TensorBase], dim: int = 0, *, out: TensorBase | None = None
+    tensors: Iterable[TensorBase],
+    dim: int = 0,
+    *,
+    axis: int | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Join tensors of one shape along a new dim `dim`."""
+    dim = dim if axis is None else axis
     tensors = [as_tensor(t, "stack") for t in tensors]
     for i, t in enumerate(tensors[1:], 1):
         if t.array.shape != tensors[0].array.shape:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 
-from probtorch.core.casting import cast, to_float
-from probtorch.core.making import as_tensor
+from probtorch.core.casting import cast, converted, to_float
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dims
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import Dims, TensorLike
+from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import add, where
@@ -34,15 +33,17 @@ def norm(
     dim: Dims = None,
     keepdim: bool = False,
     *,
+    dtype: DTypeLike | None = None,
     axis: Dims = None,
     keepdims: bool = False,
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Vector p-norm over `dim`; its gradient at 0 is 0. `p` may be inf, -inf, 0 or any number.
 
-    "fro" is 2; "nuc" is the nuclear norm of matrices in two dims.
+    "fro" is 2; "nuc" is the nuclear norm of matrices in two dims. Cast to `dtype` first where that
+    is given.
     """
-    input = as_tensor(input, "norm")
+    input = converted(input, dtype, "norm")
     dims = normalize_dims(axis if dim is None else dim, input.array.ndim, "norm")
     keep = keepdim or keepdims
     # Of complex numbers the norm is that of their sizes, and its square that of their parts.

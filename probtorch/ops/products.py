@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, converted
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
@@ -18,7 +18,7 @@ from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import Dims, TensorLike
+from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import (
     ceil,
@@ -120,10 +120,11 @@ def vector_norm(
     dim: Dims = None,
     keepdim: bool = False,
     *,
+    dtype: DTypeLike | None = None,
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the norm of the vectors in `dim`, or of all elements: any number, inf or -inf."""
-    x = as_tensor(x, "vector_norm")
+    x = converted(x, dtype, "vector_norm")
     if x.array.dtype.kind not in "fc":
         raise DTypeError(
             "vector_norm",
@@ -148,6 +149,7 @@ def linalg_norm(
     dim: Dims = None,
     keepdim: bool = False,
     *,
+    dtype: DTypeLike | None = None,
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a norm of vectors (one dim) or matrices (two dims); without `dim` of all of `input`.
@@ -159,8 +161,10 @@ def linalg_norm(
         As for `vector_norm` or `matrix_norm`; the root of the sum of squares without it.
     dim : int or pair of int, optional
     keepdim : bool
+    dtype : dtype, optional
+        Cast to it first.
     """
-    input = as_tensor(input, "norm")
+    input = converted(input, dtype, "norm")
     if ord is None:
         return vector_norm(input, 2, dim, keepdim)
     ndim = input.array.ndim

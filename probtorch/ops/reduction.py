@@ -20,7 +20,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import cast, to_float
+from probtorch.core.casting import cast, converted, to_float
 from probtorch.core.dispatch import apply, unheard, unseen, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
@@ -109,14 +109,15 @@ def in_single(fn):
     """Return `fn` for half precision too: computed in single precision, its result rounded back."""
 
     @functools.wraps(fn)
-    def call(x: TensorBase, *args: object, **options: object) -> TensorBase:
-        try:
-            half = x.array.dtype is dtypes.float16 and options.get("dtype") is None
-        except AttributeError:
-            half = False
-        if not half:
-            return fn(x, *args, **options)
-        return cast(fn(cast(x, dtypes.float32), *args, **options), dtypes.float16)
+    def call(*args: object, **options: object) -> TensorBase:
+        x = args[0] if args else options.get("input")
+        half = isinstance(x, TensorBase) and x.array.dtype is dtypes.float16
+        if not isinstance(x, TensorBase) or not half or options.get("dtype") is not None:
+            return fn(*args, **options)
+        wide = cast(x, dtypes.float32)
+        if args:
+            return cast(fn(wide, *args[1:], **options), dtypes.float16)
+        return cast(fn(**{**options, "input": wide}), dtypes.float16)
 
     return call
 
@@ -204,6 +205,10 @@ def mean(
     """
     input, dims = reduction_arguments(input, dim, axis, "mean")
     if dtype is not None:
+        if dtypes.as_dtype(dtype) == dtypes.float16 and input.array.dtype.kind == "f":
+            # Rounded once, at the end.
+            wide = cast(input, dtypes.float32) if input.array.dtype.itemsize < 4 else input
+            return cast(mean(wide, dims, keepdim or keepdims), dtypes.float16)
         input = cast(input, dtypes.as_dtype(dtype))
         if input.array.dtype.kind not in "fc":
             raise DTypeError(
@@ -529,6 +534,14 @@ def max(
 ) -> ValuesIndices: ...
 @overload
 def max(
+    input: TensorLike,
+    *,
+    axis: int,
+    keepdims: bool = False,
+    out: tuple[TensorBase, ...] | None = None,
+) -> ValuesIndices: ...
+@overload
+def max(
     input: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
 ) -> TensorBase: ...
 @takes_out
@@ -537,13 +550,16 @@ def max(
     dim: int | TensorBase | np.ndarray | None = None,
     keepdim: bool = False,
     *,
+    axis: int | None = None,
+    keepdims: bool = False,
     out: TensorBase | tuple[TensorBase, ...] | None = None,
 ) -> TensorBase | ValuesIndices:
     """Largest element; with `dim` a pair (values, indices).
 
     With a tensor as second argument the elementwise maximum, as in PyTorch.
     """
-    return _max_or_min(input, dim, keepdim, "maximum", _AMAX, _ARGMAX)
+    dim = axis if dim is None else dim
+    return _max_or_min(input, dim, keepdim or keepdims, "maximum", _AMAX, _ARGMAX)
 
 
 @overload
@@ -551,6 +567,14 @@ def min(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
 @overload
 def min(
     input: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
+) -> ValuesIndices: ...
+@overload
+def min(
+    input: TensorLike,
+    *,
+    axis: int,
+    keepdims: bool = False,
+    out: tuple[TensorBase, ...] | None = None,
 ) -> ValuesIndices: ...
 @overload
 def min(
@@ -562,13 +586,16 @@ def min(
     dim: int | TensorBase | np.ndarray | None = None,
     keepdim: bool = False,
     *,
+    axis: int | None = None,
+    keepdims: bool = False,
     out: TensorBase | tuple[TensorBase, ...] | None = None,
 ) -> TensorBase | ValuesIndices:
     """Smallest element; with `dim` a pair (values, indices).
 
     With a tensor as second argument the elementwise minimum, as in PyTorch.
     """
-    return _max_or_min(input, dim, keepdim, "minimum", _AMIN, _ARGMIN)
+    dim = axis if dim is None else dim
+    return _max_or_min(input, dim, keepdim or keepdims, "minimum", _AMIN, _ARGMIN)
 
 
 def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
@@ -675,9 +702,9 @@ def _prod_jvp(
 
 
 def _run_prod(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-    if x.dtype == dtypes.float16:
-        return x.prod(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)  # type: ignore[call-overload,unused-ignore]
-    return x.prod(axis=dims, keepdims=keepdim)  # type: ignore[call-overload,unused-ignore]
+    wide = dtypes.float32 if x.dtype == dtypes.float16 else x.dtype
+    out = x.prod(axis=dims, keepdims=keepdim, dtype=wide)  # type: ignore[call-overload,unused-ignore]
+    return out.astype(x.dtype, copy=False)
 
 
 _PROD = structured(
@@ -702,13 +729,17 @@ def prod(
     dim: Dims = None,
     keepdim: bool = False,
     *,
+    dtype: DTypeLike | None = None,
     axis: Dims = None,
     keepdims: bool = False,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Product over `dim`; its gradient is exact where elements are 0 (n log n steps)."""
-    input, dims = reduction_arguments(input, dim, axis, "prod")
-    if input.array.dtype.kind in "bui":
+    """Product over `dim`; its gradient is exact where elements are 0 (n log n steps).
+
+    Cast to `dtype` first where that is given; integers and booleans give int64.
+    """
+    input, dims = reduction_arguments(converted(input, dtype, "prod"), dim, axis, "prod")
+    if dtype is None and input.array.dtype.kind in "bui":
         input = cast(input, dtypes.int64)
     return apply(_PROD, (input,), {"dims": dims, "keepdim": keepdim or keepdims})
 
@@ -734,12 +765,13 @@ def cumsum(
     input: TensorLike,
     dim: int | None = None,
     *,
+    dtype: DTypeLike | None = None,
     axis: int | None = None,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Running sum along `dim`; without it, of the flattened tensor."""
-    input = as_tensor(input, "cumsum")
-    if input.array.dtype.kind in "bui":
+    """Running sum along `dim`; without it, of the flattened tensor. Cast to `dtype` first."""
+    input = converted(input, dtype, "cumsum")
+    if dtype is None and input.array.dtype.kind in "bui":
         input = cast(input, dtypes.int64)
     dim = axis if dim is None else dim
     if dim is None:

@@ -137,7 +137,8 @@ def _finish(array, dtype, device, requires_grad):
 
 @takes_out
 def rand(
-    *size: SizeLike,
+    *shape: SizeLike,
+    size: SizeLike | None = None,
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
@@ -148,7 +149,8 @@ def rand(
 
     Parameters
     ----------
-    *size : int or tuple of int
+    *shape, size : int or tuple of int
+        By place, or all by name.
     generator : Generator, optional
         The default generator if None.
     dtype, device, requires_grad
@@ -163,13 +165,14 @@ def rand(
     float64 draws are odd multiples of 2**-53; others are those rounded, never to 0 or 1.
     """
     kind = _float_dtype("rand", dtype)
-    u = scaled("uniforms", sizes("rand", size), generator=generator, dtype=kind, name="rand")
+    u = scaled("uniforms", sizes("rand", shape, size), generator=generator, dtype=kind, name="rand")
     return placed(u, device, requires_grad)
 
 
 @takes_out
 def randn(
-    *size: SizeLike,
+    *shape: SizeLike,
+    size: SizeLike | None = None,
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
@@ -183,7 +186,9 @@ def randn(
     Quantiles of uniforms: one counter per draw, and magnitudes up to 8.3.
     """
     kind = _float_dtype("randn", dtype)
-    z = scaled("normals", sizes("randn", size), generator=generator, dtype=kind, name="randn")
+    z = scaled(
+        "normals", sizes("randn", shape, size), generator=generator, dtype=kind, name="randn"
+    )
     return placed(z, device, requires_grad)
 
 

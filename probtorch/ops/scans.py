@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.casting import cast, to_float, to_inexact
+from probtorch.core.casting import cast, converted, to_float, to_inexact
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import int64, promote_types
 from probtorch.core.making import as_tensor
@@ -23,7 +23,7 @@ from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.accumulate import wider
 from probtorch.ops.arithmetic import where
@@ -222,16 +222,21 @@ _CUMPROD = structured(
 
 @takes_out
 def cumprod(
-    input: TensorLike, dim: int | None = None, *, out: TensorBase | None = None
+    input: TensorLike,
+    dim: int | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the running product along `dim`; without it, of the flattened tensor.
 
-    The gradient is exact where elements are 0.
+    Cast to `dtype` first where that is given. The gradient is exact where elements are 0.
     """
+    input = converted(input, dtype, "cumprod")
     if dim is None:
-        input, dim = reshape(as_tensor(input, "cumprod"), -1), 0
+        input, dim = reshape(input, -1), 0
     input, dim = _dim_and_tensor("cumprod", input, dim)
-    if input.array.dtype.kind in "bui":
+    if dtype is None and input.array.dtype.kind in "bui":
         input = cast(input, int64)
     return apply(_CUMPROD, (input,), {"dim": dim}) if input.array.ndim else input
 
