@@ -85,6 +85,13 @@ def test_round_to_decimals(decimals):
     )
 
 
+def test_round_to_more_places_than_there_are():
+    x = tensor([1.7e308, 1.5, -2e-300], dtype=probtorch.float64)
+    assert x.round(decimals=10**40).tolist() == x.tolist()
+    assert x.round(decimals=20).tolist() == [1.7e308, 1.5, 0.0]
+    assert x.round(decimals=-(10**40)).tolist() == [np.inf, 0.0, 0.0]
+
+
 def test_round_to_decimals_has_a_gradient_of_0_and_wants_floats():
     x = tensor([1.26, -3.0], requires_grad=True)
     x.round(decimals=1).sum().backward()

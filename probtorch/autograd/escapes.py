@@ -38,7 +38,17 @@ if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
     from probtorch.core.op import Attrs, Op, Operand, Output
 
-__all__ = ["Escape", "NotAlike", "Choice", "Watch", "check_alike", "cure", "hold", "restore"]
+__all__ = [
+    "Escape",
+    "NotAlike",
+    "Choice",
+    "Watch",
+    "check_alike",
+    "cure",
+    "hold",
+    "random_values",
+    "restore",
+]
 
 # Escapes whose site is looked for, and tensors looked at for one.
 MAX_ESCAPES, MAX_WALK = 64, 20_000
@@ -268,11 +278,6 @@ class Watch(Listener):
 
     # -------------------------------------------------------------------------------------- details
 
-    def random_values(self) -> list[tuple[str, np.ndarray]]:
-        """What the run drew: tensors with a name, and those that no gradient is meant to pass."""
-        named = [(name, t.array) for t, name in self._names.values()]
-        return [*named, *(("", t.array) for t in self._drawn.values())]
-
     def _note(self, how, t):
         """Note that `t` left; returns the `Escape`, None if it depends on nothing with a name."""
         sites = ()
@@ -415,6 +420,12 @@ def hold(watch: Watch, t: TensorBase) -> None:
     """
     watch._drawn[id(t)] = t  # so that no other tensor gets its place
     watch._off.pop(id(t), None)
+
+
+def random_values(watch: Watch) -> list[tuple[str, np.ndarray]]:
+    """What a run drew: tensors with a name, and those that no gradient is meant to pass."""
+    named = [(name, t.array) for t, name in watch._names.values()]
+    return [*named, *(("", t.array) for t in watch._drawn.values())]
 
 
 def check_alike(watch: Watch) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from probtorch.backends.registry import array_module
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DivisionByZeroError, DTypeError
@@ -347,6 +348,9 @@ trunc: Unary = elementwise(
     doc="Integer part.",
 )
 
+# The most decimal places that a power of ten in double precision has.
+_PLACES = 308
+
 _round: Unary = elementwise(
     "round",
     formula=lambda s, x: s.rint(x),
@@ -358,6 +362,7 @@ _round: Unary = elementwise(
 )
 
 
+@takes_out
 def round(input: TensorLike, *, decimals: int = 0, out: TensorBase | None = None) -> TensorBase:
     """Round to `decimals` decimal places, below 0 to tens and hundreds; halves to even.
 
@@ -365,7 +370,7 @@ def round(input: TensorLike, *, decimals: int = 0, out: TensorBase | None = None
     two may come out a last digit off, as in NumPy and PyTorch.
     """
     if decimals == 0:
-        return _round(input, out=out)
+        return _round(input)
     x = as_tensor(input, "round")
     if x.array.dtype.kind != "f":
         raise DTypeError(
@@ -374,10 +379,13 @@ def round(input: TensorLike, *, decimals: int = 0, out: TensorBase | None = None
             got=str(x.array.dtype),
             fix="convert it with .float()",
         )
-    scale = 10.0 ** builtins.abs(decimals)
-    if decimals > 0:
-        return divide(_round(x * scale), scale, out=out)
-    return mul(_round(x / scale), scale, out=out)
+    if decimals < 0:
+        places = builtins.min(-decimals, _PLACES)
+        return _round(x / 10.0**places) * 10.0**places
+    scale = 10.0 ** builtins.min(decimals, _PLACES)
+    scaled = x * scale
+    # What is too large to be scaled has no places to round.
+    return where(lt(abs(scaled), math.inf), _round(scaled) / scale, x)
 
 
 def _flip_sign(g, flipped):

@@ -189,7 +189,7 @@ def permute(input: TensorLike, *order: SizeLike, dims: Sequence[int] | None = No
     """Return `input` with its dims in an order, given by place or as `dims`."""
     input = as_tensor(input, "permute")
     ndim = input.array.ndim
-    given = parse_size(order) if dims is None else parse_size(dims)
+    given = parse_size(order if dims is None else (dims,))
     places = tuple([normalize_dim(d, ndim, "permute") for d in given])
     if len(places) != ndim or len(set(places)) != ndim:
         raise ShapeError(

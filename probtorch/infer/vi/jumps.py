@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from probtorch.autograd.escapes import NotAlike, Watch
+from probtorch.autograd.escapes import NotAlike, Watch, random_values
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import user_frame
 from probtorch.infer.model_runs import OUTSIDE
@@ -99,7 +99,7 @@ def _look_between(
 
 def _drawn_alike(one: Watch, two: Watch) -> bool:
     """Whether two runs drew the same: a sampler that rejects may jump by itself."""
-    ones, twos = one.random_values(), two.random_values()
+    ones, twos = random_values(one), random_values(two)
     return len(ones) == len(twos) and all(
         a == b and x.shape == y.shape and np.allclose(x, y, rtol=SAME, atol=SAME)
         for (a, x), (b, y) in zip(ones, twos, strict=True)
