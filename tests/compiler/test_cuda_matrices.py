@@ -22,6 +22,13 @@ from tests.compiler.test_cuda_source import assert_compiles, needs_nvcc
 pytestmark = host_gpu.needs_gxx
 
 TYPES = {np.float64: "double", np.float32: "float"}
+
+
+def at_night(*values):
+    """Values of a parameter for the slow run alone."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 DTYPES = pytest.mark.parametrize("dtype", TYPES, ids=TYPES.values())
 
 WALL = 2000
@@ -207,8 +214,8 @@ def test_cholesky_factors_have_residuals_of_rounding(run, dtype, name, batch, n)
 
 @DTYPES
 @CHOLESKY
-@pytest.mark.parametrize("n, at", [(1, 0), (5, 4), (16, 15), (17, 16), (70, 33)])
-@pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
+@pytest.mark.parametrize("n, at", [(1, 0), at_night(5, 4), at_night(16, 15), (17, 16), (70, 33)])
+@pytest.mark.parametrize("value", [at_night(0.0), -1.0, np.nan])
 def test_indefinite_matrices_fail_and_spare_the_others(run, dtype, name, n, at, value):
     a = np.stack([np.eye(n, dtype=dtype) * 4] * 3)
     a[1, at, at] = value
@@ -244,7 +251,15 @@ def test_triangular_solutions_have_residuals_of_rounding(run, dtype, name, n, m)
 
 # -------------------------------------------------------------------------------------- elimination
 
-SIZES = [(1, 1, 1), (2, 3, 2), (3, 16, 1), (4, 17, 5), (2, 37, 40), (1, 127, 3), (1, 260, 70)]
+SIZES = [
+    (1, 1, 1),
+    (2, 3, 2),
+    at_night(3, 16, 1),
+    (4, 17, 5),
+    (2, 37, 40),
+    at_night(1, 127, 3),
+    at_night(1, 260, 70),
+]
 
 
 @DTYPES
@@ -278,7 +293,7 @@ def test_inverses_have_residuals_of_rounding(run, dtype, batch, n, m):
 
 
 @DTYPES
-@pytest.mark.parametrize("n", [1, 2, 16, 19, 40, 270])
+@pytest.mark.parametrize("n", [1, 2, at_night(16), 19, at_night(40), at_night(270)])
 def test_determinants_are_those_of_exchanged_and_scaled_rows(run, dtype, n):
     """Of P L U with known factors, so the sign is known and zeros lead the first columns."""
     rng = np.random.default_rng(n)

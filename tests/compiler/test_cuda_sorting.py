@@ -140,7 +140,13 @@ def test_argsort_of_rows_with_a_pattern(module, pattern, n):
         np.testing.assert_array_equal(got, sorted_places(x, descending))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        d if d in ("float64", "int32", "bool") else pytest.param(d, marks=pytest.mark.slow)
+        for d in DTYPES
+    ],
+)
 def test_order_statistic_has_the_bits_of_the_element_in_stable_order(statistic, dtype):
     for rows, n, ks in ((3, 1, [0]), (5, 2, [0, 1]), (3, 8, [0, 3, 7]), (2, 1031, [515])):
         x = rows_of(dtype, rows, n)

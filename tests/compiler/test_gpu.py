@@ -69,7 +69,12 @@ def sums(x):
     return y.sum(), y.sum(0), y.sum(1), y.amax(), y.prod(1), (y * y).mean(0), x.long().sum(1)
 
 
-SHAPES = [(1, 1), (7, 50), (300, 40), (5, 20000), (20000, 3), (40000,)]
+SHAPES = [
+    (1, 1),
+    (7, 50),
+    (5, 20000),
+    *(pytest.param(s, marks=pytest.mark.slow) for s in ((300, 40), (20000, 3), (40000,))),
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
