@@ -36,6 +36,7 @@ __all__ = [
     "addr",
     "baddbmm",
     "lerp",
+    "whole_factors",
 ]
 
 
@@ -52,7 +53,7 @@ def addcmul(
     if _halves(input, tensor1, tensor2):
         return cast(addcmul(*_wide(input, tensor1, tensor2), value=value), float16)
     input, product = as_tensor(input, "addcmul"), as_tensor(tensor1, "addcmul") * tensor2
-    _fits("addcmul", promote([input.array, product.array]), value=value)
+    whole_factors("addcmul", promote([input.array, product.array]), value=value)
     return input + (product if value == 1 else product * value)
 
 
@@ -190,7 +191,7 @@ def _added_up(products: TensorBase) -> TensorBase:
     return sum(products, 0, dtype=products.array.dtype)
 
 
-def _fits(op: str, dtype: DType, **factors: float) -> None:
+def whole_factors(op: str, dtype: DType, **factors: float) -> None:
     """Refuse fractions as factors of integers."""
     if dtype.kind not in "fc" and any(n != int(n) for n in factors.values()):
         raise DTypeError(
@@ -218,7 +219,7 @@ def _with(op: str, x: TensorLike, product: TensorBase, beta: float, alpha: float
             got=str(x.array.dtype),
             fix=f"convert it with .to({product.array.dtype})",
         )
-    _fits(op, x.array.dtype, beta=beta, alpha=alpha)
+    whole_factors(op, x.array.dtype, beta=beta, alpha=alpha)
     if x.array.dtype.kind in "iu":
         beta, alpha = int(beta), int(alpha)
     if alpha != 1:

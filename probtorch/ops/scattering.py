@@ -34,6 +34,7 @@ from probtorch.ops.comparisons import (
     logical_and,
     lt,
 )
+from probtorch.ops.fused import whole_factors
 from probtorch.ops.gathering import along, counted_from_0, grid, select
 from probtorch.ops.movement import (
     broadcast_tensors,
@@ -173,8 +174,14 @@ def index_add(
     source : Tensor
         Of the shape of `input`, but `n` along `dim`.
     alpha : float
+
+    Raises
+    ------
+    DTypeError
+        If `alpha` is a fraction and the tensors are integers.
     """
     input = as_tensor(input, "index_add")
+    whole_factors("index_add", input.array.dtype, alpha=alpha)
     whole, dim, at, values = _slices("index_add", input, dim, index, source)
     values = values if alpha == 1 else values * alpha
     return reshape(put(whole, values, (dim,), [at], True), input.array.shape)
