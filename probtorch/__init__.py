@@ -87,10 +87,15 @@ from probtorch.core.rng import (
     Generator as Generator,
     default_generator as default_generator,
     manual_seed as manual_seed,
+    set_rng_seed as set_rng_seed,
 )
 from probtorch.core.shape import (
     Size as Size,
     broadcast_shapes as broadcast_shapes,
+)
+from probtorch.core.validation import (
+    enable_validation as enable_validation,
+    validation_enabled as validation_enabled,
 )
 from probtorch.factories import (
     range_ as range,
@@ -697,6 +702,7 @@ if TYPE_CHECKING:
     )
     from probtorch.effects.plates import (
         plate as plate,
+        plate_stack as plate_stack,
         subsample as subsample,
     )
     from probtorch.effects.primitives import (
@@ -787,7 +793,7 @@ div = _div
 
 _LAZY_PACKAGES = frozenset(
     "__config__ array_api compiler config diagnostics distributed distributions effects estimators "
-    "handlers infer nn onnx ops optim ode profiler serialization testing utils viz".split()
+    "handlers infer nn onnx ops optim ode poutine profiler serialization testing utils viz".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {
@@ -804,8 +810,8 @@ _LAZY_NAMES = {
     "settings": "probtorch.config",
     **dict.fromkeys(
         "clear_param_store deterministic factor get_param_store markov module param plate "
-        "pyro_method PyroModule PyroParam PyroSample random_module sample scan subsample "
-        "to_pyro_module_".split(),
+        "plate_stack pyro_method PyroModule PyroParam PyroSample random_module sample scan "
+        "subsample to_pyro_module_".split(),
         "probtorch.effects",
     ),
     **dict.fromkeys(

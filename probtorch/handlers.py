@@ -1,5 +1,7 @@
 """Effect handlers under the name that they are imported by; defined in effects/."""
 
+from probtorch.effects.equalizing import equalize
+from probtorch.effects.exits import NonlocalExit, escape, queue
 from probtorch.effects.handlers import (
     block,
     condition,
@@ -19,13 +21,17 @@ from probtorch.effects.handlers import (
 from probtorch.effects.reparams import reparam
 
 __all__ = [
+    "NonlocalExit",
     "block",
     "condition",
     "do",
+    "equalize",
+    "escape",
     "infer_config",
     "lift",
     "markov",
     "mask",
+    "queue",
     "reparam",
     "replay",
     "scale",

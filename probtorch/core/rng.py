@@ -23,6 +23,7 @@ J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw,
 from __future__ import annotations
 
 import operator
+import random
 import secrets
 import sys
 import threading
@@ -53,6 +54,7 @@ __all__ = [
     "native_numbers",
     "philox_bits",
     "philox_pairs",
+    "set_rng_seed",
 ]
 
 # Multipliers and key increments of Philox4x32 [salmon2011, table 2 and sec. 4.3]; the increments
@@ -412,6 +414,19 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
+def set_rng_seed(rng_seed: int) -> None:
+    """Seed the default generator, and those of Python and of NumPy, as Pyro does.
+
+    Parameters
+    ----------
+    rng_seed : int
+        NumPy takes its last 32 bits.
+    """
+    manual_seed(rng_seed)
+    random.seed(operator.index(rng_seed))
+    np.random.seed(operator.index(rng_seed) & 0xFFFF_FFFF)
+
+
 def _word(value: SupportsIndex, name: str) -> int:
     """Reduce an integer of any size or kind modulo 2**64, or refuse it by name."""
     try:
@@ -511,4 +526,4 @@ def drawing_as(generator: Generator) -> Iterator[None]:
 
 
 # What users call; the functions between a draw and its bits are called for every draw.
-explain_calls(globals(), names=("Generator", "manual_seed", "philox_bits"))
+explain_calls(globals(), names=("Generator", "manual_seed", "philox_bits", "set_rng_seed"))

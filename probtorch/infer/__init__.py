@@ -40,7 +40,7 @@ from probtorch.infer.mcmc.kernels.mala import MALA
 from probtorch.infer.mcmc.kernels.mclmc import MCLMC
 from probtorch.infer.mcmc.kernels.meads import MEADS
 from probtorch.infer.mcmc.kernels.nuts import NUTS
-from probtorch.infer.mcmc.kernels.random_walk import RandomWalk
+from probtorch.infer.mcmc.kernels.random_walk import RandomWalk, RandomWalkKernel
 from probtorch.infer.mcmc.kernels.replica_exchange import ReplicaExchange
 from probtorch.infer.mcmc.kernels.rmhmc import RMHMC
 from probtorch.infer.mcmc.kernels.slice import Slice
@@ -110,6 +110,7 @@ __all__ = [
     "Predictive",
     "RMHMC",
     "RandomWalk",
+    "RandomWalkKernel",
     "ReplicaExchange",
     "RunHandle",
     "RunProgress",

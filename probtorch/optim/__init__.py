@@ -7,6 +7,9 @@ schedules; `swa_utils` averages of weights; `pyro` the adapters for Pyro's optim
 made from a dict of options.
 """
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from probtorch.optim import lr_scheduler, swa_utils
 from probtorch.optim.adafactor import Adafactor
 from probtorch.optim.adam import Adam, Adamax, AdamW, ClippedAdam
@@ -45,3 +48,12 @@ __all__ = [
     "lr_scheduler",
     "swa_utils",
 ]
+
+
+if not TYPE_CHECKING:  # checkers tell of names that are not in __all__
+
+    def __getattr__(name):
+        """Pyro's schedules, ``ExponentialLR({"optimizer": Adam, "gamma": 0.9})`` and its kin."""
+        if name in lr_scheduler.__all__:
+            return partial(PyroLRScheduler, getattr(lr_scheduler, name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.record.record import record
 from probtorch.core.rng import Generator
 from probtorch.distributions.normal import HalfNormal, Normal
-from probtorch.effects import enumeration, handlers, plates, reparams
+from probtorch.effects import enumeration, equalizing, exits, handlers, plates, reparams
 from probtorch.effects.enumeration import Enumeration
 from probtorch.effects.handlers import seed, substitute, trace
 from probtorch.effects.plates import plate
@@ -35,6 +35,8 @@ ROWS = {
     # Only finite discrete sites are acted upon; the model has none.
     "enumerate_sites": ({"enumeration": Enumeration(-6)}, {"enumeration": Enumeration(-7)}),
     "do": ({"data": {"other": 1.0}, "strict": False}, {"data": {"a": 1.0}}),
+    "equalize": ({"sites": ["other"]}, {"sites": ["a", "b"]}),
+    "escape": ({"escape_fn": lambda site: False}, {"escape_fn": None}),
     "infer_config": ({"config_fn": lambda site: {}}, {"config_fn": lambda site: {"k": 1}}),
     "lift": ({"prior": {"other": Normal(0.0, 1.0)}}, {"prior": Normal(0.0, 1.0)}),
     "mask": ({"mask": True}, {"mask": False}),
@@ -50,7 +52,7 @@ ROWS = {
 }
 HANDLERS = {
     name: cls
-    for module in (enumeration, handlers, plates, reparams)
+    for module in (enumeration, equalizing, exits, handlers, plates, reparams)
     for name, cls in vars(module).items()
     if inspect.isclass(cls) and issubclass(cls, Handler) and not name.startswith("_")
 }

@@ -195,6 +195,11 @@ def constant(epoch):
     return 0.5**epoch
 
 
+def by_name(site):
+    """Where to leave a run."""
+    return site.name == "nowhere"
+
+
 GUIDES = (
     "AutoBNAFNormal AutoDAIS AutoDelta AutoDiagonalNormal AutoGaussian AutoIAFNormal "
     "AutoLaplaceApproximation AutoLowRankMultivariateNormal AutoMultivariateNormal AutoNormal "
@@ -202,7 +207,8 @@ GUIDES = (
 ).split()
 OBJECTIVES = (
     "ImportanceWeightedELBO RenyiELBO ReweightedWakeSleep TraceEnum_ELBO TraceGraph_ELBO "
-    "TraceMeanField_ELBO TraceTMC_ELBO TraceTailAdaptive_ELBO Trace_ELBO"
+    "TraceMeanField_ELBO TraceTMC_ELBO TraceTailAdaptive_ELBO Trace_ELBO JitTrace_ELBO "
+    "JitTraceEnum_ELBO JitTraceGraph_ELBO JitTraceMeanField_ELBO"
 ).split()
 OPTIMIZERS = (
     "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam NAdam RAdam RMSprop Rprop SGD "
@@ -567,6 +573,8 @@ ROWS |= {
         "do": lambda: handlers.do(line, {"a": 1.0}),
         "lift": lambda: handlers.lift(line, {"other": dist.Normal(0.0, 1.0)}),
         "mask": lambda: handlers.mask(line, True),
+        "equalize": lambda: probtorch.handlers.equalize(line, ["a", "b"]),
+        "escape": lambda: probtorch.handlers.escape(line, by_name),
         "reparam": lambda: handlers.reparam(line, {"a": effects.LocScaleReparam(0.0)}),
         "replay": lambda: handlers.replay(line, trace=TRACE),
         "scale": lambda: handlers.scale(line, 2.0),

@@ -6,9 +6,15 @@
 (divergences in closed form), `renyi` and `importance` (several particles in one bound),
 `wake_sleep` (two losses), `tail_adaptive` (draws weighted by ranks), `graph` (Rao-Blackwellised
 scores with baselines), `enumerated` (exact sums over finite discrete sites), `tmc` (weights of all
-combinations of draws).
+combinations of draws). `compiled` has Pyro's names for where steps are compiled.
 """
 
+from probtorch.infer.objectives.compiled import (
+    JitTrace_ELBO,
+    JitTraceEnum_ELBO,
+    JitTraceGraph_ELBO,
+    JitTraceMeanField_ELBO,
+)
 from probtorch.infer.objectives.elbo import ELBO, Trace_ELBO
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
 from probtorch.infer.objectives.graph import TraceGraph_ELBO
@@ -25,6 +31,10 @@ __all__ = [
     "Estimate",
     "Guide",
     "ImportanceWeightedELBO",
+    "JitTraceEnum_ELBO",
+    "JitTraceGraph_ELBO",
+    "JitTraceMeanField_ELBO",
+    "JitTrace_ELBO",
     "Objective",
     "RenyiELBO",
     "ReweightedWakeSleep",

@@ -12,10 +12,14 @@ that of the proposals.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.infer.mcmc.kernel import setting, statistic
@@ -25,7 +29,16 @@ from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.comparisons import isnan
 from probtorch.ops.exponentials import exp
 
-__all__ = ["MetropolisInfo", "PointState", "RandomWalk", "accept_probability"]
+if TYPE_CHECKING:
+    from probtorch.infer.potential import Target
+
+__all__ = [
+    "MetropolisInfo",
+    "PointState",
+    "RandomWalk",
+    "RandomWalkKernel",
+    "accept_probability",
+]
 
 
 @record
@@ -113,3 +126,23 @@ class RandomWalk(SteppingKernel[PointState]):
         )
         one = wrap(np.array(1))
         return new, MetropolisInfo(accept_prob, new.logdensity, self.step_size, one)
+
+
+def RandomWalkKernel(
+    model: Callable[..., object] | Target,
+    init_step_size: float = 0.1,
+    target_accept_prob: float = 0.234,
+) -> RandomWalk:
+    """Return a `RandomWalk`, by the name and the arguments that Pyro has for it.
+
+    Parameters
+    ----------
+    model : callable or Target
+    init_step_size : float
+        Scale of the first proposals.
+    target_accept_prob : float, in (0, 1)
+    """
+    return RandomWalk(model, step_size=init_step_size, target_accept_prob=target_accept_prob)
+
+
+explain_calls(globals(), names=["RandomWalkKernel"])
