@@ -86,7 +86,7 @@ METHODS: dict[ModuleType, str] = {
     norms: "norm",
     movement: (
         "cat chunk diag_embed diagonal expand flatten flip movedim permute reshape "
-        "split squeeze transpose tril_ triu_ unbind unsqueeze"
+        "split squeeze swapaxes transpose tril_ triu_ unbind unsqueeze"
     ),
     repeating: "repeat roll tile",
     reshaping: (

@@ -671,7 +671,7 @@ for _word, _fn in method_table.OTHER_NAMES.items():
     _add_method(_word, _fn)
 for _name, _alias in method_table.ALIASES.items():
     for _end in ("", "_"):
-        if hasattr(Tensor, _alias + _end):
+        if hasattr(Tensor, _alias + _end) and _name + _end not in vars(Tensor):
             setattr(Tensor, _name + _end, getattr(Tensor, _alias + _end))
 for _symbol, _method in {
     "add": "add",

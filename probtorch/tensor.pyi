@@ -589,7 +589,9 @@ class Tensor:
         out: Tensor | None = None,
     ) -> Tensor: ...
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]: ...
-    def diag_embed(self, offset: builtins.int = 0) -> Tensor: ...
+    def diag_embed(
+        self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1
+    ) -> Tensor: ...
     def diagonal(
         self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1
     ) -> Tensor: ...
@@ -607,8 +609,8 @@ class Tensor:
     def squeeze(self, dim: Dims = None) -> Tensor: ...
     def swapaxes(
         self,
-        dim0: builtins.int | tuple[builtins.int, ...] | list[builtins.int],
-        dim1: builtins.int | None = None,
+        axis0: builtins.int | tuple[builtins.int, ...] | list[builtins.int],
+        axis1: builtins.int | None = None,
     ) -> Tensor: ...
     def tile(self, dims: SizeLike) -> Tensor: ...
     def transpose(
@@ -621,7 +623,12 @@ class Tensor:
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]: ...
     def unsqueeze(self, dim: builtins.int) -> Tensor: ...
     def gather(
-        self, dim: builtins.int, index: TensorLike, *, out: Tensor | None = None
+        self,
+        dim: builtins.int,
+        index: TensorLike,
+        *,
+        sparse_grad: builtins.bool = False,
+        out: Tensor | None = None,
     ) -> Tensor: ...
     def index_select(
         self, dim: builtins.int, index: TensorLike, *, out: Tensor | None = None
@@ -652,7 +659,7 @@ class Tensor:
     def outer(self, vec2: TensorLike, *, out: Tensor | None = None) -> Tensor: ...
     def tensordot(
         self,
-        y: TensorLike,
+        b: TensorLike,
         dims: builtins.int | Sequence[builtins.int | Sequence[builtins.int]] = 2,
         *,
         axes: builtins.int | Sequence[builtins.int | Sequence[builtins.int]] | None = None,
@@ -681,11 +688,23 @@ class Tensor:
     def trace(self) -> Tensor: ...
     def det(self, *, out: Tensor | None = None) -> Tensor: ...
     def logdet(self) -> Tensor: ...
-    def pinv(self, *, rtol: builtins.float | None = None, out: Tensor | None = None) -> Tensor: ...
-    def qr(self, *, out: tuple[Tensor, ...] | None = None) -> Qr: ...
+    def pinv(
+        self,
+        *,
+        atol: builtins.float | None = None,
+        rtol: builtins.float | None = None,
+        hermitian: builtins.bool = False,
+        rcond: builtins.float | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor: ...
+    def qr(self, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = None) -> Qr: ...
     def slogdet(self, *, out: tuple[Tensor, ...] | None = None) -> Slogdet: ...
     def svd(
-        self, full_matrices: builtins.bool = False, *, out: tuple[Tensor, ...] | None = None
+        self,
+        full_matrices: builtins.bool = False,
+        *,
+        driver: str | None = None,
+        out: tuple[Tensor, ...] | None = None,
     ) -> Svd: ...
     def argsort(
         self,
@@ -1343,7 +1362,13 @@ class Tensor:
     def negative_(self, *, out: Tensor | None = None) -> Tensor: ...
     def not_equal(self, other: TensorLike, *, out: Tensor | None = None) -> Tensor: ...
     def pinverse(
-        self, *, rtol: builtins.float | None = None, out: Tensor | None = None
+        self,
+        *,
+        atol: builtins.float | None = None,
+        rtol: builtins.float | None = None,
+        hermitian: builtins.bool = False,
+        rcond: builtins.float | None = None,
+        out: Tensor | None = None,
     ) -> Tensor: ...
     def subtract_(
         self, other: TensorLike, *, alpha: builtins.float | Tensor = 1, out: Tensor | None = None

@@ -44,6 +44,107 @@ def test_arguments_go_by_their_names(name):
     np.testing.assert_allclose(given.numpy(), expected.numpy(), rtol=2e-3)
 
 
+SYMMETRIC = np.array([[2.0, 0.5], [0.5, 1.0]])
+LOWER = tensor([[2.0, 99.0], [0.5, 1.0]], dtype=probtorch.float64)
+RANK_ONE = tensor([[1.0, 2.0], [2.0, 4.0 + 1e-7]], dtype=probtorch.float64)
+STACK = tensor(np.arange(12.0).reshape(2, 2, 3) ** 1.5)
+BY_OPTION = {
+    "eigh of a triangle": (
+        lambda: linalg.eigh(LOWER, UPLO="L").eigenvalues,
+        np.linalg.eigvalsh(SYMMETRIC),
+    ),
+    "eigvalsh of a triangle": (
+        lambda: linalg.eigvalsh(LOWER.mT, "U"),
+        np.linalg.eigvalsh(SYMMETRIC),
+    ),
+    "matrix_norm of dims": (
+        lambda: linalg.matrix_norm(STACK, 1, dim=(0, 2), keepdim=True),
+        np.linalg.norm(STACK.numpy(), 1, axis=(0, 2), keepdims=True),
+    ),
+    "matrix_norm in double": (
+        lambda: linalg.matrix_norm(X, dtype=probtorch.float64),
+        np.linalg.norm(X.numpy().astype(float)),
+    ),
+    "qr, R alone": (
+        lambda: linalg.qr(LOWER, mode="r").R.abs(),
+        np.abs(np.linalg.qr(LOWER.numpy(), mode="r")),
+    ),
+    "pinv with a tolerance": (
+        lambda: linalg.pinv(RANK_ONE, atol=1e-3),
+        np.linalg.pinv(RANK_ONE.numpy(), rcond=1e-3),
+    ),
+    "pinverse": (
+        lambda: probtorch.pinverse(RANK_ONE, rcond=1e-3),
+        np.linalg.pinv(RANK_ONE.numpy(), rcond=1e-3),
+    ),
+    "pinv of symmetric matrices": (
+        lambda: linalg.pinv(tensor(SYMMETRIC), hermitian=True),
+        np.linalg.inv(SYMMETRIC),
+    ),
+    "matrix_rank with a tolerance": (lambda: linalg.matrix_rank(RANK_ONE, atol=1e-3), 1),
+    "matrix_rank without": (lambda: linalg.matrix_rank(RANK_ONE), 2),
+    "searchsorted, a side": (
+        lambda: probtorch.searchsorted(tensor([1.0, 2.0, 3.0]), ROW, side="right"),
+        [2, 3],
+    ),
+    "searchsorted, out of order": (
+        lambda: probtorch.searchsorted(tensor([3.0, 1.0, 2.0]), ROW, sorter=tensor([1, 2, 0])),
+        [1, 2],
+    ),
+    "diag_embed of dims": (
+        lambda: probtorch.diag_embed(STACK, dim1=0, dim2=2),
+        np.moveaxis(STACK.numpy()[..., None] * np.eye(3), (-2, -1), (0, 2)),
+    ),
+    "swapaxes": (
+        lambda: STACK.swapaxes(axis0=0, axis1=2),
+        np.swapaxes(STACK.numpy(), 0, 2),
+    ),
+    "tensordot": (
+        lambda: probtorch.tensordot(a=X, b=X, dims=1),
+        X.numpy() @ X.numpy(),
+    ),
+    "gather": (
+        lambda: probtorch.gather(X, 0, tensor([[1, 0]]), sparse_grad=True),
+        [[-3.0, 2.5]],
+    ),
+    "cdist": (
+        lambda: probtorch.cdist(X, X, compute_mode="use_mm_for_euclid_dist"),
+        np.linalg.norm(X.numpy()[:, None] - X.numpy(), axis=-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_OPTION)
+def test_options_say_what_they_say_elsewhere(name):
+    compute, expected = BY_OPTION[name]
+    np.testing.assert_allclose(compute().numpy(), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_places_as_small_integers_and_draws_that_want_a_gradient():
+    assert probtorch.bucketize(ROW, ROW, out_int32=True).dtype == probtorch.int32
+    assert probtorch.randint(0, 3, (2,), dtype=probtorch.float32, requires_grad=True).requires_grad
+    assert not probtorch.randperm(3, requires_grad=False).requires_grad
+    _, failed = linalg.cholesky_ex(tensor(SYMMETRIC), check_errors=True)
+    assert not failed
+    with pytest.raises(linalg.LinAlgError):
+        linalg.cholesky_ex(-tensor(SYMMETRIC), check_errors=True)
+
+
+def test_a_tolerance_has_a_gradient_and_options_that_are_none_are_refused():
+    a = tensor(SYMMETRIC, requires_grad=True)
+    linalg.pinv(a, atol=1e-3).sum().backward()
+    inverse = np.linalg.inv(SYMMETRIC)
+    np.testing.assert_allclose(a.grad.numpy(), -np.outer(inverse.sum(0), inverse.sum(1)), rtol=1e-9)
+    for call, name in [
+        (lambda: linalg.qr(X, mode="complete"), "mode"),
+        (lambda: linalg.eigh(X, UPLO="lower"), "UPLO"),
+        (lambda: probtorch.searchsorted(ROW, ROW, side="above"), "side"),
+        (lambda: probtorch.searchsorted(ROW, ROW, right=True, side="left"), "side"),
+    ]:
+        with pytest.raises(ArgumentError, match=name):
+            call()
+
+
 WIDE = np.array([[1.0, 2.5], [-3.0, 4.0]])
 IN_DOUBLE = {
     "softmax": (lambda d: X.softmax(0, d), np.exp(WIDE) / np.exp(WIDE).sum(0)),

@@ -312,29 +312,29 @@ def _paired(dims, n, m):
 
 @takes_out
 def tensordot(
-    x: TensorLike,
-    y: TensorLike,
+    a: TensorLike,
+    b: TensorLike,
     dims: int | Sequence[int | Sequence[int]] = 2,
     *,
     axes: int | Sequence[int | Sequence[int]] | None = None,
     out: TensorBase | None = None,
 ) -> TensorBase:
-    """Sum of products over the last `dims` of x and the first of y, or over two lists of dims.
+    """Sum of products over the last `dims` of `a` and the first of `b`, or over two lists of dims.
 
     `axes` is NumPy's name of `dims`, by which `opt_einsum.contract` gives them.
     """
     dims = dims if axes is None else axes
-    x, y = as_tensor(x, "tensordot"), as_tensor(y, "tensordot")
-    n, m = x.array.ndim, y.array.ndim
+    a, b = as_tensor(a, "tensordot"), as_tensor(b, "tensordot")
+    n, m = a.array.ndim, b.array.ndim
     left, right = _paired(dims, n, m)
     letters = [opt_einsum.get_symbol(i) for i in range(n + m)]
-    a, b = letters[:n], letters[n:]
+    ours, theirs = letters[:n], letters[n:]
     for i, j in zip(left, right, strict=True):
-        b[j] = a[i]
-    rest = [c for i, c in enumerate(a) if i not in left] + [
-        c for j, c in enumerate(b) if j not in right
+        theirs[j] = ours[i]
+    rest = [c for i, c in enumerate(ours) if i not in left] + [
+        c for j, c in enumerate(theirs) if j not in right
     ]
-    return einsum(f"{''.join(a)},{''.join(b)}->{''.join(rest)}", x, y)
+    return einsum(f"{''.join(ours)},{''.join(theirs)}->{''.join(rest)}", a, b)
 
 
 def einsum(equation: str | TensorLike, *operands: Any) -> TensorBase:

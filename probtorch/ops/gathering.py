@@ -67,9 +67,17 @@ def index_select(
 
 @takes_out
 def gather(
-    input: TensorLike, dim: int, index: TensorLike, *, out: TensorBase | None = None
+    input: TensorLike,
+    dim: int,
+    index: TensorLike,
+    *,
+    sparse_grad: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return ``out[i][j][k] = input[index[i][j][k]][j][k]`` for dim 0, and so for others."""
+    """Return ``out[i][j][k] = input[index[i][j][k]][j][k]`` for dim 0, and so for others.
+
+    `sparse_grad` is accepted for PyTorch's sake: gradients are dense.
+    """
     input, index = as_tensor(input, "gather"), as_tensor(index, "gather")
     dim = along(index, dim, input, "gather")
     if not input.array.ndim:

@@ -311,12 +311,19 @@ def cholesky(A: TensorLike, *, upper: bool = False, out: TensorBase | None = Non
 
 @takes_out
 def cholesky_ex(
-    A: TensorLike, *, upper: bool = False, out: tuple[TensorBase, ...] | None = None
+    A: TensorLike,
+    *,
+    upper: bool = False,
+    check_errors: bool = False,
+    out: tuple[TensorBase, ...] | None = None,
 ) -> tuple[TensorBase, TensorBase]:
     """Return ``(factor, failed)``: `cholesky` that fills factors with nan instead of raising.
 
-    `failed` is a boolean tensor of the batch shape.
+    `failed` is a boolean tensor of the batch shape. With `check_errors` it raises all the same.
     """
+    if check_errors:
+        factor = cholesky(A, upper=upper)
+        return factor, any_of(isnan(factor), (-2, -1))
     A = symmetric_part(as_matrix("cholesky_ex", A))
     factor = apply(_CHOLESKY, (A,), {"check": False})
     failed = any_of(isnan(factor), (-2, -1))

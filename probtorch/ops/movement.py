@@ -234,7 +234,11 @@ def transpose(
     return _permuted(input, tuple(dims))
 
 
-swapaxes = transpose
+def swapaxes(
+    input: TensorLike, axis0: int | tuple[int, ...] | list[int], axis1: int | None = None
+) -> TensorBase:
+    """`transpose`, by NumPy's names."""
+    return transpose(input, axis0, axis1)
 
 
 def reversed_dims(x: TensorBase) -> TensorBase:
@@ -707,12 +711,16 @@ _DIAG_EMBED = linear(
 
 
 @in_our_words
-def diag_embed(input: TensorLike, offset: int = 0) -> TensorBase:
-    """Return square matrices with the last dim of `input` on the diagonal `offset`."""
+def diag_embed(input: TensorLike, offset: int = 0, dim1: int = -2, dim2: int = -1) -> TensorBase:
+    """Return square matrices with the last dim of `input` on the diagonal `offset`.
+
+    `dim1` and `dim2` are the dims of their rows and columns in the result.
+    """
     input = as_tensor(input, "diag_embed")
     _has_dims("diag_embed", input)
     n = input.array.shape[-1] + abs(offset)
-    return apply(_DIAG_EMBED, (input,), {"offset": offset, "shape": (n, n)})
+    made = apply(_DIAG_EMBED, (input,), {"offset": offset, "shape": (n, n)})
+    return made if (dim1, dim2) == (-2, -1) else movedim(made, (-2, -1), (dim1, dim2))
 
 
 def _triangle(x, diagonal, keep):

@@ -108,11 +108,27 @@ _NORMS = {
 @takes_out
 @in_single
 def matrix_norm(
-    A: TensorLike, ord: int | float | str = "fro", *, out: TensorBase | None = None
+    A: TensorLike,
+    ord: int | float | str = "fro",
+    dim: tuple[int, int] = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a norm of each matrix.
 
-    `ord` is "fro", "nuc", 2 or -2 (singular values), 1 or -1 (columns), inf or -inf (rows).
+    Parameters
+    ----------
+    A : Tensor
+    ord : number or str
+        "fro", "nuc", 2 or -2 (singular values), 1 or -1 (columns), inf or -inf (rows).
+    dim : pair of int
+        Rows and columns of the matrices.
+    keepdim : bool
+        Keep these dims with size 1.
+    dtype : dtype, optional
+        Cast to it first.
     """
     if ord not in _NORMS:
         raise ArgumentError(
@@ -121,4 +137,11 @@ def matrix_norm(
             got=repr(ord),
             fix="use norm for vectors",
         )
-    return _NORMS[ord](as_matrix("matrix_norm", A, square=False))
+    A = as_matrix("matrix_norm", converted(A, dtype, "matrix_norm"), square=False)
+    dims = normalize_dims(dim, A.array.ndim, "matrix_norm")
+    if len(dims) != 2:
+        raise ShapeError(
+            "matrix_norm", expected="two dims", got=f"dim={dim}", fix="name rows and columns"
+        )
+    found = _NORMS[ord](movedim(A, dims, (-2, -1)))
+    return reshape(found, kept_shape(A.array.shape, dims)) if keepdim else found

@@ -16,6 +16,7 @@ from probtorch.core.native import Routine
 from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
+from probtorch.errors import ArgumentError
 from probtorch.ops.complex_numbers import complex, conj, imag
 from probtorch.ops.contraction import matmul
 from probtorch.ops.families import structured
@@ -136,12 +137,14 @@ _QR = structured(
 
 
 @takes_out
-def qr(A: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Qr:
+def qr(A: TensorLike, mode: str = "reduced", *, out: tuple[TensorBase, ...] | None = None) -> Qr:
     """Return ``(Q, R)`` with ``A = Q @ R``: Q with orthonormal columns, R upper triangular.
 
     Parameters
     ----------
     A : Tensor, shape (..., m, n)
+    mode : {"reduced", "r"}
+        "r" is for R alone: Q is empty.
 
     Returns
     -------
@@ -149,11 +152,25 @@ def qr(A: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Qr:
     R : Tensor, shape (..., min(m, n), n)
         Its diagonal is nonnegative, which makes the factors unique.
 
+    Raises
+    ------
+    ArgumentError
+        For "complete", as what completes the basis is arbitrary and has no gradient.
+
     Notes
     -----
     Differentiable where the first min(m, n) columns are independent.
     """
+    if mode not in ("reduced", "r"):
+        raise ArgumentError(
+            "qr(mode=...)",
+            expected="'reduced' or 'r'",
+            got=repr(mode),
+            fix="complete the basis with numpy.linalg.qr on the array, outside the graph",
+        )
     A = as_matrix("qr", A, square=False)
+    if mode == "r":
+        return Qr(A.new_empty(0), qr(A)[1])
     m, n = A.array.shape[-2:]
     if m >= n:
         return Qr(*apply(_QR, (A,)))

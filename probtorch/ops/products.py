@@ -36,7 +36,7 @@ from probtorch.ops.exponentials import (
     log2,
 )
 from probtorch.ops.linalg import as_matrix, identity, inv, solve
-from probtorch.ops.movement import broadcast_tensors, expand, movedim, permute, reshape, unsqueeze
+from probtorch.ops.movement import broadcast_tensors, expand, permute, reshape, unsqueeze
 from probtorch.ops.norms import matrix_norm, norm
 from probtorch.ops.pseudoinverses import matrix_rank, pinv
 from probtorch.ops.reduction import amax, sum
@@ -178,16 +178,17 @@ def linalg_norm(
             got=f"{len(dims)} dims with ord={ord!r}",
             fix="name them with dim=, or leave ord out",
         )
-    found = matrix_norm(movedim(input, dims, (-2, -1)), ord)
-    if not keepdim:
-        return found
-    kept = normalize_dims(dims, ndim, "norm")
-    return reshape(found, tuple(1 if i in kept else n for i, n in enumerate(input.array.shape)))
+    return matrix_norm(input, ord, dims, keepdim)
 
 
 @in_our_words
-def cdist(x1: TensorLike, x2: TensorLike, p: float = 2.0) -> TensorBase:
-    """Return the p-norms of the differences of all rows, shape (..., rows of x1, rows of x2)."""
+def cdist(
+    x1: TensorLike, x2: TensorLike, p: float = 2.0, compute_mode: str | None = None
+) -> TensorBase:
+    """Return the p-norms of the differences of all rows, shape (..., rows of x1, rows of x2).
+
+    `compute_mode` is accepted for PyTorch's sake: the differences themselves are computed.
+    """
     a, b = as_tensor(x1, "cdist"), as_tensor(x2, "cdist")
     if min(a.array.ndim, b.array.ndim) < 2 or a.array.shape[-1] != b.array.shape[-1]:
         raise ShapeError(

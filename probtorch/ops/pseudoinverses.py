@@ -12,7 +12,7 @@ from probtorch.core.dispatch import apply
 from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.ops.arithmetic import where
+from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.contraction import matmul
 from probtorch.ops.families import structured
@@ -21,6 +21,7 @@ from probtorch.ops.linalg import (
     general_samples,
     identity,
     mh,
+    symmetric_part,
 )
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import amax, sum
@@ -100,28 +101,75 @@ _PINV = structured(
 )
 
 
-@takes_out
-def pinv(A: TensorLike, *, rtol: float | None = None, out: TensorBase | None = None) -> TensorBase:
-    """Return the Moore-Penrose inverse; singular values up to `rtol` times the largest count as 0.
-
-    The default `rtol` is the larger size times the machine epsilon. The derivative holds where the
-    rank is constant.
-    """
-    A = as_matrix("pinv", A, square=False)
+def _tolerances(A: TensorBase, atol: float | None, rtol: float | None) -> tuple[float, float]:
+    """Absolute and relative tolerance: as in PyTorch the relative one is 0 beside an absolute."""
     if rtol is None:
-        rtol = max(A.array.shape[-2:]) * float(np.finfo(A.array.dtype).eps)
-    return apply(_PINV, (finite_replay(A),), {"rtol": float(rtol)})
+        eps = float(np.finfo(A.array.dtype).eps)
+        rtol = 0.0 if atol else max(A.array.shape[-2:]) * eps
+    return float(atol or 0.0), float(rtol)
+
+
+@takes_out
+def pinv(
+    A: TensorLike,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+    hermitian: bool = False,
+    rcond: float | None = None,
+    out: TensorBase | None = None,
+) -> TensorBase:
+    """Return the Moore-Penrose inverse, without the singular values that count as 0.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, n)
+    atol, rtol : float, optional
+        Singular values up to `atol`, or `rtol` times the largest, count as 0. By default `rtol` is
+        the larger size times the machine epsilon, and 0 where `atol` is given.
+    hermitian : bool
+        The matrices are symmetric: their symmetric part counts.
+    rcond : float, optional
+        The name of `rtol` in ``pinverse``.
+
+    Notes
+    -----
+    The derivative holds where the rank is constant.
+    """
+    A = as_matrix("pinv", A, square=hermitian)
+    A = symmetric_part(A) if hermitian else A
+    least, share = _tolerances(A, atol, rcond if rtol is None else rtol)
+    if not least:
+        return apply(_PINV, (finite_replay(A),), {"rtol": share})
+    if not A.array.size:
+        return apply(_PINV, (A,), {"rtol": share})
+    u, s, vh = apply(SVD, (finite_replay(A),))
+    kept = s > clamp(amax(s, -1, True) * share, min=least)
+    return matmul(mh(vh), unsqueeze(where(kept, 1.0 / where(kept, s, 1.0), 0.0), -1) * mh(u))
 
 
 @takes_out
 def matrix_rank(
-    A: TensorLike, *, rtol: float | None = None, out: TensorBase | None = None
+    A: TensorLike,
+    tol: float | None = None,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+    hermitian: bool = False,
+    out: TensorBase | None = None,
 ) -> TensorBase:
-    """Return the number of singular values above `rtol` times the largest; no gradient."""
-    A = as_matrix("matrix_rank", A, square=False)
+    """Return the number of singular values that count as more than 0; no gradient.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, n)
+    tol, atol, rtol, hermitian
+        As for `pinv`; `tol` is an older name of `atol`.
+    """
+    A = as_matrix("matrix_rank", A, square=hermitian)
+    A = symmetric_part(A) if hermitian else A
     s = svdvals(A.detach())
     if not s.array.shape[-1]:
         return sum(s > 0.0, -1)
-    if rtol is None:
-        rtol = max(A.array.shape[-2:]) * float(np.finfo(A.array.dtype).eps)
-    return sum(s > amax(s, -1, True) * rtol, -1)
+    least, share = _tolerances(A, tol if atol is None else atol, rtol)
+    return sum(s > clamp(amax(s, -1, True) * share, min=least), -1)

@@ -412,6 +412,7 @@ def randint(
     generator: Generator | None = None,
     dtype: DTypeLike | None = dtypes.int64,
     device: str | None = None,
+    requires_grad: bool = False,
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return integers uniform on {low, ..., high - 1}; `randint(high, size)` starts at 0.
@@ -459,9 +460,9 @@ def randint(
     attrs = {"low": int(low), "span": span}
     if recorder() is not None:
         found = apply(_INTEGERS, (recorded_bits("randint", shape, generator),), attrs)
-        return placed(cast(found, dtype), device, False)
+        return placed(cast(found, dtype), device, requires_grad)
     words = _words(shape, generator).view(np.int64)
-    return _finish(_run_integers(words, **attrs), dtype, device, False)
+    return _finish(_run_integers(words, **attrs), dtype, device, requires_grad)
 
 
 def randint_like(
@@ -472,6 +473,7 @@ def randint_like(
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
     device: str | None = None,
+    requires_grad: bool = False,
 ) -> TensorBase:
     """Return integers uniform on {low, ..., high - 1} in the shape of `input`, by default in its
     dtype and on its device; `randint_like(x, high)` starts at 0.
@@ -479,7 +481,16 @@ def randint_like(
     input = as_tensor(input, "randint_like")
     low, high = (0, low) if high is None else (low, high)
     dtype, device = dtype or input.array.dtype, device or device_of(input.array)
-    return randint(low, high, input.array.shape, generator=generator, dtype=dtype, device=device)
+    shape = input.array.shape
+    return randint(
+        low,
+        high,
+        shape,
+        generator=generator,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
+    )
 
 
 @takes_out
@@ -489,6 +500,7 @@ def randperm(
     generator: Generator | None = None,
     dtype: DTypeLike | None = dtypes.int64,
     device: str | None = None,
+    requires_grad: bool = False,
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a random permutation of 0, ..., n - 1: the order of n random words."""
@@ -498,8 +510,10 @@ def randperm(
     if recorder() is not None:
         # Turned over, the sign bit orders signed numbers as it does unsigned ones.
         bits = recorded_bits("randperm", (int(n),), generator) ^ -(2**63)
-        return placed(cast(argsort(bits), dtype), device, False)
-    return _finish(np.argsort(_words((int(n),), generator), kind="stable"), dtype, device, False)
+        return placed(cast(argsort(bits), dtype), device, requires_grad)
+    return _finish(
+        np.argsort(_words((int(n),), generator), kind="stable"), dtype, device, requires_grad
+    )
 
 
 def check_elements(

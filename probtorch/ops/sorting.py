@@ -17,7 +17,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply, recorder, unheard, unseen, wrap
-from probtorch.core.dtype import float64, int64
+from probtorch.core.dtype import float64, int32, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.native import Routine
@@ -614,7 +614,10 @@ def searchsorted(
     sorted_sequence: TensorLike,
     values: TensorLike,
     *,
+    out_int32: bool = False,
     right: bool = False,
+    side: str | None = None,
+    sorter: TensorLike | None = None,
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return where `values` would be inserted into an ascending sequence, as int64.
@@ -627,7 +630,27 @@ def searchsorted(
     right : bool
         Whether equal elements are passed over: the first place above, instead of the first not
         below.
+    side : {"left", "right"}, optional
+        NumPy's way of saying it.
+    sorter : Tensor of integers, optional
+        Places that put the sequence in order, as from `argsort`, where it is not.
+    out_int32 : bool
+        Return int32.
+
+    Raises
+    ------
+    ArgumentError
+        If `side` is another word, or contradicts ``right=True``.
     """
+    if side not in (None, "left", "right") or (right and side == "left"):
+        raise ArgumentError(
+            "searchsorted",
+            expected="side 'left' or 'right', as right says if that is given, too",
+            got=f"side={side!r}, right={right}",
+            fix="give one of the two",
+        )
+    if sorter is not None:
+        sorted_sequence = gather(as_tensor(sorted_sequence, "searchsorted"), -1, sorter)
     sequence, values = as_tensor(sorted_sequence, "searchsorted"), as_tensor(values, "searchsorted")
     lead = sequence.array.shape[:-1]
     if sequence.array.ndim == 0 or (lead and lead != values.array.shape[:-1]):
@@ -640,7 +663,8 @@ def searchsorted(
     # NumPy's promotion, which keeps every integer; ours is for results.
     dtype = np.result_type(sequence.array.dtype, values.array.dtype)
     operands = (cast(sequence, dtype), cast(values, dtype))
-    return apply(_SEARCHSORTED, operands, {"right": bool(right)})
+    found = apply(_SEARCHSORTED, operands, {"right": bool(right or side == "right")})
+    return cast(found, int32) if out_int32 else found
 
 
 @takes_out
@@ -648,8 +672,9 @@ def bucketize(
     input: TensorLike,
     boundaries: TensorLike,
     *,
+    out_int32: bool = False,
     right: bool = False,
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return the bucket of each value: `searchsorted` with its arguments swapped."""
-    return searchsorted(boundaries, input, right=right)
+    return searchsorted(boundaries, input, right=right, out_int32=out_int32)

@@ -198,7 +198,9 @@ _EIGH = structured(
 
 
 @takes_out
-def eigh(A: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eigh:
+def eigh(
+    A: TensorLike, UPLO: str | None = None, *, out: tuple[TensorBase, ...] | None = None
+) -> Eigh:
     """Return ``(eigenvalues, eigenvectors)`` of symmetric matrices: ascending, vectors in columns.
 
     Parameters
@@ -206,9 +208,13 @@ def eigh(A: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eigh:
     A : Tensor, shape (..., n, n)
         Symmetric, else their symmetric part counts; the gradient is symmetric. Of complex numbers
         Hermitian takes the place of symmetric; eigenvalues are real.
+    UPLO : {"L", "U"}, optional
+        Look at the lower or the upper triangle alone.
 
     Raises
     ------
+    ArgumentError
+        If `UPLO` is none of these.
     NotDifferentiableError
         In a backward pass, of a function that changes with the angles of complex vectors.
 
@@ -218,13 +224,29 @@ def eigh(A: TensorLike, *, out: tuple[TensorBase, ...] | None = None) -> Eigh:
     that do not depend on them, but between vectors of equal eigenvalues there are none: of a
     function of a matrix, such as `linalg.matrix_exp`, that part is left out.
     """
-    return Eigh(*apply(_EIGH, (finite_replay(symmetric_part(as_matrix("eigh", A))),)))
+    A = as_matrix("eigh", A)
+    if UPLO is None:
+        A = symmetric_part(A)
+    elif UPLO in ("L", "l"):
+        A = from_lower(A)
+    elif UPLO in ("U", "u"):
+        A = from_lower(mh(A))
+    else:
+        raise ArgumentError(
+            "eigh(UPLO=...)",
+            expected="'L' or 'U'",
+            got=repr(UPLO),
+            fix="leave it out for matrices that are symmetric",
+        )
+    return Eigh(*apply(_EIGH, (finite_replay(A),)))
 
 
 @takes_out
-def eigvalsh(A: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return the eigenvalues of symmetric matrices, ascending."""
-    return eigh(A)[0]
+def eigvalsh(
+    A: TensorLike, UPLO: str | None = None, *, out: TensorBase | None = None
+) -> TensorBase:
+    """Return the eigenvalues of symmetric matrices, ascending; `UPLO` as for `eigh`."""
+    return eigh(A, UPLO)[0]
 
 
 # ---------------------------------------------------------------------------------------------- svd
@@ -339,7 +361,11 @@ SVD = structured(
 
 @takes_out
 def svd(
-    A: TensorLike, full_matrices: bool = False, *, out: tuple[TensorBase, ...] | None = None
+    A: TensorLike,
+    full_matrices: bool = False,
+    *,
+    driver: str | None = None,
+    out: tuple[TensorBase, ...] | None = None,
 ) -> Svd:
     """Return ``(U, S, Vh)`` with ``A = U @ diag(S) @ Vh``; singular values descend.
 
@@ -348,6 +374,8 @@ def svd(
     A : Tensor, shape (..., m, n)
     full_matrices : bool
         Must be False: the thin factors are the differentiable ones.
+    driver : str, optional
+        For PyTorch's sake: there is one routine.
 
     Returns
     -------
@@ -370,6 +398,8 @@ def svd(
 
 
 @takes_out
-def svdvals(A: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
-    """Return the singular values of each matrix, descending."""
+def svdvals(
+    A: TensorLike, *, driver: str | None = None, out: TensorBase | None = None
+) -> TensorBase:
+    """Return the singular values of each matrix, descending; `driver` as for `svd`."""
     return svd(A)[1]
