@@ -24,6 +24,7 @@ from probtorch import (
     random as random,
     special as special,
 )
+from probtorch.absent import advice
 from probtorch.core.device import (
     device as device,
 )
@@ -45,6 +46,7 @@ from probtorch.core.dtype import (
     complex128 as complex128,
     complex128 as cdouble,
     default_dtype_as as default_dtype_as,
+    dtype as dtype,
     finfo as finfo,
     float16 as float16,
     float32 as float32,
@@ -646,10 +648,28 @@ from probtorch.layouts import (
     empty_strided as empty_strided,
     frombuffer as frombuffer,
 )
+from probtorch.core.memory_format import (
+    channels_last as channels_last,
+    channels_last_3d as channels_last_3d,
+    contiguous_format as contiguous_format,
+    memory_format as memory_format,
+    preserve_format as preserve_format,
+)
+
+from probtorch.switches import (
+    are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
+    get_default_device as get_default_device,
+    get_float32_matmul_precision as get_float32_matmul_precision,
+    set_default_device as set_default_device,
+    set_default_tensor_type as set_default_tensor_type,
+    set_float32_matmul_precision as set_float32_matmul_precision,
+    use_deterministic_algorithms as use_deterministic_algorithms,
+)
 
 if TYPE_CHECKING:
     from probtorch import (
         __config__ as __config__,
+        amp as amp,
         array_api as array_api,
         compiler as compiler,
         config as config,
@@ -670,6 +690,9 @@ if TYPE_CHECKING:
         testing as testing,
         utils as utils,
         viz as viz,
+    )
+    from probtorch.amp import (
+        autocast as autocast,
     )
     from probtorch.compiler.native.threads import (
         get_num_threads as get_num_threads,
@@ -792,14 +815,16 @@ long = _long
 div = _div
 
 _LAZY_PACKAGES = frozenset(
-    "__config__ array_api compiler config diagnostics distributed distributions effects estimators "
-    "handlers infer nn onnx ops optim ode poutine profiler serialization testing utils viz".split()
+    "__config__ amp array_api compiler config diagnostics distributed distributions effects "
+    "estimators handlers infer nn onnx ops optim ode poutine profiler serialization testing utils "
+    "viz".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {
     "CompileWarning": "probtorch.compiler.paths",
     "InferenceWarning": "probtorch.diagnostics.checks",
     "PrintWarning": "probtorch.compiler.paths",
+    "autocast": "probtorch.amp",
     "compile": "probtorch.compiler.compile",
     "configure": "probtorch.config",
     "get_num_threads": "probtorch.compiler.native.threads",
@@ -841,10 +866,10 @@ if not TYPE_CHECKING:  # checkers know the names from above, and tell of others
             except ModuleNotFoundError as missing:
                 if missing.name != f"probtorch.{name}":
                     raise
-        raise AttributeError(f"module 'probtorch' has no attribute {name!r}")
+        raise AttributeError(f"module 'probtorch' has no attribute {name!r}{advice(name)}")
 
 
 def __dir__() -> list[str]:
     built = {name for name in _LAZY_PACKAGES if find_spec(f"probtorch.{name}")}
-    helpers = {"TYPE_CHECKING", "find_spec", "import_module"}
+    helpers = {"TYPE_CHECKING", "advice", "find_spec", "import_module"}
     return sorted({*globals(), *_LAZY_NAMES, *built} - helpers)

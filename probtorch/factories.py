@@ -17,6 +17,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor as wrap_value
+from probtorch.core.memory_format import memory_format as MemoryFormat
 from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import parse_size, sizes
@@ -176,8 +177,12 @@ def full_like(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
-    """Return a filled tensor in the shape of `input`, by default in its dtype and on its device."""
+    """Return a filled tensor in the shape of `input`, by default in its dtype and on its device.
+
+    Its elements lie in row-major order, whatever `memory_format` says.
+    """
     input = wrap_value(input, "full_like")
     dtype = input.array.dtype if dtype is None else dtype
     device = device_of(input.array) if device is None else device
@@ -192,6 +197,7 @@ def zeros_like(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
     """Return zeros in the shape of `input`, by default in its dtype and on its device."""
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -203,6 +209,7 @@ def ones_like(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
     """Return ones in the shape of `input`, by default in its dtype and on its device."""
     return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -214,6 +221,7 @@ def empty_like(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
     """Return an uninitialised tensor in the shape, dtype and on the device of `input`."""
     input = wrap_value(input, "empty_like")
@@ -232,7 +240,7 @@ def _number(x: float | Tensor) -> float:
 
 @takes_out
 def arange(
-    start: float | Tensor,
+    start: float | Tensor | None = None,
     end: float | Tensor | None = None,
     step: float | Tensor = 1,
     *,
@@ -256,7 +264,12 @@ def arange(
         If `step` is 0 or points away from `end`.
     """
     if end is None:
-        start, end = 0, start
+        start, end = None, start
+    if end is None:
+        raise ArgumentError(
+            "arange", expected="arange(end)", got="no number", fix="say where the range ends"
+        )
+    start = 0 if start is None else start
     first, last, by = _number(start), _number(end), _number(step)
     if not all(math.isfinite(v) for v in (first, last, by)):
         raise ArgumentError(

@@ -53,7 +53,7 @@ __all__ = ["ALIASES", "METHODS", "OTHER_NAMES"]
 
 METHODS: dict[ModuleType, str] = {
     arithmetic: (
-        "abs_ cbrt ceil_ clamp_ clone copysign_ floor_ floor_divide_ fmod_ maximum minimum "
+        "abs_ cbrt ceil_ clamp_ copysign_ floor_ floor_divide_ fmod_ maximum minimum "
         "mul_ neg_ reciprocal_ relu_ remainder_ round_ rsqrt_ sign_ sqrt_ square_ trunc_"
     ),
     comparisons: (

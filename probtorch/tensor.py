@@ -18,9 +18,10 @@ from probtorch.core import doors
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.device import device_named
-from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
+from probtorch.core.memory_format import contiguous_format, preserve_format
 from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.signatures import explain_calls
@@ -89,8 +90,8 @@ class Tensor(TensorBase):
     __neg__ = arithmetic.neg
     __abs__ = arithmetic.abs
     __matmul__ = contraction.matmul
-    __eq__ = comparisons.eq
-    __ne__ = comparisons.ne
+    __eq__ = comparisons.equal_to
+    __ne__ = comparisons.different_from
     __lt__ = comparisons.lt
     __le__ = comparisons.le
     __gt__ = comparisons.gt
@@ -231,20 +232,7 @@ class Tensor(TensorBase):
         """Whether the memory is on a GPU."""
         return not isinstance(self.array, np.ndarray)
 
-    @property
-    def data(self):
-        """The same memory without its place on the tape."""
-        return self.detach()
-
-    @data.setter
-    def data(self, value):
-        value = as_tensor(value)
-        read("an assignment to .data")
-        self.array = value.array
-        self._base = None if value is self else value if value._base is None else value._base
-        # Its gradient is its own, whoever owns the memory.
-        self._extra = {**(self._extra or {}), "root": None}
-        mark_changed(self)
+    data = property(methods.detach, methods.set_data)
 
     @property
     def T(self):
@@ -363,14 +351,18 @@ class Tensor(TensorBase):
         """Whether another tensor has the same shape."""
         return self.array.shape == as_tensor(other, "is_same_size").array.shape
 
-    def is_contiguous(self):
-        """Whether the elements lie in row-major order."""
+    def is_contiguous(self, memory_format=contiguous_format):
+        """Whether the elements lie in row-major order, or in the one that is named."""
         layout_read()
-        return bool(self.array.flags.c_contiguous)
+        return bool(memory_format.rows_of(self.array).flags.c_contiguous)
 
-    def contiguous(self):
-        """Return the tensor itself or a row-major copy."""
+    def contiguous(self, memory_format=contiguous_format):
+        """Return the tensor itself or a row-major copy, whatever format is named."""
         return self if self.array.flags.c_contiguous else self.clone()
+
+    def clone(self, *, memory_format=preserve_format):
+        """Return a copy, through which gradients flow; `memory_format` moves nothing."""
+        return arithmetic.clone(self)
 
     def stride(self, dim=None):
         """Return how many elements lie between neighbours along each dim, or along one."""

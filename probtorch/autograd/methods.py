@@ -9,10 +9,11 @@ import inspect
 from collections.abc import Callable, Sequence
 
 from probtorch.autograd import tape
-from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.dispatch import mark_changed, recorder, wrap
 from probtorch.core.history import hooks_changed, leave_tape, refresh, retain
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import alias, place_changed
+from probtorch.core.told import alias, place_changed, read
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, AutogradError, DTypeError
 
@@ -24,6 +25,7 @@ __all__ = [
     "register_hook",
     "requires_grad_",
     "retain_grad",
+    "set_data",
 ]
 
 # The method's own call of it fits.
@@ -149,3 +151,16 @@ def meant(t: TensorBase) -> TensorBase:
     """Return the tensor that `t` stands for while a function is watched: mostly `t` itself."""
     extra = t._extra
     return extra["stands_for"] if extra is not None and "stands_for" in extra else t
+
+
+def set_data(t: TensorBase, value: TensorLike) -> None:
+    """Give a tensor other memory, ``x.data = value``, whatever its place on the tape."""
+    value = as_tensor(value)
+    if value.array is t.array:
+        return  # ``x.data -= step`` writes in place, and puts back what it wrote to
+    read("an assignment to .data")
+    t.array = value.array
+    t._base = None if value is t else value if value._base is None else value._base
+    # Its gradient is its own, whoever owns the memory.
+    t._extra = {**(t._extra or {}), "root": None}
+    mark_changed(t)

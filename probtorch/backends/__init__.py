@@ -5,5 +5,6 @@ for CUDA devices. Code above this floor asks `array_module(array)` and writes `x
 """
 
 from probtorch.backends import cudnn
+from probtorch.backends.others import cuda, mkl, mkldnn, mps, openmp
 
-__all__ = ["cudnn"]
+__all__ = ["cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]

@@ -27,6 +27,7 @@ __all__ = [
     "default_complex",
     "default_dtype",
     "default_dtype_as",
+    "dtype",
     "finfo",
     "float16",
     "float32",
@@ -54,7 +55,7 @@ float32 = np.dtype(np.float32)
 float64 = np.dtype(np.float64)
 complex64 = np.dtype(np.complex64)
 complex128 = np.dtype(np.complex128)
-finfo = np.finfo
+dtype = np.dtype  # the type of all of them
 iinfo = np.iinfo
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
@@ -79,6 +80,16 @@ _RULES = _Rules()
 def get_default_dtype() -> DType:
     """Return the dtype of new tensors made from Python floats (float32 unless changed)."""
     return _RULES.default or _default
+
+
+def finfo(type: DTypeLike | None = None) -> np.finfo[Any]:
+    """Return the limits of a floating dtype, by default of the default one."""
+    dtype = get_default_dtype() if type is None else as_dtype(type)
+    if dtype.kind not in "fc":
+        raise DTypeError(
+            "finfo", expected="a floating dtype", got=str(dtype), fix="iinfo tells of integers"
+        )
+    return np.finfo(dtype)
 
 
 def set_default_dtype(dtype: DTypeLike) -> None:

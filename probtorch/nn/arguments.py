@@ -13,6 +13,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, parse_device
 from probtorch.core import dtype as dtypes
+from probtorch.core.memory_format import memory_format as MemoryFormat
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike
 from probtorch.errors import ArgumentError, DTypeError
@@ -96,6 +97,7 @@ def destination(
     device: str | None = None,
     dtype: DTypeLike | None = None,
     non_blocking: bool = False,
+    memory_format: MemoryFormat | None = None,
 ) -> tuple[str | None, DType | None]:
     """Return (device, dtype) from the ways of calling `to`; `non_blocking` changes nothing here."""
     for a in args:

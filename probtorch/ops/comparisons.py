@@ -8,6 +8,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
+from probtorch.errors import DTypeError
 from probtorch.ops.families import Binary, Unary, elementwise
 
 
@@ -36,6 +37,32 @@ le: Binary = _comparison("le", np.less_equal, lambda s, x, y: x <= y, "x <= y, e
 gt: Binary = _comparison("gt", np.greater, lambda s, x, y: x > y, "x > y, elementwise.")
 
 ge: Binary = _comparison("ge", np.greater_equal, lambda s, x, y: x >= y, "x >= y, elementwise.")
+
+
+def equal_to(x: TensorBase, y: object) -> TensorBase:
+    """``x == y``: elementwise, and False where `y` is None, a text or another object."""
+    try:
+        return eq(x, y)  # type: ignore[arg-type]
+    except DTypeError:
+        if _has_elements(y):
+            raise
+        return NotImplemented
+
+
+def different_from(x: TensorBase, y: object) -> TensorBase:
+    """``x != y``: elementwise, and True where `y` is None, a text or another object."""
+    try:
+        return ne(x, y)  # type: ignore[arg-type]
+    except DTypeError:
+        if _has_elements(y):
+            raise
+        return NotImplemented
+
+
+def _has_elements(other: object) -> bool:
+    if isinstance(other, (list, tuple, np.ndarray, np.generic, TensorBase)):
+        return True
+    return any(hasattr(other, name) for name in ("__array__", "__cuda_array_interface__"))
 
 
 def _predicate(name, ufunc, formula, doc, arity=1, domain="real"):

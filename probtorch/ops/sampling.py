@@ -24,6 +24,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.memory_format import memory_format as MemoryFormat
 from probtorch.core.native import NativeFunction
 from probtorch.core.outputs import takes_out
 from probtorch.core.rng import (
@@ -199,17 +200,13 @@ def rand_like(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    memory_format: MemoryFormat | None = None,
 ) -> TensorBase:
     """Return draws from (0, 1) in the shape of `input`, as a rule in its dtype on its device."""
     input = as_tensor(input, "rand_like")
-    dtype, device = dtype or input.array.dtype, device or device_of(input.array)
-    return rand(
-        input.array.shape,
-        generator=generator,
-        dtype=dtype,
-        device=device,
-        requires_grad=requires_grad,
-    )
+    shape, dtype = input.array.shape, dtype or input.array.dtype
+    device = device or device_of(input.array)
+    return rand(shape, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def randn_like(
@@ -219,16 +216,14 @@ def randn_like(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    memory_format: MemoryFormat | None = None,
 ) -> TensorBase:
     """Return standard normal draws in the shape of `input`; dtype and device as in `rand_like`."""
     input = as_tensor(input, "randn_like")
-    dtype, device = dtype or input.array.dtype, device or device_of(input.array)
+    shape, dtype = input.array.shape, dtype or input.array.dtype
+    device = device or device_of(input.array)
     return randn(
-        input.array.shape,
-        generator=generator,
-        dtype=dtype,
-        device=device,
-        requires_grad=requires_grad,
+        shape, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad
     )
 
 
@@ -474,6 +469,7 @@ def randint_like(
     dtype: DTypeLike | None = None,
     device: str | None = None,
     requires_grad: bool = False,
+    memory_format: MemoryFormat | None = None,
 ) -> TensorBase:
     """Return integers uniform on {low, ..., high - 1} in the shape of `input`, by default in its
     dtype and on its device; `randint_like(x, high)` starts at 0.

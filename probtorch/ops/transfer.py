@@ -10,6 +10,7 @@ from probtorch.backends.registry import device_of, parse_device, to_device, usab
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
+from probtorch.core.memory_format import memory_format as MemoryFormat
 from probtorch.core.op import Op, register
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
@@ -39,17 +40,17 @@ def to(
     device: str | None = None,
     copy: bool = False,
     non_blocking: bool = False,
+    memory_format: MemoryFormat | None = None,
 ) -> TensorBase:
     """Return the tensor with another dtype, on another device, or like another tensor.
 
-    `non_blocking` is taken for PyTorch's sake: a copy to a GPU never waits for it.
+    `non_blocking` and `memory_format` are taken for PyTorch's sake: a copy to a GPU never waits,
+    and elements lie as they do.
     """
     for a in args:
         if isinstance(a, TensorBase):
             dtype, device = a.array.dtype, device_of(a.array)
-        elif isinstance(a, bool):
-            continue
-        elif a is None:
+        elif a is None or isinstance(a, bool):
             continue
         elif (
             isinstance(a, np.dtype)
