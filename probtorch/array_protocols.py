@@ -111,7 +111,9 @@ def array_ufunc(ufunc, method, inputs, kwargs):
     result = NotImplemented
     if not rest or (method == "reduce" and rest.keys() <= {"axis", "keepdims"}):
         if method == "__call__" and _operation(ufunc) is not None:
-            result = _operation(ufunc)(*map(as_tensor, inputs))
+            # NumPy's double is a float of Python's: it has no say about the dtype.
+            weak = (float(x) if isinstance(x, float) else as_tensor(x) for x in inputs)
+            result = _operation(ufunc)(*weak)
         elif method == "reduce" and ufunc in _REDUCE:
             axis = kwargs.get("axis", 0)
             result = _reduced(_REDUCE[ufunc], inputs[0], axis, rest.get("keepdims", False))

@@ -21,7 +21,7 @@ from probtorch.core.device import device_named
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
-from probtorch.core.memory_format import contiguous_format, preserve_format
+from probtorch.core.memory_format import contiguous_format, lies_in, preserve_format
 from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.signatures import explain_calls
@@ -354,7 +354,7 @@ class Tensor(TensorBase):
     def is_contiguous(self, memory_format=contiguous_format):
         """Whether the elements lie in row-major order, or in the one that is named."""
         layout_read()
-        return bool(memory_format.rows_of(self.array).flags.c_contiguous)
+        return lies_in(self.array, memory_format)
 
     def contiguous(self, memory_format=contiguous_format):
         """Return the tensor itself or a row-major copy, whatever format is named."""

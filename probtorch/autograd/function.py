@@ -296,7 +296,8 @@ def _rule(cls):
         # A backward is written for gradients, whose conjugates the sweep carries.
         found = cls.backward(ctx, *[g if g is None else conj(g) for g in gs])
         found = found if isinstance(found, (tuple, list)) else (found,)
-        if len(found) != attrs["args"]:
+        # As in PyTorch, None may stand for arguments that were left to their defaults.
+        if len(found) < attrs["args"] or any(g is not None for g in found[attrs["args"] :]):
             raise ArgumentError(
                 f"{cls.__name__}.backward",
                 expected=f"{attrs['args']} results, one per argument of forward",

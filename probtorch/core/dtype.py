@@ -82,10 +82,10 @@ def get_default_dtype() -> DType:
     return _RULES.default or _default
 
 
-def finfo(type: DTypeLike | None = None) -> np.finfo[Any]:
+def finfo(type: DTypeLike | None = None) -> np.finfo[np.floating]:
     """Return the limits of a floating dtype, by default of the default one."""
     dtype = get_default_dtype() if type is None else as_dtype(type)
-    if dtype.kind not in "fc":
+    if dtype.kind != "f":
         raise DTypeError(
             "finfo", expected="a floating dtype", got=str(dtype), fix="iinfo tells of integers"
         )

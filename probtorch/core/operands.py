@@ -30,6 +30,13 @@ __all__ = ["general", "of_one_dtype", "prepared", "written"]
 _PYTHON_NUMBERS = (bool, int, float, complex)
 
 
+def _operand(x: Operand, op: Op) -> Operand:
+    """Return a number of NumPy's floats as Python's, which it is (as in PyTorch, whatever its bits
+    are it does not decide on a dtype), and all else as a tensor.
+    """
+    return float(x) if isinstance(x, float) else as_tensor(x, op.name)
+
+
 def general(
     op: Op,
     fn: Callable[..., np.ndarray],
@@ -38,7 +45,7 @@ def general(
 ) -> TensorBase:
     """Elementwise call in full: mixed dtypes, Python numbers, arrays, errors, devices."""
     operands = tuple(
-        x if isinstance(x, TensorBase) or type(x) in _PYTHON_NUMBERS else as_tensor(x, op.name)
+        x if isinstance(x, TensorBase) or type(x) in _PYTHON_NUMBERS else _operand(x, op)
         for x in operands
     )
     if not any(isinstance(x, TensorBase) for x in operands):

@@ -579,7 +579,19 @@ __all__ = [
 ]
 
 
+# `torch.distributions` has these, too; their home is `transforms`.
+_TRANSFORMS = frozenset(
+    "AbsTransform AffineTransform CatTransform ComposeTransform CorrCholeskyTransform "
+    "CumulativeDistributionTransform ExpTransform IndependentTransform LowerCholeskyTransform "
+    "PositiveDefiniteTransform PowerTransform ReshapeTransform SigmoidTransform SoftmaxTransform "
+    "SoftplusTransform StackTransform StickBreakingTransform TanhTransform Transform "
+    "identity_transform".split()
+)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _TRANSFORMS:
+        return getattr(transforms, name)
     # Protocols of Python and of notebooks ask for names with underscores on any module.
     if name.startswith("_"):
         raise AttributeError(f"module 'probtorch.distributions' has no attribute {name!r}")

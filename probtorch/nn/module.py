@@ -275,6 +275,8 @@ class Module:
         taken = hasattr(type(self), name) and not isinstance(
             inspect.getattr_static(type(self), name), _SharedName
         )
+        others = (self._parameters, self._buffers, self._modules)
+        taken = taken or any(name in other for other in others if other is not table)
         if name not in table and (taken or name in self.__dict__):
             raise ArgumentError(
                 op,

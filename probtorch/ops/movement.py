@@ -441,10 +441,10 @@ def unslice(x: TensorBase, spec: tuple[tuple[int, ...], ...], shape: tuple[int, 
     return apply(_UNSLICE, (x,), {"spec": spec, "shape": shape})
 
 
-def flip(input: TensorLike, dims: SizeLike) -> TensorBase:
-    """Return `input` with the order of the elements along `dims` reversed, as a view."""
+def flip(input: TensorLike, *along: SizeLike, dims: SizeLike | None = None) -> TensorBase:
+    """Return `input` with the order along dims, by place or as `dims`, reversed, as a view."""
     input = as_tensor(input, "flip")
-    dims = normalize_dims(dims, input.array.ndim, "flip")
+    dims = normalize_dims(parse_size(along or (dims,)), input.array.ndim, "flip")
     return slice_(
         input,
         tuple((n - 1, -1, n) if i in dims else (0, 1, n) for i, n in enumerate(input.array.shape)),

@@ -43,6 +43,7 @@ ROOMS = (
 HOT = ("probtorch.ops.", "probtorch.nn.functional.", "probtorch.autograd.modes", "numpy")
 SMALL = {
     "Size", "Tensor", "as_dtype", "detach", "promote_types", "broadcast_shapes", "default_dtype_as",
+    "finfo",
     "get_default_dtype", "set_default_dtype", "enable_validation", "validation_enabled",
     "get_num_threads", "set_num_threads", "warn_about",
     "Frame", "Handler", "PlateInfo", "Site", "Trace", "Reparam", "perform", "plate_info",

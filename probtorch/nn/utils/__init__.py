@@ -16,6 +16,12 @@ from probtorch.nn.utils.gradients import (
     parameters_to_vector,
     vector_to_parameters,
 )
+from probtorch.nn.utils.parametrizations.norms import (
+    remove_spectral_norm,
+    remove_weight_norm,
+    spectral_norm,
+    weight_norm,
+)
 from probtorch.nn.utils.replacing import with_parameters, with_weights
 
 __all__ = [
@@ -31,8 +37,12 @@ __all__ = [
     "parameters_to_vector",
     "parametrizations",
     "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
     "rnn",
+    "spectral_norm",
     "vector_to_parameters",
+    "weight_norm",
     "with_parameters",
     "with_weights",
 ]

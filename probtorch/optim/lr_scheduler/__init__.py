@@ -24,6 +24,8 @@ from probtorch.optim.lr_scheduler.decay import (
 )
 from probtorch.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
+_LRScheduler = LRScheduler  # its name before PyTorch 2, which older scripts derive from
+
 __all__ = [
     "ChainedScheduler",
     "ConstantLR",

@@ -11,14 +11,14 @@ from probtorch.factories import ones
 from probtorch.nn.functional.linear import normalize
 from probtorch.nn.init import normal_
 from probtorch.nn.module import Module
-from probtorch.nn.utils.parametrize import register_parametrization
+from probtorch.nn.utils.parametrize import register_parametrization, remove_parametrizations
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.contraction import matmul
 from probtorch.ops.movement import permute, reshape
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
 M = TypeVar("M", bound=Module)
 
@@ -75,6 +75,16 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     [(40, 1), (40, 20)]
     """
     return register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+
+
+def remove_weight_norm(module: M, name: str = "weight") -> M:
+    """Make a weight that `weight_norm` has split one parameter again; returns the module."""
+    return remove_parametrizations(module, name)
+
+
+def remove_spectral_norm(module: M, name: str = "weight") -> M:
+    """Make a weight that `spectral_norm` divides one parameter again; returns the module."""
+    return remove_parametrizations(module, name)
 
 
 class _SpectralNorm(Module):
