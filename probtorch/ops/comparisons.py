@@ -39,22 +39,22 @@ gt: Binary = _comparison("gt", np.greater, lambda s, x, y: x > y, "x > y, elemen
 ge: Binary = _comparison("ge", np.greater_equal, lambda s, x, y: x >= y, "x >= y, elementwise.")
 
 
-def equal_to(x: TensorBase, y: object) -> TensorBase:
-    """``x == y``: elementwise, and False where `y` is None, a text or another object."""
+def equal_to(input: TensorBase, other: object) -> TensorBase:
+    """``input == other``, elementwise; False where `other` is None, a text or another object."""
     try:
-        return eq(x, y)  # type: ignore[arg-type]
+        return eq(input, other)  # type: ignore[arg-type]
     except DTypeError:
-        if _has_elements(y):
+        if _has_elements(other):
             raise
         return NotImplemented
 
 
-def different_from(x: TensorBase, y: object) -> TensorBase:
-    """``x != y``: elementwise, and True where `y` is None, a text or another object."""
+def different_from(input: TensorBase, other: object) -> TensorBase:
+    """``input != other``, elementwise; True where `other` is None, a text or another object."""
     try:
-        return ne(x, y)  # type: ignore[arg-type]
+        return ne(input, other)  # type: ignore[arg-type]
     except DTypeError:
-        if _has_elements(y):
+        if _has_elements(other):
             raise
         return NotImplemented
 
