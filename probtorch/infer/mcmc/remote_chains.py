@@ -18,6 +18,7 @@ import numpy as np
 
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError
+from probtorch.infer.blas_threads import blas_shared_out
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.control import Control
@@ -27,7 +28,7 @@ from probtorch.infer.mcmc.saved import TOLERANCE, SavedRun, chain_of
 from probtorch.infer.mcmc.standing import ChainCopy
 from probtorch.infer.mcmc.standstill import tell_of_standstill
 from probtorch.infer.mcmc.starts import resumed_chains
-from probtorch.infer.mcmc.threads import blas_shared_out, stages, tell_of_interrupt
+from probtorch.infer.mcmc.threads import stages, tell_of_interrupt
 from probtorch.infer.potential import Target
 from probtorch.infer.remote.jobs import Crew, Job
 from probtorch.infer.remote.parcels import pack

@@ -8,21 +8,17 @@ shows progress, writes checkpoints and listens.
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
 import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import TypeAlias
-
-from threadpoolctl import ThreadpoolController
 
 from probtorch.compiler.native.threads import occupied
 from probtorch.distributed.group import hurry, is_main
 from probtorch.distributions.validation import validation_enabled, validation_in_force
+from probtorch.infer.blas_threads import blas_shared_out
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.in_step import in_groups, sample_in_step, warm_up_in_step
@@ -30,7 +26,7 @@ from probtorch.infer.mcmc.progress import Progress
 from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.standstill import tell_of_standstill
 
-__all__ = ["blas_shared_out", "run_chains", "stages", "tell_of_interrupt"]
+__all__ = ["run_chains", "stages", "tell_of_interrupt"]
 
 # What a thread does with a chain.
 Stage: TypeAlias = Callable[[ChainRun, Control], None]
@@ -163,18 +159,6 @@ def tell_of_interrupt(runs: Sequence[ChainRun]) -> None:
         file=sys.stderr,
         flush=True,
     )
-
-
-@functools.cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def blas_shared_out(count: int) -> AbstractContextManager[object]:
-    """Give each of several chains its share of BLAS's threads, which else wait for each other."""
-    if count == 1:
-        return contextlib.nullcontext()
-    return _blas().limit(limits=max((os.cpu_count() or 1) // count, 1), user_api="blas")
 
 
 def stages(

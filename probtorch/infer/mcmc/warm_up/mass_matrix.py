@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from probtorch.core.typed import Tree
+from probtorch.infer.blas_threads import without_blas_threads
 from probtorch.infer.mcmc.metrics import Metric
 from probtorch.infer.mcmc.warm_up.estimates import Moments
 from probtorch.infer.mcmc.warm_up.forms import FEWEST, TO_CHOOSE, Form
@@ -298,7 +299,7 @@ def learnt_together(
         fresh.append(window.pairs(learner.fresh) if keeps else None)
     now = [metrics[i] for i in places]
     form = learners[0].form
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), without_blas_threads(form.dim):
         new = form.fitted_together(windows, now, fresh, choose, last)
     for place, metric in zip(places, new):
         if metric is not found[place]:
