@@ -63,6 +63,6 @@ def test_a_chain_alone_fits_its_metric_without_them(monkeypatch):
             yield
 
     monkeypatch.setattr(mass_matrix, "without_blas_threads", looking)
-    MCMC(NUTS(stretched), 20, 150, seed=3, progress_bar=False).run()
+    MCMC(NUTS(stretched), 400, 150, seed=3, progress_bar=False).run()
     assert seen and all(count == {1} for count in seen)
     assert counts() == before
