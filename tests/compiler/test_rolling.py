@@ -467,7 +467,7 @@ def test_integers_and_choices_between_numbers_are_rolled():
 def test_what_fails_in_rolling_is_no_error_of_the_users(monkeypatch, place):
     """Three places: finding the loops, recording them, writing them as native code."""
     if place == "rolled":
-        monkeypatch.setattr(rolling, "_stretches", lambda *_: 1 / 0)
+        monkeypatch.setattr(rolling, "_longest", lambda *_: 1 / 0)
     elif place == "record":
         monkeypatch.setattr(carried_out, "scan", lambda *_, **__: 1 / 0)
     else:

@@ -20,14 +20,20 @@ from probtorch.compiler.record.turns import ALIAS, Turns, outputs, same_number
 from probtorch.core.dispatch import EMPTY, set_grad_enabled
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["MIN_TURNS", "Following", "made_by"]
+__all__ = ["FEW_TURNS", "MIN_TURNS", "Following", "least_turns", "made_by"]
 
-# Turns that must have been alike.
+# Turns that must have been alike; of so many operations, fewer.
 MIN_TURNS = 8
+LONG_TURN, FEW_TURNS = 100, 2
 # Operations that are compared together, about.
 TOGETHER = 2000
 # Further operations from which on turns stay what they are; fewer become nodes again.
 WORTH = 1000
+
+
+def least_turns(period):
+    """Return how many turns of so many operations must have been alike."""
+    return MIN_TURNS if period < LONG_TURN else FEW_TURNS
 
 
 def made_by(events):
@@ -68,7 +74,7 @@ class Following:
     @classmethod
     def of(cls, recorder, events, operations, columns):
         """Return one that goes on after `events`, which the recorder made nodes of; None where
-        fewer than `MIN_TURNS` turns of these fit.
+        fewer turns of these fit than there must be.
         """
         period = len(operations)
         turns = Turns(operations, columns)
@@ -77,7 +83,7 @@ class Following:
         # First turns may not fit.
         while True:
             count = len(log) // period
-            if count < MIN_TURNS + found.lag:
+            if count < least_turns(period) + found.lag:
                 return None
             misfits = found._compare(log, 0, count)[0] | found._too_early(log)
             if not misfits:
@@ -278,6 +284,7 @@ class Following:
             rest = self.log[self.known * self.period :]
             self._forget(self.known)
             self.turns.settle(recorder.value_of)
+            watch.heard += self.turns.turns * self.period - self.began
         else:
             rest = self.log[self.began :]
             nodes[-1:] = self.removed
@@ -304,7 +311,7 @@ class Following:
             )
             set_grad_enabled(grad)
             watch.events.append((operation.op, inputs, attrs, out, node))
-        watch.later()
+        watch.ended(self.period)
 
 
 class _Constants:

@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probtorch.autograd.scan import scan
-from probtorch.compiler.graph import GraphValue
-from probtorch.compiler.places import at_places, gathered
+from probtorch.compiler.graph import GraphValue, Node
+from probtorch.compiler.places import at_places
+from probtorch.compiler.record.record import record
+from probtorch.compiler.record.slices import Slices
 from probtorch.compiler.record.turns import place_of
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.told import read
+from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.ops.gathering import index_select
-from probtorch.ops.movement import expand, movedim, reshape
+from probtorch.ops.movement import expand, movedim, reshape, stack
 
 __all__ = ["Operand", "Rolled", "RolledLoop", "row_of"]
 
@@ -47,14 +50,30 @@ class RolledLoop:
     start: int
     period: int
     turns: int
-    body: list[object]
+    body: list[Node]
     operands: list[list[Operand]]
-    # (position, output) -> number among what the loop puts out, for those read outside.
-    outputs: dict[tuple[int, int], int] = field(default_factory=dict)
+    # Whether stretches of the body may be loops themselves.
+    nests: bool = False
+    # Places (position, output) of what is read outside, as keys.
+    outputs: dict[tuple[int, int], None] = field(default_factory=dict)
 
     @property
     def end(self):
         return self.start + self.period * self.turns
+
+    def tables(self):
+        """Return the places (position, output) that each tensor put out has, a list of lists.
+
+        Where turns hold loops, what has one form is one tensor: a column for each, those of one
+        line next to each other.
+        """
+        if not self.nests:
+            return [[place] for place in self.outputs]
+        found = {}
+        for position, output in self.outputs:
+            v = self.body[position].outs[output]
+            found.setdefault((v.shape, v.dtype), []).append((position, output))
+        return [sorted(x, key=lambda at: (self.body[at[0]].place, at)) for x in found.values()]
 
     def locate(self, i):
         """Return ``(turn, position)`` of a node, None if it is not one of the loop's."""
@@ -75,8 +94,9 @@ def row_of(v, index, earlier):
 class Rolled:
     """The function of a graph whose stretches are loops."""
 
-    def __init__(self, graph, nodes, index, loops):
+    def __init__(self, graph, nodes, index, loops, roll):
         self.graph, self.nodes, self.index, self.loops = graph, nodes, index, loops
+        self.roll = roll  # for what turns hold
         self._note_reads()
 
     def _note_reads(self):
@@ -85,8 +105,7 @@ class Rolled:
         def read(v, reader):
             row = row_of(v, self.index, self.loops)
             if row is not None and row[0] != reader:
-                outputs = self.loops[row[0]].outputs
-                outputs.setdefault(row[1:3], len(outputs))
+                self.loops[row[0]].outputs[row[1:3]] = None
 
         # What all turns read is said by their operands.
         inside = np.zeros(len(self.nodes), bool)
@@ -95,8 +114,7 @@ class Rolled:
             for operand in itertools.chain.from_iterable(loop.operands):
                 if operand.kind == "rows":
                     made, *place = operand.value
-                    outputs = self.loops[made].outputs
-                    outputs.setdefault(tuple(place), len(outputs))
+                    self.loops[made].outputs[tuple(place)] = None
                 elif operand.kind != "here":
                     for v in operand.first or (operand.value,):
                         read(v, number)
@@ -132,7 +150,8 @@ class _Run:
     def __init__(self, rolled, inputs):
         self.rolled = rolled
         self.made = {v.id: t for v, t in zip(rolled.graph.inputs, inputs, strict=True)}
-        self.stacks = {}  # number of a loop -> what it put out
+        self.stacks = {}  # loop, position and output -> what all turns put out there
+        self.columns = {}  # the same -> table that it is a column of, and which
 
     def value(self, x):
         """Return the tensor (or number) that an input of a node stands for."""
@@ -152,8 +171,18 @@ class _Run:
 
     def stack(self, key):
         """Return the outputs of all turns at one position of a loop."""
-        number, position, output = key
-        return self.stacks[number][self.rolled.loops[number].outputs[position, output]]
+        if key not in self.stacks:
+            table, column = self.columns[key]
+            self.stacks[key] = table[:, column]
+        return self.stacks[key]
+
+    def stacks_of(self, keys):
+        """Return what all turns of one loop put out at several places of one form, as columns."""
+        table = self.columns[keys[0]][0]
+        at = np.array([self.columns[key][1] for key in keys])
+        if np.array_equal(at, np.arange(table.array.shape[1])):
+            return table
+        return index_select(table, 1, wrap(at))
 
     def node(self, node):
         """Carry out one node outside of loops."""
@@ -179,86 +208,109 @@ class _Run:
             if len(inputs) == 1:
                 found.append(self.value(v))
                 continue
-            stack, first = self.stack(row[:3]), row[3]
-            if len(inputs) < stack.array.shape[0]:
-                stack = stack[first : first + len(inputs)]
+            whole, first = self.stack(row[:3]), row[3]
+            if len(inputs) < whole.array.shape[0]:
+                whole = whole[first : first + len(inputs)]
             shape = [
                 n * len(inputs) if d == dim % len(v.shape) else n for d, n in enumerate(v.shape)
             ]
-            found.append(reshape(movedim(stack, 0, dim % len(v.shape)), shape))
+            found.append(reshape(movedim(whole, 0, dim % len(v.shape)), shape))
         return found
 
     def loop(self, loop):
         """Carry out a stretch as a scan."""
-        registers, slices = {}, []
+        registers, outside, slices = {}, {}, Slices(loop.nests)
         plan = []
         for node, row in zip(loop.body, loop.operands, strict=True):
-            plan.append((node, [self._prepared(o, loop, registers, slices) for o in row]))
-        keys = list(registers)
+            plan.append((node, [self._prepared(o, registers, slices, outside) for o in row]))
+        keys, closed = list(registers), [t for _, t in outside.values()]
         init = [[self.value(v) for v in registers[key]] for key in keys]
-        wanted = sorted(loop.outputs, key=loop.outputs.__getitem__)
+        tables = loop.tables()
 
-        def step(carry, xs):
-            held = dict(zip(keys, carry, strict=True))
-            local = []
+        def turn(carry, xs, closed):
+            now = _Now(dict(zip(keys, carry, strict=True)), xs, closed)
             for node, row in plan:
-                operands = [get(local, held, xs) for get in row]
+                operands = [get(now) for get in row]
                 if row and row[0].moved:
                     out = operands[0]
                 elif len(row) > len(node.inputs):
                     out = at_places(node, operands, [get.dim for get in row[len(node.inputs) :]])
                 else:
                     out = apply(node.op, tuple(operands), node.attrs)
-                local.append(out if type(out) is tuple else (out,))
+                now.local.append(out if type(out) is tuple else (out,))
             after = [
-                [local[position][output], *held[key][:-1]]
+                [now.local[position][output], *now.held[key][:-1]]
                 for key in keys
                 for position, output in [key[0]]
             ]
-            return after, [local[position][output] for position, output in wanted]
+            put_out = [[now.local[position][output] for position, output in x] for x in tables]
+            return after, [x[0] if len(x) == 1 else stack(x) for x in put_out]
 
-        if keys or slices:
-            _, ys = scan(step, init, slices, length=loop.turns)
+        xs = slices.tensors(loop.turns, self)
+        step = self._with_loops(turn, init, xs, closed) if loop.nests else turn
+        if keys or xs:
+            _, ys = scan(lambda carry, xs: step(carry, xs, closed), init, xs, length=loop.turns)
         else:
             # Nothing changes from turn to turn: once is enough.
-            ys = [expand(y, (loop.turns, *y.array.shape)) for y in step([], [])[1]]
-        self.stacks[self.rolled.loops.index(loop)] = ys
+            ys = [expand(y, (loop.turns, *y.array.shape)) for y in step([], [], closed)[1]]
+        number = self.rolled.loops.index(loop)
+        for places, y in zip(tables, ys, strict=True):
+            for column, place in enumerate(places):
+                if len(places) == 1:
+                    self.stacks[number, *place] = y
+                else:
+                    self.columns[number, *place] = y, column
 
-    def _prepared(self, operand, loop, registers, slices):
-        """Return how a step gets an operand: a function of its own values, the carried ones and
-        its slices.
+    def _with_loops(self, turn, init, xs, closed):
+        """Return the function `turn` with loops in the place of what repeats in it: it is recorded
+        by itself, and that is rolled.
         """
-        if operand.kind == "same":
-            value = self.value(operand.value)
-            return _Getter(lambda local, held, xs: value)
-        if operand.kind == "here":
-            position, output = operand.value
-            return _Getter(lambda local, held, xs: local[position][output])
-        if operand.kind == "carried":
-            key = operand.value, tuple(v.id for v in operand.first)
-            registers[key] = operand.first
-            return _Getter(lambda local, held, xs: held[key][-1])
-        number = len(slices)
-        slices.append(self._slices(operand, loop))
-        dim = operand.attrs if operand.kind == "places" else None
-        return _Getter(lambda local, held, xs: xs[number], operand.kind == "moving", dim)
+        given, structure = flatten((init, [wrap(x.array[0]) for x in xs], closed))
+        results: list[Structure] = []
 
-    def _slices(self, operand, loop):
-        """Return what the turns take one slice each of."""
-        if operand.kind in ("stacked", "places"):
-            return wrap(operand.value)
-        if operand.kind == "rows":
-            first, step = operand.attrs
-            rows = np.arange(loop.turns) * step + first
-            whole = self.stack(operand.value)
-            if step == 1 and first == 0 and len(rows) == whole.array.shape[0]:
-                return whole
-            return index_select(whole, 0, wrap(rows))
-        return gathered(self.value(operand.value), *operand.attrs)
+        def flat(*leaves):
+            found, result = flatten(turn(*unflatten(structure, leaves)))
+            results.append(result)
+            return found
+
+        recorded, _ = record(flat, [wrap(x.array.copy()) for x in given], abstract=True)
+        inner = self.rolled.roll(recorded.graph)
+        if inner is None or recorded.unsupported:
+            return turn
+        return lambda *now: unflatten(results[0], inner(*flatten(now)[0]))
+
+    def _prepared(self, operand, registers, slices, outside):
+        """Return how a turn gets an operand, from what it has by then (`_Now`)."""
+        kind, value = operand.kind, operand.value
+        if kind == "same":
+            if type(value) is not GraphValue or value.static:
+                number = self.value(value)
+                return _Getter(lambda now: number)
+            k, _ = outside.setdefault(value.id, (len(outside), self.value(value)))
+            return _Getter(lambda now: now.closed[k])
+        if kind == "here":
+            position, output = value
+            return _Getter(lambda now: now.local[position][output])
+        if kind == "carried":
+            key = value, tuple(v.id for v in operand.first)
+            registers[key] = operand.first
+            return _Getter(lambda now: now.held[key][-1])
+        get = slices.add(operand, self.rolled.loops)
+        dim = operand.attrs if kind == "places" else None
+        return _Getter(lambda now: get(now.xs), kind == "moving", dim)
+
+
+class _Now:
+    """What a turn has: carried values, slices, what it closes over, and what it made so far."""
+
+    __slots__ = ("closed", "held", "local", "xs")
+
+    def __init__(self, held, xs, closed):
+        self.held, self.xs, self.closed, self.local = held, xs, closed, []
 
 
 class _Getter:
-    """How a step gets one operand; `moved` where it is the slice itself and not what is sliced,
+    """How a turn gets one operand; `moved` where it is the slice itself and not what is sliced,
     `dim` where it is positions along that dim.
     """
 
@@ -267,5 +319,5 @@ class _Getter:
     def __init__(self, get, moved=False, dim=None):
         self.get, self.moved, self.dim = get, moved, dim
 
-    def __call__(self, local, held, xs):
-        return self.get(local, held, xs)
+    def __call__(self, now):
+        return self.get(now)

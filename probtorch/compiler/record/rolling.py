@@ -13,6 +13,8 @@ that does the same with `scan`, so that code size and compile time stop growing 
    stay outside.
 3. The function (`rolled.py`) walks through the recorded nodes once more, with `scan` in the place
    of each stretch. Whoever calls it records it anew, with gradients if wanted.
+4. A turn that is a stretch of stretches is recorded by itself and rolled in the same way, so that
+   loops stand in loops. What its operands have in one place in all turns is a table (`slices.py`).
 
 Nothing is assumed about the user's code: what does not fit exactly stays unrolled.
 """
@@ -25,6 +27,7 @@ import numpy as np
 
 from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.places import LARGEST, PLACED, begins, form, moving, positions
+from probtorch.compiler.record.periods import likely_periods
 from probtorch.compiler.record.rolled import Operand, Rolled, RolledLoop, row_of
 from probtorch.compiler.record.turns import Turns, expanded, place_of, same_number, spread
 
@@ -36,12 +39,11 @@ MIN_NODES = 1000
 MIN_TURNS = 8
 MIN_STRETCH = 100
 # Nodes in one turn, and turns that a loop may look back.
-MAX_PERIOD = 2000
+MAX_PERIOD = 40_000
 MAX_LAG = 16
 # Last turns that may stay outside of a loop, and turns that may become one.
 MAX_DROPPED = 3
 MAX_TOGETHER = 6
-CANDIDATES = 16
 
 
 def rolled(graph):
@@ -69,13 +71,33 @@ def rolled(graph):
                 return rolled(expanded(graph))
             loops.append(loop)
             continue
-        signatures = np.array([hash(_signature(node)) for node in found], np.int64)
-        for start, period, turns in _stretches(signatures, 0, len(found)):
-            start, turns = _narrowest(nodes, index, low + start, period, turns)
-            loop = _loop(nodes, index, loops, start, period, turns)
-            if loop is not None:
-                loops.append(loop)
-    return Rolled(graph, nodes, index, loops) if loops else None
+        _search(nodes, index, loops, _signatures(found), low, 0, len(found))
+    if not loops:
+        return None
+    return Rolled(graph, nodes, index, loops, rolled)
+
+
+def _search(nodes, index, loops, signatures, offset, low, high):
+    """Add the loops between two positions of a segment, which begins at `offset`, in order."""
+    found = _longest(signatures[low:high])
+    if found is None:
+        return
+    start, period, turns = found
+    start += low
+    end = start + period * turns
+    _search(nodes, index, loops, signatures, offset, low, start)
+    start, turns = _narrowest(nodes, index, offset + start, period, turns)
+    loop = _loop(nodes, index, loops, start, period, turns)
+    if loop is not None:
+        # What stays outside may have loops of its own, which this one may read.
+        count = len(loops)
+        if loop.start - offset < end:
+            _search(nodes, index, loops, signatures, offset, start - offset, loop.start - offset)
+        if len(loops) > count:
+            loop = _loop(nodes, index, loops, loop.start, loop.period, loop.turns) or loop
+        loops.append(loop)
+        end = min(end, loop.end - offset)
+    _search(nodes, index, loops, signatures, offset, end, high)
 
 
 def _segments(graph):
@@ -109,7 +131,13 @@ def _of_turns(turns, start):
             if row is None:
                 return None
         operands.append(row)
-    return RolledLoop(start, len(turns.body), turns.turns, turns.body, operands)
+    body = turns.body
+    return RolledLoop(start, len(body), turns.turns, body, operands, _nests(body))
+
+
+def _nests(body):
+    """Whether stretches of a turn may be loops themselves."""
+    return _longest(_signatures(body)) is not None
 
 
 def _of_column(turns, column):
@@ -132,6 +160,10 @@ def _of_column(turns, column):
 # -------------------------------------------------------------------------------- finding stretches
 
 
+def _signatures(nodes):
+    return np.array([hash(_signature(node)) for node in nodes], np.int64)
+
+
 def _signature(node):
     if node.name in PLACED:
         # Where a slice begins may differ from turn to turn.
@@ -146,34 +178,12 @@ def _signature(node):
     return node.name, options, *inputs, *[(o.shape, o.dtype.num) for o in node.outs]
 
 
-def _stretches(signatures, low, high):
-    """Return ``(start, period, turns)`` of the stretches between two positions, in order."""
-    found = _longest(signatures[low:high])
-    if found is None:
-        return []
-    start, period, turns = found
-    start += low
-    end = start + period * turns
-    before = _stretches(signatures, low, start)
-    return [*before, (start, period, turns), *_stretches(signatures, end, high)]
-
-
 def _longest(signatures):
     n = len(signatures)
     if n < MIN_STRETCH:
         return None
-    # How far it is from each node to the next one like it: periods are among these distances.
-    order = np.argsort(signatures, kind="stable")
-    alike = signatures[order[1:]] == signatures[order[:-1]]
-    gaps = (order[1:] - order[:-1])[alike]
-    gaps = gaps[gaps <= min(MAX_PERIOD, n // MIN_TURNS)]
-    if not len(gaps):
-        return None
-    counts = np.bincount(gaps)
     best = None
-    for period in sorted(np.argsort(counts)[::-1][:CANDIDATES]):
-        if not counts[period]:
-            continue
+    for period in likely_periods(signatures, min(MAX_PERIOD, n // MIN_TURNS)):
         breaks = np.flatnonzero(signatures[:-period] != signatures[period:])
         edges = np.concatenate([[-1], breaks, [n - period]])
         k = int(np.argmax(np.diff(edges)))
@@ -184,7 +194,7 @@ def _longest(signatures):
             continue
         # A multiple of the true period covers hardly more than the period itself.
         if best is None or covered > best[1] * best[2] + 2 * period:
-            best = start, int(period), turns
+            best = start, period, turns
     return best
 
 
@@ -232,7 +242,34 @@ def _loop(nodes, index, earlier, start, period, turns):
             found = _fit(nodes, index, earlier, first, period * together, count)
             if found is not None:
                 return found
-    return None
+    # Turns may read what turns put out that hold loops: one place after the other of each.
+    count, together = _turns_of_rows(nodes, index, earlier, start, period, turns)
+    if not together:
+        return None
+    first, together = start + count % together * period, together * period
+    return _fit(nodes, index, earlier, first, together, count * period // together)
+
+
+def _turns_of_rows(nodes, index, earlier, start, period, turns):
+    """Return how many turns there are up to the last that reads what turns with loops put out, and
+    after how many they come to the same place again; 0 and 0 where none does.
+    """
+    for r in range(period):
+        column = nodes[start + r : start + turns * period : period]
+        for j in range(len(column[0].inputs)):
+            last, row = turns, None
+            while last and (row is None or not earlier[row[0]].nests):
+                last -= 1
+                row = row_of(column[last].inputs[j], index, earlier)
+            if row is None:
+                continue
+            for k in range(2, last // MIN_TURNS):
+                before = row_of(column[last - k].inputs[j], index, earlier)
+                if before is None:
+                    break
+                if before[:3] == row[:3]:
+                    return last + 1, k
+    return 0, 0
 
 
 def _fit(nodes, index, earlier, start, period, turns):
@@ -246,7 +283,8 @@ def _fit(nodes, index, earlier, start, period, turns):
                 unfit = max(unfit, turn + 1)
             operands.append(row)
         if not unfit:
-            return RolledLoop(start, period, turns, nodes[start : start + period], operands)
+            body = nodes[start : start + period]
+            return RolledLoop(start, period, turns, body, operands, _nests(body))
         start += unfit * period
         turns -= unfit
     return None

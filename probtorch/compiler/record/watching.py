@@ -4,13 +4,21 @@
 and operands come from the same places in each turn, it returns a `Following` (following.py).
 """
 
+import itertools
 import operator
 
 import numpy as np
 
 from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.places import PLACED
-from probtorch.compiler.record.following import MIN_TURNS, Following, made_by
+from probtorch.compiler.record.following import (
+    FEW_TURNS,
+    MIN_TURNS,
+    Following,
+    least_turns,
+    made_by,
+)
+from probtorch.compiler.record.periods import likely_periods
 from probtorch.compiler.record.turns import ALIAS, Column, Operation, outputs, same_number
 from probtorch.core.tensor_base import TensorBase
 
@@ -18,14 +26,12 @@ __all__ = ["TurnsWatch"]
 
 # Operations after which turns are first looked for, and the most that are looked at together.
 FIRST_LOOK = 1000
-LAST_LOOK = 16_000
-# Turns that must have been alike, nodes of one turn, and how far a turn may look back.
-MAX_PERIOD = 2000
+LAST_LOOK = 24_000
+# Operations of one turn, and how far a turn may look back.
+MAX_PERIOD = 40_000
 MAX_LAG = 16
 # Looks in vain, or that found no more than a few turns, after which there are no others.
-MAX_VAIN = 8
-# Periods that are tried.
-CANDIDATES = 16
+MAX_VAIN = 10
 
 
 class TurnsWatch:
@@ -42,9 +48,15 @@ class TurnsWatch:
         self.events, self.due = [], FIRST_LOOK
         self._chances = MAX_VAIN
         self._signatures = []
+        # Operations that were heard before `events`; the periods of turns that ended, and how many
+        # had been heard then; the period of a loop around them that is being waited for.
+        self.heard = 0
+        self._ends = []
+        self._around = 0
 
     def forget(self):
         """Look at no operation that was heard before."""
+        self.heard += len(self.events)
         self.events.clear()
         self._signatures.clear()
         self.due, self._chances = FIRST_LOOK, MAX_VAIN
@@ -52,9 +64,11 @@ class TurnsWatch:
     def later(self):
         """Put off the next look: nothing was found that lasts."""
         if len(self.events) >= LAST_LOOK:
-            del self._signatures[: LAST_LOOK // 2], self.events[: -LAST_LOOK // 2]
+            old = len(self.events) - LAST_LOOK // 2
+            self.heard += old
+            del self._signatures[:old], self.events[:old]
         while self.due <= len(self.events):
-            self.due = min(2 * self.due, LAST_LOOK)
+            self.due = min(3 * self.due // 2, LAST_LOOK)
 
     def look(self):
         """Return a `Following` if the last operations are turns of a loop, else None."""
@@ -62,10 +76,27 @@ class TurnsWatch:
         signatures += map(hash, map(_signature, events[len(signatures) :]))
         found = _period(np.array(signatures, np.int64))
         following = None if found is None else _begin(self.recorder, events, *found)
+        if self._around:
+            self._around = 0
+            self._ends.clear()
         if following is None:
             self.vain()
             self.later()
         return following
+
+    def ended(self, period):
+        """Hear that turns of so many operations ended, and put off the next look.
+
+        Where that happened before, they may be the turns of a loop in a loop. The outer one is
+        looked for when there are enough of its turns.
+        """
+        now = self.heard + len(self.events)
+        self._ends = [*self._ends, (period, now)][-3:]
+        self.later()
+        around = [b - a for (p, a), (q, b) in itertools.pairwise(self._ends) if p == q == period]
+        if around and around[-1] <= MAX_PERIOD and around.count(around[-1]) == len(around):
+            self._around = around[-1]
+            self.due = (least_turns(self._around) + 2) * self._around
 
     def vain(self):
         """Hear that a look was in vain."""
@@ -90,20 +121,11 @@ def _signature(event):
 
 def _period(signatures):
     """Return how many operations the last turns have, and how many there are in all of them."""
-    n = len(signatures)
-    order = np.argsort(signatures, kind="stable")
-    alike = signatures[order[1:]] == signatures[order[:-1]]
-    gaps = (order[1:] - order[:-1])[alike]
-    gaps = gaps[gaps <= min(MAX_PERIOD, n // MIN_TURNS)]
-    if not len(gaps):
-        return None
-    counts, best = np.bincount(gaps), None
-    for period in sorted(np.argsort(counts)[::-1][:CANDIDATES].tolist()):
-        if not counts[period]:
-            continue
+    n, best = len(signatures), None
+    for period in likely_periods(signatures, min(MAX_PERIOD, n // FEW_TURNS)):
         breaks = np.flatnonzero(signatures[:-period] != signatures[period:])
         covered = n - (int(breaks[-1]) + 1 if len(breaks) else 0)
-        if covered < MIN_TURNS * period:
+        if covered < least_turns(period) * period:
             continue
         # A multiple of the true period covers no more than the period itself.
         if best is None or covered > best[1] + 2 * period:
@@ -134,7 +156,7 @@ def _behind_last_turn(events, made, period, covered):
 
 def _begin(recorder, events, period, covered):
     """Return the `Following` of turns that end with the last operations; None if they are none."""
-    if covered < (MIN_TURNS + 1) * period:
+    if covered < (least_turns(period) + 1) * period:
         return None
     made = made_by(events)
     behind = _behind_last_turn(events, made, period, covered)
