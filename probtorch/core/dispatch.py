@@ -542,8 +542,10 @@ def binary_door(
         try:
             a = input.array
             if type(other) in _NUMBERS:
-                kind = a.dtype.kind
-                if kind != "f" and (type(other) is not int or kind not in whole):
+                # A number beside halves, "e", may be none of theirs.
+                if a.dtype.char not in "fd" and (
+                    type(other) is not int or a.dtype.kind not in whole
+                ):
                     return general(op, fn, (input, other), out)
                 b = other
                 wanted = input.requires_grad

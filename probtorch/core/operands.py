@@ -28,6 +28,9 @@ from probtorch.errors import DomainError, DTypeError
 __all__ = ["general", "of_one_dtype", "prepared", "written"]
 
 _PYTHON_NUMBERS = (bool, int, float, complex)
+# Products and quotients of halves and a number that is none, such as 1e6, are computed in single,
+# as in PyTorch; other operations round the number first.
+_ROUNDED_ONCE = frozenset(("div", "mul"))
 
 
 def _operand(x: Operand, op: Op) -> Operand:
@@ -80,8 +83,12 @@ def general(
     if len({type(a) for a in arrays if not isinstance(a, _PYTHON_NUMBERS)}) > 1:
         inputs = _on_one_device(op, inputs)
         arrays = [x.array if isinstance(x, TensorBase) else x for x in inputs]
+    in_single = common is dtypes.float16 and op.name in _ROUNDED_ONCE
+    if in_single:
+        arrays = [a if isinstance(a, _PYTHON_NUMBERS) else a.astype(np.float32) for a in arrays]
     try:
         result = fn(*arrays)
+        result = result.astype(common) if in_single else result
     except DomainError:
         raise
     except (TypeError, ValueError, OverflowError) as e:

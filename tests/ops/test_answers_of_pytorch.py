@@ -132,6 +132,21 @@ def test_half_precision_is_rounded_once(name):
         np.testing.assert_allclose(got, exact, rtol=2.0**-10, atol=1e-7)
 
 
+def test_products_of_halves_and_numbers_that_are_none_are_rounded_once():
+    # 1e6 is infinite as a half, 2**-26 is 0, and 0.1 has an error of its own.
+    x = tensor([60000.0, 3.0, -0.5], dtype=probtorch.float16, requires_grad=True)
+    found = (x / 1e6, 100.0 / (x * 1e-3), x * 2.0**-26, x.detach().clone().mul_(0.1), x * 100000)
+    wide = x.detach().double()
+    exact = (wide / 1e6, 100.0 / wide * 1e3, wide * 2.0**-26, wide * 0.1, wide * 100000)
+    for got, value in zip(found, exact, strict=True):
+        assert got.dtype == probtorch.float16
+        np.testing.assert_allclose(
+            got.detach().double().numpy(), value.half().double().numpy(), rtol=2e-3, atol=2.0**-24
+        )
+    (x / 1e6).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.float16(1e-6), atol=2.0**-24)
+
+
 def test_softmax_and_its_gradient_in_half_precision():
     x = tensor([[0.8, 2.4, -4.3], [-1.6, 6.3, 2.0]], dtype=probtorch.float16)
     weights = tensor([[0.126, -0.132, 0.64], [0.105, -0.536, 0.362]], dtype=probtorch.float16)
