@@ -25,8 +25,9 @@ from probtorch.ops.comparisons import isfinite
 from probtorch.optim import Optimizer
 from probtorch.optim.typed import R as Loss
 
-__all__ = ["GradScaler", "autocast"]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
+_KINDS = ("cpu", "cuda")
 # Of a scale: what multiplies a loss of float32 is finite there.
 _LARGEST = 2.0**127
 
@@ -65,7 +66,7 @@ class autocast:
         cache_enabled: bool | None = None,
     ) -> None:
         kind = str(device_type).partition(":")[0]
-        if kind not in ("cpu", "cuda"):
+        if kind not in _KINDS:
             raise ArgumentError(
                 "autocast",
                 expected='device_type "cpu" or "cuda"',
@@ -93,6 +94,35 @@ class autocast:
 
     def __repr__(self) -> str:
         return f"autocast({self.device_type!r}, enabled={self.enabled})"
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Return whether `autocast` takes a kind of device: "cpu" and "cuda"."""
+    return device_type in _KINDS
+
+
+def custom_fwd(
+    fwd: Callable[P, R] | None = None,
+    *,
+    device_type: str,
+    cast_inputs: DTypeLike | None = None,
+) -> Callable[..., object]:
+    """Decorate the forward of an `autograd.Function`, which `autocast` leaves as it is, too.
+
+    `cast_inputs` counts inside of autocast in PyTorch, and so nowhere here.
+    """
+    autocast(device_type, cast_inputs)
+    return fwd if fwd is not None else _as_it_is
+
+
+def custom_bwd(bwd: Callable[P, R] | None = None, *, device_type: str) -> Callable[..., object]:
+    """Decorate the backward of an `autograd.Function`, see `custom_fwd`."""
+    autocast(device_type)
+    return bwd if bwd is not None else _as_it_is
+
+
+def _as_it_is(fn: Callable[P, R]) -> Callable[P, R]:
+    return fn
 
 
 class GradScaler:

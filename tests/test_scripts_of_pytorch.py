@@ -5,7 +5,7 @@ import pytest
 
 import probtorch as torch
 from probtorch import nn
-from probtorch.errors import ArgumentError, DTypeError
+from probtorch.errors import ArgumentError, AutogradError, DTypeError
 from probtorch.testing import assert_close
 
 X = torch.tensor([1.0, 2.0])
@@ -108,3 +108,76 @@ def test_memory_formats_move_nothing():
     for like in (torch.zeros_like, torch.empty_like, torch.randn_like):
         assert like(x, memory_format=torch.preserve_format).shape == x.shape
     assert_close(x.clone(memory_format=torch.contiguous_format), x)
+
+
+def test_transforms_take_the_size_of_a_cache():
+    from probtorch.distributions import (
+        AffineTransform,
+        ComposeTransform,
+        Normal,
+        TanhTransform,
+        TransformedDistribution,
+    )
+
+    # A policy of soft actor-critic.
+    squash = ComposeTransform([TanhTransform(cache_size=1), AffineTransform(1.0, 2.0, 0, 1)], 1)
+    action = TransformedDistribution(Normal(0.0, 1.0), squash.with_cache(1))
+    draw = action.rsample((5,))
+    expected = TransformedDistribution(
+        Normal(0.0, 1.0), [TanhTransform(), AffineTransform(1.0, 2.0)]
+    )
+    assert_close(action.log_prob(draw), expected.log_prob(draw))
+
+    class Shift(torch.distributions.Transform):
+        domain = codomain = torch.distributions.constraints.real
+
+        def __init__(self, by, cache_size=0):
+            super().__init__(cache_size=cache_size)
+            self.by = by
+
+        def _call(self, x):
+            return x + self.by
+
+    assert float(Shift(1.0, cache_size=1)(2.0)) == 3.0
+
+
+def test_backward_and_grad_take_pytorchs_arguments():
+    w = torch.ones(2, requires_grad=True)
+    torch.autograd.backward([(w * 2.0).sum(), w * 3.0], grad_tensors=[None, torch.ones(2)])
+    assert_close(w.grad, torch.tensor([5.0, 5.0]))
+    (slope,) = torch.autograd.grad((w**2).sum(), w, None, True, True, only_inputs=True)
+    assert slope.requires_grad
+    (again,) = torch.autograd.grad(slope.sum(), w, allow_unused=True)
+    assert_close(again, torch.tensor([2.0, 2.0]))
+
+
+def test_derivatives_of_what_does_not_depend_on_an_input_are_refused_if_asked():
+    functional, x = torch.autograd.functional, torch.tensor([1.0, 2.0])
+    way = functional.jacobian(lambda x: x**3, x, vectorize=True, strategy="forward-mode")
+    assert_close(way, torch.tensor([[3.0, 0.0], [0.0, 12.0]]))
+    assert_close(functional.hessian(lambda x: (x**2).sum(), x, strict=True), 2.0 * torch.eye(2))
+    with pytest.raises(AutogradError, match="does not depend on input 1"):
+        functional.jacobian(lambda x, y: x**2, (x, x), strict=True)
+    with pytest.raises(AutogradError, match="a gradient"):
+        functional.hessian(lambda x: x.sum(), x, strict=True)
+    with pytest.raises(ArgumentError, match="reverse-mode"):
+        functional.jacobian(lambda x: x, x, strategy="both")
+
+
+def test_functions_of_autocast_decorate_custom_functions():
+    class Square(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cpu")
+        def backward(ctx, g):
+            return 2.0 * ctx.saved_tensors[0] * g
+
+    x = torch.tensor([3.0], requires_grad=True)
+    Square.apply(x).backward()
+    assert float(x.grad) == 6.0
+    assert torch.amp.is_autocast_available("cpu") and not torch.amp.is_autocast_available("mps")

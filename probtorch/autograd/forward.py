@@ -132,13 +132,13 @@ class TangentSweep(Listener):
 
 
 def jvp(
-    fn: Callable[..., Tree], primals: Tree, tangents: Tree, *, has_aux: bool = False
+    func: Callable[..., Tree], primals: Tree, tangents: Tree, *, has_aux: bool = False
 ) -> tuple[Tree, ...]:
-    """Evaluate `fn` and its derivative along a direction, in forward mode.
+    """Evaluate `func` and its derivative along a direction, in forward mode.
 
     Parameters
     ----------
-    fn : callable
+    func : callable
         From trees of tensors to a tree of tensors; with `has_aux` a pair of it and anything else.
     primals, tangents : tuple of trees of tensors
         Where, and in which direction; of one structure, shape by shape.
@@ -161,8 +161,8 @@ def jvp(
 
     Notes
     -----
-    A second evaluation of `fn`, with two reverse passes, is needed where the function changes views
-    in place or calls a custom `Function` without a ``jvp``.
+    A second evaluation of `func`, with two reverse passes, is needed where the function changes
+    views in place or calls a custom `Function` without a ``jvp``.
 
     Examples
     --------
@@ -175,21 +175,21 @@ def jvp(
     before = set_grad_enabled(True)
     try:
         try:
-            found = _forward(fn, items, directions, structure, has_aux)
+            found = _forward(func, items, directions, structure, has_aux)
         except _CannotFollow:
-            found = _by_two_reverse_passes(fn, items, directions, structure, has_aux, before)
+            found = _by_two_reverse_passes(func, items, directions, structure, has_aux, before)
     finally:
         set_grad_enabled(before)
     return found if has_aux else found[:2]
 
 
-def _forward(fn, items, directions, structure, has_aux):
+def _forward(func, items, directions, structure, has_aux):
     sweep = TangentSweep()
     own = [clone(x) if x.requires_grad else same(x) for x in items]
     for y, t in zip(own, directions):
         sweep._set(y, t)
     with sweep:
-        out, aux = split_aux(fn(*unflatten(structure, own)), has_aux, "jvp")
+        out, aux = split_aux(func(*unflatten(structure, own)), has_aux, "jvp")
         outs, out_structure = flatten(out)
         outs = [as_tensor(o, "jvp") for o in outs]
     pushed = [_zeros(o) if (t := sweep._tangent(o)) is None else t for o in outs]
@@ -199,7 +199,7 @@ def _forward(fn, items, directions, structure, has_aux):
 
 
 def _by_two_reverse_passes(
-    fn,
+    func,
     items: list[TensorBase],
     directions: list[TensorBase],
     structure: tuple[type, tuple[tuple[str, ...], ...]],
@@ -208,7 +208,7 @@ def _by_two_reverse_passes(
 ) -> tuple[TensorBase, TensorBase, None]:
     own = stand_ins(items, "jvp")
     try:
-        out, aux = split_aux(fn(*unflatten(structure, own)), has_aux, "jvp")
+        out, aux = split_aux(func(*unflatten(structure, own)), has_aux, "jvp")
     finally:
         release(own)
     outs, out_structure = flatten(out)
@@ -245,7 +245,7 @@ def _matched(
             "jvp",
             expected="tuples of primals and tangents, one entry per argument",
             got=f"{type(primals).__name__} and {type(tangents).__name__}",
-            fix="write jvp(fn, (x,), (t,))",
+            fix="write jvp(func, (x,), (t,))",
         )
     items, structure = flatten(primals)
     directions, other = flatten(tangents)

@@ -44,17 +44,17 @@ def _zeros(t: TensorBase) -> TensorBase:
 
 
 def jacrev(
-    fn: Callable[P, Tree],
+    func: Callable[P, Tree],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
     chunk_size: int | None = None,
 ) -> Callable[P, Tree]:
-    """Return a function that computes the Jacobian of `fn` by reverse mode, many rows per pass.
+    """Return a function that computes the Jacobian of `func` by reverse mode, many rows per pass.
 
     Parameters
     ----------
-    fn : callable
+    func : callable
         Returns a tensor or a tree of them; with `has_aux` a pair of that and anything else.
     argnums : int or tuple of int
         Positional arguments to differentiate: tensors, or trees of them.
@@ -75,10 +75,10 @@ def jacrev(
     """
     chunk = CHUNK if chunk_size is None else chunk_size
 
-    @functools.wraps(fn)
+    @functools.wraps(func)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tree:
         chosen, put = select(args, argnums, "jacrev")
-        found = vjp(lambda x: fn(*put(x), **kwargs), chosen, has_aux=has_aux)
+        found = vjp(lambda x: func(*put(x), **kwargs), chosen, has_aux=has_aux)
         value, pull = found[:2]
         outs, out_structure = flatten(value)
         jacobian = []
@@ -124,14 +124,14 @@ def _stacked(rows: list[TensorBase] | None, o: TensorBase, chosen: TensorBase) -
 
 
 def jacfwd(
-    fn: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[P, Tree]:
-    """Return a function that computes the Jacobian of `fn` by forward mode, one run per input.
+    """Return a function that computes the Jacobian of `func` by forward mode, one run per input.
 
     Parameters and result are those of `jacrev`. Prefer it for few inputs and many outputs.
     """
 
-    @functools.wraps(fn)
+    @functools.wraps(func)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tree:
         chosen, put = select(args, argnums, "jacfwd")
         items, structure = flatten(chosen)
@@ -144,7 +144,7 @@ def jacfwd(
             for unit in _basis(x):
                 ts = [unit if j == i else _zeros(other) for j, other in enumerate(items)]
                 value, pushed, aux = jvp(
-                    lambda y: split_aux(fn(*put(y), **kwargs), has_aux, "jacfwd"),
+                    lambda y: split_aux(func(*put(y), **kwargs), has_aux, "jacfwd"),
                     (unflatten(structure, items),),
                     (unflatten(structure, ts),),
                     has_aux=True,
@@ -152,7 +152,7 @@ def jacfwd(
                 outs, out_structure = flatten(value)
                 columns[-1].append(flatten(pushed)[0])
         if outs is None:  # nothing to differentiate: all arguments are empty
-            value, aux = split_aux(fn(*args, **kwargs), has_aux, "jacfwd")
+            value, aux = split_aux(func(*args, **kwargs), has_aux, "jacfwd")
             outs, out_structure = flatten(value)
         jacobian = []
         for k, o in enumerate(outs):
@@ -168,12 +168,12 @@ def jacfwd(
     return wrapped
 
 
-def hessian(fn: Callable[P, Tree], argnums: int | Sequence[int] = 0) -> Callable[P, Tree]:
-    """Return a function that computes the second derivatives of `fn`.
+def hessian(func: Callable[P, Tree], argnums: int | Sequence[int] = 0) -> Callable[P, Tree]:
+    """Return a function that computes the second derivatives of `func`.
 
     Parameters
     ----------
-    fn : callable
+    func : callable
         Returns a tensor, of one element as a rule.
     argnums : int or tuple of int
 
@@ -185,9 +185,9 @@ def hessian(fn: Callable[P, Tree], argnums: int | Sequence[int] = 0) -> Callable
 
     Notes
     -----
-    Reverse over reverse: `fn` is evaluated once, and each row is one more backward pass.
+    Reverse over reverse: `func` is evaluated once, and each row is one more backward pass.
     """
-    return jacrev(jacrev(fn, argnums), argnums)
+    return jacrev(jacrev(func, argnums), argnums)
 
 
 explain_calls(globals())

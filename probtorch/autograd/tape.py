@@ -42,34 +42,34 @@ _NUMBERS = frozenset((bool, int, float, complex))
 
 
 def backward(
-    outputs: TensorBase | Sequence[TensorBase],
-    gradients: TensorBase | None = None,
-    *,
-    inputs: TensorBase | Sequence[TensorBase] | None = None,
+    tensors: TensorBase | Sequence[TensorBase],
+    grad_tensors: TensorBase | Sequence[TensorBase | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    *,
+    inputs: TensorBase | Sequence[TensorBase] | None = None,
 ) -> None:
-    """Accumulate the gradients of `outputs` into the `.grad` of the leaves they were computed from.
+    """Accumulate the gradients of `tensors` into the `.grad` of the leaves they were computed from.
 
     Parameters
     ----------
-    outputs : Tensor or sequence of Tensor
-    gradients : Tensor or sequence of (Tensor or None), optional
+    tensors : Tensor or sequence of Tensor
+    grad_tensors : Tensor or sequence of (Tensor or None), optional
         Cotangents, one per output and of its shape; 1 for outputs with one element.
-    inputs : sequence of Tensor, optional
-        Accumulate into these only; they need not be leaves.
     retain_graph : bool, optional
         Keep what another backward pass over the same graph needs (default: `create_graph`).
     create_graph : bool
         Put the pass itself on the tape, for derivatives of derivatives.
+    inputs : sequence of Tensor, optional
+        Accumulate into these only; they need not be leaves.
 
     Raises
     ------
     AutogradError
-        If an output does not require grad, is not a scalar and has no gradient given, or its graph
+        If a tensor does not require grad, is not a scalar and has no gradient given, or its graph
         was freed.
     """
-    seeds = _seeds(outputs, gradients)
+    seeds = _seeds(tensors, grad_tensors)
     if inputs is not None:
         inputs = [inputs] if isinstance(inputs, TensorBase) else list(inputs)
     targets = None if inputs is None else _targets(inputs, "backward")
@@ -87,9 +87,9 @@ def grad(
     outputs: TensorBase | Sequence[TensorBase],
     inputs: TensorBase | Sequence[TensorBase],
     grad_outputs: TensorBase | Sequence[TensorBase | None] | None = None,
-    *,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -103,6 +103,8 @@ def grad(
         Cotangents, one per output and of its shape; 1 for outputs with one element.
     retain_graph, create_graph : bool
         See `backward`.
+    only_inputs : bool
+        As in PyTorch there is no other way.
     allow_unused : bool, optional
         Return None for inputs that the outputs do not depend on, instead of raising.
     is_grads_batched : bool

@@ -179,22 +179,22 @@ def pull_back(
 
 @overload
 def value_and_grad(
-    fn: Callable[Concatenate[First, P], Tree],
+    func: Callable[Concatenate[First, P], Tree],
     argnums: Literal[0] = 0,
     has_aux: Literal[False] = False,
 ) -> Callable[Concatenate[First, P], tuple[TensorBase, First]]: ...
 @overload
 def value_and_grad(
-    fn: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[P, tuple[Tree, Tree]]: ...
 def value_and_grad(
-    fn: Callable[..., Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[..., Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Tree]:
-    """Return a function that computes the value of `fn` and its gradient.
+    """Return a function that computes the value of `func` and its gradient.
 
     Parameters
     ----------
-    fn : callable
+    func : callable
         Returns a tensor with one element; with `has_aux` a pair of it and anything else.
     argnums : int or tuple of int
         Positional arguments to differentiate: tensors, or trees of them.
@@ -213,7 +213,7 @@ def value_and_grad(
     (tensor(5.), tensor([2., 4.]))
     """
 
-    @functools.wraps(fn)
+    @functools.wraps(func)
     def wrapped(
         *args: object, **kwargs: object
     ) -> tuple[
@@ -225,7 +225,7 @@ def value_and_grad(
         before, own = set_grad_enabled(True), []
         try:
             own = stand_ins(items, "grad")
-            out = fn(*put(unflatten(structure, own)), **kwargs)
+            out = func(*put(unflatten(structure, own)), **kwargs)
             out, aux = split_aux(out, has_aux, "grad")
             if not isinstance(out, TensorBase) or out.array.size != 1:
                 got = f"shape {out.array.shape}" if isinstance(out, TensorBase) else repr(out)
@@ -251,18 +251,18 @@ def value_and_grad(
 
 @overload
 def grad(
-    fn: Callable[Concatenate[First, P], Tree],
+    func: Callable[Concatenate[First, P], Tree],
     argnums: Literal[0] = 0,
     has_aux: Literal[False] = False,
 ) -> Callable[Concatenate[First, P], First]: ...
 @overload
 def grad(
-    fn: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[P, Tree]: ...
 def grad(
-    fn: Callable[..., Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[..., Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Tree]:
-    """Return a function that computes the gradient of `fn`; arguments as for `value_and_grad`.
+    """Return a function that computes the gradient of `func`; arguments as for `value_and_grad`.
 
     Examples
     --------
@@ -270,9 +270,9 @@ def grad(
     >>> grad(grad(lambda x: x**3))(probtorch.tensor(2.0))
     tensor(12.)
     """
-    both = value_and_grad(fn, argnums, has_aux)
+    both = value_and_grad(func, argnums, has_aux)
 
-    @functools.wraps(fn)
+    @functools.wraps(func)
     def wrapped(
         *args: object, **kwargs: object
     ) -> TensorBase | dict[str, object] | tuple[TensorBase, TensorBase | dict[str, TensorBase]]:
@@ -284,21 +284,21 @@ def grad(
 
 @overload
 def grad_and_value(
-    fn: Callable[Concatenate[First, P], Tree],
+    func: Callable[Concatenate[First, P], Tree],
     argnums: Literal[0] = 0,
     has_aux: Literal[False] = False,
 ) -> Callable[Concatenate[First, P], tuple[First, TensorBase]]: ...
 @overload
 def grad_and_value(
-    fn: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[P, Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[P, tuple[Tree, Tree]]: ...
 def grad_and_value(
-    fn: Callable[..., Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[..., Tree], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Tree]:
     """Return a function that computes ``(gradient, value)``, torch.func's order."""
-    both = value_and_grad(fn, argnums, has_aux)
+    both = value_and_grad(func, argnums, has_aux)
 
-    @functools.wraps(fn)
+    @functools.wraps(func)
     def wrapped(*args: object, **kwargs: object) -> tuple[TensorBase, TensorBase]:
         value, found = both(*args, **kwargs)
         return found, value
@@ -308,20 +308,20 @@ def grad_and_value(
 
 @overload
 def vjp(
-    fn: Callable[..., R], *primals: Tree, has_aux: Literal[False] = False
+    func: Callable[..., R], *primals: Tree, has_aux: Literal[False] = False
 ) -> tuple[R, Callable[[Tree], tuple[Tree, ...]]]: ...
 @overload
 def vjp(
-    fn: Callable[..., tuple[R, Aux]], *primals: Tree, has_aux: Literal[True]
+    func: Callable[..., tuple[R, Aux]], *primals: Tree, has_aux: Literal[True]
 ) -> tuple[R, Callable[[Tree], tuple[Tree, ...]], Aux]: ...
 @overload
-def vjp(fn: Callable[..., Tree], *primals: Tree, has_aux: bool) -> tuple[Tree, ...]: ...
-def vjp(fn: Callable[..., Tree], *primals: Tree, has_aux: bool = False) -> tuple[Tree, ...]:
-    """Evaluate `fn` and return its value and the function that pulls cotangents back.
+def vjp(func: Callable[..., Tree], *primals: Tree, has_aux: bool) -> tuple[Tree, ...]: ...
+def vjp(func: Callable[..., Tree], *primals: Tree, has_aux: bool = False) -> tuple[Tree, ...]:
+    """Evaluate `func` and return its value and the function that pulls cotangents back.
 
     Parameters
     ----------
-    fn : callable
+    func : callable
         From trees of tensors to a tree of tensors; with `has_aux` a pair of it and anything else.
     *primals : trees of tensors
 
@@ -338,7 +338,7 @@ def vjp(fn: Callable[..., Tree], *primals: Tree, has_aux: bool = False) -> tuple
     before, own = set_grad_enabled(True), []
     try:
         own = stand_ins(items, "vjp")
-        out, aux = split_aux(fn(*unflatten(structure, own)), has_aux, "vjp")
+        out, aux = split_aux(func(*unflatten(structure, own)), has_aux, "vjp")
         outs, out_structure = flatten(out)
         outs = [as_tensor(o, "vjp") for o in outs]
         connected = before and foreign(outs, own)

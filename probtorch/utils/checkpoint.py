@@ -204,6 +204,7 @@ def checkpoint(
     determinism_check: str = "default",
     debug: bool = False,
     preserve_rng_state: bool = True,
+    early_stop: bool = True,
     **kwargs: object,
 ) -> R:
     """Call a function, and compute it a second time instead of keeping what its gradient needs.
@@ -224,6 +225,8 @@ def checkpoint(
         Name the operations of both runs where they do not.
     preserve_rng_state : bool
         Draw the same random numbers again.
+    early_stop : bool
+        Accepted for PyTorch's sake: the second run always goes to its end.
 
     Returns
     -------

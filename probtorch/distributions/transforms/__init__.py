@@ -93,6 +93,7 @@ from probtorch.distributions.transforms.matrix import (
     SoftplusLowerCholeskyTransform,
     UnitLowerCholeskyTransform,
 )
+from probtorch.distributions.transforms.pieces import CatTransform, StackTransform
 from probtorch.distributions.transforms.registry import (
     ConstraintRegistry,
     biject_to,
@@ -125,11 +126,9 @@ from probtorch.distributions.transforms.structured import (
     TransposeTransform,
 )
 from probtorch.distributions.transforms.transform import (
-    CatTransform,
     ComposeTransform,
     IndependentTransform,
     ReshapeTransform,
-    StackTransform,
     Transform,
     identity_transform,
 )

@@ -83,7 +83,7 @@ class PositiveDefiniteTransform(ComposeTransform):
 
     _settings = ()
 
-    def __init__(self) -> None:
+    def __init__(self, cache_size: int = 0) -> None:
         super().__init__([LowerCholeskyTransform(), CholeskyTransform().inv])
 
 

@@ -30,6 +30,7 @@ from probtorch.distributions.transforms.matrix import (
     SoftplusLowerCholeskyTransform,
     UnitLowerCholeskyTransform,
 )
+from probtorch.distributions.transforms.pieces import CatTransform, StackTransform
 from probtorch.distributions.transforms.scalar import (
     AffineTransform,
     ExpTransform,
@@ -43,10 +44,8 @@ from probtorch.distributions.transforms.structured import (
     TransposeTransform,
 )
 from probtorch.distributions.transforms.transform import (
-    CatTransform,
     ComposeTransform,
     IndependentTransform,
-    StackTransform,
     Transform,
     identity_transform,
 )

@@ -179,6 +179,7 @@ class AffineTransform(Transform):
         loc: float | Tensor,
         scale: float | Tensor,
         event_dim: int = 0,
+        cache_size: int = 0,
         *,
         domain: Constraint | None = None,
         codomain: Constraint | None = None,
@@ -232,7 +233,7 @@ class PowerTransform(Transform):
     codomain = constraints.positive
     _settings = ("exponent",)
 
-    def __init__(self, exponent: float | Tensor) -> None:
+    def __init__(self, exponent: float | Tensor, cache_size: int = 0) -> None:
         self.exponent = exponent
 
     @property

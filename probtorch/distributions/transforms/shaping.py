@@ -165,7 +165,7 @@ class CumulativeDistributionTransform(Transform):
     codomain = constraints.unit_interval
     _settings = ("distribution",)
 
-    def __init__(self, distribution: Distribution) -> None:
+    def __init__(self, distribution: Distribution, cache_size: int = 0) -> None:
         self.distribution = distribution
         self.domain = distribution.support
 

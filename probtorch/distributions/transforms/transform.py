@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import weakref
 from collections.abc import Sequence
 
@@ -23,24 +22,29 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.movement import cat, reshape, split, stack, unbind
+from probtorch.errors import ShapeError
+from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 
 __all__ = [
-    "CatTransform",
     "ComposeTransform",
     "IndependentTransform",
     "ReshapeTransform",
-    "StackTransform",
     "Transform",
     "identity_transform",
+    "sum_last",
 ]
 
 
 class Transform:
     """An invertible map from `domain` onto `codomain`.
+
+    Parameters
+    ----------
+    cache_size : int
+        Taken for PyTorch's sake, here and by all others: nothing is cached. A
+        `TransformedDistribution` knows what its own draws came from.
 
     Attributes
     ----------
@@ -62,6 +66,13 @@ class Transform:
     costly_inverse = False
     augmented: bool = False
     _settings: tuple[str, ...] = ()
+
+    def __init__(self, cache_size: int = 0) -> None:
+        super().__init__()  # some are modules, too
+
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        """Return the transform itself, see `cache_size`."""
+        return self
 
     def __call__(self, x: TensorLike) -> Tensor:
         """Return y = T(x)."""
@@ -216,7 +227,7 @@ class ComposeTransform(Transform):
 
     _settings: tuple[str, ...] = ("parts",)
 
-    def __init__(self, parts: Sequence[Transform]) -> None:
+    def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         flat = []
         for part in parts:
             flat.extend(part.parts if isinstance(part, ComposeTransform) else [part])
@@ -276,7 +287,7 @@ class ComposeTransform(Transform):
                 z, term = y, part.log_abs_det_jacobian(x, y)
             else:
                 z, term = part.call_and_ladj(x)
-            term = _sum_last(term, dim - part.domain.event_dim)
+            term = sum_last(term, dim - part.domain.event_dim)
             out = term if out is None else out + term
             dim += part.codomain.event_dim - part.domain.event_dim
             x = z
@@ -291,7 +302,7 @@ class ComposeTransform(Transform):
         for part in reversed(self.parts):
             dim += part.domain.event_dim - part.codomain.event_dim
             y, term = part._inverse_and_ladj(y)
-            term = _sum_last(term, dim - part.domain.event_dim)
+            term = sum_last(term, dim - part.domain.event_dim)
             out = term if out is None else out + term
         assert out is not None  # there are parts
         return y, out
@@ -315,7 +326,8 @@ def _at_least(constraint: Constraint, event_dim: int) -> Constraint:
     return constraints.independent(constraint, extra) if extra else constraint
 
 
-def _sum_last(x: Tensor, n: int) -> Tensor:
+def sum_last(x: Tensor, n: int) -> Tensor:
+    """Return the sums over the last `n` dims."""
     return total(x, tuple(range(-n, 0))) if n else x
 
 
@@ -330,7 +342,9 @@ class IndependentTransform(Transform):
 
     _settings = ("base_transform", "reinterpreted_batch_ndims")
 
-    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int) -> None:
+    def __init__(
+        self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
+    ) -> None:
         n = reinterpreted_batch_ndims
         self.base_transform = base_transform
         self.reinterpreted_batch_ndims = n
@@ -353,15 +367,15 @@ class IndependentTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         ladj = self.base_transform.log_abs_det_jacobian(x, y)
-        return _sum_last(ladj, self.reinterpreted_batch_ndims)
+        return sum_last(ladj, self.reinterpreted_batch_ndims)
 
     def call_and_ladj(self, x: TensorLike) -> tuple[Tensor, Tensor]:
         y, ladj = self.base_transform.call_and_ladj(_tensor(x))
-        return y, _sum_last(ladj, self.reinterpreted_batch_ndims)
+        return y, sum_last(ladj, self.reinterpreted_batch_ndims)
 
     def _inverse_and_ladj(self, y: Tensor) -> tuple[Tensor, Tensor]:
         x, ladj = self.base_transform._inverse_and_ladj(y)
-        return x, _sum_last(ladj, self.reinterpreted_batch_ndims)
+        return x, sum_last(ladj, self.reinterpreted_batch_ndims)
 
     def forward_shape(self, shape: Shape) -> Shape:
         return self.base_transform.forward_shape(shape)
@@ -381,7 +395,7 @@ class ReshapeTransform(Transform):
 
     _settings = ("in_shape", "out_shape")
 
-    def __init__(self, in_shape: Shape, out_shape: Shape) -> None:
+    def __init__(self, in_shape: Shape, out_shape: Shape, cache_size: int = 0) -> None:
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if math.prod(self.in_shape) != math.prod(self.out_shape):
             raise ShapeError(
@@ -420,104 +434,6 @@ def _replaced(shape: Shape, old: Shape, new: Shape) -> Shape:
             fix="check the event shape of the distribution",
         )
     return tuple(shape[:cut]) + new
-
-
-class _Pieces(Transform):
-    """What transforms of pieces of one tensor share; `_apart` and `_together` cut and join."""
-
-    transforms: list[Transform]
-    dim: int
-
-    def _apart(self, x: Tensor) -> Sequence[Tensor]:
-        raise NotImplementedError(f"{type(self).__name__} does not say how to cut")
-
-    def _together(self, parts: Sequence[Tensor], dim: int) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} does not say how to join")
-
-    def _call(self, x: Tensor) -> Tensor:
-        parts = self._apart(x)
-        done = [t._call(p) for t, p in zip(self.transforms, parts, strict=True)]
-        return self._together(done, self.dim)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        parts = self._apart(y)
-        done = [t._inverse(p) for t, p in zip(self.transforms, parts, strict=True)]
-        return self._together(done, self.dim)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        parts = zip(self.transforms, self._apart(x), self._apart(y), strict=True)
-        inner = max(t.domain.event_dim for t in self.transforms)
-        terms = [
-            _sum_last(t.log_abs_det_jacobian(a, b), inner - t.domain.event_dim) for t, a, b in parts
-        ]
-        # Counted from the end of the batch dims, which are all that a log-determinant has. Those of
-        # pieces of one event are added.
-        dim = self.dim - (x.array.ndim if self.dim >= 0 else 0) + inner
-        return self._together(terms, dim) if dim < 0 else functools.reduce(operator.add, terms)
-
-
-class CatTransform(_Pieces):
-    """A transform of its own for each piece along `dim`; the transforms must keep shapes.
-
-    Parameters
-    ----------
-    tseq : sequence of Transform
-    dim : int
-        Counted from the end if negative; the log-determinants of pieces of one event are added.
-    lengths : sequence of int, optional
-        Sizes of the pieces, 1 each if None.
-    """
-
-    _settings = ("transforms", "dim", "lengths")
-
-    def __init__(
-        self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None
-    ) -> None:
-        self.transforms = list(tseq)
-        self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
-        if len(self.lengths) != len(self.transforms):
-            raise ArgumentError(
-                "CatTransform",
-                expected=f"one length for each of {len(self.transforms)} transforms",
-                got=f"{len(self.lengths)} lengths",
-                fix="give as many lengths as transforms",
-            )
-        self.dim = dim
-        self.bijective = all(t.bijective for t in self.transforms)
-        self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
-        self.codomain = constraints.cat([t.codomain for t in self.transforms], dim, self.lengths)
-
-    def _apart(self, x: Tensor) -> Sequence[Tensor]:
-        return split(x, self.lengths, self.dim)
-
-    def _together(self, parts: Sequence[Tensor], dim: int) -> Tensor:
-        return cat(parts, dim)
-
-
-class StackTransform(_Pieces):
-    """A transform of its own for each slice along `dim`; the transforms must keep shapes.
-
-    Parameters
-    ----------
-    tseq : sequence of Transform
-    dim : int
-        A batch dim.
-    """
-
-    _settings = ("transforms", "dim")
-
-    def __init__(self, tseq: Sequence[Transform], dim: int = 0) -> None:
-        self.transforms = list(tseq)
-        self.dim = dim
-        self.bijective = all(t.bijective for t in self.transforms)
-        self.domain = constraints.stack([t.domain for t in self.transforms], dim)
-        self.codomain = constraints.stack([t.codomain for t in self.transforms], dim)
-
-    def _apart(self, x: Tensor) -> Sequence[Tensor]:
-        return unbind(x, self.dim)
-
-    def _together(self, parts: Sequence[Tensor], dim: int) -> Tensor:
-        return stack(parts, dim)
 
 
 explain_calls(globals())
