@@ -1,8 +1,9 @@
 """The names of the arguments of PyTorch's functions, as pytorch_arguments.txt has them.
 
 `python -m tests.contracts.pytorch_arguments` writes the file anew where PyTorch is installed. A
-line is a function that both libraries have, and the names by which it takes arguments: those of its
-signature, or of the first line of its documentation, where it has none that Python can read.
+line is a function or class that both libraries have, and the names by which it takes arguments:
+those of its signature, or of the first line of its documentation, where it has none that Python can
+read.
 """
 
 import inspect
@@ -12,7 +13,14 @@ from pathlib import Path
 import probtorch
 
 FILE = Path(__file__).with_suffix(".txt")
-ROOMS = ("", "linalg", "special", "fft", "nn.functional", "Tensor")
+ROOMS = (
+    *("", "linalg", "special", "fft", "nn.functional", "Tensor", "nn", "nn.init", "nn.utils"),
+    *("nn.utils.rnn", "nn.utils.parametrize", "nn.utils.parametrizations", "optim"),
+    *("optim.lr_scheduler", "optim.swa_utils", "utils.data", "utils.checkpoint", "amp"),
+    *("autograd", "autograd.functional", "func", "distributions"),
+)
+# Where what is made of classes counts too; the arguments are those of the constructor.
+OF_CLASSES = frozenset(ROOMS[6:])
 
 
 def room(package, name):
@@ -51,11 +59,13 @@ def functions_of_both(torch):
     """Yield (dotted name, PyTorch's function, ours) of what both show."""
     for place in ROOMS:
         theirs, ours = room(torch, place), room(probtorch, place)
+        classes = place in OF_CLASSES
         for name in sorted(dir(theirs)):
             one, two = getattr(theirs, name), getattr(ours, name, None)
             if name.startswith("_") or not callable(one) or not callable(two):
                 continue
-            if not inspect.isclass(one):
+            home = getattr(one, "__module__", None) or "torch"
+            if home.startswith("torch") and (classes or not inspect.isclass(one)):
                 yield f"{place}.{name}".lstrip("."), one, two
 
 

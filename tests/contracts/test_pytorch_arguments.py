@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import probtorch
-from tests.contracts.pytorch_arguments import arguments, functions_of_both, room, table
+from tests.contracts.pytorch_arguments import ROOMS, arguments, functions_of_both, room, table
 
 # By the name of an argument: the functions whose it is ("*" for all), and why it is not taken.
 NOT_TAKEN = {
@@ -42,6 +42,19 @@ NOT_TAKEN = {
     "copy device": ("from_dlpack", "write .clone() or .to(device)"),
     "carried_inputs": ("while_loop", "init, as in JAX"),
     "int": ("set_num_threads", "num_threads"),
+    "min_value max_value": ("nn.Hardtanh", "min_val and max_val, for long in PyTorch, too"),
+    "check_undefined_grad check_grad_dtypes check_batched_grad check_batched_forward_grad "
+    "check_forward_ad check_backward_ad gen_non_contig_grad_outputs check_fwd_over_rev "
+    "check_rev_over_rev masked nondet_tol": (
+        "autograd.gradcheck autograd.gradgradcheck",
+        "one comparison of the tape with differences is what there is",
+    ),
+    "grad_variables": ("autograd.backward", "grad_tensors, for long in PyTorch, too"),
+    "orig_func": ("autograd.enable_grad", "the decorator, which is called by place"),
+    "randomness strict _preallocate_and_copy": (
+        "func.jacfwd func.jacrev func.jvp",
+        "as by default",
+    ),
 }
 EXCUSED = {
     (argument, function)
@@ -56,7 +69,7 @@ def parameters(name):
     return inspect.signature(getattr(room(probtorch, place), last)).parameters
 
 
-@pytest.mark.parametrize("place", ["", "linalg", "special", "fft", "nn.functional", "Tensor"])
+@pytest.mark.parametrize("place", ROOMS)
 def test_arguments_have_pytorchs_names(place):
     missing = set()
     for name, wanted in table().items():
