@@ -8,7 +8,6 @@ are known by the metadata that installers leave beside them, file by file.
 """
 
 import functools
-import importlib.metadata
 import os
 import sys
 import sysconfig
@@ -52,8 +51,11 @@ def _names(folder: str) -> frozenset[str]:
         return frozenset()
     if not any(entry.endswith((".dist-info", ".egg-info")) for entry in entries):
         return frozenset()
+    # Here, because it brings parsers of mail and of zip files along, and this is rarely asked.
+    from importlib import metadata
+
     return frozenset(
         file.parts[0]
-        for package in importlib.metadata.distributions(path=[folder])
+        for package in metadata.distributions(path=[folder])
         for file in package.files or ()
     )

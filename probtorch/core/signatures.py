@@ -12,7 +12,6 @@ that other libraries use throughout; what only one class is asked for stands bes
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from inspect import Parameter
 from types import FunctionType, MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
+from probtorch.core.late import difflib
 from probtorch.core.misuse import misused
 from probtorch.errors import ArgumentError
 

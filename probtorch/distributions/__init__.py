@@ -4,595 +4,594 @@ Names and signatures are those of `torch.distributions` and Pyro. Read `normal.p
 distribution, then `distribution.py` for what its base class makes of it.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import Any
-
-from probtorch.distributions import constraints, transforms
-from probtorch.distributions import divergences as _divergences  # noqa: F401  registers its rules
-from probtorch.distributions.bates import Bates
-from probtorch.distributions.bernoulli import Bernoulli, Geometric
-from probtorch.distributions.beta import Beta, Dirichlet
-from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical
-from probtorch.distributions.chains import DiscreteMarkovChain, MarkovChain
-from probtorch.distributions.circulant import CirculantNormal
-from probtorch.distributions.coalescent import (
-    CoalescentRateLikelihood,
-    CoalescentTimes,
-    CoalescentTimesWithRate,
-)
-from probtorch.distributions.conditional import (
-    ConditionalDistribution,
-    ConditionalTransformedDistribution,
-)
-from probtorch.distributions.counts import BetaBinomial, Binomial, NegativeBinomial, Poisson
-from probtorch.distributions.directional import (
-    ProjectedNormal,
-    SineBivariateVonMises,
-    SineSkewed,
-    VonMises3D,
-)
-from probtorch.distributions.directions import PowerSpherical, SphericalUniform, VonMisesFisher
-from probtorch.distributions.distribution import (
-    Distribution,
-    ExpandedDistribution,
-    Independent,
-    MaskedDistribution,
-)
-from probtorch.distributions.empirical import Empirical, Rejector
-from probtorch.distributions.exponential_family import ExponentialFamily
-from probtorch.distributions.extremes import (
-    ExtendedGeneralizedPareto,
-    GeneralizedExtremeValue,
-    GeneralizedPareto,
-)
-from probtorch.distributions.first_passage import Wiener
-from probtorch.distributions.from_gammas import (
-    ExpGamma,
-    ExpInverseGamma,
-    GammaGamma,
-    SigmoidBeta,
-    SkewStudentT,
-)
-from probtorch.distributions.further_spellings import (
-    BinomialLogit,
-    ChiSquared,
-    Deterministic,
-    DiracDelta,
-    ExtGenPareto,
-    GenExtreme,
-    GenPareto,
-    LogPoisson,
-    MultivariateNormalDiag,
-    MultivariateNormalFullCovariance,
-    MultivariateNormalTriL,
-    MvNormal,
-    MvStudentT,
-    NormalMixture,
-    SkewDoubleExponential,
-)
-from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
-from probtorch.distributions.gaussian_hmm import GammaGaussianHMM, GaussianHMM
-from probtorch.distributions.gaussian_mrf import GaussianMRF
-from probtorch.distributions.glm import (
-    BernoulliLogitGLM,
-    BinomialLogitGLM,
-    CategoricalLogitGLM,
-    NegBinomial2LogGLM,
-    NormalIdGLM,
-    OrderedLogisticGLM,
-    PoissonLogGLM,
-    bernoulli_logit_glm,
-    binomial_logit_glm,
-    categorical_logit_glm,
-    neg_binomial_2_log_glm,
-    normal_id_glm,
-    ordered_logistic_glm,
-    poisson_log_glm,
-)
-from probtorch.distributions.graphs import CAR, ICAR
-from probtorch.distributions.grouped import GroupedNormalNormal
-from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
-from probtorch.distributions.hidden_markov import DiscreteHMM, HiddenMarkovModel
-from probtorch.distributions.inflated import (
-    FoldedDistribution,
-    HurdleDistribution,
-    HurdleGamma,
-    HurdleLogits,
-    HurdleLogNormal,
-    HurdleNegativeBinomial2,
-    HurdlePoisson,
-    HurdleProbs,
-    QuantizedDistribution,
-    ZeroInflatedBinomial,
-    ZeroInflatedDistribution,
-    ZeroInflatedLogits,
-    ZeroInflatedNegativeBinomial,
-    ZeroInflatedNegativeBinomial2,
-    ZeroInflatedPoisson,
-    ZeroInflatedProbs,
-)
-from probtorch.distributions.inflated_shares import ZeroOneInflatedBeta
-from probtorch.distributions.kl import kl_divergence, register_kl
-from probtorch.distributions.lambert import LambertWNormal
-from probtorch.distributions.lifetimes import (
-    Burr,
-    Dagum,
-    Frechet,
-    Gompertz,
-    Levy,
-    LogLogistic,
-    Maxwell,
-    Rayleigh,
-)
-from probtorch.distributions.linear_hmm import IndependentHMM, LinearHMM
-from probtorch.distributions.lkj import LKJ, LKJCholesky
-from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic, SoftLaplace
-from probtorch.distributions.matchings import OneOneMatching, OneTwoMatching
+from probtorch.core.late import late_names
 from probtorch.distributions.missing import missing as _missing
-from probtorch.distributions.mixture import MixtureSameFamily
-from probtorch.distributions.mixtures import (
-    GaussianCopula,
-    GaussianCopulaBeta,
-    MaskedMixture,
-    Mixture,
-    MixtureGeneral,
-    MixtureOfDiagNormals,
-    MixtureOfDiagNormalsSharedCovariance,
-)
-from probtorch.distributions.multivariate_normal import MultivariateNormal
-from probtorch.distributions.noncentral import NoncentralChi2, NoncentralT, Rice
-from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
-from probtorch.distributions.ordered import Ordered
-from probtorch.distributions.orders import PlackettLuce, StickBreakingWeights
-from probtorch.distributions.ordinal import (
-    DirichletMultinomial,
-    OrderedLogistic,
-    OrderedMultinomial,
-    OrderedProbit,
-    StoppingRatioLogistic,
-)
-from probtorch.distributions.particular_counts import (
-    GeneralizedPoisson,
-    HyperGeometric,
-    Skellam,
-    Zipf,
-)
-from probtorch.distributions.polya_gamma import PolyaGamma, TruncatedPolyaGamma
-from probtorch.distributions.positive import Exponential, Pareto, Weibull
-from probtorch.distributions.processes import (
-    GaussianProcess,
-    GaussianProcessRegressionModel,
-    KroneckerNormal,
-    StudentTProcess,
-)
-from probtorch.distributions.quotients import BetaQuotient
-from probtorch.distributions.rarer_counts import (
-    BetaNegativeBinomial,
-    DiscreteUniform,
-    DiscreteWeibull,
-    YuleSimon,
-)
-from probtorch.distributions.ratios import Chi, FisherSnedecor, HalfStudentT, InverseGaussian
-from probtorch.distributions.relaxed import (
-    LogisticNormal,
-    OneHotCategoricalStraightThrough,
-    RelaxedBernoulliStraightThrough,
-    RelaxedOneHotCategorical,
-    RelaxedOneHotCategoricalStraightThrough,
-)
-from probtorch.distributions.scale_mixtures import (
-    Horseshoe,
-    MultivariateLaplace,
-    NormalInverseGaussian,
-)
-from probtorch.distributions.shares import (
-    ContinuousBernoulli,
-    DoublyTruncatedPowerLaw,
-    Kumaraswamy,
-    LogitNormal,
-    LogUniform,
-    LowerTruncatedPowerLaw,
-    RelaxedBernoulli,
-    Triangular,
-)
-from probtorch.distributions.skewed import (
-    AsymmetricLaplace,
-    AsymmetricLaplaceQuantile,
-    ExGaussian,
-    GeneralizedNormal,
-    JohnsonSU,
-    Moyal,
-    SinhArcsinh,
-    SkewLogistic,
-    SkewNormal,
-    SoftAsymmetricLaplace,
-)
-from probtorch.distributions.spellings import (
-    PERT,
-    AffineBeta,
-    BernoulliLogits,
-    BernoulliProbs,
-    BetaProportion,
-    BinomialLogits,
-    BinomialProbs,
-    CategoricalLogits,
-    CategoricalProbs,
-    ExponentiallyModifiedGaussian,
-    Flat,
-    GammaPoisson,
-    GeometricLogits,
-    GeometricProbs,
-    HalfFlat,
-    LKJCorrCholesky,
-    Lomax,
-    MultinomialLogits,
-    MultinomialProbs,
-    NegativeBinomial2,
-    NegativeBinomialLogits,
-    NegativeBinomialProbs,
-    RelaxedBernoulliLogits,
-    ScaledInverseChi2,
-    StableWithLogProb,
-    Wald,
-)
-from probtorch.distributions.stable import Stable
-from probtorch.distributions.state_space import EulerMaruyama, GaussianStateSpace
-from probtorch.distributions.subsets import DeterminantalPointProcess
-from probtorch.distributions.tables import FiniteDiscrete, Interpolated, JointCategorical
-from probtorch.distributions.tolerant import (
-    ExtendedBetaBinomial,
-    ExtendedBinomial,
-    LogNormalNegativeBinomial,
-    NanMaskedMultivariateNormal,
-    NanMaskedNormal,
-    Unit,
-)
-from probtorch.distributions.transformed import TransformedDistribution
-from probtorch.distributions.transforms.registry import biject_to, transform_to
-from probtorch.distributions.transport import (
-    AVFMultivariateNormal,
-    GaussianScaleMixture,
-    OMTMultivariateNormal,
-)
-from probtorch.distributions.trees import SpanningTree
-from probtorch.distributions.truncated import TruncatedNormal
-from probtorch.distributions.truncation import (
-    Censored,
-    IntervalCensoredDistribution,
-    LeftCensoredDistribution,
-    LeftTruncatedDistribution,
-    RightCensoredDistribution,
-    RightTruncatedDistribution,
-    Truncated,
-    TruncatedCauchy,
-    TruncatedDistribution,
-    TwoSidedTruncatedDistribution,
-)
-from probtorch.distributions.two_piece import (
-    DoublesidedMaxwell,
-    TwoPieceNormal,
-    TwoPieceStudentT,
-)
-from probtorch.distributions.uniform import Delta, ImproperUniform, Uniform
-from probtorch.distributions.validation import enable_validation, validation_enabled
-from probtorch.distributions.vectors import (
-    GaussianRandomWalk,
-    LowRankMultivariateNormal,
-    MatrixNormal,
-    MultivariateStudentT,
-    ZeroSumNormal,
-)
-from probtorch.distributions.von_mises import VonMises
-from probtorch.distributions.walks import (
-    AR,
-    GARCH11,
-    MvGaussianRandomWalk,
-    MvStudentTRandomWalk,
-    RandomWalk,
-)
-from probtorch.distributions.wishart import (
-    InverseWishart,
-    InverseWishartCholesky,
-    Wishart,
-    WishartCholesky,
-)
 
-__all__ = [
-    "BinomialLogit",
-    "ChiSquared",
-    "Deterministic",
-    "DiracDelta",
-    "ExtGenPareto",
-    "GenExtreme",
-    "GenPareto",
-    "LogPoisson",
-    "MultivariateNormalDiag",
-    "MultivariateNormalFullCovariance",
-    "MultivariateNormalTriL",
-    "MvNormal",
-    "MvStudentT",
-    "NormalMixture",
-    "SkewDoubleExponential",
-    "AVFMultivariateNormal",
-    "AffineBeta",
-    "AsymmetricLaplace",
-    "AsymmetricLaplaceQuantile",
-    "Bates",
-    "Bernoulli",
-    "BernoulliLogitGLM",
-    "BernoulliLogits",
-    "BernoulliProbs",
-    "Beta",
-    "BetaBinomial",
-    "BetaNegativeBinomial",
-    "BetaProportion",
-    "BetaQuotient",
-    "Binomial",
-    "BinomialLogitGLM",
-    "BinomialLogits",
-    "BinomialProbs",
-    "Burr",
-    "CAR",
-    "Categorical",
-    "CategoricalLogitGLM",
-    "CategoricalLogits",
-    "CategoricalProbs",
-    "Cauchy",
-    "Censored",
-    "Chi",
-    "Chi2",
-    "CirculantNormal",
-    "CoalescentRateLikelihood",
-    "CoalescentTimes",
-    "CoalescentTimesWithRate",
-    "ConditionalDistribution",
-    "ConditionalTransformedDistribution",
-    "ContinuousBernoulli",
-    "Dagum",
-    "Delta",
-    "DeterminantalPointProcess",
-    "Dirichlet",
-    "DirichletMultinomial",
-    "DiscreteMarkovChain",
-    "DiscreteUniform",
-    "DiscreteWeibull",
-    "Distribution",
-    "DoublesidedMaxwell",
-    "DoublyTruncatedPowerLaw",
-    "Empirical",
-    "ExGaussian",
-    "ExpGamma",
-    "ExpInverseGamma",
-    "ExpandedDistribution",
-    "Exponential",
-    "ExponentialFamily",
-    "ExponentiallyModifiedGaussian",
-    "ExtendedBetaBinomial",
-    "ExtendedBinomial",
-    "ExtendedGeneralizedPareto",
-    "FiniteDiscrete",
-    "FisherSnedecor",
-    "Flat",
-    "FoldedDistribution",
-    "Frechet",
-    "Gamma",
-    "GammaGamma",
-    "GammaPoisson",
-    "GaussianCopula",
-    "GaussianCopulaBeta",
-    "GaussianProcess",
-    "GaussianProcessRegressionModel",
-    "GaussianRandomWalk",
-    "GaussianScaleMixture",
-    "GeneralizedExtremeValue",
-    "GeneralizedNormal",
-    "GeneralizedPareto",
-    "GeneralizedPoisson",
-    "Geometric",
-    "GeometricLogits",
-    "GeometricProbs",
-    "Gompertz",
-    "GroupedNormalNormal",
-    "Gumbel",
-    "HalfCauchy",
-    "HalfFlat",
-    "HalfNormal",
-    "HalfStudentT",
-    "Horseshoe",
-    "HurdleDistribution",
-    "HurdleGamma",
-    "HurdleLogNormal",
-    "HurdleLogits",
-    "HurdleNegativeBinomial2",
-    "HurdlePoisson",
-    "HurdleProbs",
-    "HyperGeometric",
-    "ICAR",
-    "ImproperUniform",
-    "Independent",
-    "Interpolated",
-    "IntervalCensoredDistribution",
-    "InverseGamma",
-    "InverseGaussian",
-    "InverseWishart",
-    "InverseWishartCholesky",
-    "JohnsonSU",
-    "JointCategorical",
-    "KroneckerNormal",
-    "Kumaraswamy",
-    "LKJ",
-    "LKJCholesky",
-    "LKJCorrCholesky",
-    "LambertWNormal",
-    "Laplace",
-    "LeftCensoredDistribution",
-    "LeftTruncatedDistribution",
-    "Levy",
-    "LogLogistic",
-    "LogNormal",
-    "LogNormalNegativeBinomial",
-    "LogUniform",
-    "Logistic",
-    "LogisticNormal",
-    "LogitNormal",
-    "Lomax",
-    "LowRankMultivariateNormal",
-    "LowerTruncatedPowerLaw",
-    "MarkovChain",
-    "MaskedDistribution",
-    "MaskedMixture",
-    "MatrixNormal",
-    "Maxwell",
-    "Mixture",
-    "MixtureGeneral",
-    "MixtureOfDiagNormals",
-    "MixtureOfDiagNormalsSharedCovariance",
-    "MixtureSameFamily",
-    "Moyal",
-    "Multinomial",
-    "MultinomialLogits",
-    "MultinomialProbs",
-    "MultivariateLaplace",
-    "MultivariateNormal",
-    "MultivariateStudentT",
-    "MvGaussianRandomWalk",
-    "MvStudentTRandomWalk",
-    "NanMaskedMultivariateNormal",
-    "NanMaskedNormal",
-    "NegBinomial2LogGLM",
-    "NegativeBinomial",
-    "NegativeBinomial2",
-    "NegativeBinomialLogits",
-    "NegativeBinomialProbs",
-    "NoncentralChi2",
-    "NoncentralT",
-    "Normal",
-    "NormalIdGLM",
-    "NormalInverseGaussian",
-    "OMTMultivariateNormal",
-    "OneHotCategorical",
-    "OneHotCategoricalStraightThrough",
-    "OneOneMatching",
-    "OneTwoMatching",
-    "Ordered",
-    "OrderedLogistic",
-    "OrderedLogisticGLM",
-    "OrderedMultinomial",
-    "OrderedProbit",
-    "PERT",
-    "Pareto",
-    "PlackettLuce",
-    "Poisson",
-    "PoissonLogGLM",
-    "PolyaGamma",
-    "PowerSpherical",
-    "ProjectedNormal",
-    "QuantizedDistribution",
-    "Rayleigh",
-    "Rejector",
-    "RelaxedBernoulli",
-    "RelaxedBernoulliLogits",
-    "RelaxedBernoulliStraightThrough",
-    "RelaxedOneHotCategorical",
-    "RelaxedOneHotCategoricalStraightThrough",
-    "Rice",
-    "RightCensoredDistribution",
-    "RightTruncatedDistribution",
-    "ScaledInverseChi2",
-    "SigmoidBeta",
-    "SineBivariateVonMises",
-    "SineSkewed",
-    "SinhArcsinh",
-    "Skellam",
-    "SkewLogistic",
-    "SkewNormal",
-    "SkewStudentT",
-    "SoftAsymmetricLaplace",
-    "SoftLaplace",
-    "SpanningTree",
-    "SphericalUniform",
-    "Stable",
-    "StableWithLogProb",
-    "StickBreakingWeights",
-    "StoppingRatioLogistic",
-    "StudentT",
-    "StudentTProcess",
-    "TransformedDistribution",
-    "Triangular",
-    "Truncated",
-    "TruncatedCauchy",
-    "TruncatedDistribution",
-    "TruncatedNormal",
-    "TruncatedPolyaGamma",
-    "TwoPieceNormal",
-    "TwoPieceStudentT",
-    "TwoSidedTruncatedDistribution",
-    "Uniform",
-    "Unit",
-    "VonMises",
-    "VonMises3D",
-    "VonMisesFisher",
-    "Wald",
-    "Weibull",
-    "Wiener",
-    "Wishart",
-    "WishartCholesky",
-    "YuleSimon",
-    "ZeroInflatedBinomial",
-    "ZeroInflatedDistribution",
-    "ZeroInflatedLogits",
-    "ZeroInflatedNegativeBinomial",
-    "ZeroInflatedNegativeBinomial2",
-    "ZeroInflatedPoisson",
-    "ZeroInflatedProbs",
-    "ZeroOneInflatedBeta",
-    "ZeroSumNormal",
-    "Zipf",
-    "bernoulli_logit_glm",
-    "biject_to",
-    "binomial_logit_glm",
-    "categorical_logit_glm",
-    "constraints",
-    "enable_validation",
-    "kl_divergence",
-    "neg_binomial_2_log_glm",
-    "normal_id_glm",
-    "ordered_logistic_glm",
-    "poisson_log_glm",
-    "register_kl",
-    "transform_to",
-    "transforms",
-    "validation_enabled",
-    "AR",
-    "GARCH11",
-    "EulerMaruyama",
-    "GaussianStateSpace",
-    "RandomWalk",
-    "DiscreteHMM",
-    "HiddenMarkovModel",
-    "GammaGaussianHMM",
-    "GaussianHMM",
-    "GaussianMRF",
-    "IndependentHMM",
-    "LinearHMM",
-]
-
-
-# `torch.distributions` has these, too; their home is `transforms`.
-_TRANSFORMS = frozenset(
-    "AbsTransform AffineTransform CatTransform ComposeTransform CorrCholeskyTransform "
-    "CumulativeDistributionTransform ExpTransform IndependentTransform LowerCholeskyTransform "
-    "PositiveDefiniteTransform PowerTransform ReshapeTransform SigmoidTransform SoftmaxTransform "
-    "SoftplusTransform StackTransform StickBreakingTransform TanhTransform Transform "
-    "identity_transform".split()
-)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _TRANSFORMS:
-        return getattr(transforms, name)
-    # Protocols of Python and of notebooks ask for names with underscores on any module.
-    if name.startswith("_"):
-        raise AttributeError(f"module 'probtorch.distributions' has no attribute {name!r}")
-    raise _missing(name, __all__)
+if TYPE_CHECKING:  # checkers know the names from here, Python from the table
+    from probtorch.distributions import (
+        constraints as constraints,
+        transforms as transforms,
+    )
+    from probtorch.distributions.bates import (
+        Bates as Bates,
+    )
+    from probtorch.distributions.bernoulli import (
+        Bernoulli as Bernoulli,
+        Geometric as Geometric,
+    )
+    from probtorch.distributions.beta import (
+        Beta as Beta,
+        Dirichlet as Dirichlet,
+    )
+    from probtorch.distributions.categorical import (
+        Categorical as Categorical,
+        Multinomial as Multinomial,
+        OneHotCategorical as OneHotCategorical,
+    )
+    from probtorch.distributions.chains import (
+        DiscreteMarkovChain as DiscreteMarkovChain,
+        MarkovChain as MarkovChain,
+    )
+    from probtorch.distributions.circulant import (
+        CirculantNormal as CirculantNormal,
+    )
+    from probtorch.distributions.coalescent import (
+        CoalescentRateLikelihood as CoalescentRateLikelihood,
+        CoalescentTimes as CoalescentTimes,
+        CoalescentTimesWithRate as CoalescentTimesWithRate,
+    )
+    from probtorch.distributions.conditional import (
+        ConditionalDistribution as ConditionalDistribution,
+        ConditionalTransformedDistribution as ConditionalTransformedDistribution,
+    )
+    from probtorch.distributions.counts import (
+        BetaBinomial as BetaBinomial,
+        Binomial as Binomial,
+        NegativeBinomial as NegativeBinomial,
+        Poisson as Poisson,
+    )
+    from probtorch.distributions.directional import (
+        ProjectedNormal as ProjectedNormal,
+        SineBivariateVonMises as SineBivariateVonMises,
+        SineSkewed as SineSkewed,
+        VonMises3D as VonMises3D,
+    )
+    from probtorch.distributions.directions import (
+        PowerSpherical as PowerSpherical,
+        SphericalUniform as SphericalUniform,
+        VonMisesFisher as VonMisesFisher,
+    )
+    from probtorch.distributions.distribution import (
+        Distribution as Distribution,
+        ExpandedDistribution as ExpandedDistribution,
+        Independent as Independent,
+        MaskedDistribution as MaskedDistribution,
+    )
+    from probtorch.distributions.divergences import (
+        kl_divergence as kl_divergence,
+        register_kl as register_kl,
+    )
+    from probtorch.distributions.empirical import (
+        Empirical as Empirical,
+        Rejector as Rejector,
+    )
+    from probtorch.distributions.exponential_family import (
+        ExponentialFamily as ExponentialFamily,
+    )
+    from probtorch.distributions.extremes import (
+        ExtendedGeneralizedPareto as ExtendedGeneralizedPareto,
+        GeneralizedExtremeValue as GeneralizedExtremeValue,
+        GeneralizedPareto as GeneralizedPareto,
+    )
+    from probtorch.distributions.first_passage import (
+        Wiener as Wiener,
+    )
+    from probtorch.distributions.from_gammas import (
+        ExpGamma as ExpGamma,
+        ExpInverseGamma as ExpInverseGamma,
+        GammaGamma as GammaGamma,
+        SigmoidBeta as SigmoidBeta,
+        SkewStudentT as SkewStudentT,
+    )
+    from probtorch.distributions.further_spellings import (
+        BinomialLogit as BinomialLogit,
+        ChiSquared as ChiSquared,
+        Deterministic as Deterministic,
+        DiracDelta as DiracDelta,
+        ExtGenPareto as ExtGenPareto,
+        GenExtreme as GenExtreme,
+        GenPareto as GenPareto,
+        LogPoisson as LogPoisson,
+        MultivariateNormalDiag as MultivariateNormalDiag,
+        MultivariateNormalFullCovariance as MultivariateNormalFullCovariance,
+        MultivariateNormalTriL as MultivariateNormalTriL,
+        MvNormal as MvNormal,
+        MvStudentT as MvStudentT,
+        NormalMixture as NormalMixture,
+        SkewDoubleExponential as SkewDoubleExponential,
+    )
+    from probtorch.distributions.gamma import (
+        Chi2 as Chi2,
+        Gamma as Gamma,
+        InverseGamma as InverseGamma,
+    )
+    from probtorch.distributions.gaussian_hmm import (
+        GammaGaussianHMM as GammaGaussianHMM,
+        GaussianHMM as GaussianHMM,
+    )
+    from probtorch.distributions.gaussian_mrf import (
+        GaussianMRF as GaussianMRF,
+    )
+    from probtorch.distributions.glm import (
+        BernoulliLogitGLM as BernoulliLogitGLM,
+        BinomialLogitGLM as BinomialLogitGLM,
+        CategoricalLogitGLM as CategoricalLogitGLM,
+        NegBinomial2LogGLM as NegBinomial2LogGLM,
+        NormalIdGLM as NormalIdGLM,
+        OrderedLogisticGLM as OrderedLogisticGLM,
+        PoissonLogGLM as PoissonLogGLM,
+        bernoulli_logit_glm as bernoulli_logit_glm,
+        binomial_logit_glm as binomial_logit_glm,
+        categorical_logit_glm as categorical_logit_glm,
+        neg_binomial_2_log_glm as neg_binomial_2_log_glm,
+        normal_id_glm as normal_id_glm,
+        ordered_logistic_glm as ordered_logistic_glm,
+        poisson_log_glm as poisson_log_glm,
+    )
+    from probtorch.distributions.graphs import (
+        CAR as CAR,
+        ICAR as ICAR,
+    )
+    from probtorch.distributions.grouped import (
+        GroupedNormalNormal as GroupedNormalNormal,
+    )
+    from probtorch.distributions.heavy_tailed import (
+        Cauchy as Cauchy,
+        HalfCauchy as HalfCauchy,
+        StudentT as StudentT,
+    )
+    from probtorch.distributions.hidden_markov import (
+        DiscreteHMM as DiscreteHMM,
+        HiddenMarkovModel as HiddenMarkovModel,
+    )
+    from probtorch.distributions.inflated import (
+        FoldedDistribution as FoldedDistribution,
+        HurdleDistribution as HurdleDistribution,
+        HurdleGamma as HurdleGamma,
+        HurdleLogits as HurdleLogits,
+        HurdleLogNormal as HurdleLogNormal,
+        HurdleNegativeBinomial2 as HurdleNegativeBinomial2,
+        HurdlePoisson as HurdlePoisson,
+        HurdleProbs as HurdleProbs,
+        QuantizedDistribution as QuantizedDistribution,
+        ZeroInflatedBinomial as ZeroInflatedBinomial,
+        ZeroInflatedDistribution as ZeroInflatedDistribution,
+        ZeroInflatedLogits as ZeroInflatedLogits,
+        ZeroInflatedNegativeBinomial as ZeroInflatedNegativeBinomial,
+        ZeroInflatedNegativeBinomial2 as ZeroInflatedNegativeBinomial2,
+        ZeroInflatedPoisson as ZeroInflatedPoisson,
+        ZeroInflatedProbs as ZeroInflatedProbs,
+    )
+    from probtorch.distributions.inflated_shares import (
+        ZeroOneInflatedBeta as ZeroOneInflatedBeta,
+    )
+    from probtorch.distributions.lambert import (
+        LambertWNormal as LambertWNormal,
+    )
+    from probtorch.distributions.lifetimes import (
+        Burr as Burr,
+        Dagum as Dagum,
+        Frechet as Frechet,
+        Gompertz as Gompertz,
+        Levy as Levy,
+        LogLogistic as LogLogistic,
+        Maxwell as Maxwell,
+        Rayleigh as Rayleigh,
+    )
+    from probtorch.distributions.linear_hmm import (
+        IndependentHMM as IndependentHMM,
+        LinearHMM as LinearHMM,
+    )
+    from probtorch.distributions.lkj import (
+        LKJ as LKJ,
+        LKJCholesky as LKJCholesky,
+    )
+    from probtorch.distributions.location_scale import (
+        Gumbel as Gumbel,
+        Laplace as Laplace,
+        Logistic as Logistic,
+        SoftLaplace as SoftLaplace,
+    )
+    from probtorch.distributions.matchings import (
+        OneOneMatching as OneOneMatching,
+        OneTwoMatching as OneTwoMatching,
+    )
+    from probtorch.distributions.mixture import (
+        MixtureSameFamily as MixtureSameFamily,
+    )
+    from probtorch.distributions.mixtures import (
+        GaussianCopula as GaussianCopula,
+        GaussianCopulaBeta as GaussianCopulaBeta,
+        MaskedMixture as MaskedMixture,
+        Mixture as Mixture,
+        MixtureGeneral as MixtureGeneral,
+        MixtureOfDiagNormals as MixtureOfDiagNormals,
+        MixtureOfDiagNormalsSharedCovariance as MixtureOfDiagNormalsSharedCovariance,
+    )
+    from probtorch.distributions.multivariate_normal import (
+        MultivariateNormal as MultivariateNormal,
+    )
+    from probtorch.distributions.noncentral import (
+        NoncentralChi2 as NoncentralChi2,
+        NoncentralT as NoncentralT,
+        Rice as Rice,
+    )
+    from probtorch.distributions.normal import (
+        HalfNormal as HalfNormal,
+        LogNormal as LogNormal,
+        Normal as Normal,
+    )
+    from probtorch.distributions.ordered import (
+        Ordered as Ordered,
+    )
+    from probtorch.distributions.orders import (
+        PlackettLuce as PlackettLuce,
+        StickBreakingWeights as StickBreakingWeights,
+    )
+    from probtorch.distributions.ordinal import (
+        DirichletMultinomial as DirichletMultinomial,
+        OrderedLogistic as OrderedLogistic,
+        OrderedMultinomial as OrderedMultinomial,
+        OrderedProbit as OrderedProbit,
+        StoppingRatioLogistic as StoppingRatioLogistic,
+    )
+    from probtorch.distributions.particular_counts import (
+        GeneralizedPoisson as GeneralizedPoisson,
+        HyperGeometric as HyperGeometric,
+        Skellam as Skellam,
+        Zipf as Zipf,
+    )
+    from probtorch.distributions.polya_gamma import (
+        PolyaGamma as PolyaGamma,
+        TruncatedPolyaGamma as TruncatedPolyaGamma,
+    )
+    from probtorch.distributions.positive import (
+        Exponential as Exponential,
+        Pareto as Pareto,
+        Weibull as Weibull,
+    )
+    from probtorch.distributions.processes import (
+        GaussianProcess as GaussianProcess,
+        GaussianProcessRegressionModel as GaussianProcessRegressionModel,
+        KroneckerNormal as KroneckerNormal,
+        StudentTProcess as StudentTProcess,
+    )
+    from probtorch.distributions.quotients import (
+        BetaQuotient as BetaQuotient,
+    )
+    from probtorch.distributions.rarer_counts import (
+        BetaNegativeBinomial as BetaNegativeBinomial,
+        DiscreteUniform as DiscreteUniform,
+        DiscreteWeibull as DiscreteWeibull,
+        YuleSimon as YuleSimon,
+    )
+    from probtorch.distributions.ratios import (
+        Chi as Chi,
+        FisherSnedecor as FisherSnedecor,
+        HalfStudentT as HalfStudentT,
+        InverseGaussian as InverseGaussian,
+    )
+    from probtorch.distributions.relaxed import (
+        LogisticNormal as LogisticNormal,
+        OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
+        RelaxedBernoulliStraightThrough as RelaxedBernoulliStraightThrough,
+        RelaxedOneHotCategorical as RelaxedOneHotCategorical,
+        RelaxedOneHotCategoricalStraightThrough as RelaxedOneHotCategoricalStraightThrough,
+    )
+    from probtorch.distributions.scale_mixtures import (
+        Horseshoe as Horseshoe,
+        MultivariateLaplace as MultivariateLaplace,
+        NormalInverseGaussian as NormalInverseGaussian,
+    )
+    from probtorch.distributions.shares import (
+        ContinuousBernoulli as ContinuousBernoulli,
+        DoublyTruncatedPowerLaw as DoublyTruncatedPowerLaw,
+        Kumaraswamy as Kumaraswamy,
+        LogitNormal as LogitNormal,
+        LogUniform as LogUniform,
+        LowerTruncatedPowerLaw as LowerTruncatedPowerLaw,
+        RelaxedBernoulli as RelaxedBernoulli,
+        Triangular as Triangular,
+    )
+    from probtorch.distributions.skewed import (
+        AsymmetricLaplace as AsymmetricLaplace,
+        AsymmetricLaplaceQuantile as AsymmetricLaplaceQuantile,
+        ExGaussian as ExGaussian,
+        GeneralizedNormal as GeneralizedNormal,
+        JohnsonSU as JohnsonSU,
+        Moyal as Moyal,
+        SinhArcsinh as SinhArcsinh,
+        SkewLogistic as SkewLogistic,
+        SkewNormal as SkewNormal,
+        SoftAsymmetricLaplace as SoftAsymmetricLaplace,
+    )
+    from probtorch.distributions.spellings import (
+        PERT as PERT,
+        AffineBeta as AffineBeta,
+        BernoulliLogits as BernoulliLogits,
+        BernoulliProbs as BernoulliProbs,
+        BetaProportion as BetaProportion,
+        BinomialLogits as BinomialLogits,
+        BinomialProbs as BinomialProbs,
+        CategoricalLogits as CategoricalLogits,
+        CategoricalProbs as CategoricalProbs,
+        ExponentiallyModifiedGaussian as ExponentiallyModifiedGaussian,
+        Flat as Flat,
+        GammaPoisson as GammaPoisson,
+        GeometricLogits as GeometricLogits,
+        GeometricProbs as GeometricProbs,
+        HalfFlat as HalfFlat,
+        LKJCorrCholesky as LKJCorrCholesky,
+        Lomax as Lomax,
+        MultinomialLogits as MultinomialLogits,
+        MultinomialProbs as MultinomialProbs,
+        NegativeBinomial2 as NegativeBinomial2,
+        NegativeBinomialLogits as NegativeBinomialLogits,
+        NegativeBinomialProbs as NegativeBinomialProbs,
+        RelaxedBernoulliLogits as RelaxedBernoulliLogits,
+        ScaledInverseChi2 as ScaledInverseChi2,
+        StableWithLogProb as StableWithLogProb,
+        Wald as Wald,
+    )
+    from probtorch.distributions.stable import (
+        Stable as Stable,
+    )
+    from probtorch.distributions.state_space import (
+        EulerMaruyama as EulerMaruyama,
+        GaussianStateSpace as GaussianStateSpace,
+    )
+    from probtorch.distributions.subsets import (
+        DeterminantalPointProcess as DeterminantalPointProcess,
+    )
+    from probtorch.distributions.tables import (
+        FiniteDiscrete as FiniteDiscrete,
+        Interpolated as Interpolated,
+        JointCategorical as JointCategorical,
+    )
+    from probtorch.distributions.tolerant import (
+        ExtendedBetaBinomial as ExtendedBetaBinomial,
+        ExtendedBinomial as ExtendedBinomial,
+        LogNormalNegativeBinomial as LogNormalNegativeBinomial,
+        NanMaskedMultivariateNormal as NanMaskedMultivariateNormal,
+        NanMaskedNormal as NanMaskedNormal,
+        Unit as Unit,
+    )
+    from probtorch.distributions.transformed import (
+        TransformedDistribution as TransformedDistribution,
+    )
+    from probtorch.distributions.transforms import (
+        AbsTransform as AbsTransform,
+        AffineTransform as AffineTransform,
+        CatTransform as CatTransform,
+        ComposeTransform as ComposeTransform,
+        CorrCholeskyTransform as CorrCholeskyTransform,
+        CumulativeDistributionTransform as CumulativeDistributionTransform,
+        ExpTransform as ExpTransform,
+        IndependentTransform as IndependentTransform,
+        LowerCholeskyTransform as LowerCholeskyTransform,
+        PositiveDefiniteTransform as PositiveDefiniteTransform,
+        PowerTransform as PowerTransform,
+        ReshapeTransform as ReshapeTransform,
+        SigmoidTransform as SigmoidTransform,
+        SoftmaxTransform as SoftmaxTransform,
+        SoftplusTransform as SoftplusTransform,
+        StackTransform as StackTransform,
+        StickBreakingTransform as StickBreakingTransform,
+        TanhTransform as TanhTransform,
+        Transform as Transform,
+        identity_transform as identity_transform,
+    )
+    from probtorch.distributions.transforms.registry import (
+        biject_to as biject_to,
+        transform_to as transform_to,
+    )
+    from probtorch.distributions.transport import (
+        AVFMultivariateNormal as AVFMultivariateNormal,
+        GaussianScaleMixture as GaussianScaleMixture,
+        OMTMultivariateNormal as OMTMultivariateNormal,
+    )
+    from probtorch.distributions.trees import (
+        SpanningTree as SpanningTree,
+    )
+    from probtorch.distributions.truncated import (
+        TruncatedNormal as TruncatedNormal,
+    )
+    from probtorch.distributions.truncation import (
+        Censored as Censored,
+        IntervalCensoredDistribution as IntervalCensoredDistribution,
+        LeftCensoredDistribution as LeftCensoredDistribution,
+        LeftTruncatedDistribution as LeftTruncatedDistribution,
+        RightCensoredDistribution as RightCensoredDistribution,
+        RightTruncatedDistribution as RightTruncatedDistribution,
+        Truncated as Truncated,
+        TruncatedCauchy as TruncatedCauchy,
+        TruncatedDistribution as TruncatedDistribution,
+        TwoSidedTruncatedDistribution as TwoSidedTruncatedDistribution,
+    )
+    from probtorch.distributions.two_piece import (
+        DoublesidedMaxwell as DoublesidedMaxwell,
+        TwoPieceNormal as TwoPieceNormal,
+        TwoPieceStudentT as TwoPieceStudentT,
+    )
+    from probtorch.distributions.uniform import (
+        Delta as Delta,
+        ImproperUniform as ImproperUniform,
+        Uniform as Uniform,
+    )
+    from probtorch.distributions.validation import (
+        enable_validation as enable_validation,
+        validation_enabled as validation_enabled,
+    )
+    from probtorch.distributions.vectors import (
+        GaussianRandomWalk as GaussianRandomWalk,
+        LowRankMultivariateNormal as LowRankMultivariateNormal,
+        MatrixNormal as MatrixNormal,
+        MultivariateStudentT as MultivariateStudentT,
+        ZeroSumNormal as ZeroSumNormal,
+    )
+    from probtorch.distributions.von_mises import (
+        VonMises as VonMises,
+    )
+    from probtorch.distributions.walks import (
+        AR as AR,
+        GARCH11 as GARCH11,
+        MvGaussianRandomWalk as MvGaussianRandomWalk,
+        MvStudentTRandomWalk as MvStudentTRandomWalk,
+        RandomWalk as RandomWalk,
+    )
+    from probtorch.distributions.wishart import (
+        InverseWishart as InverseWishart,
+        InverseWishartCholesky as InverseWishartCholesky,
+        Wishart as Wishart,
+        WishartCholesky as WishartCholesky,
+    )
+else:
+    _HOMES = {
+        "bates": "Bates",
+        "bernoulli": "Bernoulli Geometric",
+        "beta": "Beta Dirichlet",
+        "categorical": "Categorical Multinomial OneHotCategorical",
+        "chains": "DiscreteMarkovChain MarkovChain",
+        "circulant": "CirculantNormal",
+        "coalescent": "CoalescentRateLikelihood CoalescentTimes CoalescentTimesWithRate",
+        "conditional": "ConditionalDistribution ConditionalTransformedDistribution",
+        "constraints": "",
+        "counts": "BetaBinomial Binomial NegativeBinomial Poisson",
+        "directional": "ProjectedNormal SineBivariateVonMises SineSkewed VonMises3D",
+        "directions": "PowerSpherical SphericalUniform VonMisesFisher",
+        "distribution": "Distribution ExpandedDistribution Independent MaskedDistribution",
+        "divergences": "kl_divergence register_kl",
+        "empirical": "Empirical Rejector",
+        "exponential_family": "ExponentialFamily",
+        "extremes": "ExtendedGeneralizedPareto GeneralizedExtremeValue GeneralizedPareto",
+        "first_passage": "Wiener",
+        "from_gammas": "ExpGamma ExpInverseGamma GammaGamma SigmoidBeta SkewStudentT",
+        "further_spellings": (
+            "BinomialLogit ChiSquared Deterministic DiracDelta ExtGenPareto GenExtreme "
+            "GenPareto LogPoisson MultivariateNormalDiag MultivariateNormalFullCovariance "
+            "MultivariateNormalTriL MvNormal MvStudentT NormalMixture SkewDoubleExponential"
+        ),
+        "gamma": "Chi2 Gamma InverseGamma",
+        "gaussian_hmm": "GammaGaussianHMM GaussianHMM",
+        "gaussian_mrf": "GaussianMRF",
+        "glm": (
+            "BernoulliLogitGLM BinomialLogitGLM CategoricalLogitGLM NegBinomial2LogGLM "
+            "NormalIdGLM OrderedLogisticGLM PoissonLogGLM bernoulli_logit_glm "
+            "binomial_logit_glm categorical_logit_glm neg_binomial_2_log_glm normal_id_glm "
+            "ordered_logistic_glm poisson_log_glm"
+        ),
+        "graphs": "CAR ICAR",
+        "grouped": "GroupedNormalNormal",
+        "heavy_tailed": "Cauchy HalfCauchy StudentT",
+        "hidden_markov": "DiscreteHMM HiddenMarkovModel",
+        "inflated": (
+            "FoldedDistribution HurdleDistribution HurdleGamma HurdleLogits HurdleLogNormal "
+            "HurdleNegativeBinomial2 HurdlePoisson HurdleProbs QuantizedDistribution "
+            "ZeroInflatedBinomial ZeroInflatedDistribution ZeroInflatedLogits "
+            "ZeroInflatedNegativeBinomial ZeroInflatedNegativeBinomial2 ZeroInflatedPoisson "
+            "ZeroInflatedProbs"
+        ),
+        "inflated_shares": "ZeroOneInflatedBeta",
+        "lambert": "LambertWNormal",
+        "lifetimes": "Burr Dagum Frechet Gompertz Levy LogLogistic Maxwell Rayleigh",
+        "linear_hmm": "IndependentHMM LinearHMM",
+        "lkj": "LKJ LKJCholesky",
+        "location_scale": "Gumbel Laplace Logistic SoftLaplace",
+        "matchings": "OneOneMatching OneTwoMatching",
+        "mixture": "MixtureSameFamily",
+        "mixtures": (
+            "GaussianCopula GaussianCopulaBeta MaskedMixture Mixture MixtureGeneral "
+            "MixtureOfDiagNormals MixtureOfDiagNormalsSharedCovariance"
+        ),
+        "multivariate_normal": "MultivariateNormal",
+        "noncentral": "NoncentralChi2 NoncentralT Rice",
+        "normal": "HalfNormal LogNormal Normal",
+        "ordered": "Ordered",
+        "orders": "PlackettLuce StickBreakingWeights",
+        "ordinal": (
+            "DirichletMultinomial OrderedLogistic OrderedMultinomial OrderedProbit "
+            "StoppingRatioLogistic"
+        ),
+        "particular_counts": "GeneralizedPoisson HyperGeometric Skellam Zipf",
+        "polya_gamma": "PolyaGamma TruncatedPolyaGamma",
+        "positive": "Exponential Pareto Weibull",
+        "processes": (
+            "GaussianProcess GaussianProcessRegressionModel KroneckerNormal StudentTProcess"
+        ),
+        "quotients": "BetaQuotient",
+        "rarer_counts": "BetaNegativeBinomial DiscreteUniform DiscreteWeibull YuleSimon",
+        "ratios": "Chi FisherSnedecor HalfStudentT InverseGaussian",
+        "relaxed": (
+            "LogisticNormal OneHotCategoricalStraightThrough RelaxedBernoulliStraightThrough "
+            "RelaxedOneHotCategorical RelaxedOneHotCategoricalStraightThrough"
+        ),
+        "scale_mixtures": "Horseshoe MultivariateLaplace NormalInverseGaussian",
+        "shares": (
+            "ContinuousBernoulli DoublyTruncatedPowerLaw Kumaraswamy LogitNormal LogUniform "
+            "LowerTruncatedPowerLaw RelaxedBernoulli Triangular"
+        ),
+        "skewed": (
+            "AsymmetricLaplace AsymmetricLaplaceQuantile ExGaussian GeneralizedNormal "
+            "JohnsonSU Moyal SinhArcsinh SkewLogistic SkewNormal SoftAsymmetricLaplace"
+        ),
+        "spellings": (
+            "PERT AffineBeta BernoulliLogits BernoulliProbs BetaProportion BinomialLogits "
+            "BinomialProbs CategoricalLogits CategoricalProbs ExponentiallyModifiedGaussian "
+            "Flat GammaPoisson GeometricLogits GeometricProbs HalfFlat LKJCorrCholesky Lomax "
+            "MultinomialLogits MultinomialProbs NegativeBinomial2 NegativeBinomialLogits "
+            "NegativeBinomialProbs RelaxedBernoulliLogits ScaledInverseChi2 StableWithLogProb "
+            "Wald"
+        ),
+        "stable": "Stable",
+        "state_space": "EulerMaruyama GaussianStateSpace",
+        "subsets": "DeterminantalPointProcess",
+        "tables": "FiniteDiscrete Interpolated JointCategorical",
+        "tolerant": (
+            "ExtendedBetaBinomial ExtendedBinomial LogNormalNegativeBinomial "
+            "NanMaskedMultivariateNormal NanMaskedNormal Unit"
+        ),
+        "transformed": "TransformedDistribution",
+        "transforms": "",
+        "transforms.registry": "biject_to transform_to",
+        "transport": "AVFMultivariateNormal GaussianScaleMixture OMTMultivariateNormal",
+        "trees": "SpanningTree",
+        "truncated": "TruncatedNormal",
+        "truncation": (
+            "Censored IntervalCensoredDistribution LeftCensoredDistribution "
+            "LeftTruncatedDistribution RightCensoredDistribution RightTruncatedDistribution "
+            "Truncated TruncatedCauchy TruncatedDistribution TwoSidedTruncatedDistribution"
+        ),
+        "two_piece": "DoublesidedMaxwell TwoPieceNormal TwoPieceStudentT",
+        "uniform": "Delta ImproperUniform Uniform",
+        "validation": "enable_validation validation_enabled",
+        "vectors": (
+            "GaussianRandomWalk LowRankMultivariateNormal MatrixNormal MultivariateStudentT "
+            "ZeroSumNormal"
+        ),
+        "von_mises": "VonMises",
+        "walks": "AR GARCH11 MvGaussianRandomWalk MvStudentTRandomWalk RandomWalk",
+        "wishart": "InverseWishart InverseWishartCholesky Wishart WishartCholesky",
+    }
+    # `torch.distributions` has these, too; their home is `transforms`.
+    _BESIDE = {
+        "transforms": (
+            "AbsTransform AffineTransform CatTransform ComposeTransform CorrCholeskyTransform "
+            "CumulativeDistributionTransform ExpTransform IndependentTransform "
+            "LowerCholeskyTransform PositiveDefiniteTransform PowerTransform ReshapeTransform "
+            "SigmoidTransform SoftmaxTransform SoftplusTransform StackTransform "
+            "StickBreakingTransform TanhTransform Transform identity_transform"
+        )
+    }
+    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES, beside=_BESIDE, missing=_missing)

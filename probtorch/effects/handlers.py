@@ -11,11 +11,11 @@ Read `runtime.py` first; reparams.py has the reparameterisations.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from probtorch.core.late import difflib
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
+from probtorch.core.late import difflib
 from probtorch.distributions.distribution import Distribution, MaskedDistribution
 from probtorch.errors import ArgumentError
 from probtorch.estimators.antithetic import ARM, DisARM

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
+from probtorch.core.late import difflib
 from probtorch.errors import ModelError
 
 __all__ = ["unknown_name"]

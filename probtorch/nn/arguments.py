@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import warnings
@@ -13,6 +12,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, parse_device
 from probtorch.core import dtype as dtypes
+from probtorch.core.late import difflib
 from probtorch.core.memory_format import memory_format as MemoryFormat
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike

@@ -10,7 +10,6 @@ Read `linear.py` for the simplest layers, `state.py` for saving and loading, `ho
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import mark_changed
+from probtorch.core.late import difflib
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike, StateDict, Tree
 from probtorch.errors import ArgumentError, DTypeError, ModelError

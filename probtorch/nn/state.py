@@ -8,11 +8,11 @@ a prefix.
 
 from __future__ import annotations
 
-import difflib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from probtorch.core.late import difflib
 from probtorch.core.making import as_tensor
 from probtorch.core.typed import StateDict, TensorLike
 from probtorch.errors import ArgumentError, ModelError

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import opt_einsum
 
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.dtype import promote_types
+from probtorch.core.late import opt_einsum
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes, normalize_dim

@@ -11,10 +11,11 @@ described there.
 
 from __future__ import annotations
 
-import pickletools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+
+from probtorch.core.late import pickletools
 
 __all__ = ["Name", "PickleRefusedError", "read"]
 

@@ -394,7 +394,9 @@ def test_a_run_broken_off_in_warm_up_and_after_goes_on_bit_for_bit(kind, tmp_pat
 
 ROOT = Path(infer.__file__).resolve().parents[1]
 PUBLIC = [
-    kind for kind in vars(infer).values() if isinstance(kind, type) and issubclass(kind, Kernel)
+    kind
+    for kind in (getattr(infer, name) for name in infer.__all__)
+    if isinstance(kind, type) and issubclass(kind, Kernel)
 ]
 # What runs kernels, whichever.
 DRIVER = (

@@ -9,6 +9,7 @@
 - matrices.py: matrices, and normal vectors with a structure of their own
 
 A class with a family of its own may bring its rules along: `register_kl` imports no distribution.
+Who asks for a divergence imports `kl_divergence` from here, and has all rules.
 """
 
 from probtorch.distributions.divergences import (
@@ -19,5 +20,15 @@ from probtorch.distributions.divergences import (
     same,
     vectors,
 )
+from probtorch.distributions.kl import kl_divergence, register_kl
 
-__all__ = ["between", "directions", "discrete", "matrices", "same", "vectors"]
+__all__ = [
+    "between",
+    "directions",
+    "discrete",
+    "kl_divergence",
+    "matrices",
+    "register_kl",
+    "same",
+    "vectors",
+]

@@ -6,50 +6,64 @@ guides, by `stein_kernels`; `network_laplace` is for the weights of networks, wi
 `network_curvature`.
 """
 
-from probtorch.infer.approximations.dadvi import DADVI, DADVIResult
-from probtorch.infer.approximations.laplace import LaplaceApproximation, LaplaceResult
-from probtorch.infer.approximations.natural_gradient import (
-    NaturalGradientResult,
-    NaturalGradientVI,
-)
-from probtorch.infer.approximations.network_laplace import NetworkLaplace
-from probtorch.infer.approximations.pathfinder import Pathfinder, PathfinderResult
-from probtorch.infer.approximations.result import Approximation
-from probtorch.infer.approximations.stein_kernels import (
-    GraphicalKernel,
-    IMQKernel,
-    IMQSteinKernel,
-    LinearKernel,
-    MixtureKernel,
-    RandomFeatureKernel,
-    RBFKernel,
-    RBFSteinKernel,
-    SteinKernel,
-)
-from probtorch.infer.approximations.stein_vi import SteinVI, SteinVIResult
-from probtorch.infer.approximations.svgd import SVGD
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Approximation",
-    "DADVI",
-    "DADVIResult",
-    "GraphicalKernel",
-    "IMQKernel",
-    "IMQSteinKernel",
-    "LaplaceApproximation",
-    "LaplaceResult",
-    "LinearKernel",
-    "MixtureKernel",
-    "NaturalGradientResult",
-    "NaturalGradientVI",
-    "NetworkLaplace",
-    "Pathfinder",
-    "PathfinderResult",
-    "RBFKernel",
-    "RBFSteinKernel",
-    "RandomFeatureKernel",
-    "SVGD",
-    "SteinKernel",
-    "SteinVI",
-    "SteinVIResult",
-]
+from probtorch.core.late import late_names
+
+if TYPE_CHECKING:  # checkers know the names from here, Python from the table
+    from probtorch.infer.approximations.dadvi import (
+        DADVI as DADVI,
+        DADVIResult as DADVIResult,
+    )
+    from probtorch.infer.approximations.laplace import (
+        LaplaceApproximation as LaplaceApproximation,
+        LaplaceResult as LaplaceResult,
+    )
+    from probtorch.infer.approximations.natural_gradient import (
+        NaturalGradientResult as NaturalGradientResult,
+        NaturalGradientVI as NaturalGradientVI,
+    )
+    from probtorch.infer.approximations.network_laplace import (
+        NetworkLaplace as NetworkLaplace,
+    )
+    from probtorch.infer.approximations.pathfinder import (
+        Pathfinder as Pathfinder,
+        PathfinderResult as PathfinderResult,
+    )
+    from probtorch.infer.approximations.result import (
+        Approximation as Approximation,
+    )
+    from probtorch.infer.approximations.stein_kernels import (
+        GraphicalKernel as GraphicalKernel,
+        IMQKernel as IMQKernel,
+        IMQSteinKernel as IMQSteinKernel,
+        LinearKernel as LinearKernel,
+        MixtureKernel as MixtureKernel,
+        RandomFeatureKernel as RandomFeatureKernel,
+        RBFKernel as RBFKernel,
+        RBFSteinKernel as RBFSteinKernel,
+        SteinKernel as SteinKernel,
+    )
+    from probtorch.infer.approximations.stein_vi import (
+        SteinVI as SteinVI,
+        SteinVIResult as SteinVIResult,
+    )
+    from probtorch.infer.approximations.svgd import (
+        SVGD as SVGD,
+    )
+else:
+    _HOMES = {
+        "dadvi": "DADVI DADVIResult",
+        "laplace": "LaplaceApproximation LaplaceResult",
+        "natural_gradient": "NaturalGradientResult NaturalGradientVI",
+        "network_laplace": "NetworkLaplace",
+        "pathfinder": "Pathfinder PathfinderResult",
+        "result": "Approximation",
+        "stein_kernels": (
+            "GraphicalKernel IMQKernel IMQSteinKernel LinearKernel MixtureKernel "
+            "RandomFeatureKernel RBFKernel RBFSteinKernel SteinKernel"
+        ),
+        "stein_vi": "SteinVI SteinVIResult",
+        "svgd": "SVGD",
+    }
+    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES)

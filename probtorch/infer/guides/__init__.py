@@ -10,53 +10,78 @@ with other distributions. `by_hand` has what a user writes, `composite` makes on
 and `reparams` changes the coordinates of a sampler by a fitted guide.
 """
 
-from probtorch.infer.guides.base import AutoGuide
-from probtorch.infer.guides.by_hand import AutoCallable, EasyGuide
-from probtorch.infer.guides.composite import AutoGuideList
-from probtorch.infer.guides.dais import AutoDAIS
-from probtorch.infer.guides.discrete_sites import AutoDiscreteParallel
-from probtorch.infer.guides.flow import AutoBNAFNormal, AutoIAFNormal, AutoNormalizingFlow
-from probtorch.infer.guides.gaussian import AutoGaussian
-from probtorch.infer.guides.joint import (
-    AutoContinuous,
-    AutoDiagonalNormal,
-    AutoLaplaceApproximation,
-    AutoLowRankMultivariateNormal,
-    AutoMultivariateNormal,
-)
-from probtorch.infer.guides.mean_field import AutoDelta, AutoNormal
-from probtorch.infer.guides.messenger import (
-    AutoHierarchicalNormalMessenger,
-    AutoMessenger,
-    AutoNormalMessenger,
-    AutoRegressiveMessenger,
-)
-from probtorch.infer.guides.reparams import NeuTraReparam, StructuredReparam
-from probtorch.infer.guides.structured import AutoStructured
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AutoBNAFNormal",
-    "AutoCallable",
-    "AutoContinuous",
-    "AutoDAIS",
-    "AutoDelta",
-    "AutoDiagonalNormal",
-    "AutoDiscreteParallel",
-    "AutoGaussian",
-    "AutoGuide",
-    "AutoGuideList",
-    "AutoHierarchicalNormalMessenger",
-    "AutoIAFNormal",
-    "AutoLaplaceApproximation",
-    "AutoLowRankMultivariateNormal",
-    "AutoMessenger",
-    "AutoMultivariateNormal",
-    "AutoNormal",
-    "AutoNormalMessenger",
-    "AutoNormalizingFlow",
-    "AutoRegressiveMessenger",
-    "AutoStructured",
-    "EasyGuide",
-    "NeuTraReparam",
-    "StructuredReparam",
-]
+from probtorch.core.late import late_names
+
+if TYPE_CHECKING:  # checkers know the names from here, Python from the table
+    from probtorch.infer.guides.base import (
+        AutoGuide as AutoGuide,
+    )
+    from probtorch.infer.guides.by_hand import (
+        AutoCallable as AutoCallable,
+        EasyGuide as EasyGuide,
+    )
+    from probtorch.infer.guides.composite import (
+        AutoGuideList as AutoGuideList,
+    )
+    from probtorch.infer.guides.dais import (
+        AutoDAIS as AutoDAIS,
+    )
+    from probtorch.infer.guides.discrete_sites import (
+        AutoDiscreteParallel as AutoDiscreteParallel,
+    )
+    from probtorch.infer.guides.flow import (
+        AutoBNAFNormal as AutoBNAFNormal,
+        AutoIAFNormal as AutoIAFNormal,
+        AutoNormalizingFlow as AutoNormalizingFlow,
+    )
+    from probtorch.infer.guides.gaussian import (
+        AutoGaussian as AutoGaussian,
+    )
+    from probtorch.infer.guides.joint import (
+        AutoContinuous as AutoContinuous,
+        AutoDiagonalNormal as AutoDiagonalNormal,
+        AutoLaplaceApproximation as AutoLaplaceApproximation,
+        AutoLowRankMultivariateNormal as AutoLowRankMultivariateNormal,
+        AutoMultivariateNormal as AutoMultivariateNormal,
+    )
+    from probtorch.infer.guides.mean_field import (
+        AutoDelta as AutoDelta,
+        AutoNormal as AutoNormal,
+    )
+    from probtorch.infer.guides.messenger import (
+        AutoHierarchicalNormalMessenger as AutoHierarchicalNormalMessenger,
+        AutoMessenger as AutoMessenger,
+        AutoNormalMessenger as AutoNormalMessenger,
+        AutoRegressiveMessenger as AutoRegressiveMessenger,
+    )
+    from probtorch.infer.guides.reparams import (
+        NeuTraReparam as NeuTraReparam,
+        StructuredReparam as StructuredReparam,
+    )
+    from probtorch.infer.guides.structured import (
+        AutoStructured as AutoStructured,
+    )
+else:
+    _HOMES = {
+        "base": "AutoGuide",
+        "by_hand": "AutoCallable EasyGuide",
+        "composite": "AutoGuideList",
+        "dais": "AutoDAIS",
+        "discrete_sites": "AutoDiscreteParallel",
+        "flow": "AutoBNAFNormal AutoIAFNormal AutoNormalizingFlow",
+        "gaussian": "AutoGaussian",
+        "joint": (
+            "AutoContinuous AutoDiagonalNormal AutoLaplaceApproximation "
+            "AutoLowRankMultivariateNormal AutoMultivariateNormal"
+        ),
+        "mean_field": "AutoDelta AutoNormal",
+        "messenger": (
+            "AutoHierarchicalNormalMessenger AutoMessenger AutoNormalMessenger "
+            "AutoRegressiveMessenger"
+        ),
+        "reparams": "NeuTraReparam StructuredReparam",
+        "structured": "AutoStructured",
+    }
+    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES)

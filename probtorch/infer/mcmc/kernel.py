@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -42,6 +41,7 @@ from probtorch.core.tree import record, replace, static
 from probtorch.core.typed import DType, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.integrators import Density
+from probtorch.infer.mcmc.names_of_settings import MEANT, settings_of_others
 from probtorch.infer.mcmc.randomness import Key
 from probtorch.infer.mcmc.warm_up.adaptation import Warmup
 from probtorch.infer.mcmc.warm_up.estimates import Spectrum
@@ -63,28 +63,6 @@ __all__ = [
     "statistics",
     "tuned",
 ]
-
-# Settings of the driver that are given to the kernel, and where they go.
-_ELSEWHERE = (
-    "draws num_samples tune num_warmup warmup_steps chains num_chains seed rng_key random_seed "
-    "progress_bar"
-)
-_DRIVER = "it belongs to the driver: MCMC(NUTS(model), num_samples=1000, num_chains=4, seed=0)"
-# What other libraries call the settings, or where they belong.
-MEANT = {
-    "max_treedepth": "max_tree_depth",
-    "max_depth": "max_tree_depth",
-    "target_accept": "target_accept_prob",
-    "adapt_delta": "target_accept_prob",
-    "delta": "target_accept_prob",
-    "init": "init_strategy",
-    "mass_matrix": "inverse_mass_matrix",
-    "mass_matrix_type": "metric",
-    "dense_mass": "metric",
-    "full_mass": "metric",
-    "path_length": "trajectory_length",
-    **dict.fromkeys(_ELSEWHERE.split(), _DRIVER),
-}
 
 K = TypeVar("K", bound="Kernel")
 
@@ -215,7 +193,7 @@ class _Fields:
         explain = explained(
             cls.__name__,
             meant=MEANT,
-            advice=lambda args, kwargs: _settings_of_others(cls, kwargs),
+            advice=lambda args, kwargs: settings_of_others(cls, _Fields, kwargs),
         )
         setattr(cls, "__init__", explain(cls.__init__))  # noqa: B010  # mypy: no method
 
@@ -480,41 +458,6 @@ class Kernel(_Fields, ABC, Generic[S]):
 def _field_names(kind: type[Kernel]) -> frozenset[str]:
     """The names of all fields of a class of kernels."""
     return frozenset(f.name for f in dataclasses.fields(kind))
-
-
-def _settings_of_others(kind: type[_Fields], kwargs: Mapping[str, object]) -> str | None:
-    """What to do about a setting that another kernel has and this one has not, or None."""
-    known = inspect.signature(kind).parameters
-    name = next((name for name in kwargs if name not in known), None)
-    if name is None:
-        return None
-    meant = MEANT.get(name, name)
-    having = {k.__name__ for k in _kernels(_Fields) if meant in inspect.signature(k).parameters}
-    if meant in known or not having:
-        return None
-    # Of those that have it, the ones that people know.
-    known_first = sorted(having, key=lambda k: (k not in ("NUTS", "HMC"), k))
-    for inside in ("kernel", "inner_kernel"):
-        if inside in known:
-            keyword = "" if inside == next(iter(known)) else f"{inside}="
-            return (
-                f"give it to the kernel inside: "
-                f"{kind.__name__}({keyword}{known_first[0]}(model, {name}=...))"
-            )
-    more = f" and {len(having) - 4} more" if len(having) > 4 else ""
-    spelt = "" if meant == name else f", as {meant}"
-    return (
-        f"leave it out: a setting of {', '.join(known_first[:4])}{more}{spelt}, "
-        f"which {kind.__name__} has not"
-    )
-
-
-def _kernels(kind: type[_Fields]) -> Iterator[type[_Fields]]:
-    """All kernels of the library that can be made."""
-    for k in kind.__subclasses__():
-        if not inspect.isabstract(k) and k.__module__.startswith("probtorch."):
-            yield k
-        yield from _kernels(k)
 
 
 def _tensor(x: object) -> object:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 
+from probtorch.core.late import difflib
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls

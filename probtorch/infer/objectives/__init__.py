@@ -9,39 +9,62 @@ scores with baselines), `enumerated` (exact sums over finite discrete sites), `t
 combinations of draws). `compiled` has Pyro's names for where steps are compiled.
 """
 
-from probtorch.infer.objectives.compiled import (
-    JitTrace_ELBO,
-    JitTraceEnum_ELBO,
-    JitTraceGraph_ELBO,
-    JitTraceMeanField_ELBO,
-)
-from probtorch.infer.objectives.elbo import ELBO, Trace_ELBO
-from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
-from probtorch.infer.objectives.graph import TraceGraph_ELBO
-from probtorch.infer.objectives.importance import ImportanceWeightedELBO
-from probtorch.infer.objectives.mean_field import TraceMeanField_ELBO
-from probtorch.infer.objectives.protocol import Estimate, Guide, Objective
-from probtorch.infer.objectives.renyi import RenyiELBO
-from probtorch.infer.objectives.tail_adaptive import TraceTailAdaptive_ELBO
-from probtorch.infer.objectives.tmc import TraceTMC_ELBO
-from probtorch.infer.objectives.wake_sleep import ReweightedWakeSleep
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ELBO",
-    "Estimate",
-    "Guide",
-    "ImportanceWeightedELBO",
-    "JitTraceEnum_ELBO",
-    "JitTraceGraph_ELBO",
-    "JitTraceMeanField_ELBO",
-    "JitTrace_ELBO",
-    "Objective",
-    "RenyiELBO",
-    "ReweightedWakeSleep",
-    "TraceEnum_ELBO",
-    "TraceGraph_ELBO",
-    "TraceMeanField_ELBO",
-    "TraceTMC_ELBO",
-    "TraceTailAdaptive_ELBO",
-    "Trace_ELBO",
-]
+from probtorch.core.late import late_names
+
+if TYPE_CHECKING:  # checkers know the names from here, Python from the table
+    from probtorch.infer.objectives.compiled import (
+        JitTrace_ELBO as JitTrace_ELBO,
+        JitTraceEnum_ELBO as JitTraceEnum_ELBO,
+        JitTraceGraph_ELBO as JitTraceGraph_ELBO,
+        JitTraceMeanField_ELBO as JitTraceMeanField_ELBO,
+    )
+    from probtorch.infer.objectives.elbo import (
+        ELBO as ELBO,
+        Trace_ELBO as Trace_ELBO,
+    )
+    from probtorch.infer.objectives.enumerated import (
+        TraceEnum_ELBO as TraceEnum_ELBO,
+    )
+    from probtorch.infer.objectives.graph import (
+        TraceGraph_ELBO as TraceGraph_ELBO,
+    )
+    from probtorch.infer.objectives.importance import (
+        ImportanceWeightedELBO as ImportanceWeightedELBO,
+    )
+    from probtorch.infer.objectives.mean_field import (
+        TraceMeanField_ELBO as TraceMeanField_ELBO,
+    )
+    from probtorch.infer.objectives.protocol import (
+        Estimate as Estimate,
+        Guide as Guide,
+        Objective as Objective,
+    )
+    from probtorch.infer.objectives.renyi import (
+        RenyiELBO as RenyiELBO,
+    )
+    from probtorch.infer.objectives.tail_adaptive import (
+        TraceTailAdaptive_ELBO as TraceTailAdaptive_ELBO,
+    )
+    from probtorch.infer.objectives.tmc import (
+        TraceTMC_ELBO as TraceTMC_ELBO,
+    )
+    from probtorch.infer.objectives.wake_sleep import (
+        ReweightedWakeSleep as ReweightedWakeSleep,
+    )
+else:
+    _HOMES = {
+        "compiled": "JitTrace_ELBO JitTraceEnum_ELBO JitTraceGraph_ELBO JitTraceMeanField_ELBO",
+        "elbo": "ELBO Trace_ELBO",
+        "enumerated": "TraceEnum_ELBO",
+        "graph": "TraceGraph_ELBO",
+        "importance": "ImportanceWeightedELBO",
+        "mean_field": "TraceMeanField_ELBO",
+        "protocol": "Estimate Guide Objective",
+        "renyi": "RenyiELBO",
+        "tail_adaptive": "TraceTailAdaptive_ELBO",
+        "tmc": "TraceTMC_ELBO",
+        "wake_sleep": "ReweightedWakeSleep",
+    }
+    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES)

@@ -9,7 +9,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.distributions.kl import kl_divergence
+from probtorch.distributions.divergences import kl_divergence
 from probtorch.effects.site import Site
 from probtorch.infer.objectives.elbo import Trace_ELBO, averaged
 from probtorch.infer.objectives.protocol import Estimate

@@ -14,7 +14,6 @@ Read effects/runtime.py first; elbo.py is the first user.
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
+from probtorch.core.late import difflib
 from probtorch.core.rng import default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta

@@ -11,30 +11,54 @@ weights.py is what all here share: effective sizes, resampling, the mean weight 
 Results with weights are `WeightedDraws` (weighted_draws.py).
 """
 
-from probtorch.infer.sequential.abc import ABC, ABCSMC, SimulationWarning
-from probtorch.infer.sequential.course import SMCWarning
-from probtorch.infer.sequential.csis import CSIS
-from probtorch.infer.sequential.importance import Importance
-from probtorch.infer.sequential.particle_filter import FilteredStates, ParticleFilter
-from probtorch.infer.sequential.particle_gibbs import ParticleGibbs, RunDraws
-from probtorch.infer.sequential.smc import SMC, SMCDraws
-from probtorch.infer.sequential.smc_filter import SMCFilter
-from probtorch.infer.sequential.weighted_draws import ImportanceWarning, WeightedDraws
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ABC",
-    "ABCSMC",
-    "CSIS",
-    "SMC",
-    "FilteredStates",
-    "Importance",
-    "ImportanceWarning",
-    "ParticleFilter",
-    "ParticleGibbs",
-    "RunDraws",
-    "SMCDraws",
-    "SMCFilter",
-    "SMCWarning",
-    "SimulationWarning",
-    "WeightedDraws",
-]
+from probtorch.core.late import late_names
+
+if TYPE_CHECKING:  # checkers know the names from here, Python from the table
+    from probtorch.infer.sequential.abc import (
+        ABC as ABC,
+        ABCSMC as ABCSMC,
+        SimulationWarning as SimulationWarning,
+    )
+    from probtorch.infer.sequential.course import (
+        SMCWarning as SMCWarning,
+    )
+    from probtorch.infer.sequential.csis import (
+        CSIS as CSIS,
+    )
+    from probtorch.infer.sequential.importance import (
+        Importance as Importance,
+    )
+    from probtorch.infer.sequential.particle_filter import (
+        FilteredStates as FilteredStates,
+        ParticleFilter as ParticleFilter,
+    )
+    from probtorch.infer.sequential.particle_gibbs import (
+        ParticleGibbs as ParticleGibbs,
+        RunDraws as RunDraws,
+    )
+    from probtorch.infer.sequential.smc import (
+        SMC as SMC,
+        SMCDraws as SMCDraws,
+    )
+    from probtorch.infer.sequential.smc_filter import (
+        SMCFilter as SMCFilter,
+    )
+    from probtorch.infer.sequential.weighted_draws import (
+        ImportanceWarning as ImportanceWarning,
+        WeightedDraws as WeightedDraws,
+    )
+else:
+    _HOMES = {
+        "abc": "ABC ABCSMC SimulationWarning",
+        "course": "SMCWarning",
+        "csis": "CSIS",
+        "importance": "Importance",
+        "particle_filter": "FilteredStates ParticleFilter",
+        "particle_gibbs": "ParticleGibbs RunDraws",
+        "smc": "SMC SMCDraws",
+        "smc_filter": "SMCFilter",
+        "weighted_draws": "ImportanceWarning WeightedDraws",
+    }
+    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES)
