@@ -49,6 +49,37 @@ def test_changes_in_place_and_views_of_large_tensors_are_recorded():
     assert compiled.reason is None
 
 
+def test_large_results_that_the_tape_makes_anew_are_no_constants():
+    # The quotient is gone when the rule of the division, which reads it, makes it from its array.
+    y = np.random.default_rng(0).normal(size=ROWS)
+
+    def model(y):
+        scale = probtorch.sample("scale", dist.HalfNormal(1.0))
+        with probtorch.plate("row", len(y)):
+            probtorch.sample("y", dist.Normal(0.0, scale), obs=y)
+
+    target = Target.from_model(model, probtorch.tensor(y))
+    squares = (y**2).sum()
+    for q in (0.0, 0.3, -0.4):
+        scale = np.exp(q)
+        _, gradient = target.value_and_grad([q])
+        np.testing.assert_allclose(gradient, squares / scale**2 - ROWS - scale**2 + 1, rtol=1e-9)
+
+
+def test_large_results_made_anew_belong_to_a_compiled_function():
+    x = probtorch.tensor(np.linspace(0.0, 1.0, ROWS))
+
+    def slope(q):
+        return probtorch.func.grad(lambda q: ((x * q).exp() ** 2).sum())(q)
+
+    compiled = probtorch.compile(slope)
+    for q in (0.5, -0.25, 1.0):
+        wanted = (2 * x.numpy() * np.exp(2 * q * x.numpy())).sum()
+        found = compiled(probtorch.tensor(q, dtype=probtorch.float64))
+        np.testing.assert_allclose(float(found), wanted, rtol=1e-9)
+    assert compiled.reason is None
+
+
 def test_first_calls_of_many_rows_leave_no_garbage():
     y = probtorch.tensor(np.zeros(LARGE // 8))
 

@@ -42,6 +42,8 @@ class Recording(Interpreter):
         self._values = {}
         self._alive = []  # an identity means nothing once its tensor is gone
         self._watched = {}  # id -> weak reference, of what is let go
+        # id of an array -> weak reference and value, of arrays that outlive the tensors let go
+        self._outlived = {}
         self._inputs = []
         self._made = set()  # ids of the tensors that came into being while this recorded
         self._views = {}  # id of a tensor -> weak references to the views of its memory
@@ -94,18 +96,37 @@ class Recording(Interpreter):
         self._alive.append(t)
 
     def _let_go(self, t):
-        """Know a tensor by its identity for as long as it lives, without keeping it alive."""
-        key, watched = id(t), self._watched
-        known = self._values, self._views, watched
-        made = self._made, self._stale, self.cut
+        """Know a tensor by its identity for as long as it lives, without keeping it alive.
+
+        A rule of the tape that reads its own result makes it anew, on the array that the tape kept
+        (`core/saved.py`): then it is known by the array.
+        """
+        key, watched, outlived = id(t), self._watched, self._outlived
+        values, others = self._values, (self._views, watched)
+        stale, made = self._stale, (self._made, self._stale, self.cut)
+        array_key = id(t.array)
+        array = weakref.ref(t.array, lambda _: outlived.pop(array_key, None))
 
         def gone(_):
-            for by_id in known:
+            v = values.pop(key, None)
+            if v is not None and key not in stale and array() is not None:
+                outlived[array_key] = array, v
+            for by_id in others:
                 by_id.pop(key, None)
             for ids in made:
                 ids.discard(key)
 
         watched[key] = weakref.ref(t, gone)
+
+    def _made_anew(self, t):
+        """Return the value of a tensor that was let go and is back on its array, else None."""
+        array, v = self._outlived.get(id(t.array), (None, None))
+        if v is None or array() is not t.array:
+            return None
+        self._values[id(t)] = v
+        self._made.add(id(t))
+        self._let_go(t)
+        return v
 
     def known(self, t):
         """Return the value of `t` if this recorder or a parent has one, else None."""
@@ -114,6 +135,8 @@ class Recording(Interpreter):
         if id(t) in self._stale:
             self._read_again(t)
         v = self._values.get(id(t))
+        if v is None and self._outlived:
+            v = self._made_anew(t)
         if v is None and id(t) in self.turned:
             turns, *place = self.turned[id(t)]
             v = self._values[id(t)] = turns.value(*place)
