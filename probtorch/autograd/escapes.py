@@ -45,6 +45,7 @@ __all__ = [
     "Watch",
     "check_alike",
     "cure",
+    "forget",
     "hold",
     "random_values",
     "restore",
@@ -426,6 +427,12 @@ def random_values(watch: Watch) -> list[tuple[str, np.ndarray]]:
     """What a run drew: tensors with a name, and those that no gradient is meant to pass."""
     named = [(name, t.array) for t, name in watch._names.values()]
     return [*named, *(("", t.array) for t in watch._drawn.values())]
+
+
+def forget(watch: Watch) -> None:
+    """Let go of the tensors of a run that is over, of which nobody will ask for names."""
+    watch._off.clear()
+    watch._names.clear()
 
 
 def check_alike(watch: Watch) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from probtorch.autograd.kept_inputs import kept_inputs
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.methods import register_hook
 from probtorch.backends.registry import to_host
@@ -178,7 +179,7 @@ class saved_tensors_hooks(Listener):
             return
         made = out if isinstance(out, tuple) else (out,)
         node = next((t.grad_fn for t in made if t.grad_fn is not None), None)
-        if node is None or node.op is not op or _others(node.inputs, inputs):
+        if node is None or node.op is not op or _others(node, inputs):
             return
         self._busy = True
         try:
@@ -202,7 +203,7 @@ class saved_tensors_hooks(Listener):
     def _pack_inputs(self, node: TapeNode) -> None:
         inputs = list(node.inputs)
         known: dict[int, TensorBase] = {}
-        for i in _kept(node):
+        for i in kept_inputs(node):
             t = inputs[i]
             if not isinstance(t, TensorBase) or (t.grad_fn is None and t.requires_grad):
                 continue
@@ -225,20 +226,11 @@ class saved_tensors_hooks(Listener):
             node.out, node.saved = _NOTHING, packed[0]
 
 
-def _others(a: tuple[Operand, ...], b: tuple[Operand, ...]) -> bool:
-    return len(a) != len(b) or any(x is not y for x, y in zip(a, b, strict=True))
-
-
-def _kept(node: TapeNode) -> list[int]:
-    """Return the positions of the inputs whose elements a wanted gradient of a node reads."""
-    if node.op.rules:
-        wanted = [
-            reads
-            for i, _, reads, _ in node.op.rules
-            if isinstance(node.inputs[i], TensorBase) and node.inputs[i].requires_grad
-        ]
-        return sorted({j for reads in wanted for j in reads})
-    return node.op.saved_inputs(len(node.inputs))
+def _others(node: TapeNode, inputs: tuple[Operand, ...]) -> bool:
+    """Whether a node keeps other operands than those of a call, of those that a gradient reads."""
+    if len(node.inputs) != len(inputs):
+        return True
+    return any(node.inputs[i] is not inputs[i] for i in kept_inputs(node))
 
 
 class save_on_cpu(saved_tensors_hooks):

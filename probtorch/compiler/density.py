@@ -22,6 +22,7 @@ import time
 
 import numpy as np
 
+from probtorch.autograd.kept_inputs import sparing
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, is_available, to_device
@@ -95,7 +96,8 @@ class NativeDensity(Compiled):
     def __init__(self, fn, dim, *, name="the log density", check=None):
         self.fn, self.dim, self.name, self.check = fn, dim, name, check
         self.paths = Paths(name)
-        self._size = 8  # of the shortest floats that it computes with
+        # Of the shortest floats that it computes with; and whether results have many elements.
+        self._size, self._large = 8, False
         self.device = None  # where `fn` is evaluated, if not on the host
         self.evaluations = 0
         self.seconds = 0.0
@@ -173,7 +175,7 @@ class NativeDensity(Compiled):
             return float(value), None if self._whole is not None else np.asarray(g, np.float64)
         began = time.perf_counter()
         try:
-            with enable_grad(), np.errstate(all="ignore"):
+            with enable_grad(), np.errstate(all="ignore"), sparing(self._large):
                 value, *g = self._placed(lambda: self._evaluate(wrap(q)))
         finally:
             self.costs.eager = time.perf_counter() - began
@@ -254,6 +256,7 @@ class NativeDensity(Compiled):
         self._loops = None
         with np.errstate(all="ignore"):
             rec, (value, *found) = self._placed(lambda: self._record(point))
+            self._large |= rec.large
             g = found[0] if found else None
             loops, self._loops = self._loops, None
             if loops is not None:

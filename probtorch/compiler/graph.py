@@ -8,9 +8,13 @@ nodes whose attrs hold subgraphs.
 import itertools
 from collections import Counter
 
-__all__ = ["Graph", "Node", "GraphValue", "path_key"]
+import numpy as np
+
+__all__ = ["Graph", "GraphValue", "Node", "constants", "path_key"]
 
 _ids = itertools.count()
+# Elements from which on it is worth a look whether all are the same.
+MANY = 1024
 
 
 class GraphValue:
@@ -104,3 +108,21 @@ def path_key(graph):
     found = ((i, node) for i, node in enumerate(graph.nodes) if node.name == "guard")
     # As text: 0.0 and -0.0 are equal, nan is not equal to itself.
     return tuple((i, repr(node.attrs["value"])) for i, node in found)
+
+
+def constants(tensors):
+    """Return values for tensors that are the same at each replay."""
+    return [GraphValue(t.array.shape, t.array.dtype, "const", _in_short(t.array)) for t in tensors]
+
+
+def _in_short(array):
+    """Return a constant array; as one element, repeated, where all are of the same bits."""
+    if type(array) is not np.ndarray or array.size < MANY or not array.flags.c_contiguous:
+        return array
+    size = array.dtype.itemsize
+    if size not in (1, 2, 4, 8):
+        return array
+    bits = array.reshape(-1).view(f"u{size}")
+    if (bits[:MANY] != bits[0]).any() or not (bits == bits[0]).all():
+        return array
+    return np.broadcast_to(array.reshape(-1)[0], array.shape)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.autograd.escapes import NotAlike, Watch, check_alike, cure, restore
+from probtorch.autograd.escapes import NotAlike, Watch, check_alike, cure, forget, restore
 from probtorch.autograd.tape import grad
 from probtorch.compiler.record.record import unheard
 from probtorch.config import settings
@@ -102,6 +102,7 @@ class DensityCheck:
             return
         self._value_before = value
         if not watch.escapes and not watch.cuts:
+            forget(watch)
             self._watch = watch  # compiled code gives the values: see `after`
             return
         self._judge(q, value, gradient, lambda at: self._value_at(density, at, watch), watch)

@@ -25,9 +25,10 @@ import threading
 
 import numpy as np
 
+from probtorch.autograd.kept_inputs import LARGE, let_go
 from probtorch.autograd.modes import enable_grad
 from probtorch.backends.registry import to_host
-from probtorch.compiler.graph import GraphValue, Node
+from probtorch.compiler.graph import GraphValue, Node, constants
 from probtorch.compiler.record.gradients import LeftGradient
 from probtorch.compiler.record.subgraphs import Subgraphs
 from probtorch.compiler.record.turns import ALIAS
@@ -59,10 +60,6 @@ OUTSIDE = (
 # Ops that raise an error where their result has no elements, or fill it with nan if not told to
 # check.
 UNCHECKED = ("cholesky", "inv")
-
-# Bytes of a result from which on it is only kept as long as somebody else does: of many rows all
-# that a density computes would be several times the data.
-LARGE = 2**20
 
 # Held while a function is recorded, and by whoever evaluates eagerly on behalf of native code.
 recording_lock = threading.RLock()
@@ -116,6 +113,8 @@ class Recorder(Subgraphs):
             self._record_parts(op, inputs, attrs, out)
             return
         node = self._append_node(op, inputs, attrs, out, user_frame(2))
+        if self.large:
+            let_go(op, out)
         watch = self.watch
         if watch is not None:
             events = watch.events
@@ -150,7 +149,7 @@ class Recorder(Subgraphs):
         outs = out if type(out) is tuple else (out,)
         node = None
         if static:
-            new = [GraphValue(o.array.shape, o.array.dtype, "const", o.array) for o in outs]
+            new = constants(outs)
         else:
             new = values_out or [GraphValue(o.array.shape, o.array.dtype, "node") for o in outs]
             node = Node(op, op.name, tuple(values), attrs, tuple(new), location)
@@ -161,10 +160,13 @@ class Recorder(Subgraphs):
             key = id(o)
             known[key] = v
             self._made.add(key)
-            if static or v.dtype.itemsize * math.prod(v.shape) < LARGE:
+            # Large results are only kept as long as somebody else does: of many rows all that a
+            # density computes would be several times the data.
+            if v.array is o.array or v.dtype.itemsize * math.prod(v.shape) < LARGE:
                 self._alive.append(o)
             else:
                 self._let_go(o)
+                self.large = True
                 self.watch = None  # which would keep it
             if o._base is not None:
                 self._note_view(o)

@@ -42,6 +42,7 @@ class Recording(Interpreter):
         self._values = {}
         self._alive = []  # an identity means nothing once its tensor is gone
         self._watched = {}  # id -> weak reference, of what is let go
+        self.large = False  # whether there were such
         # id of an array -> weak reference and value, of arrays that outlive the tensors let go
         self._outlived = {}
         self._inputs = []
