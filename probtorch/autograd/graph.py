@@ -62,6 +62,8 @@ _REFUSED = _Refusal()
 class _Later:
     """An array that comes back when it is asked for."""
 
+    apart = True  # from the memory of what was packed, see `restore` in core/saved.py
+
     def __init__(
         self, like: np.ndarray, packed: object, unpack: Callable[[object], TensorBase]
     ) -> None:

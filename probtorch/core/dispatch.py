@@ -176,12 +176,14 @@ class TapeNode:
     """One entry of the tape: the op, its inputs, and what its vjp may need.
 
     `tick` is set where this is the result of an in-place change, to the tick of that, and where it
-    reads a view from its root, to that of its making. `where`, the user's line, is set in anomaly
-    mode only (autograd/anomaly.py).
+    reads a view from its root, to that of its making; `changed` where the memory of outputs changed
+    in place later, to the ticks by their places. `where`, the user's line, is set in anomaly mode
+    only (autograd/anomaly.py).
     """
 
     epoch: float
     tick: float
+    changed: dict[int, float]
     op: Op
     inputs: tuple[Any, ...]
     attrs: Attrs
@@ -193,6 +195,7 @@ class TapeNode:
     __slots__ = (
         "__weakref__",
         "attrs",
+        "changed",
         "epoch",
         "hooks",
         "inputs",
@@ -428,7 +431,11 @@ def mark_changed(*tensors: TensorBase, place: tuple[str, int] | None = None) -> 
     _CHANGED = _CLOCK
     _CHANGES.append((_CLOCK, place or user_frame(2)))
     for t in tensors:
-        (t if t._base is None else t._base)._version = _CLOCK
+        root = t if t._base is None else t._base
+        root._version = _CLOCK
+        node = root.grad_fn
+        if node is not None:  # which outlives its outputs, and may need their elements
+            node.changed = {**getattr(node, "changed", {}), root._index: _CLOCK}
     return _CLOCK
 
 

@@ -2,7 +2,7 @@
 
 A node holds its output weakly and the output's array strongly: no reference cycle, and a gradient
 that reads the output finds it alive or rebuilds it. A tensor whose memory changed at a later tick
-than the node's is stale for it.
+than the node's is stale for it; of changes of an output that is gone the node itself knows.
 """
 
 from __future__ import annotations
@@ -52,6 +52,11 @@ def restore(
             raise stale(node, "its output", out)
         return out
     out = wrap(data)
+    changed = getattr(node, "changed", {}).get(index, 0)
+    # What hooks packed is apart from the output, whatever became of that.
+    if changed > max(node.epoch, getattr(node, "tick", 0)) and not getattr(data, "apart", False):
+        out._version = int(changed)
+        raise stale(node, "its output", out)
     out.requires_grad = data.dtype.kind in "fc"
     out.grad_fn = node
     out._index = index

@@ -325,3 +325,28 @@ def test_in_place_change_shows_in_every_view():
     assert column.tolist() == [5.0, 5.0]
     row.fill_(1.0)
     assert x.tolist() == [[1.0, 1.0, 1.0], [0.0, 5.0, 0.0]]
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_a_result_that_changed_off_the_tape_and_is_gone_raises(view):
+    def loss(x):
+        y = x.exp()
+        total = (y * 1.0).sum()
+        with probtorch.no_grad():
+            (y[:1] if view else y).add_(1.0)
+        return total
+
+    with pytest.raises(AutogradError, match="modified in place"):
+        loss(leaf(1.0, 2.0)).backward()
+
+
+def test_what_hooks_packed_is_not_stale_when_the_result_changed():
+    x = leaf(1.0, 2.0)
+    with probtorch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        y = x.exp()
+        total = (y * 1.0).sum()
+    with probtorch.no_grad():
+        y.add_(1.0)
+    del y
+    total.backward()
+    assert_close(x.grad, x.detach().exp())
