@@ -9,8 +9,9 @@ import numpy as np
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param, setting
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import clamp, where

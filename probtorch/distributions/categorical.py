@@ -9,6 +9,7 @@ of weight 0 has log density -inf and is never drawn.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,17 @@ from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, wrap
-from probtorch.core.late import special
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
 from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.counts import binomial_masses
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, setting
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import require, without_tape
+from probtorch.distributions.windows import weighted
 from probtorch.errors import DomainError
 from probtorch.ops.arithmetic import clamp, floor, where
 from probtorch.ops.comparisons import eq
@@ -36,7 +39,8 @@ from probtorch.ops.movement import expand, permute, reshape, stack, unsqueeze
 from probtorch.ops.reduction import amax, argmax, cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.scattering import one_hot
-from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma, xlog1py, xlogy
+from probtorch.ops.sorting import argsort
+from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma, poisson_kernel
 from probtorch.tensor import Tensor
 
 __all__ = ["Categorical", "Multinomial", "OneHotCategorical"]
@@ -44,6 +48,8 @@ __all__ = ["Categorical", "Multinomial", "OneHotCategorical"]
 WEIGHTS = constraints.independent(constraints.nonnegative, 1)
 # Up to here products of counts and logarithms lose no more than 3e-6 of a log mass in float32.
 _FEW = 16
+# Until a quota lies between two neighbouring floats.
+_HALVINGS = 64
 
 
 class _Weights(Parameter):
@@ -328,32 +334,50 @@ class Multinomial(_Categories):
         return total(where(lost, far, near) - rest, -1) + constant
 
     def _entropy(self) -> Tensor:
-        # Of the draws in their order, less that of the order; each count alone is binomial.
-        n, p = self.total_count, unsqueeze(self._weights(), -1)
-        k = np.arange(n + 1.0)
-        choose = special.gammaln(n + 1.0) - special.gammaln(k + 1.0) - special.gammaln(n - k + 1.0)
-        chances = exp(xlogy(p.new_tensor(k), p) + xlog1py(p.new_tensor(n - k), -p) + choose)
-        orders = total(chances * p.new_tensor(special.gammaln(k + 1.0)), (-2, -1))
-        return total(entr(self._weights()), -1) * float(n) + orders - math.lgamma(n + 1.0)
+        return in_double(partial(_entropy_of_counts, float(self.total_count)), self._weights())
 
     def _mean(self) -> Tensor:
         return self._weights() * float(self.total_count)
 
     def _mode(self) -> Tensor:
-        # No count is below the whole part of its mean; the rest goes one by one to where the mass
-        # grows most, by p / (x + 1): the seats of d'Hondt.
-        p = self._weights().detach()
-        x = floor(p * float(self.total_count))
-        for _ in range(self.num_categories - 1):
-            more = total(x, -1, True) < float(self.total_count)
-            gain = p / (x + 1.0)
-            best = cast(one_hot(argmax(gain, -1), self.num_categories), x.array.dtype)
-            x = where(more, x + best, x)
-        return x
+        # Counts are summed, and large ones are no single floats.
+        p = cast(self._as_given().detach(), dtypes.float64)
+        p = p / total(p, -1, True) if self._given("probs") else softmax(p, -1)
+        return cast(_seats(p, float(self.total_count)), self._as_given().array.dtype)
 
     def _variance(self) -> Tensor:
         p = self._weights()
         return p * (1.0 - p) * float(self.total_count)
+
+
+def _seats(p: Tensor, n: float) -> Tensor:
+    """Return whole numbers with the sum n and the largest multinomial mass.
+
+    From x to x + 1 the mass grows with p / (x + 1), so they are the seats of d'Hondt: floor(p / q)
+    for a quota q, whose reciprocal is found by bisection. Of those that the last step would add at
+    once, as many as are left get one, the likeliest first.
+    """
+    low = total(p, -1, True) * 0.0
+    high = low + (n + p.array.shape[-1] + 1.0)
+    for _ in range(_HALVINGS):
+        middle = (low + high) * 0.5
+        few = total(floor(p * middle), -1, True) <= n
+        low, high = where(few, middle, low), where(few, high, middle)
+    x = floor(p * low)
+    gain = where(floor(p * high) > x, p / (x + 1.0), -1.0)
+    rank = argsort(argsort(-gain, -1, stable=True), -1)
+    return where(cast(rank, p.array.dtype) < n - total(x, -1, True), x + 1.0, x)
+
+
+def _entropy_of_counts(n: float, p: Tensor) -> Tensor:
+    # -log(n!) - n sum(p log p) + sum E log(x!), each count alone being binomial, is the sum of
+    # E[log(x!) - x log(n p) + n p] less that of n: neither has the size of n.
+    size, some = p.new_full((), n), p > 0.0
+    p = where(some, p, 0.5)
+    k, logs, weights = binomial_masses(size, p)
+    rest = factorial_rest(k) - poisson_kernel(k, unsqueeze(p * n, -1))
+    terms = where(some, weighted(exp(logs) * rest, weights), 0.0)
+    return total(terms, -1) - (factorial_rest(size) if n else size)
 
 
 def _full(number: Tensor | float, like: Tensor) -> Tensor:

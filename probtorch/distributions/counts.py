@@ -22,7 +22,9 @@ from probtorch.distributions.bernoulli import Trial, count_times
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution, finite, known_small
 from probtorch.distributions.fields import Parameter, one_of, param
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
+from probtorch.distributions.windows import counts_within, weighted
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import floor, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import eq
@@ -49,7 +51,7 @@ from probtorch.ops.special import (
 )
 from probtorch.tensor import Tensor
 
-__all__ = ["BetaBinomial", "Binomial", "NegativeBinomial", "Poisson"]
+__all__ = ["BetaBinomial", "Binomial", "NegativeBinomial", "Poisson", "binomial_masses"]
 
 
 def log_choose(n: Tensor, k: Tensor) -> Tensor:
@@ -150,10 +152,19 @@ class Binomial(Trial):
         return (1.0 - 6.0 * self.probs * (1.0 - self.probs)) / self._variance()
 
     def _entropy(self) -> Tensor:
-        n, p = unsqueeze(self.total_count, -1), unsqueeze(self.probs, -1)
-        k = n.new_tensor(np.arange(int(self.total_count.max()) + 1.0))
-        logs = Binomial(total_count=n, probs=p, validate_args=False)._log_prob(minimum(k, n))
-        return total(where(k <= n, entr(exp(logs)), 0.0), -1)
+        return in_double(_binomial_entropy, self.total_count, self.probs)
+
+
+def binomial_masses(n: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return counts along a new last dim, those that matter; their log masses; and weights."""
+    k, weights = counts_within(n * p, sqrt(n * p * (1.0 - p)), n + 0.0 * p)
+    d = Binomial(total_count=unsqueeze(n, -1), probs=unsqueeze(p, -1), validate_args=False)
+    return k, d._log_prob(k), weights
+
+
+def _binomial_entropy(n: Tensor, p: Tensor) -> Tensor:
+    _, logs, weights = binomial_masses(n, p)
+    return weighted(entr(exp(logs)), weights)
 
 
 class BetaBinomial(Distribution):

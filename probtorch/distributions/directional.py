@@ -17,9 +17,10 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Given, Parameter, as_parameter, one_of, param
 from probtorch.distributions.normal import HALF_LOG_2PI
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_value
 from probtorch.distributions.wrapping import Wrapped

@@ -13,9 +13,10 @@ from probtorch.core.casting import cast
 from probtorch.core.dtype import float64
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param, setting
 from probtorch.distributions.particular_counts import found_outward
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.distributions.windows import counts_around
 from probtorch.errors import ArgumentError

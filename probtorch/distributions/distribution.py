@@ -62,7 +62,6 @@ __all__ = [
     "Independent",
     "MaskedDistribution",
     "finite",
-    "in_double",
     "known_small",
     "known_true",
     "sum_rightmost",
@@ -784,17 +783,6 @@ def finite(rate: Tensor) -> Tensor:
     Where its logarithm meets a term that is infinite then, so that the density is 0 and not nan.
     """
     return minimum(rate, float(dtypes.finfo(rate.array.dtype).max))
-
-
-def in_double(fn: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-    """Return ``fn(*operands)`` computed in double precision, in the dtype that they have.
-
-    For densities whose terms cancel too badly in single precision, where no kernel does it better.
-    """
-    if all(x.array.dtype.itemsize >= 8 for x in operands):
-        return fn(*operands)
-    dtype = dtypes.promote([x.array for x in operands])
-    return cast(fn(*(cast(x, dtypes.float64) for x in operands)), dtype)
 
 
 # Up to here a plain form (logarithms times numbers, less lgammas) loses at most 1e-12 of a log

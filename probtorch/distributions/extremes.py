@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from probtorch.core.casting import cast
-from probtorch.core.dtype import float64
+from probtorch.core.dtype import finfo, float64
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -17,6 +17,7 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.facts import FACTS
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA, ZETA_3
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.registry import biject_to, transform_to
 from probtorch.distributions.transforms.scalar import ExpTransform
@@ -68,7 +69,9 @@ class Reach(Constraint):
             self.lower_bound = loc
 
     def check(self, value: Tensor) -> Tensor:
-        y = self.concentration * ((value - self.loc) / self.scale)
+        parts = (cast(x, float64) for x in (value, self.loc, self.scale, self.concentration))
+        x, loc, scale, c = parts
+        y = c * ((x - loc) / scale)
         # The end of a bounded tail belongs to it where there is mass next to it.
         return (y >= -1.0) & (value >= self.loc) if self.floor else y > -1.0
 
@@ -126,6 +129,16 @@ class Stretched(Distribution):
     def _place(self, t: Tensor) -> Tensor:
         return self.loc + self.scale * stretched(self.concentration, t)
 
+    def _drawn(self, rng: Source, t: Tensor) -> Tensor:
+        """Return the place of t, off the end to which it may have rounded."""
+        x = rng.finite(self._place(t))
+        wide = (cast(v.detach(), float64) for v in (x, self.loc, self.scale, self.concentration))
+        at, loc, scale, c = wide
+        past = c * ((at - loc) / scale) <= -1.0
+        step = 2.0 * float(finfo(rng.dtype).eps) * (absolute(at) + absolute(at - loc))
+        back = cast(where(c < 0.0, -step, step), rng.dtype)
+        return where(past, x + back, x)
+
     def _simple(self, x: Tensor) -> Tensor:
         """Return t, infinite beyond the ends of the support."""
         return shrunk(self.concentration, (x - self.loc) / self.scale)
@@ -152,8 +165,9 @@ class GeneralizedPareto(Stretched):
     _floor = True
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return rng.finite(self._place(rng.exponential(shape)))
+        return self._drawn(rng, rng.exponential(shape))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         return -(1.0 + self.concentration) * self._simple(x) - log(self.scale)
 
@@ -230,8 +244,9 @@ class ExtendedGeneralizedPareto(Stretched):
     _floor = True
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return rng.finite(self._place(-log1mexp(rng.exponential(shape) / self.kappa)))
+        return self._drawn(rng, -log1mexp(rng.exponential(shape) / self.kappa))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         t, extra = self._simple(x), self.kappa - 1.0
         # At the lower bound the logarithm is -inf, which no power of 0 sees.
@@ -320,8 +335,9 @@ class GeneralizedExtremeValue(Stretched):
     concentration: Parameter = param(constraints.real)
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return rng.finite(self._place(-log(rng.exponential(shape))))
+        return self._drawn(rng, -log(rng.exponential(shape)))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         t = self._simple(x)
         return -(1.0 + self.concentration) * t - exp(-t) - log(self.scale)

@@ -16,9 +16,10 @@ from probtorch.core.dtype import float64
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.normal import ROOT_2
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, minimum, sign, sqrt, where

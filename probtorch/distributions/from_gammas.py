@@ -11,6 +11,7 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.lifetimes import log_quotient
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.rarer_counts import exact_betaln
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
@@ -52,6 +53,7 @@ class ExpGamma(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._sign * (rng.log_gamma(self.concentration, shape) - log(self.rate))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         y = self._sign * x + log(self.rate)
         # Far out the number itself would be infinite, or 0, in single precision.
@@ -288,6 +290,7 @@ class SkewStudentT(Distribution):
         z = (x - self.loc) / self.scale / sqrt(self.a + self.b)
         return asinh(z), z
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         half, z = self._odds(x)
         y = SigmoidBeta(self.a, self.b, validate_args=False)

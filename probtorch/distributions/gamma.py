@@ -18,11 +18,11 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import (
     Distribution,
     finite,
-    in_double,
     known_small,
     known_true,
 )
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
 from probtorch.ops.comparisons import isfinite, isinf
@@ -99,6 +99,10 @@ def _log_density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     return gamma_kernel(a, b, x) + (log(finite(b)) - gamma_rest(a))
 
 
+def _log_inverse_density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    return _log_density(a, b, 1.0 / x) - 2.0 * log(x)
+
+
 def _log_density_of_data(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     """Of constants: at their geometric mean, and beside it what changes from there.
 
@@ -114,6 +118,10 @@ def _log_density_of_data(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     center = exp(mean(log(x), dims, True))
     change = (a - 1.0) * log_ratio(x, center) - where(isinf(b), 0.0, b) * (x - center)
     return _log_density(a, b, center) + change
+
+
+def _log_inverse_density_of_data(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    return _log_density_of_data(a, b, 1.0 / x) - 2.0 * log(x)
 
 
 class Gamma(GammaFamily):
@@ -187,8 +195,8 @@ class InverseGamma(Distribution):
         if known_small(a, beside=(b, x)) and known_true(isfinite(b)):
             return a * log(b) - lgamma(a) - (a + 1.0) * log(x) - b / x
         if recorder() is not None and known_true(x > 0.0):
-            return in_double(_log_density_of_data, a, b, 1.0 / x) - 2.0 * log(x)
-        return _log_density(a, b, 1.0 / x) - 2.0 * log(x)
+            return in_double(_log_inverse_density_of_data, a, b, x)
+        return in_double(_log_inverse_density, a, b, x)
 
     def _cdf(self, x: Tensor) -> Tensor:
         inside = x > 0.0

@@ -140,7 +140,8 @@ class StudentT(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         # With infinitely many degrees of freedom a normal, as with very many.
-        df, z = minimum(self.df, 1e30), (x - self.loc) / self.scale
+        z = (x - self.loc) / self.scale
+        df = minimum(self.df, 1e200 if z.array.dtype.itemsize == 8 else 1e30)
         constant = log_beta(df) + log(df) * 0.5 + log(self.scale)
         return log1p_square(z * (1.0 / sqrt(df))) * ((df + 1.0) * -0.5) - constant
 

@@ -15,6 +15,7 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA
 from probtorch.distributions.normal import HALF_LOG_2PI
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p, sigmoid, softplus
@@ -229,6 +230,7 @@ class Frechet(Distribution):
     def _at(self, e: Tensor) -> Tensor:
         return self.scale * power(e, -1.0 / self.concentration)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         y = self.concentration * log_quotient(x, self.scale)
         return log(self.concentration) - log(x) - y - exp(-y)

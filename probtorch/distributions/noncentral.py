@@ -1,8 +1,8 @@
 """Lengths and ratios of normal numbers around a mean other than 0: Rice, chi-squared, Student's t.
 
 The chi-squared one is a gamma whose shape is moved by a Poisson count, so that its density and cdf
-are sums over counts; Rice's is that of a root of one with 2 degrees. The noncentral t is Student's
-density times an expectation over a gamma. windows.py has the sums.
+are sums over counts; Rice's is that of a root of one with 2 degrees. The noncentral t density is
+an integral over the logarithm of a chi. windows.py has the sums.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import math
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
-from probtorch.distributions.heavy_tailed import StudentT
+from probtorch.distributions.normal import HALF_LOG_2PI
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.distributions.windows import counts_around, skewed_nodes, weighted
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, minimum, sqrt, where
 from probtorch.ops.exponential_sums import logsumexp
-from probtorch.ops.exponentials import exp, log
+from probtorch.ops.exponentials import exp, expm1, log
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.special import (
     betainc,
@@ -30,9 +31,11 @@ from probtorch.ops.special import (
     i0e,
     i1e,
     lgamma_difference,
+    log1p_less,
     log_i0e,
     ndtr,
     poisson_kernel,
+    stirling_rest,
 )
 from probtorch.tensor import Tensor
 
@@ -213,9 +216,7 @@ class NoncentralT(Distribution):
         return rng.finite(self.loc + self.scale * t)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        t = StudentT(self.df, self.loc, self.scale, validate_args=False)
-        lift = in_double(_log_lift, self.df, self.nc, (x - self.loc) / self.scale)
-        return t._log_prob(x) + lift
+        return in_double(_log_t, self.df, self.nc, self.loc, self.scale, x)
 
     def _cdf(self, x: Tensor) -> Tensor:
         return in_double(_t_cdf, self.df, self.nc, (x - self.loc) / self.scale)
@@ -241,28 +242,58 @@ class NoncentralT(Distribution):
         return where(self.df > 2.0, self.scale * self.scale * spread, none)
 
 
-def _log_lift(df: Tensor, nc: Tensor, t: Tensor) -> Tensor:
-    """Log of the noncentral density at t over the central one.
+def _log_t(df: Tensor, nc: Tensor, loc: Tensor, scale: Tensor, x: Tensor) -> Tensor:
+    """Log density of a normal number around nc over a root s of a chi-squared mean.
 
-    It is exp(-nc^2 / 2) E[exp(m w)], for w chi distributed with df + 1 degrees of freedom and
-    m = t nc / sqrt(df + t^2): an integral over u = log(w), with its peak where
-    w^2 - m w = df + 1.
+    Given s it is s times a normal density at s t - nc: an integral over u = log(s). What is large
+    in it is written as distances of both from where they are likeliest, s t - nc and s^2 - 1, as
+    those at the peak (`_peak_of_t`) and what is beside: nothing of the size of nc or df cancels.
+    """
+    t = (x - loc) / scale
+    log_s, apart, excess, width = _peak_of_t(df.detach(), nc.detach(), t.detach())
+    u, weights = skewed_nodes(log_s * 0.0, width)
+    log_s, one = unsqueeze(log_s, -1) + u, unsqueeze(excess, -1)
+    square = one + (one + 1.0) * expm1(2.0 * u)
+    # At fixed s its slopes are s and -1: terms that are 0 have them.
+    moved = exp(log_s) * unsqueeze(t - t.detach(), -1) - unsqueeze(nc - nc.detach(), -1)
+    gap = unsqueeze(apart, -1) + unsqueeze(nc.detach() + apart, -1) * expm1(u) + moved
+    a = unsqueeze(df * 0.5, -1)
+    near = absolute(square) < 0.5
+    chi = where(near, log1p_less(where(near, square, 0.0)), 2.0 * log_s - square)
+    # d(s^2) = 2 s^2 du
+    terms = log_s + a * chi - 0.5 * gap * gap
+    rest = math.log(2.0) - HALF_LOG_2PI - log(scale) - stirling_rest(df * 0.5)
+    return logsumexp(terms + log(weights), -1) + rest
+
+
+def _peak_of_t(df: Tensor, nc: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return log(s), s t - nc, s^2 - 1 and a width, where the integrand in log(s) is largest.
+
+    There (df + t^2) s^2 - t nc s = df + 1. With r = s t - nc that is r^2 (1 + df / t^2) + r nc (1 +
+    2 df / t^2) = 1 - df (nc^2 / t^2 - 1), the root of which is a sum of terms of one sign.
     """
     far = absolute(t) > 1e150
     near = where(far, 1.0, t)
-    m = nc * where(far, where(t > 0.0, 1.0, -1.0), near / sqrt(df + near * near))
-    a = (df + 1.0) * 0.5 + m * 0.0
-    root = sqrt(m * m + 8.0 * a)
-    # The positive root, without a difference.
+    root = sqrt(df + near * near)
+    # The share of s t in w = s sqrt(df + t^2).
+    c = where(far, where(t > 0.0, 1.0, -1.0), near / root)
+    log_root = where(far, log(where(far, absolute(t), 1.0)), log(root))
+    m = nc * c
+    wide = sqrt(m * m + 4.0 * (df + 1.0))
     up = m > 0.0
-    w = where(up, (m + root) * 0.5, 4.0 * a / where(up, 1.0, root - m))
-    u, weights = skewed_nodes(log(w), minimum(1.0 / sqrt(w * w * 0.5 + a), 1.0))
-    w = exp(maximum(u, -300.0))
-    y = w * w * 0.5
-    gamma = Gamma(unsqueeze(a, -1), 1.0, validate_args=False)
-    # dy = 2 y du
-    terms = gamma._log_prob(y) + log(2.0 * y) + unsqueeze(m, -1) * w - unsqueeze(0.5 * nc * nc, -1)
-    return logsumexp(terms + log(weights), -1)
+    # The positive root, without a difference.
+    w = where(up, (m + wide) * 0.5, 2.0 * (df + 1.0) / where(up, 1.0, wide - m))
+    # Of one sign s t and nc are nearly the same; for tiny t they are not.
+    close = up & (df < 1e100 * near * near)
+    size, mean = where(close, absolute(near), 1.0), absolute(nc)
+    ratio = where(far, 0.0, df / (size * size))
+    beyond = where(far, -df, ratio * ((mean - size) * (mean + size)))
+    rise = sqrt(mean * mean + 4.0 * (df + 1.0) * (1.0 + ratio))
+    r = 2.0 * (1.0 - beyond) / (mean * (1.0 + 2.0 * ratio) + rise)
+    apart = where(close, where(nc < 0.0, -r, r), c * w - nc)
+    excess = (1.0 - (nc + apart) * apart) / df
+    width = minimum(sqrt(2.0 / (w * w + (df + 1.0))), 1.0)
+    return log(w) - log_root, apart, excess, width
 
 
 def _t_tail(df: Tensor, nc: Tensor, t: Tensor, upper: bool) -> Tensor:

@@ -13,6 +13,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import sqrt, where
@@ -100,6 +101,7 @@ class LogNormal(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.positive(exp(self.loc + self.scale * rng.normal(shape)))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         y = log(x)
         z = (y - self.loc) / self.scale

@@ -14,10 +14,11 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.counts import Binomial
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.facts import cdf_by_sum
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.noncentral import mixed_gamma_cdf
+from probtorch.distributions.precision import doubled, in_double
 from probtorch.distributions.source import Source
 from probtorch.distributions.windows import counts_around
 from probtorch.ops.arithmetic import abs as absolute
@@ -362,7 +363,7 @@ class GeneralizedPoisson(Distribution):
 
     Notes
     -----
-    A draw takes as many steps as the standard deviation has counts.
+    Draws are exact, by rejection from an inverse Gaussian; they cost the same whatever the mean.
     """
 
     rate: Parameter = param(constraints.positive)
@@ -370,20 +371,9 @@ class GeneralizedPoisson(Distribution):
     support = constraints.nonnegative_integer
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
-        u = cast(rng.uniform(shape), float64)
-        rate, excess = cast(self.rate, float64), cast(self.excess, float64)
+        return cast(rng.finite(rng.progeny(self.rate, self.excess, shape)), rng.dtype)
 
-        def rise(k: Tensor) -> Tensor:
-            mean = rate + k * excess
-            more = k * log1p(excess / mean) - excess
-            return exp(more) * (mean / (k + 1.0))
-
-        start = floor(rate / (1.0 - excess)) + u * 0.0
-        zero = start * 0.0
-        first = exp(self._log_prob(start))
-        found = found_outward(u, start, zero, zero + 1e15, first, rise)
-        return cast(found, rng.dtype)
-
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         # rate (rate + x excess)^(x - 1) exp(-rate - x excess) / x!
         mean = self.rate + x * self.excess

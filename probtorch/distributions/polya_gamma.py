@@ -21,9 +21,10 @@ from probtorch.core.casting import cast
 from probtorch.core.dtype import float64
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.normal import HALF_LOG_2PI
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute

@@ -10,6 +10,7 @@ from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p
@@ -94,6 +95,7 @@ class Weibull(Distribution):
     def _from_exponential(self, e: Tensor) -> Tensor:
         return self.scale * power(e, 1.0 / self.concentration)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         k, z = self.concentration, x / self.scale
         return xlogy(k - 1.0, z) - power(z, k) + (log(k) - log(self.scale))

@@ -10,8 +10,9 @@ import numpy as np
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import clamp, maximum, minimum, where
 from probtorch.ops.exponentials import exp, log, sigmoid, softplus

@@ -11,12 +11,12 @@ import math
 from probtorch.core.dtype import finfo
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.beta import Beta
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.heavy_tailed import StudentT
 from probtorch.distributions.normal import HALF_LOG_2PI, ROOT_2
+from probtorch.distributions.precision import doubled, in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, sqrt, where
@@ -30,7 +30,9 @@ from probtorch.ops.special import (
     gammaincc,
     lgamma,
     lgamma_difference,
+    log1p_less,
     ndtr,
+    stirling_rest,
 )
 from probtorch.tensor import Tensor
 
@@ -67,6 +69,7 @@ class Chi(Distribution):
         """Return the distribution of x^2 / 2."""
         return Gamma(self.df * 0.5, validate_args=False)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         # Where the square of x is no double, the density is a power of it.
         near = x < SQUARED
@@ -193,14 +196,7 @@ class FisherSnedecor(Distribution):
         return rng.positive(exp(ratio + log(self.df2 / self.df1)))
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        # A beta density of the smaller share v, of the numerator or of the denominator, which
-        # keeps its digits: d v / d log x = v (1 - v).
-        a, b, odds = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2 * x
-        less = odds < 1.0
-        small = where(less, odds, 1.0 / where(less, 1.0, odds))
-        v = small / (1.0 + small)
-        beta = Beta(where(less, a, b), where(less, b, a), validate_args=False)
-        return beta._log_prob(v) + log(v) - log1p(small) - log(x)
+        return in_double(_log_f, self.df1 * 0.5, self.df2 * 0.5, x)
 
     def _cdf(self, x: Tensor) -> Tensor:
         far, part = self._smaller_part(x)
@@ -242,6 +238,28 @@ class FisherSnedecor(Distribution):
         a, b = self.df1, where(finite, self.df2, 5.0)
         m = b / (b - 2.0)
         return where(finite, 2.0 * m * m * (a + b - 2.0) / (a * (b - 4.0)), math.inf)
+
+
+def _log_f(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    """Log density of the ratio of gamma numbers of shapes a and b, each over its mean.
+
+    Beside a constant and log x it is a log x - (a + b) log1p(p (x - 1)) with p = a / (a + b): 0 at
+    x = 1 and falling on both sides. Of 1 / x it is the same with a and b exchanged; with the
+    smaller of both first p is at most 1/2, and no term is much larger than their difference.
+    """
+    first = a <= b
+    low, n = where(first, a, b), a + b
+    p = low / n
+    d = where(first, x - 1.0, (1.0 - x) / x)
+    near = absolute(d) < 0.5
+    # The terms linear in d cancel: n p is the smaller one.
+    c = where(near, d, 0.0)
+    inside = low * log1p_less(c) - n * log1p_less(p * c)
+    far = where(near, 0.0, d)
+    size = where(first, 1.0, -1.0) * log(where(near, 1.0, x))
+    outside = low * size - n * log1p(p * far)
+    rests = stirling_rest(n) - (stirling_rest(a) + stirling_rest(b))
+    return where(near, inside, outside) + rests - log(x)
 
 
 class InverseGaussian(Distribution):

@@ -12,10 +12,11 @@ import numpy as np
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA
 from probtorch.distributions.multivariate_normal import squared_length
+from probtorch.distributions.precision import doubled, in_double
 from probtorch.distributions.ratios import InverseGaussian
 from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import check_sizes, half_log_det
@@ -77,15 +78,10 @@ class NormalInverseGaussian(Distribution):
         v = self._variances()._rsample(rng, shape)
         return self.loc + self.skewness_ * v + sqrt(v) * rng.normal(shape)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
-        return in_double(
-            _log_normal_inverse_gaussian,
-            x - self.loc,
-            self.scale,
-            self.tailweight,
-            self.skewness_,
-            self._rate(),
-        )
+        gap, rate = x - self.loc, self._rate()
+        return _log_normal_inverse_gaussian(gap, self.scale, self.tailweight, self.skewness_, rate)
 
     def _share(self, x: Tensor, sign: float) -> Tensor:
         gap = clamp((x - self.loc) * sign, -1e150, 1e150)

@@ -18,6 +18,7 @@ from probtorch.distributions.facts import expectation
 from probtorch.distributions.fields import Parameter, one_of, param, setting
 from probtorch.distributions.location_scale import EULER_GAMMA, Logistic
 from probtorch.distributions.normal import HALF_LOG_2PI
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
 from probtorch.ops.arithmetic import abs as absolute
@@ -141,6 +142,7 @@ class LogitNormal(Distribution):
     def _standard(self, x: Tensor) -> Tensor:
         return (logit(x) - self.loc) / self.scale
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = self._standard(x)
         return z * z * -0.5 - log(x) - log1p(-x) - (log(self.scale) + HALF_LOG_2PI)
@@ -186,6 +188,7 @@ class RelaxedBernoulli(Distribution):
     def _standard(self, x: Tensor) -> Tensor:
         return self.temperature * logit(x) - self.logits
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = self._standard(x)
         return log_sigmoid_derivative(z) + log(self.temperature) - log(x) - log1p(-x)
@@ -450,6 +453,7 @@ class DoublyTruncatedPowerLaw(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return clamp(self._icdf(rng.uniform(shape)), self.low, self.high)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         width = self._width()
         return self._tilt().log_density(log_ratio(x, self.low) / width) - log(x) - log(width)
@@ -552,6 +556,7 @@ class LowerTruncatedPowerLaw(Distribution):
     def _from_exponential(self, e: Tensor) -> Tensor:
         return self.low * exp(-e / (self.alpha + 1.0))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         b = -1.0 - self.alpha
         return log(b) - b * log_ratio(x, self.low) - log(x)

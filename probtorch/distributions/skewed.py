@@ -14,10 +14,11 @@ import numpy as np
 from probtorch.core import dtype as dtypes
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA, ZETA_3
 from probtorch.distributions.normal import HALF_LOG_2PI, ROOT_2
+from probtorch.distributions.precision import doubled, in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
@@ -395,6 +396,7 @@ class Moyal(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.loc - self.scale * 2.0 * log(absolute(rng.normal(shape)))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         return (z + exp(-z)) * -0.5 - (log(self.scale) + HALF_LOG_2PI)
@@ -516,6 +518,7 @@ class JohnsonSU(Distribution):
     def _normal(self, x: Tensor) -> Tensor:
         return self.skew + self.tailweight * asinh((x - self.loc) / self.scale)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         n = self._normal(x)
         slope = 0.5 * log1p_square((x - self.loc) / self.scale)
@@ -686,6 +689,7 @@ class SinhArcsinh(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.finite(self._from_normal(rng.normal(shape)))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         steep, inner = self._normal(x)
         n = sinh(inner)

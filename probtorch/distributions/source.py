@@ -23,6 +23,7 @@ from probtorch.ops.variates import (
     binomial,
     poisson,
     polya_gamma,
+    progeny,
     standard_gamma,
     standard_log_gamma,
     von_mises,
@@ -140,6 +141,11 @@ class Source:
         """Return draws from Binomial(count, prob)."""
         count, prob = self._spread(count, shape), self._spread(prob, shape)
         return cast(binomial(count, prob, generator=self.generator), self.dtype)
+
+    def progeny(self, rate: Tensor, excess: Tensor, shape: Shape) -> Tensor:
+        """Return sizes of family trees of Poisson(rate) founders, in float64."""
+        rate, excess = self._spread(rate, shape), self._spread(excess, shape)
+        return progeny(rate, excess, generator=self.generator)
 
     def polya_gamma(self, count: Tensor, tilt: Tensor) -> Tensor:
         """Return sums of `count` draws from PolyaGamma(1, tilt), in float64."""

@@ -18,9 +18,10 @@ import numpy as np
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param, setting
 from probtorch.distributions.pathwise import moving
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import abs as absolute

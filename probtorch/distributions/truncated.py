@@ -13,18 +13,20 @@ from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import isinf
 from probtorch.ops.exponentials import exp, log, log1p, logaddexp
-from probtorch.ops.special import log1mexp, log_ndtr, ndtri
+from probtorch.ops.special import erfcx, log1mexp, log_ndtr, ndtri
 from probtorch.tensor import Tensor
 
 __all__ = ["TruncatedNormal"]
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+SQRT_HALF = math.sqrt(0.5)
 
 
 class TruncatedNormal(Distribution):
@@ -138,9 +140,23 @@ def _reflected(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[T
 def _log_density_between(
     x: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
 ) -> Tensor:
-    a, b, _ = _reflected(loc, scale, low, high)
-    z = (x - loc) / scale
-    return z * z * -0.5 - (log(scale) + HALF_LOG_2PI + log_mass(a, b))
+    a, b, flipped = _reflected(loc, scale, low, high)
+    far = b < -1.0
+    z = where(far, 0.0, (x - loc) / scale)
+    near = z * z * -0.5 - log_mass(where(far, -1.0, a), where(far, 1.0, b))
+    # Beyond both bounds' tails the squares of z and of the nearer bound cancel: what is left goes
+    # with the distance d from that bound, and the mass with the width w.
+    first = where(far, where(flipped, low, high), x)
+    last = where(flipped, high, low)
+    bounded = far & ~isinf(last)
+    last = where(bounded, last, first)
+    d, w = (where(flipped, v - first, first - v) / scale for v in (x, last))
+    a, b = where(bounded, a, -2.0), where(far, b, -2.0)
+    height, other = log(erfcx(b * -SQRT_HALF)), log(erfcx(a * -SQRT_HALF))
+    gap = where(bounded, w * (0.5 * w - b) + (height - other), 1.0)
+    share = where(bounded, log1mexp(gap), 0.0)
+    tail = d * (b - 0.5 * d) + math.log(2.0) - height - share
+    return where(far, tail, near) - (log(scale) + HALF_LOG_2PI)
 
 
 def log_mass(a: Tensor, b: Tensor) -> Tensor:

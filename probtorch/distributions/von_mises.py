@@ -13,6 +13,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import clamp, floor, sqrt, where
 from probtorch.ops.exponentials import exp
@@ -63,6 +64,7 @@ class VonMises(Distribution):
         x = rng.von_mises(self.concentration, shape) + self.loc
         return (x + math.pi) % (2.0 * math.pi) - math.pi
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         # cos d - 1 = -2 sin(d / 2)^2 has no cancellation, and i0e = exp(-concentration) i0 no
         # overflow.

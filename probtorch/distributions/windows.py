@@ -20,7 +20,7 @@ from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import asinh, sinh
 from probtorch.tensor import Tensor
 
-__all__ = ["counts_around", "log_kve", "nodes_like", "skewed_nodes"]
+__all__ = ["counts_around", "counts_within", "log_kve", "nodes_like", "skewed_nodes", "weighted"]
 
 # A Poisson weight 9.5 deviations from the mean is below 1e-16 of the largest.
 TERMS, REACH = 128, 9.5
@@ -49,6 +49,24 @@ def counts_around(peak: Tensor) -> tuple[Tensor, Tensor]:
     j = where(unsqueeze(step, -1) > 1.0, some, every)
     inside = j >= 0.0
     return where(inside, j, 0.0), where(inside, unsqueeze(step, -1), 0.0)
+
+
+# On each side of the mean.
+SIDE = 96
+WINDOW = np.arange(2.0 * SIDE + 1.0)
+
+
+def counts_within(mean: Tensor, deviation: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
+    """Return counts along a new last dim, and the weight of each: the step, 0 above `most`.
+
+    For masses with light tails; their sum over all counts is that over these.
+    """
+    mean, deviation = mean.detach(), deviation.detach()
+    step = maximum((deviation * (REACH / SIDE)).ceil(), 1.0)
+    start = maximum(mean.floor() - SIDE * step, 0.0)
+    k = unsqueeze(start, -1) + unsqueeze(step, -1) * nodes_like(mean, WINDOW)
+    inside = k <= unsqueeze(most, -1)
+    return where(inside, k, 0.0), where(inside, unsqueeze(step, -1), 0.0)
 
 
 # For slopes of the left tail from 1 / spread on: 40 of them are reached.

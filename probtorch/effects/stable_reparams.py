@@ -18,9 +18,10 @@ import numpy as np
 from probtorch.core.signatures import explain_calls
 from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape
-from probtorch.distributions.distribution import Distribution, in_double
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.positive import Exponential
+from probtorch.distributions.precision import in_double
 from probtorch.distributions.stable import Stable, standard_draw
 from probtorch.distributions.uniform import Uniform
 from probtorch.effects.further_reparams import needed

@@ -1,7 +1,8 @@
-"""Poisson and binomial draws as formulas; ops/rejection.py says over what, and makes draws of them.
+"""Draws of counts as formulas; ops/rejection.py says over what, and makes draws of them.
 
-Small means by inversion; else Hoermann's transformed rejection (1993), with acceptance by Loader's
-saddle-point form (2000), which does not cancel at large counts.
+Poisson and binomial ones of small means by inversion; else by Hoermann's transformed rejection
+(1993), with acceptance by Loader's saddle-point form (2000), which does not cancel at large counts.
+Sizes of family trees by rejection from an inverse Gaussian.
 """
 
 import math
@@ -10,7 +11,7 @@ from probtorch.ops.exact import exp, log, log1p, normal_quantile
 from probtorch.ops.quick import Quick, RejectionSampler
 from probtorch.ops.stirling import lgamma_rest
 
-__all__ = ["BINOMIAL", "POISSON"]
+__all__ = ["BINOMIAL", "POISSON", "PROGENY"]
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -285,6 +286,97 @@ def _binomial_rejects(s, n, p):
     return n * _smaller_side(s, p)[1] >= _MEAN
 
 
+# ------------------------------------------------------------------------ sizes of family trees
+
+# p(k) = rate / m poisson(k | m) with m = rate + excess k. With c = 1 - excess it is at most
+# exp(-(rate - c k)^2 / (2 (k + 2 rate / 3))) times powers, as log(1 + v) <= v (6 + v) / (6 + 4 v)
+# for v >= 0 and <= v - v^2 / 2 below: the exponent of an inverse Gaussian number z = y + 2 rate / 3
+# of mean (rate + 2 c rate / 3) / c. With k the nearest count to y, the quotient of mass and density
+# is at most 2.224 for rates from 1 on and counts from 1 on, at rate = c = 1 and k = 2.
+_TREE_HEIGHT = math.log(2.25)
+# Of smaller rates, for y from 1/2 on of density prop. to y^-3/2: the mass over the rate is at most
+# 3 sqrt(3) times that, at c = 1 and k = 1.
+_ROOT_HEIGHT = math.log(5.2 * math.sqrt(0.125))
+# From this squared quotient of mean and spread on a normal approximation differs by less than the
+# spacing of float64.
+_NORMAL_TREE = 1e18
+
+
+def _log_tree(s, k, rate, excess):
+    """Log of p(k) over the rate, for k >= 1; what k is more than expected is written out."""
+    mean = rate + excess * k
+    e = ((1.0 - excess) * k - rate) / mean
+    series = e * e * (0.5 - e * (1 / 6 - e * (1 / 12 - e * (1 / 20 - e * (1 / 30 - e / 42)))))
+    deviance = mean * s.where(s.abs(e) < 1e-3, series, (e + 1.0) * log1p(s, e) - e)
+    return -deviance - _stirling_error(s, k) - (log(s, k) + _LOG_2PI) * 0.5 - log(s, mean)
+
+
+def progeny(s, rate, excess):
+    """Draw the size of a family tree of Poisson(rate) founders with Poisson(excess) children each.
+
+    The number of attempts is that of a rejection at most a few times as high, whatever the mean.
+    """
+    first = s.uniforms(s.counting(rate))[0]
+    some = first > exp(s, -rate)
+
+    def none(s, rate, excess):
+        return rate * 0.0
+
+    def others(s, rate, excess):
+        return s.choose(rate < 1.0, _small_tree, _large_tree, (rate, excess))
+
+    return s.choose(some, others, none, (rate, excess))
+
+
+def _small_tree(s, rate, excess):
+    def attempt(s, i, _, rate, excess):
+        u, v = s.uniforms(i)
+        y = 0.5 / (u * u)
+        k = s.floor(y + 0.5)
+        fits = log(s, v) + _ROOT_HEIGHT - log(s, y) * 1.5 <= _log_tree(s, k, rate, excess)
+        return fits, (i + 1, k)
+
+    return s.until(attempt, (s.counting(rate) + 1, rate), (rate, excess))[1]
+
+
+def _large_tree(s, rate, excess):
+    c = 1.0 - excess
+    return s.choose(rate * c > _NORMAL_TREE, _tree_by_normal, _tree_by_rejection, (rate, excess))
+
+
+def _tree_by_normal(s, rate, excess):
+    c = 1.0 - excess
+    z = normal_quantile(s, s.uniforms(s.counting(rate) + 1)[0])
+    return s.rint(rate / c + s.sqrt(rate / c) / c * z)
+
+
+def _tree_by_rejection(s, rate, excess):
+    def attempt(s, i, _, rate, excess, size, c):
+        u, v = s.uniforms(2 * i)
+        w, _ = s.uniforms(2 * i + 1)
+        # Of an inverse Gaussian by two roots [michael1976]_; the mean is size / c.
+        n = normal_quantile(s, u)
+        half = n * n * 0.5 / (c * size)
+        root = 1.0 / (half + 1.0 + s.sqrt(half * (half + 2.0)))
+        z = size / c * s.where(w * (root + 1.0) <= 1.0, root, 1.0 / root)
+        y = z - rate * (2.0 / 3.0)
+        k = s.floor(y + 0.5)
+        gap = rate - c * y
+        height = log(s, size) - (log(s, z) * 3.0 + _LOG_2PI + gap * gap / z) * 0.5
+        level = log(s, v) + _TREE_HEIGHT + height
+        mass = _log_tree(s, s.maximum(k, 1.0), rate, excess) + log(s, rate)
+        return s.logical_and(k >= 1.0, level <= mass), (i + 1, k)
+
+    c = 1.0 - excess
+    fixed = (rate, excess, rate + c * rate * (2.0 / 3.0), c)
+    return s.until(attempt, (s.counting(rate) + 1, rate), fixed)[1]
+
+
+def _trees(s, rate, excess):
+    inside = s.logical_and(excess >= 0.0, excess < 1.0)
+    return s.logical_and(s.logical_and(rate > 0.0, rate < math.inf), inside)
+
+
 def _nonnegative(s, x):
     return s.logical_and(x >= 0.0, x < math.inf)
 
@@ -312,3 +404,4 @@ BINOMIAL = RejectionSampler(
         Quick((_binomial_by_proposal, _binomial_at_once), _binomial_rejects),
     ),
 )
+PROGENY = RejectionSampler(progeny, 2, _trees)

@@ -14,7 +14,7 @@ Logarithms, exponentials and quantiles are those of ops/exact.py. So eager and c
 bit for bit, and no rounding can make one accept what the other rejects.
 
 Gamma: Marsaglia and Tsang (2000). Von Mises: Best and Fisher (1979). Polya-gamma: Devroye's
-alternating series, as in [polson2013]_. Poisson and binomial draws are in ops/rejected_counts.py.
+alternating series, as in [polson2013]_. Counts are in ops/rejected_counts.py.
 """
 
 import math
@@ -24,7 +24,7 @@ import numpy as np
 from probtorch.core.rng import bits_to_uniform, native_draw, philox_bits, philox_pairs
 from probtorch.ops.exact import ExactArrays, exp, log, normal_quantile
 from probtorch.ops.quick import Quick, RejectionSampler
-from probtorch.ops.rejected_counts import BINOMIAL, POISSON
+from probtorch.ops.rejected_counts import BINOMIAL, POISSON, PROGENY
 
 __all__ = ["SAMPLERS", "STREAM_KEY", "Streams", "draw"]
 
@@ -253,6 +253,7 @@ SAMPLERS = {
     "gamma": RejectionSampler(gamma, 1, _positive, _QUICK_GAMMA),
     "poisson": POISSON,
     "binomial": BINOMIAL,
+    "progeny": PROGENY,
     "von_mises": RejectionSampler(von_mises, 1, _positive),
     "polya_gamma": RejectionSampler(polya_gamma, 3, _counted),
 }

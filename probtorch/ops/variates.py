@@ -1,4 +1,4 @@
-"""Random variates by rejection: gamma, Poisson, binomial, Polya-gamma and von Mises draws as ops.
+"""Random variates by rejection: gamma, von Mises and Polya-gamma draws and counts as ops.
 
 An op takes the parameters, the seed and stream of a generator, and a counter for each element; the
 numbers are those of ops/rejection.py, whoever draws them. So a compiled function makes the draws
@@ -54,6 +54,7 @@ __all__ = [
     "binomial",
     "poisson",
     "polya_gamma",
+    "progeny",
     "standard_gamma",
     "standard_log_gamma",
     "von_mises",
@@ -269,6 +270,50 @@ def binomial(
     )  # fmt: skip
     wide = cast(count.detach(), float64)
     return _drawn(_BINOMIAL, (expand(wide, shape), expand(p.detach(), shape)), generator)
+
+
+_PROGENY = _sampler(
+    "progeny_draw",
+    "progeny",
+    lambda rng, size: rng.uniform(0.1, 40.0, size),
+    lambda rng, size: rng.uniform(0.0, 0.99, size),
+    doc="Sizes of family trees from mean numbers of founders and of children of each.",
+)
+
+
+def progeny(
+    rate: TensorLike, excess: TensorLike, *, generator: Generator | None = None
+) -> TensorBase:
+    """Return sizes of family trees: generalized Poisson draws.
+
+    Parameters
+    ----------
+    rate : Tensor
+        Mean number of founders, positive and finite.
+    excess : Tensor
+        Mean number of children of each member, in [0, 1); broadcast with `rate`.
+    generator : Generator, optional
+
+    Returns
+    -------
+    Tensor of float64
+
+    Raises
+    ------
+    DomainError
+        If a number is outside.
+    """
+    m, c = (cast(as_tensor(x, "progeny").detach(), float64) for x in (rate, excess))
+    shape = broadcast_shapes(m.array.shape, c.array.shape, op="progeny")
+    check_allowed(
+        "progeny", to_host(m.array), _is_positive, "a finite rate > 0",
+        "use softplus or exp to make it positive",
+    )  # fmt: skip
+    check_allowed(
+        "progeny", to_host(c.array), lambda x: (x >= 0.0) & (x < 1.0), "a mean in [0, 1)",
+        "use sigmoid to bring it there",
+    )  # fmt: skip
+    return _drawn(_PROGENY, (expand(m, shape), expand(c, shape)), generator)
 
 
 # ---------------------------------------------------------------------------------------- von Mises

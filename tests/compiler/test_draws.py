@@ -128,6 +128,10 @@ PARAMETERS = {
         np.linspace(0.0, 1.0, 400)[np.random.default_rng(0).permutation(400)],
     ),
     "von_mises": (np.exp(np.linspace(-30.0, 40.0, 400)),),
+    "progeny": (
+        np.exp(np.linspace(-9.0, 50.0, 400)),
+        1.0 - 10.0 ** np.random.default_rng(3).uniform(-9.0, 0.0, 400),
+    ),
     "polya_gamma": (
         np.floor(np.linspace(0.0, 4.99, 400)),
         np.random.default_rng(1).uniform(0.0, 6.0, 400),

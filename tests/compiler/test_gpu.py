@@ -502,6 +502,8 @@ def test_draws_by_rejection_have_the_bits_of_eager_ones(copies, name):
     given = [rates]
     if name == "binomial_draw":
         given = [np.floor(rates) + 2.0, rng.uniform(0.0, 1.0, size)]
+    elif name == "progeny_draw":
+        given = [rates, rng.uniform(0.0, 1.0, size)]
     elif name == "polya_gamma_draw":
         given = [np.floor(rng.uniform(0.0, 4.0, size)), *rng.uniform(0.1, 0.9, (2, size))]
     inputs = [*given, np.array(3), np.array(5), np.arange(7, 7 + size)]

@@ -103,6 +103,7 @@ CALLS = {
     ],
     "window_max": [(SHAPE, lambda: F.max_pool1d(probtorch.ones(1, 1, 2), 3))],
     "window_sum": [(SHAPE, lambda: F.avg_pool1d(probtorch.ones(1, 1, 2), 3))],
+    "progeny_draw": [(ValueError, lambda: variates.progeny(-VECTOR, 0.5))],
     "polya_gamma_draw": [(ValueError, lambda: variates.polya_gamma(-VECTOR, 0.0))],
     "von_mises_draw": [(ValueError, lambda: dist.VonMises(0.0, -VECTOR).sample())],
     "windows": [(SHAPE, lambda: F.unfold(probtorch.ones(1, 1, 2, 2), 3))],

@@ -54,7 +54,7 @@ PLACES = {
     "pt_betainc_grad_11 pt_betainc_grad_02",
     "variates": "pt_von_mises_slope",
     "rejection": "pt_draw_log_gamma pt_draw_gamma pt_draw_von_mises pt_draw_polya_gamma",
-    "rejected_counts": "pt_draw_poisson pt_draw_binomial",
+    "rejected_counts": "pt_draw_poisson pt_draw_binomial pt_draw_progeny",
     "sorting": "pt_argsort pt_order_statistic pt_searchsorted",
     "matrices": "pt_gemm pt_gemm_wide pt_downdate pt_trsm pt_trsm_wide pt_cholesky "
     "pt_cholesky_together",

@@ -1,11 +1,14 @@
 """Rarer distributions: whole parameters, and names that stand for distributions there are."""
 
+import math
+
 import mpmath
 import numpy as np
 import pytest
 from scipy import special, stats
 
 import probtorch.distributions as dist
+from probtorch.autograd import grad
 from probtorch.core.rng import Generator
 from probtorch.errors import ArgumentError, DomainError
 from probtorch.tensor import tensor
@@ -188,3 +191,48 @@ def test_moments_of_an_extended_pareto_tail_keep_their_digits_in_single_precisio
     assert d.mean.dtype == d.variance.dtype == tensor(np.float32(0)).dtype
     assert_close(d.mean, np.float32((a - 1) / c), rtol=1e-5)
     assert_close(d.variance, np.float32((b - a * a) / c**2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "make",
+    [
+        dist.GeneralizedPareto,
+        lambda *given: dist.ExtendedGeneralizedPareto(*given, 5.0),
+        dist.GeneralizedExtremeValue,
+    ],
+    ids=["GPD", "extended", "GEV"],
+)
+def test_draws_of_bounded_tails_have_finite_densities(make, dtype):
+    # Most of the mass is nearer to the end than floats lie there.
+    loc, scale = np.array([0.015, 3e3, 0.0], dtype), np.array([67.0, 0.2, 1.0], dtype)
+    for c in (-12.0, -2.0, -40.0):
+        d = make(tensor(loc), tensor(scale), tensor(np.array(c, dtype)))
+        x = d.sample((400,), Generator(1))
+        assert d.support.check(x).numpy().all()
+        assert np.isfinite(d.log_prob(x).numpy()).all()
+
+
+def log_truncated(loc, scale, low, high, x):
+    upper = lambda z: mpmath.erfc(z / mpmath.sqrt(2)) / 2
+    near, far = sorted(abs((v - loc) / scale) for v in (low, high))
+    mass = upper(near) - (0 if far == mpmath.inf else upper(far))
+    size = mpmath.log(scale * mass) + mpmath.log(2 * mpmath.pi) / 2
+    return -(((x - loc) / scale) ** 2) / 2 - size
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1e7, 1e7 + 1e-6), (-1e7 - 1e-6, -1e7), (2e4, math.inf), (-3.0, -1.5)]
+)
+def test_far_in_both_tails_a_truncated_normal_keeps_its_digits(low, high):
+    step = 0.25 * min(high - low, 1e-4)
+    x = tensor(np.array(high - step if low < 0 else low + step))
+    given = [tensor(np.array(v), requires_grad=True) for v in (0.3, 0.5, low, high)]
+    lp = dist.TruncatedNormal(*given).log_prob(x)
+    with mpmath.workdps(60):
+        loc, *others = (mpmath.mpf(v.item()) for v in (*given, x))
+        value, h = log_truncated(loc, *others), mpmath.mpf(10) ** -20
+        slope = (log_truncated(loc + h, *others) - value) / h
+    assert_close(lp, float(value), rtol=1e-12)
+    unit = 1.0 / min(abs(low), abs(high))
+    assert abs(grad(lp, given[:1])[0].item() - float(slope)) < 1e-7 * (abs(slope) + unit)

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from probtorch.ops.arithmetic import where
-from probtorch.ops.comparisons import eq
+from probtorch.ops.comparisons import eq, gt
 from probtorch.ops.exponentials import exp
 from probtorch.ops.families import Unary, elementwise
 from probtorch.ops.special.declaration import scipy_value
@@ -42,10 +42,22 @@ erfc: Unary = elementwise(
     result="float",
     doc="1 - erf(x), accurate in the right tail.",
 )
+
+
+def _erfcx_slope(g, y, x):
+    # From its expansion (DLMF 7.12.1) where the two terms cancel.
+    far = gt(x, 50.0)
+    r = 1.0 / where(far, x, 1.0)
+    z = r * r
+    series = 1.0 - z * (1.5 - z * (3.75 - z * (13.125 - z * 59.0625)))
+    usual = where(far, 0.0, x * y * 2.0) - 2.0 / SQRT_PI
+    return g * where(far, z * series * (-1.0 / SQRT_PI), usual)
+
+
 erfcx: Unary = elementwise(
     "erfcx",
     formula=lambda s, x: s.erfcx(x),
-    partials=(lambda g, y, x: g * (x * y * 2.0 - 2.0 / SQRT_PI),),
+    partials=(_erfcx_slope,),
     saves=("out x",),
     domain=("real",),
     eager="special.erfcx",

@@ -20,6 +20,7 @@ __all__ = [
     "entr",
     "expit",
     "log1mexp",
+    "log1p_less",
     "log1p_square",
     "log_ratio",
     "logit",
@@ -141,6 +142,36 @@ log1p_square: Unary = elementwise(
     reference=lambda x: np.log1p(x * x),
     result="float",
     doc="log(1 + x ** 2), also where x ** 2 overflows.",
+)
+
+# (atanh(v) - v) / v^3 as a series in v^2, exact to rounding up to v = 1/7; from x = 1/4 on the
+# difference loses a digit.
+_NEAR, _ATANH = 0.25, tuple(1.0 / (2 * i + 3) for i in range(9))
+
+
+def _log1p_less(s, x):
+    # log(1 + x) = 2 atanh(v) with v = x / (2 + x), and 2 v - x = -x v.
+    near = s.abs(x) < _NEAR
+    y = s.where(near, x, 0.0)
+    v = y / (y + 2.0)
+    z = v * v
+    series = _ATANH[-1]
+    for c in _ATANH[-2::-1]:
+        series = series * z + c
+    far = s.where(near, 1.0, x)
+    return s.where(near, v * (2.0 * z * series - y), s.log1p(far) - far)
+
+
+log1p_less: Unary = elementwise(
+    "log1p_less",
+    formula=_log1p_less,
+    partials=(lambda g, x: -(g * (x / (x + 1.0))),),
+    saves=("x",),
+    domain=("positive",),
+    eager=quiet(_log1p_less),
+    reference=lambda x: np.log1p(x) - x,
+    result="float",
+    doc="log(1 + x) - x, without the cancellation near 0.",
 )
 
 

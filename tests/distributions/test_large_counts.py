@@ -1,0 +1,119 @@
+"""Counts whose means or totals are beyond what can be counted one by one."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import probtorch.distributions as dist
+from probtorch import compile
+from probtorch.autograd import grad
+from probtorch.core.rng import Generator
+from probtorch.tensor import tensor
+from probtorch.testing import assert_close
+
+
+def radius(n):
+    """Dvoretzky, Kiefer and Wolfowitz: exceeded once in 1e7 runs."""
+    return np.sqrt(np.log(2 / 1e-7) / (2 * n))
+
+
+# ------------------------------------------------------------------------ sizes of family trees
+
+N = 4000
+
+
+# Few founders and many, few children and nearly one each: all three ways of the sampler.
+@pytest.mark.parametrize(
+    ("rate", "excess"),
+    [(1e-3, 0.3), (0.4, 0.0), (0.7, 0.999), (1.0, 0.0), (1.0, 0.6), (40.0, 0.3), (9.0, 0.99)],
+)
+def test_sizes_of_family_trees_follow_their_masses(rate, excess):
+    d = dist.GeneralizedPoisson(tensor(np.array(rate)), tensor(np.array(excess)))
+    x = d.sample((N,), Generator(3)).numpy()
+    k = np.arange(30_000.0)
+    cdf = d.log_prob(tensor(k)).exp().numpy().cumsum()
+    shares = np.searchsorted(np.sort(x), k, side="right") / N
+    assert np.abs(shares - cdf).max() < radius(N)
+    native = compile(lambda r: dist.GeneralizedPoisson(r, excess).sample((N,), Generator(3)))
+    assert (native(d.rate).numpy() == x).all()
+
+
+@pytest.mark.parametrize(
+    ("rate", "excess"), [(1e4, 0.9), (1e9, 0.2), (1e15, 0.5), (1e30, 0.9), (3e5, 1.0 - 1e-4)]
+)
+def test_large_family_trees_are_nearly_normal(rate, excess):
+    d = dist.GeneralizedPoisson(tensor(np.array(rate)), tensor(np.array(excess)))
+    x = d.sample((N,), Generator(3)).numpy()
+    z = (x - d.mean.item()) / d.stddev.item()
+    # An error of skewness / 6 phi(0), at most, beside that of the draws.
+    room = radius(N) + d.skewness.item() / 15.0
+    assert stats.kstest(z, "norm").statistic < room
+
+
+def test_trees_that_nearly_never_end_are_first_passages():
+    # Of 1e3 founders with nearly one child each: an inverse Gaussian, but for shares of 1e-3.
+    rate, c = 1e3, 1e-7
+    d = dist.GeneralizedPoisson(tensor(np.array(rate)), tensor(np.array(1.0 - c)))
+    x = d.sample((N,), Generator(5)).numpy()
+    exact = stats.invgauss(1.0 / (c * rate), scale=rate * rate)
+    assert stats.kstest(x, exact.cdf).statistic < radius(N) + 1e-3
+
+
+# ------------------------------------------------------------------------ trials
+
+PARTS = [[0.2, 0.3, 0.5], [0.01, 0.98, 0.01], [1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0]]
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 12])
+def test_the_mode_of_a_multinomial_is_its_likeliest_count(n):
+    counts = np.array([c for c in itertools.product(range(n + 1), repeat=3) if sum(c) == n])
+    for p in PARTS:
+        d = dist.Multinomial(n, tensor(np.array(p)))
+        best = d.log_prob(tensor(counts.astype(float))).numpy().max()
+        assert d.mode.numpy().sum() == n
+        assert_close(d.log_prob(d.mode), best, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("size", "n", "dtype"), [(20_000, 10**6, np.float64), (500, 2**25 + 3, np.float32)]
+)
+def test_the_mode_of_many_categories_and_trials_adds_up(size, n, dtype):
+    p = np.random.default_rng(0).dirichlet(np.ones(size)).astype(dtype)
+    x = dist.Multinomial(n, tensor(p)).mode.numpy().astype(float)
+    assert x.sum() == n
+    p = p.astype(float) / p.astype(float).sum()
+    # No trial is likelier anywhere else.
+    some = x > 0
+    assert (p[some] / x[some]).min() >= (p / (x + 1)).max() * (1.0 - 1e-12)
+    assert (dist.Multinomial(10, tensor(np.ones(7))).mode.numpy() == [2, 2, 2, 1, 1, 1, 1]).all()
+
+
+def entropy_of_counts(n, p):
+    """Of the draws in their order, less that of the order."""
+    k = np.arange(n + 1.0)
+    orders = sum((stats.binom(n, q).pmf(k) * special.gammaln(k + 1)).sum() for q in p)
+    return n * stats.entropy(p) - special.gammaln(n + 1) + orders
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 300, 5000])
+def test_entropies_of_trials_are_sums_over_counts(n):
+    for p in PARTS:
+        got = dist.Multinomial(n, tensor(np.array(p))).entropy()
+        assert_close(got, entropy_of_counts(n, p), rtol=1e-12, atol=1e-14 * max(n, 10))
+    totals, q = np.array([n, 2.0 * n]), np.array([0.3, 0.999])
+    exact = stats.binom(totals, q).entropy()
+    assert_close(dist.Binomial(totals, q).entropy(), exact, rtol=1e-10, atol=1e-12)
+
+
+def test_entropies_of_very_many_trials_are_those_of_normal_numbers():
+    n, p = 10**12, np.array([0.2, 0.3, 0.5])
+    # Of all but one of the counts, whose covariance has the determinant n^2 p1 p2 p3.
+    normal = np.log(2.0 * np.pi * np.e * n) + 0.5 * np.log(p.prod())
+    assert_close(dist.Multinomial(n, tensor(p)).entropy(), normal, rtol=1e-11)
+    binomial = 0.5 * np.log(2.0 * np.pi * np.e * n * 0.21)
+    weights = tensor(np.array(0.3), requires_grad=True)
+    assert_close(dist.Binomial(float(n), weights).entropy(), binomial, rtol=1e-11)
+    h = dist.Binomial(1e7, weights).entropy()
+    assert_close(grad(h, [weights])[0], 0.5 * (1 / 0.3 - 1 / 0.7), rtol=1e-6)
