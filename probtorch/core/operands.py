@@ -165,8 +165,10 @@ def prepared(op: Op, x: TensorBase) -> TensorBase:
 
 
 def _number(x: complex, dtype: DType, op: Op) -> complex:
-    """Return the Python number `x` as the kind of number `dtype` holds; integers that some dtype
-    has wrap around.
+    """Return the Python number `x` as the kind of number `dtype` holds.
+
+    Integers that int64 has wrap around in a smaller one; patterns of 64 bits are numbers to
+    operations on bits alone.
     """
     if dtype.kind == "c":
         return complex(x)
@@ -187,7 +189,7 @@ def _number(x: complex, dtype: DType, op: Op) -> complex:
         x = int(x)
         if op.result == "bool":
             return x  # comparisons are exact for any integer
-        if not -(2**63) <= x < 2**64:
+        if not -(2**63) <= x < (2**64 if op.extra.get("integers_only") else 2**63):
             raise too_large(op.name, x)
         bits = 8 * dtype.itemsize
         x &= (1 << bits) - 1

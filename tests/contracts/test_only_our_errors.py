@@ -103,6 +103,8 @@ def test_what_the_array_library_refuses_is_an_error_of_ours():
         (lambda t: probtorch.cat(3), "cat: tensors.*a list or tuple of tensors.*got: +3"),
         (lambda t: probtorch.fmod(t, 10**400), "fmod.*about 400 digits.*1e20"),
         (lambda t: t + 10**5000, "add.*about 5000 digits"),
+        (lambda t: t.long() + 2**63, "add.*int64 up to 9.2e18.*9223372036854775808.*1e20"),
+        (lambda t: t.long().clamp(max=2**63), "int64 up to 9.2e18.*9223372036854775808"),
         (lambda t: t.sum(keepdim=10**400), "sum: keepdim.*about 400 digits"),
         (lambda t: probtorch.split(t, 1.5), "split: split_size.*whole number.*float 1.5"),
         (lambda t: t.unsqueeze(1.0), "unsqueeze.*dim: an integer"),
