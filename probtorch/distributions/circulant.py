@@ -108,13 +108,17 @@ class CirculantNormal(Distribution):
         orders = _orders(self.loc.array.shape[-1])
         return index_select(values, -1, values.new_tensor(orders).long())
 
+    def _in_basis(self, x: Tensor) -> Tensor:
+        """Return vectors in the Fourier basis, in which places are independent."""
+        return x @ x.new_tensor(_basis(self._event_shape[0]))
+
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         sizes = self._sizes()
         return self.loc + (sqrt(sizes) * rng.normal(shape)) @ sizes.new_tensor(_basis(shape[-1]).T)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         sizes, n = self._sizes(), self._event_shape[0]
-        z = (x - self.loc) @ sizes.new_tensor(_basis(n))
+        z = self._in_basis(x - self.loc)
         return total(z * z / sizes + log(sizes), -1) * -0.5 - n * HALF_LOG_2PI
 
     def _entropy(self) -> Tensor:

@@ -32,7 +32,7 @@ from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import factorial_rest, poisson_kernel
 from probtorch.tensor import Tensor
 
-__all__ = ["GeneralizedPoisson", "HyperGeometric", "Skellam", "Zipf"]
+__all__ = ["GeneralizedPoisson", "HyperGeometric", "Skellam", "Zipf", "mean_log_rank"]
 
 Ratio: TypeAlias = Callable[[Tensor], Tensor]
 Triple: TypeAlias = tuple[Tensor, Tensor, Tensor]
@@ -272,6 +272,25 @@ def hurwitz(s: Tensor, q: Tensor) -> Tensor:
         tail = tail + b * rising
         rising = rising * ((s + (2.0 * k + 1.0)) / a) * ((s + (2.0 * k + 2.0)) / a)
     return head + power * tail
+
+
+def mean_log_rank(power: Tensor) -> Tensor:
+    """The mean logarithm of a Zipf rank: -zeta'(s) / zeta(s), term by term as in `hurwitz`."""
+    s = minimum(power, NO_SECOND)
+    logs = np.log(np.arange(2.0, _FIRST))
+    head = total(exp(-unsqueeze(s, -1) * s.new_tensor(logs)) * s.new_tensor(logs), -1)
+    a = float(_FIRST)
+    size, r = math.log(a), 1.0 / (s - 1.0)
+    # Each term of the tail, times a^-s, with minus the derivative of its logarithm.
+    tail = a * r * (size + r) + 0.5 * size
+    rising, slope = s / a, size - 1.0 / s
+    for k, b in enumerate(_EULER_MACLAURIN):
+        tail = tail + b * rising * slope
+        one, two = s + (2.0 * k + 1.0), s + (2.0 * k + 2.0)
+        rising = rising * (one / a) * (two / a)
+        slope = slope - 1.0 / one - 1.0 / two
+    whole = 1.0 + hurwitz(s, s * 0.0 + 2.0)
+    return (head + exp(-s * size) * tail) / whole
 
 
 class Zipf(Distribution):

@@ -20,6 +20,7 @@ from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 from tests.distributions.cases import CASES
 from tests.distributions.further_cases import FURTHER
+from tests.distributions.test_kl_of_parts import PARTS, SHARING
 
 ENTRIES = {case.id: case for case in (*CASES, *FURTHER)}
 SAME = [
@@ -98,7 +99,7 @@ APART = {
     # In test_particular.py.
     dist.SphericalUniform,
     dist.VonMisesFisher,
-}
+} | PARTS
 
 
 def t(*values):
@@ -112,17 +113,6 @@ def test_every_rule_is_tested():
     tested = {ENTRIES[name].cls for name in SAME} | APART
     ruled = {p for p, q in kl._RULES if p is q}
     assert {p for p in ruled if not any(issubclass(c, p) for c in tested)} == set()
-
-
-def test_logarithms_of_gammas_and_betas_diverge_as_those_do():
-    a, b = t(0.4, 3.0), t(2.0, 0.7)
-    gammas = kl_divergence(dist.Gamma(a, b), dist.Gamma(b, 1.0))
-    for cls in (dist.ExpGamma, dist.ExpInverseGamma):
-        assert_close(kl_divergence(cls(a, b), cls(b, 1.0)), gammas)
-    with pytest.raises(NotImplementedError, match="their inverses"):
-        kl_divergence(dist.ExpGamma(a, b), dist.ExpInverseGamma(a, b))
-    betas = kl_divergence(dist.Beta(a, b), dist.Beta(b, t(1.5)))
-    assert_close(kl_divergence(dist.SigmoidBeta(a, b), dist.SigmoidBeta(b, t(1.5))), betas)
 
 
 def grid(p):
@@ -423,7 +413,7 @@ def entry_of(cls):
 
 
 # More parameters must agree than two random cases do, or they are made of other distributions.
-ALIKE = {dist.GeneralizedNormal, dist.NegativeBinomial}
+ALIKE = {dist.GeneralizedNormal, dist.NegativeBinomial} | SHARING
 # The mean of 1000 draws says little: the variance of a gap is infinite, or nearly so. Quadrature
 # has tested these.
 HEAVY = {

@@ -7,6 +7,7 @@
 - vectors.py: vectors, and distributions made of others
 - directions.py: unit vectors
 - matrices.py: matrices, and normal vectors with a structure of their own
+- parts.py: of independent parts, of steps, or through one map of both sides
 
 A class with a family of its own may bring its rules along: `register_kl` imports no distribution.
 Who asks for a divergence imports `kl_divergence` from here, and has all rules.
@@ -17,6 +18,7 @@ from probtorch.distributions.divergences import (
     directions,
     discrete,
     matrices,
+    parts,
     same,
     vectors,
 )
@@ -28,6 +30,7 @@ __all__ = [
     "discrete",
     "kl_divergence",
     "matrices",
+    "parts",
     "register_kl",
     "same",
     "vectors",
