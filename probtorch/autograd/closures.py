@@ -167,7 +167,11 @@ class _Probe(Listener):
 
     def gradient_kept(self, leaf: TensorBase) -> None:
         """Refuse to leave a gradient with a tensor from outside."""
-        self._from_outside(leaf, "a gradient accumulated in the .grad")
+        if self._is_outside(leaf):
+            self._refuse(
+                "a result that needs a gradient, where backward() in the call leaves gradients "
+                "with tensors outside: return loss.detach(), or leave out retain_graph=True"
+            )
 
     def place_changed(self, t: TensorBase, what: str) -> None:
         """Refuse to change what a tensor from outside is on the tape."""
@@ -177,8 +181,11 @@ class _Probe(Listener):
         """Let gradients be taken; hooks are looked for before each call."""
 
     def _from_outside(self, t, what) -> None:
-        if id(t) not in self.own or (t._extra is not None and "stands_for" in t._extra):
+        if self._is_outside(t):
             self._refuse(f"{what} of an argument or of a tensor made outside")
+
+    def _is_outside(self, t) -> bool:
+        return id(t) not in self.own or (t._extra is not None and "stands_for" in t._extra)
 
     def in_place(self, target: TensorBase, value: TensorBase) -> None:
         """Refuse a change of a tensor from outside."""

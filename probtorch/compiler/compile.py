@@ -17,10 +17,10 @@ import types
 from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
-from probtorch.compiler.guards.kinds import is_library_file
-from probtorch.compiler.paths import Compiled, Paths, tell_of_prints
+from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
 from probtorch.compiler.record.gradients import is_spent
-from probtorch.compiler.record.record import record
+from probtorch.compiler.record.record import Recorder, record
+from probtorch.compiler.record.returned import ReturnedNumbers
 from probtorch.compiler.replay import path_of
 from probtorch.compiler.room import Room, warn_crowded
 from probtorch.compiler.same_call import same_call
@@ -31,6 +31,7 @@ from probtorch.compiler.versions import (
     hand_over,
     same_ones,
     stand_ins,
+    too_many,
     version_of,
     what_is_alike,
 )
@@ -73,9 +74,12 @@ def compile(
         run as rarely as possible; `probtorch.configure(verify=False)` does for all.
     disable : bool
         Return `fn` as it is.
-    mode, fullgraph, dynamic, backend, options
+    fullgraph : bool
+        Raise `CompileError` where `fn` would run eagerly for a reason that is its own, in place of
+        the warning.
+    mode, dynamic, backend, options
         Settings of PyTorch's compiler, so that its users' programs run as they are. They change
-        nothing: there is one backend, and what cannot be compiled runs in Python after a warning.
+        nothing: there is one backend, and each shape has a version of its own.
 
     Returns
     -------
@@ -118,29 +122,16 @@ def compile(
     tensor(5.)
     """
     if fn is None:
-        return functools.partial(compile, verify=verify, disable=disable)
+        return functools.partial(compile, verify=verify, disable=disable, fullgraph=fullgraph)
     if disable:
         return fn
-    make = functools.partial(CompiledFunction, verify=verify)
+    make = functools.partial(CompiledFunction, verify=verify, whole=fullgraph)
     # Of a module more is made than a function, by its own room.
     own = getattr(type(fn), "__compiled__", None)
     return make(fn) if own is None else own(fn, make)
 
 
 _PYTHON = object()  # in place of a path
-
-
-def _home(fn):
-    """Return the line where a function of the user's is defined, "" for others."""
-    fn = inspect.unwrap(fn)
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    if not inspect.isroutine(fn):
-        fn = getattr(fn, "forward", None) or getattr(fn, "__call__", None)  # noqa: B004
-    code = getattr(fn, "__code__", None)
-    if code is None or is_library_file(code.co_filename):
-        return ""
-    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 _CALLED = "a call of {}, which may answer otherwise each time"
@@ -150,6 +141,8 @@ _DRAWN = "draws from {}, a random generator that is not ours and cannot be repla
 MAX_VERSIONS = 8
 # Recordings in a row that changed Python values, after which the function is left alone.
 MAX_CHANGES = 2
+# Calls in a row that are recorded anew, as Python values were changed between them.
+MAX_CHANGED = 8
 
 
 def _modes():
@@ -181,6 +174,8 @@ class CompiledFunction(Compiled):
         For messages.
     verify : bool
         Now and then run `fn` too, and compare.
+    whole : bool
+        Raise an error where it cannot be compiled.
     """
 
     def __init__(
@@ -194,6 +189,7 @@ class CompiledFunction(Compiled):
         quiet=False,
         name=None,
         verify=True,
+        whole=False,
     ):
         # What a function has for attributes, not what any other object consists of.
         updated = ("__dict__",) if inspect.isroutine(fn) else ()
@@ -201,7 +197,7 @@ class CompiledFunction(Compiled):
         self.fn = fn
         self.name = name or getattr(fn, "__name__", type(fn).__name__)
         # By shapes and types of arguments.
-        self.paths = Paths(self.name, quiet=quiet, home=_home(fn))
+        self.paths = Paths(self.name, quiet=quiet, home=home_of(fn), whole=whole)
         # The path that served the last call, and the one that it recorded, if any.
         self.last = self.recorded = None
         self._before = None  # the form of the last call, where the next one is told from it quickly
@@ -212,7 +208,7 @@ class CompiledFunction(Compiled):
         self._known = {}  # id -> tensor that it finds outside, where it may ask which one that is
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._room = Room(always=saving)
-        self._changes = 0
+        self._changes = self._changed = 0
         self._statements = False  # whether it performs model statements
         self._told_of_hooks = False
         self._lock = threading.Lock()  # of all paths that draw or change tensors
@@ -224,7 +220,8 @@ class CompiledFunction(Compiled):
         # Recordings and native code stay behind; the copy makes its own.
         options = ("roots", "values", "saving", "name", "verify")
         kept = {name: getattr(self, name) for name in options}
-        kept |= {"convert": self._convert, "quiet": self.paths.quiet}
+        paths = self.paths
+        kept |= {"convert": self._convert, "quiet": paths.quiet, "whole": paths.whole}
         return importable_name(self) or (_compiled_anew, (self.fn, kept))
 
     def __get__(self, instance, owner=None):
@@ -255,7 +252,7 @@ class CompiledFunction(Compiled):
         paths = self.paths.of(key)
         if hooks_changed() and any(map(hooked, tensors)):
             self._hooked("an argument")
-            return self.fn(*args, **kwargs)
+            return self._in_python(args, kwargs)
         wanted = grad_enabled() and any(t.requires_grad for t in tensors)
         if wanted or key in self._taped:
             return self._on_tape(key, leaves, structure, tensors, args, kwargs)
@@ -266,6 +263,12 @@ class CompiledFunction(Compiled):
         if plain and paths and path is paths[0]:
             self._before = same_call(args, path, _modes(), epoch)
         return out
+
+    def _in_python(self, args, kwargs):
+        """Call the function itself, unless it was to be compiled whole."""
+        if self.paths.whole:
+            self.paths.refuse()
+        return self.fn(*args, **kwargs)
 
     def _hooked(self, what):
         """Say, once, that hooks make a call eager."""
@@ -307,10 +310,12 @@ class CompiledFunction(Compiled):
                 if out is not None:
                     if path is not paths[0]:
                         self.paths.promote(path, key)
-                    self.last = path
+                    self.last, self._changed = path, 0
                     return out[0], path
+            if self.reason is None:
+                self._outdated(paths[0])
         if self.reason is not None or (not paths and not self._admits(key)):
-            return self.fn(*args, **kwargs), _PYTHON
+            return self._in_python(args, kwargs), _PYTHON
         try:
             return self._record(leaves, structure, tensors, key, detached)
         except Exception:
@@ -319,6 +324,15 @@ class CompiledFunction(Compiled):
             if not paths and alike in self._counts:
                 self._counts[alike] -= 1
             raise
+
+    def _outdated(self, path):
+        """Leave the function alone where a Python value is changed ahead of every call."""
+        changed = path.environment.changed()
+        self._changed = self._changed + 1 if changed is not None else 0
+        if self._changed > MAX_CHANGED:
+            self.paths.give_up(
+                f"{changed}, which it can reach, has changed ahead of {MAX_CHANGED} calls in a row"
+            )
 
     def _due(self, path, arrays, leaves, structure, tensors):
         """Run a path, and the function in Python from the same state, unless that would take too
@@ -361,19 +375,19 @@ class CompiledFunction(Compiled):
     def _on_tape(self, key, leaves, structure, tensors, args, kwargs):
         """Call as one entry on the tape; eagerly where the function may not run twice."""
         if self._untaped or self.reason is not None:
-            return self.fn(*args, **kwargs)
+            return self._in_python(args, kwargs)
         if key not in self._taped and not self._has_room(key):
-            return self.fn(*args, **kwargs)
+            return self._in_python(args, kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
             environment = self._environment(leaves)
             if environment.opaque is not None:
                 self._untape(environment.opaque, "")
-                return self.fn(*args, **kwargs)
+                return self._in_python(args, kwargs)
             key = self._met(environment, tensors, key)
             if key[-1] is not None:
                 self._untape("a gradient through an argument that it finds outside, too", "")
-                return self.fn(*args, **kwargs)
+                return self._in_python(args, kwargs)
             performed = surroundings().performed()
             version = Differentiable(self, leaves, structure, environment)
             for reason, place in version.refusals[:1]:
@@ -391,10 +405,10 @@ class CompiledFunction(Compiled):
                 self._untape(f"every call changes {changed}, a Python value outside it", "")
             return first
         if version.closed_over is None:
-            return self.fn(*args, **kwargs)
+            return self._in_python(args, kwargs)
         if hooks_changed() and any(map(hooked, (*tensors, *version.closed_over))):
             self._hooked("a tensor outside")
-            return self.fn(*args, **kwargs)
+            return self._in_python(args, kwargs)
         return version(tensors)
 
     def _untape(self, reason, location):
@@ -418,13 +432,7 @@ class CompiledFunction(Compiled):
         alike = what_is_alike(key)
         count = self._counts[alike] = self._counts.get(alike, 0) + 1
         if count == MAX_VERSIONS + 1:
-            what = "values of numbers"
-            if any(isinstance(k, type) and k not in FIXED for k in alike[1]):
-                what = "other objects"
-            if key[-1] is not None:
-                what = "tensors, which it finds outside too,"
-            reason = f"more than {MAX_VERSIONS} {what} among the arguments"
-            self.paths.warn(reason + ": pass what changes as a tensor")
+            self.paths.warn(too_many(MAX_VERSIONS, alike, key))
         return count <= MAX_VERSIONS
 
     def _has_room(self, key):
@@ -451,27 +459,31 @@ class CompiledFunction(Compiled):
 
     def _record(self, leaves, structure, tensors, key, detached):
         """Run in Python, and record that; returns the result, and the new path if there is one."""
-        found = []
+        found, plain = [], []
+        rec = Recorder(frozen=False)
 
         def flat(*stand_ins):
             walk = iter(stand_ins)
             items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
             args, kwargs = unflatten(structure, items)
-            found[:] = flatten(self.fn(*args, **kwargs))
+            out, structure_of_it = flatten(self.fn(*args, **kwargs))
+            found[:] = [returned.tensor_of(x) for x in out], structure_of_it
+            plain[:] = map(returned.plain, out)
             return tuple(x for x in found[0] if isinstance(x, TensorBase))
 
+        returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
         before = self._environment(leaves)
         key = self._met(before, tensors, key)
         if before.opaque is not None:
             self.paths.give_up(before.opaque, loud=True)
             args, kwargs = unflatten(structure, leaves)
-            return self.fn(*args, **kwargs), _PYTHON
+            return self._in_python(args, kwargs), _PYTHON
         performed = surroundings().performed()
         with Calls(before.suspicious) as calls:
             given = stand_ins(tensors, key[-1] or ())
-            rec, result = record(flat, given, frozen=False, turns=True)
+            _, result = record(flat, given, recorder=rec, turns=True)
         hand_over(given, tensors)
-        out, out_structure = found
+        out, out_structure = plain, found[1]
         if calls.found is not None and not self._surrounded():
             name, place = calls.found
             self.paths.give_up(_CALLED.format(name), place, loud=True)
@@ -494,7 +506,7 @@ class CompiledFunction(Compiled):
                 self.paths.give_up(f"every call changes {changed}, a Python value outside it")
             return unflatten(out_structure, out), None
         self._changes = 0
-        if any(not isinstance(x, TensorBase) and type(x) not in FIXED for x in out):
+        if any(not isinstance(x, TensorBase) and type(x) not in FIXED for x in found[0]):
             rec.refuse("a result that is neither a tensor nor a number")
         flows = any(x.requires_grad and not is_spent(x) for x in result)
         if flows and grad_enabled() and not detached:
@@ -507,6 +519,8 @@ class CompiledFunction(Compiled):
             rec.refuse("a read of a .grad that the function finds elsewhere, too")
         if rec.unsupported:
             self.paths.give_up(*rec.unsupported[0])
+        elif (number := self.paths.restless_number(rec.graph.guards, key)) is not None:
+            self.paths.give_up(TOO_MANY_NUMBERS, number.place)
         elif self.paths.are_full(key):
             last = self.paths.of(key)[0]
             self.paths.give_up_full(rec.graph, last.environment.changed())

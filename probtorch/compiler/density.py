@@ -31,7 +31,13 @@ from probtorch.compiler.batching import BatchedDensity
 from probtorch.compiler.graph import path_key
 from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.nests.loops import address
-from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths, tell_of_prints
+from probtorch.compiler.paths import (
+    SWITCHED_OFF,
+    TOO_MANY_NUMBERS,
+    Compiled,
+    Paths,
+    tell_of_prints,
+)
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recording_lock, unheard
@@ -57,9 +63,6 @@ __all__ = ["DensityContext", "NativeDensity"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _DOUBLES = ctypes.POINTER(ctypes.c_double)
-# Numbers that one float() or item() may give: each is a path of its own, and a number that is
-# computed from a latent value hardly ever comes back.
-MAX_NUMBERS = 8
 _FICKLE = (
     "it gives another value each time at the same point: it draws from a generator that is not "
     "probtorch's, reads on in a file, or counts"
@@ -105,7 +108,6 @@ class NativeDensity(Compiled):
         self._many = None
         self._loops = None  # of the run at hand: the function with its Python loops rolled
         self._rolls = True  # whether Python's loops are rolled: turn by turn where that failed
-        self._numbers = {}  # the user's line -> the floats that Python saw there
         self._python = None
         self._whole = None  # of a density of values alone: the one with the gradient
         self.of_values = None
@@ -274,14 +276,13 @@ class NativeDensity(Compiled):
         start, known = time.perf_counter(), len(self.paths)
         rec, value, g, rolled = self.recorded(q)
         fickle = self.check is not None and self.check.differs(float(value.array))
-        number = self._restless_number(rec.graph.guards)
+        number = self.paths.restless_number(rec.graph.guards)
         if rec.unsupported:
             self.paths.give_up(*rec.unsupported[0])
         elif fickle:
             self.paths.give_up(_FICKLE)
         elif number is not None:
-            reason = f"float() or item() gave more than {MAX_NUMBERS} different numbers"
-            self.paths.give_up(f"{reason}, each a path of its own", number.place)
+            self.paths.give_up(TOO_MANY_NUMBERS, number.place)
         elif self.paths.are_full():
             if value.array == -math.inf:
                 return -math.inf, np.zeros(self.dim)
@@ -372,16 +373,6 @@ class NativeDensity(Compiled):
             return self.eager(q)
         except OUTSIDE:
             return -math.inf, np.zeros(self.dim)
-
-    def _restless_number(self, guards):
-        """Return the node of a guard that took too many different floats by now, or None."""
-        for _, value, node in guards:
-            if type(value) is float:
-                seen = self._numbers.setdefault(node.location, set())
-                seen.add(repr(value))
-                if len(seen) > MAX_NUMBERS:
-                    return node
-        return None
 
     def evaluate(self, q, context):
         """Evaluate where no path of the context fitted; None if it has one for `q` by now."""

@@ -8,21 +8,39 @@ up to a limit. What cannot be compiled at all has a reason, told once, with the 
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar, overload
 
 from probtorch.compiler.executable import Executable
 from probtorch.compiler.explain.explain import Explanation, explain
-from probtorch.compiler.graph import Graph
+from probtorch.compiler.graph import Graph, GraphValue, Node
+from probtorch.compiler.guards.kinds import is_library_file
 from probtorch.errors import CompileError
 
-__all__ = ["SWITCHED_OFF", "CompileWarning", "Compiled", "Paths", "PrintWarning", "tell_of_prints"]
+__all__ = [
+    "SWITCHED_OFF",
+    "TOO_MANY_NUMBERS",
+    "CompileWarning",
+    "Compiled",
+    "Paths",
+    "PrintWarning",
+    "home_of",
+    "tell_of_prints",
+]
 
 P = TypeVar("P")
 
 # Of one version: each takes a guard or more to tell from the others, and memory.
 MAX_PATHS = 64
+# Numbers that one float() or item() may give: each is a path of its own, and a number that is
+# computed from a latent value or a batch hardly ever comes back.
+MAX_NUMBERS = 8
+TOO_MANY_NUMBERS = (
+    f"float() or item() gave more than {MAX_NUMBERS} different numbers, each a path of its own"
+)
 SWITCHED_OFF = "compiling is switched off (PROBTORCH_JIT=0)", ""
 
 
@@ -47,6 +65,8 @@ class Paths(Sequence[P]):
         Say nothing where the function runs eagerly: `reason` tells.
     home : str
         The function's own line, for reasons that have no other.
+    whole : bool
+        Raise an error where the function would run eagerly.
 
     Attributes
     ----------
@@ -59,15 +79,23 @@ class Paths(Sequence[P]):
     """
 
     def __init__(
-        self, name: str, *, limit: int | None = None, quiet: bool = False, home: str = ""
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        quiet: bool = False,
+        home: str = "",
+        whole: bool = False,
     ) -> None:
-        self.name, self.quiet, self.home = name, quiet, home
+        self.name, self.quiet, self.home, self.whole = name, quiet, home, whole
         self.limit = MAX_PATHS if limit is None else limit
         self.reason: tuple[str, str] | None = None
         self.aside: tuple[str, str] | None = None
         self.epoch = 0
         self._versions: dict[Hashable, list[P]] = {}
         self._guards: dict[Hashable, set[Hashable]] = {}
+        # Floats that Python saw, by version and the user's line.
+        self._numbers: dict[tuple[Hashable, str], set[str]] = {}
 
     def __iter__(self) -> Iterator[P]:
         return (path for paths in self._versions.values() for path in paths)
@@ -98,6 +126,18 @@ class Paths(Sequence[P]):
     def know(self, guards: Hashable, version: Hashable = None) -> bool:
         """Whether a version has a path whose guards saw the same, see `graph.path_key`."""
         return guards in self._guards.get(version, ())
+
+    def restless_number(
+        self, guards: Iterable[tuple[GraphValue, object, Node]], version: Hashable = None
+    ) -> Node | None:
+        """Return the node of a guard that took too many different floats by now, or None."""
+        for _, value, node in guards:
+            if type(value) is float:
+                seen = self._numbers.setdefault((version, node.location), set())
+                seen.add(repr(value))
+                if len(seen) > MAX_NUMBERS:
+                    return node
+        return None
 
     def add(self, path: P, version: Hashable = None, guards: Hashable = None) -> None:
         """Take in a path, behind those that there are."""
@@ -154,8 +194,21 @@ class Paths(Sequence[P]):
         self.clear()
         self.reason = (f"a replay was wrong: {what}", "")
 
+    def refuse(self) -> NoReturn:
+        """Raise an error in place of a call that would run eagerly, for `whole`."""
+        reason, place = self.reason or self.aside or ("this call is not compiled", self.home)
+        raise CompileError(
+            self.name,
+            expected="a function that is compiled whole, as fullgraph=True says",
+            got=f"{reason}{place and f', at {place}'}",
+            fix="rewrite that part, or leave out fullgraph=True: it then runs eagerly",
+        )
+
     def warn(self, reason: str, place: str = "", *, loud: bool = False) -> None:
         """Say that the function, or some calls of it, run eagerly: at the user's line, if known."""
+        if self.whole:
+            self.aside = self.aside or (reason, place)
+            self.refuse()
         if self.quiet and not loud:
             return
         place = place or self.home
@@ -211,6 +264,19 @@ class Compiled:
         """
         found, reason = self.executables(), self.reason or self.paths.aside
         return explain(self.name, found, reason, format=format, profile=profile)
+
+
+def home_of(fn: Callable[..., object]) -> str:
+    """Return the line where a function of the user's is defined, "" for others."""
+    found: object = inspect.unwrap(fn)
+    while isinstance(found, functools.partial):
+        found = found.func
+    if not inspect.isroutine(found):
+        found = getattr(found, "forward", None) or getattr(found, "__call__", None)  # noqa: B004
+    code = getattr(found, "__code__", None)
+    if code is None or is_library_file(code.co_filename):
+        return ""
+    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 # Lines that were told of: functions are recorded path by path and size by size.

@@ -1,8 +1,9 @@
 """`Path`: one recorded way through a function, compiled, with what it reads and changes outside.
 
-A path is tried when its function is called with arguments of its shapes and dtypes (`compile.py`).
-It declines where a Python value that it met has changed, an outside tensor is of another kind, or a
-guard fails; then nothing has changed either. Each thread that calls it has a frame of its own.
+A path is tried when its function is called with arguments of its shapes and dtypes
+(`compiled_function.py`). It declines where a Python value that it met has changed, an outside
+tensor is of another kind, or a guard fails; then nothing has changed either. Each thread that calls
+it has a frame of its own.
 """
 
 import math
@@ -89,6 +90,8 @@ class Path:
     ----------
     flows : list of bool
         Which tensors among the results needed a gradient.
+    as_numbers : dict
+        Places among these tensors of those that callers get as numbers, and their dtypes.
     """
 
     def __init__(self, program, found, rec, environment, lock, saving):
@@ -96,6 +99,7 @@ class Path:
         leaves, self._structure = found
         self.flows = [x.requires_grad for x in leaves if isinstance(x, TensorBase)]
         self.spent = [_spent_node(x) for x in leaves if isinstance(x, TensorBase)]
+        self.as_numbers = {} if rec.returned is None else rec.returned.kinds(leaves)
         self._fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in leaves]
         self.refs, self.updates = program.refs, program.updates
         self.tensors = program.tensors
@@ -135,15 +139,29 @@ class Path:
         shared = self.updates or self.draws or self.restarts or self.regraded or self.numbers
         self.pure, self.lock = not shared, lock
         # Whether the result is a tensor, and nothing else.
-        self._alone = self.spent == [None] and self._structure == ("leaf",)
+        alone = self.spent == [None] and self._structure == ("leaf",)
+        self._alone = alone and not self.as_numbers
 
     def rebuild(self, tensors):
         """Put tensors back among the numbers of a result."""
         for t, node in zip(tensors, self.spent, strict=True):
             if node is not None:
                 t.requires_grad, t.grad_fn = True, node
+        if self.as_numbers:
+            tensors = [t.array.item() if i in self.as_numbers else t for i, t in enumerate(tensors)]
         walk = iter(tensors)
         return unflatten(self._structure, [next(walk) if x is _TENSOR else x for x in self._fixed])
+
+    def with_tensors(self, leaves):
+        """Return the leaves of a result with tensors in the place of their numbers."""
+        if not self.as_numbers or len(leaves) != len(self._fixed):
+            return leaves
+        places = [i for i, x in enumerate(self._fixed) if x is _TENSOR]
+        kinds = {places[k]: dtype for k, dtype in self.as_numbers.items()}
+        return [
+            wrap(np.array(x, kinds[i])) if i in kinds and isinstance(x, (int, float)) else x
+            for i, x in enumerate(leaves)
+        ]
 
     def apart(self, result, tensors):
         """Return the recorded tensors of a result, copied where they share memory with arguments
@@ -191,7 +209,8 @@ class Path:
         self.count = 0
         if out is None:
             return
-        native = [x for x in flatten(out[0])[0] if isinstance(x, TensorBase)]
+        leaves = self.with_tensors(flatten(out[0])[0])
+        native = [x for x in leaves if isinstance(x, TensorBase)]
         pairs = [[("result", t.array) for t in found] for found in (native, result)]
         if difference(pairs[0], pairs[1], size=self.size) is not None:
             self.costs.eager = 0.0

@@ -54,7 +54,7 @@ def called_twice(path, fn, leaves, structure, tensors):
         args, kwargs = unflatten(structure, items)
         try:
             found, kind = flatten(fn(*args, **kwargs))
-            return _tensors_and_rest(found, kind), state.get()
+            return _tensors_and_rest(found, kind, path), state.get()
         finally:
             state.put(before)
 
@@ -93,7 +93,7 @@ def called_twice(path, fn, leaves, structure, tensors):
         if settled(None):
             what = f"a result, where Python raises {type(error).__name__}"
     else:
-        got, got_rest = _tensors_and_rest(*flatten(out[0]))
+        got, got_rest = _tensors_and_rest(*flatten(out[0]), path)
         native = [*got, *mine.changed]
         names = [f"result {i}" for i in range(len(got))]
         names += [f"updated tensor {i}" for i in range(len(mine.updates))]
@@ -166,8 +166,9 @@ class _Saved(NamedTuple):
         return [*self.updates, *(g.array for g in self.gradients if g is not None)]
 
 
-def _tensors_and_rest(found, structure):
+def _tensors_and_rest(found, structure, path):
     """Return the arrays among the leaves of a result, and what it holds besides."""
+    found = path.with_tensors(found)
     rest = [None if isinstance(x, TensorBase) else x for x in found]
     # Copies: a result may be a tensor that is put back.
     return [x.array.copy() for x in found if isinstance(x, TensorBase)], (rest, structure)

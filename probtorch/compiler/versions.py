@@ -4,7 +4,15 @@ from probtorch.backends.registry import device_of
 from probtorch.core.sameness import token
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["FIXED", "hand_over", "same_ones", "stand_ins", "version_of", "what_is_alike"]
+__all__ = [
+    "FIXED",
+    "hand_over",
+    "same_ones",
+    "stand_ins",
+    "too_many",
+    "version_of",
+    "what_is_alike",
+]
 
 # Types of arguments that are numbers or texts, and no objects.
 FIXED = (bool, int, float, complex, str, bytes, type(None))
@@ -56,3 +64,13 @@ def what_is_alike(key):
     """
     kinds = tuple(v if isinstance(v[0], tuple) else v[0] for v in key[1])
     return (key[0], kinds, *key[2:-1])
+
+
+def too_many(most, alike, key):
+    """Return what to say of more than `most` versions that are alike, of which this is one."""
+    what = "values of numbers"
+    if any(isinstance(k, type) and k not in FIXED for k in alike[1]):
+        what = "other objects"
+    if key[-1] is not None:
+        what = "tensors, which it finds outside too,"
+    return f"more than {most} {what} among the arguments: pass what changes as a tensor"

@@ -178,7 +178,7 @@ def test_a_walk_ends_on_cycles_and_large_data():
     thing.data[-1] = 1
     assert found.changed() == "the items of a list"
     thing.data.append(1)
-    assert found.changed() == "the number of items in a list"
+    assert found.changed() == "the number of items in Thing.data, a list"
 
 
 @pytest.mark.parametrize("thing", [list[int], dict[str, Thing], types.MappingProxyType({})])

@@ -1,10 +1,11 @@
 """What code names, read out of its bytecode: globals, attributes, modules that it imports."""
 
 import dis
+import functools
 import importlib.util
 import types
 
-__all__ = ["asks_who", "computes_names", "imports", "looks_anywhere", "names"]
+__all__ = ["asks_who", "computes_names", "global_names", "imports", "looks_anywhere", "names"]
 
 # With these a function looks things up by names that its code does not show.
 _BY_TEXT = {"getattr", "globals", "vars", "eval", "exec", "attrgetter", "__dict__", "import_module"}
@@ -29,6 +30,25 @@ def names(code):
                 if isinstance(x, str):
                     found.update((part, None) for part in x.split(".") if part.isidentifier())
     return list(found)
+
+
+@functools.lru_cache(4096)
+def global_names(code):
+    """Names that code may look up as globals: those of `names` that are no attributes alone."""
+    found = set()
+    for c in _codes(code):
+        by_text = not _BY_TEXT.isdisjoint(c.co_names)
+        if by_text:
+            found.update(names(c))
+        else:
+            found.update(s.argval for s in dis.get_instructions(c) if s.opname in _OF_GLOBALS)
+    return frozenset(found)
+
+
+# LOAD_GLOBAL, STORE_NAME and their kin, not IMPORT_NAME and LOAD_CLASSDEREF.
+_OF_GLOBALS = {name for name in dis.opmap if name.endswith(("_GLOBAL", "_GLOBALS", "_NAME"))} - {
+    "IMPORT_NAME"
+}
 
 
 def looks_anywhere(code):

@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probtorch.compiler.guards.code import asks_who, computes_names, imports, looks_anywhere, names
+from probtorch.compiler.guards.code import (
+    asks_who,
+    computes_names,
+    global_names,
+    imports,
+    looks_anywhere,
+    names,
+)
 from probtorch.compiler.guards.entering import parts_of
 from probtorch.compiler.guards.kinds import (
     IMPURE_NAMES,
@@ -239,21 +246,21 @@ class Walk:
         elif isinstance(x, (tuple, frozenset)):
             todo += to_enter(x, path)
         elif isinstance(x, (list, set, collections.deque, bytearray, array.array)):
-            found = self._items.add(x)
+            found = self._items.add(x, path)
             if not isinstance(x, (bytearray, array.array)):
                 todo += to_enter(found, path)
 
     def _whole(self, d, path, todo):
         """Note all keys and values of a dict, or of the read-only view that stands for one."""
         if not isinstance(d, dict):
-            self._items.add(d)
+            self._items.add(d, path)
             self._entries(d, list(d), path, todo)
             return
         if id(d) in self._followed:
             todo += ((y, Way(path, f"[{key!r:.40}]")) for key, y in self._others_of(d))
             return
         # An OrderedDict keeps its order beside the dict.
-        (self._keys if type(d).__iter__ is dict.__iter__ else self._items).add(d)
+        (self._keys if type(d).__iter__ is dict.__iter__ else self._items).add(d, path)
         self._values.add(d)
         module = "__spec__" in d and "__name__" in d
         for key, value in list(dict.items(d)):
@@ -412,7 +419,8 @@ class Walk:
             if module is not None and module.__dict__ is known:
                 self._modules.setdefault(id(module), (module, Way(None, "globals()")))
                 self._seen.setdefault(id(module), module)
-        for name in found:
+        read = global_names(fn.__code__)
+        for name in [name for name in found if name in read]:
             if name in known or name in vars(builtins):
                 # A global may come to hide what is built in.
                 self._places.add(dict.get, known, name, known.get(name))

@@ -88,7 +88,7 @@ class Contents:
 
     def __init__(self, items, name, texts=False):
         self.items, self.name, self.texts = items, name, texts
-        self.places, self.sizes, self.values = [], [], []
+        self.places, self.ways, self.sizes, self.values = [], [], [], []
         # Those that are not empty, by the way in which they are compared.
         self._texts, self._before, self._filled, self._found = [], [], [], []
         self._count = 0
@@ -96,11 +96,12 @@ class Contents:
     def __len__(self):
         return self._count
 
-    def add(self, place):
-        """Note the items of a container; returns them as a list."""
+    def add(self, place, way=""):
+        """Note the items of a container, reached by a way; returns them as a list."""
         found = self._listed(place)
         self._count += len(found) if len(found) <= MANY else 1
         self.places.append(place)
+        self.ways.append(way)
         self.sizes.append(len(found))
         self.values.append(found)
         if found and self.texts and all(type(x) is str for x in found):
@@ -131,10 +132,11 @@ class Contents:
                 return None
         except Exception:  # another thread adds to one while we look, or a key refuses comparison
             pass
-        for place, before in zip(self.places, self.values, strict=True):
+        for place, way, before in zip(self.places, self.ways, self.values, strict=True):
             now = self._listed(place)
             if len(now) != len(before):
-                return f"the number of items in a {type(place).__name__}"
+                kind, way = type(place).__name__, str(way)
+                return f"the number of items in {way and way + ', '}a {kind}"
             for i, (a, b) in enumerate(zip(now, before, strict=True)):
                 if a is not b and not _same(a, b):
                     return self.name(place, i)

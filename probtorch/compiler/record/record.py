@@ -274,6 +274,10 @@ class Recorder(Subgraphs):
         if t is None:
             self.refuse(what)
         elif isinstance(value, NUMBERS):
+            if self.returned is not None and not self.value_of(t).static:
+                taken = self.returned.take(what, t, value)
+                if taken is not None:
+                    return taken
             self._guard(t, value)
         elif not self.value_of(t).static:
             self.refuse(f"{what}, whose result depends on the values of a tensor")

@@ -61,6 +61,7 @@ class Recording(Interpreter):
         self._gradients = {}  # what was found in .grad
         self.reached = []  # leaves that a gradient reached, whose hooks count
         self.followed = FollowedNumbers()
+        self.returned = None  # numbers that the function only returns, where that is asked for
         self.layout = False  # whether Python looked at how elements lie in memory
         # Whether a check that fails ends the run: not where only the shapes of results count, nor
         # in a body that is recorded before it is known whether it is carried out.

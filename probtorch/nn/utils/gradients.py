@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.factories import zeros
 from probtorch.ops.arithmetic import clamp
+from probtorch.ops.comparisons import isfinite
 from probtorch.ops.movement import cat, reshape, stack
 from probtorch.ops.norms import norm
 from probtorch.tensor import Tensor
@@ -101,7 +101,7 @@ def _joint_norm(op: str, tensors: list[Tensor], norm_type: float, check: bool) -
     if not tensors:
         return zeros(())
     total = norm(stack([norm(g, norm_type) for g in tensors]), norm_type)
-    if check and not math.isfinite(float(total)):
+    if check and not bool(isfinite(total)):  # a branch, which compiled code guards as one
         raise InferenceError(
             op,
             expected="gradients with a finite norm",
