@@ -6,10 +6,10 @@ has two readers.
 
 - The loop form runs it on each parameter in Tensor ops. It is what a recorder sees, so a compiled
   training step contains the update, and it is what `differentiable=True` differentiates.
-- The flat form, used whenever nobody records, runs it on plain arrays: small parameters are
-  gathered into one flat buffer, moved by a handful of array calls and copied back; large ones are
-  walked in blocks that stay in cache. The same array functions on the same elements: the same
-  numbers, bit for bit.
+- The flat form, used whenever nobody records and nothing is in half precision, runs it on plain
+  arrays: small parameters are gathered into one flat buffer, moved by a handful of array calls and
+  copied back; large ones are walked in blocks that stay in cache. The same array functions on the
+  same elements: the same numbers, bit for bit.
 
 Parameters and state keep memory of their own. Views of one big buffer would save the copies, but
 would silently cut off everyone who holds the memory a parameter had before (docs/internals/
@@ -54,6 +54,7 @@ SMALL = 4096
 # part at a time.
 MAX_LAYOUTS = 4
 
+_HALF = np.dtype(np.float16)
 # What a formula computes with: arrays in the flat form, tensors in the loop form.
 V = TypeVar("V", np.ndarray, Tensor)
 
@@ -367,6 +368,9 @@ class ElementwiseOptimizer(Optimizer):
         """Move `params` through flat arrays; returns False where only the loop form is right."""
         names = tuple(self.slots(group))
         columns = [[p.array for p in params]]
+        if any(a.dtype is _HALF for a in columns[0]):
+            # Tensors compute products with numbers in single precision, arrays round the number.
+            return False
         columns += [[state[name].array for state in states] for name in names]
         batches = self._prepared(params, columns)
         if batches is None:

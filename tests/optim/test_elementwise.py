@@ -287,7 +287,7 @@ def test_flat_form_and_loop_form_agree_bit_for_bit(case, dtype):
         optimizer.param_groups[0]["foreach"] = foreach
         run(optimizer, params, grads)
         found.append((params, [optimizer.state[p] for p in params]))
-        assert bool(optimizer._layouts) is (foreach is None)
+        assert bool(optimizer._layouts) is (foreach is None and dtype is not np.float16)
     (flat, flat_states), (loop, loop_states) = found
     for a, b in zip(flat, loop):
         assert a.array.tobytes() == b.array.tobytes()
