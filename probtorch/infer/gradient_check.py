@@ -7,7 +7,8 @@ it recognises, and the derivative along a direction is compared with two differe
 values. What is cut on purpose is held, so that both sides take it for a constant.
 
 There is no verdict where the two quotients disagree with each other: at a kink, at a branch, where
-values are not finite, or where a model is not the same function twice.
+values are not finite, or where a model is not the same function twice. Nor where nothing left the
+tape and a third, wider one sides with the gradient: there values are steps, by rounding.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ DISAGREE_ROUGHLY = 5e-2
 NARROW_AGREE = 5e-2
 # Relative difference of two eager runs at one point: they do the same in the same order.
 SAME = 1e-9
-STEPS, NARROW_STEPS = (1e-4, 1e-6), (1e-1, 1e-2)
+STEPS, WIDE_STEP, NARROW_STEPS = (1e-4, 1e-6), 1e-2, (1e-1, 1e-2)
 ROUNDING = 100.0
 
 
@@ -226,9 +227,18 @@ def quotient(at, value, slope, watch):
         size = max(abs(one), abs(two), abs(slope))
         if abs(one - two) > AGREE * size + noise:
             continue
-        wrong = abs(two - slope) > limit * size + 10.0 * (noise + abs(one - two))
-        return two if wrong else slope
+        if abs(two - slope) <= limit * size + 10.0 * (noise + abs(one - two)):
+            return slope
+        return two if watch.escapes or not _of_steps(at, value, slope, two) else None
     return None
+
+
+def _of_steps(at, value, slope, found):
+    """Whether a wide difference sides with the slope: values that rounding turned into steps, as
+    the logarithm of 1 - p is where p is 1 but for a few units of the last place.
+    """
+    wide = _differences(at, value, WIDE_STEP, 2.2e-16)
+    return wide is not None and abs(wide[0] - slope) < abs(wide[0] - found)
 
 
 def _narrow_quotient(at, value, slope):

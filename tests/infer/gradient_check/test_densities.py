@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import probtorch.distributions as dist
-from probtorch import sample, tensor
+from probtorch import plate, sample, tensor
 from probtorch.errors import InferenceError
 from probtorch.infer import MCMC, NUTS, Target
 from tests.infer.gradient_check.cut_models import CUTS, LINE, PLACES, here, regression
@@ -95,3 +95,25 @@ def test_a_density_without_a_cut_is_left_alone(name):
 def test_the_checks_see_enough_models():
     assert len(CUTS) + len(PLACES) + 2 >= 30
     assert len(WHOLE) + len(PAIRS) >= 60
+
+
+def shares(y):
+    mean = sample("mean", dist.Beta(2.0, 2.0))
+    size = sample("size", dist.Gamma(4.0, 0.5))
+    with plate("group", 4):
+        p = sample("p", dist.Beta(mean * size, (1.0 - mean) * size))
+        sample("y", dist.Binomial(8, p), obs=y)
+
+
+@pytest.mark.parametrize("logit, other", [(30.80190637405747, 5.2296661237), (7.3, 32.9526109357)])
+def test_values_that_rounding_turns_into_steps_speak_of_no_cut(logit, other):
+    # The logarithm of 1 - p takes few values where p is 1 but for some units of the last place.
+    target = Target.from_model(shares, tensor([8.0, 8.0, 8.0, 8.0]))
+    point = np.array([2.1603531680584225, 0.9767875, 4.775146423, 3.6672749646, logit, other])
+    value, gradient = target.value_and_grad(point)
+    assert math.isfinite(value)
+    # Of the density of p and its Jacobian: (1 - p)^b p^a, at p = 1.
+    size, mean = math.exp(0.9767875), 1.0 / (1.0 + math.exp(-2.1603531680584225))
+    near_one = max(logit, other)
+    place = 4 if near_one == logit else 5
+    np.testing.assert_allclose(gradient[place], -(1.0 - mean) * size, rtol=1e-2)
