@@ -77,7 +77,8 @@ class Bates(Distribution):
 
     def _cdf(self, x: Tensor) -> Tensor:
         n = self.total_count
-        return in_double(lambda y: total(_splines(y, n + 1), -1), self._sum(x))
+        p = in_double(lambda y: total(_splines(y, n + 1), -1), self._sum(x))
+        return where(x >= self.high, 1.0, p)
 
     def _survival(self, x: Tensor) -> Tensor:
         return self._cdf(self.low + self.high - x)

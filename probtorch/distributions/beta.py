@@ -107,6 +107,17 @@ class Beta(Distribution):
         return 6.0 * top / (a * b * (n + 2.0) * (n + 3.0))
 
 
+def smaller_share(a: Tensor, b: Tensor, odds: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whether `odds` is above 1, and the probability that the odds of a beta number are
+    above it, else below it: of the share that rounding does not make 1.
+    """
+    far, some = odds > 1.0, (odds > 0.0) & (odds < math.inf)
+    less = where(some, odds, 1.0)
+    less = where(far, 1.0 / where(far, less, 1.0), less)
+    part = betainc(where(far, b, a), where(far, a, b), less / (1.0 + less))
+    return far, where(some, part, 0.0)
+
+
 class Dirichlet(Distribution):
     """Dirichlet distribution on the simplex.
 

@@ -231,7 +231,8 @@ class BetaBinomial(Distribution):
 
     def _cdf(self, x: Tensor) -> Tensor:
         k, p = self._masses()
-        return minimum(total(where(k <= unsqueeze(x, -1), p, 0.0), -1), 1.0)
+        below = minimum(total(where(k <= unsqueeze(x, -1), p, 0.0), -1), 1.0)
+        return where(x >= self.total_count, 1.0, below)
 
     def _entropy(self) -> Tensor:
         return total(entr(self._masses()[1]), -1)

@@ -244,7 +244,10 @@ class ExtendedGeneralizedPareto(Stretched):
     _floor = True
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return self._drawn(rng, -log1mexp(rng.exponential(shape) / self.kappa))
+        x = self._drawn(rng, -log1mexp(rng.exponential(shape) / self.kappa))
+        # What has rounded to the bound would be at the pole of a kappa below 1.
+        info = finfo(rng.dtype)
+        return where(x > self.loc, x, self.loc + absolute(self.loc) * info.eps + info.tiny)
 
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:

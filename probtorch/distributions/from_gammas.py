@@ -6,7 +6,7 @@ import math
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.beta import Beta
+from probtorch.distributions.beta import Beta, smaller_share
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
@@ -70,11 +70,20 @@ class ExpGamma(Distribution):
         tail = small * apart - exp(apart) - lgamma_of(small)
         return where(inside, usual, where(near, peaked, tail))
 
+    @doubled
     def _below(self, x: Tensor) -> Tensor:
-        return gammainc(self.concentration, self.rate * exp(x))
+        # Of so small a number, if it is one at all, the cdf is a power.
+        y, a = x + log(self.rate), self.concentration
+        tiny = y < -80.0
+        power = exp(where(tiny, y, -80.0) * a - lgamma_difference(1.0, a))
+        return where(tiny, power, gammainc(a, exp(where(tiny, 0.0, y))))
 
+    @doubled
     def _above(self, x: Tensor) -> Tensor:
-        return gammaincc(self.concentration, self.rate * exp(x))
+        y, a = x + log(self.rate), self.concentration
+        tiny = y < -80.0
+        power = -expm1(where(tiny, y, -80.0) * a - lgamma_difference(1.0, a))
+        return where(tiny, power, gammaincc(a, exp(where(tiny, 0.0, y))))
 
     def _cdf(self, x: Tensor) -> Tensor:
         return self._below(x)
@@ -163,15 +172,19 @@ class GammaGamma(Distribution):
         y = SigmoidBeta(self.concentration, self.mixing_concentration, validate_args=False)
         return y._log_prob(log_quotient(x, self.mixing_rate)) - log(x)
 
-    def _cdf(self, x: Tensor) -> Tensor:
-        a, b = self.concentration, self.mixing_concentration
-        some = x > 0.0
-        y = where(some, x, 1.0) / self.mixing_rate
-        return where(some, betainc(a, b, 1.0 / (1.0 + 1.0 / y)), 0.0)
+    def _smaller_share(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        odds = maximum(x, 0.0) / self.mixing_rate
+        return smaller_share(self.concentration, self.mixing_concentration, odds)
 
+    @doubled
+    def _cdf(self, x: Tensor) -> Tensor:
+        far, part = self._smaller_share(x)
+        return where(far, 1.0 - part, part)
+
+    @doubled
     def _survival(self, x: Tensor) -> Tensor:
-        a, b = self.concentration, self.mixing_concentration
-        return betainc(b, a, 1.0 / (1.0 + maximum(x, 0.0) / self.mixing_rate))
+        far, part = self._smaller_share(x)
+        return where(far, part, 1.0 - part)
 
     def _mean(self) -> Tensor:
         b = self.mixing_concentration
@@ -231,11 +244,25 @@ class SigmoidBeta(Distribution):
         tail = first * y - (first + second) * exp(where(inside, -80.0, y))
         return where(inside, usual, tail - exact_betaln(first, second))
 
+    @doubled
+    def _nearer_tail(self, x: Tensor) -> Tensor:
+        """Return the probability below x for x < 0, else that above it."""
+        less = x < 0.0
+        y = where(less, x, -x)
+        a, b = self.concentration1, self.concentration0
+        first, second = where(less, a, b), where(less, b, a)
+        # Of so small a share, if it is one at all, the cdf is a power.
+        tiny = y < -80.0
+        power = exp(first * where(tiny, y, -80.0) - log(first) - exact_betaln(first, second))
+        return where(tiny, power, betainc(first, second, sigmoid(where(tiny, 0.0, y))))
+
     def _cdf(self, x: Tensor) -> Tensor:
-        return betainc(self.concentration1, self.concentration0, sigmoid(x))
+        part = self._nearer_tail(x)
+        return where(x < 0.0, part, 1.0 - part)
 
     def _survival(self, x: Tensor) -> Tensor:
-        return betainc(self.concentration0, self.concentration1, sigmoid(-x))
+        part = self._nearer_tail(x)
+        return where(x < 0.0, 1.0 - part, part)
 
     def _mean(self) -> Tensor:
         return digamma(self.concentration1) - digamma(self.concentration0)
@@ -298,9 +325,11 @@ class SkewStudentT(Distribution):
         slope = 0.5 * log1p_square(z) + log(0.5 * self.scale) + 0.5 * log(self.a + self.b)
         return y._log_prob(2.0 * half) - slope
 
+    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         return SigmoidBeta(self.a, self.b, validate_args=False)._cdf(2.0 * self._odds(x)[0])
 
+    @doubled
     def _survival(self, x: Tensor) -> Tensor:
         return SigmoidBeta(self.a, self.b, validate_args=False)._survival(2.0 * self._odds(x)[0])
 

@@ -9,6 +9,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import minimum, sqrt, where
@@ -93,7 +94,7 @@ class HalfCauchy(Distribution):
         return -(log1p_square(z) + (log(self.scale) + (LOG_PI - math.log(2.0))))
 
     def _cdf(self, x: Tensor) -> Tensor:
-        return where(x > 0.0, 1.0 - atan2(self.scale, x) * (2.0 / math.pi), 0.0)
+        return where(x > 0.0, atan2(x, self.scale) * (2.0 / math.pi), 0.0)
 
     def _icdf(self, p: Tensor) -> Tensor:
         return self.scale * tan(p * (0.5 * math.pi))
@@ -145,6 +146,7 @@ class StudentT(Distribution):
         constant = log_beta(df) + log(df) * 0.5 + log(self.scale)
         return log1p_square(z * (1.0 / sqrt(df))) * ((df + 1.0) * -0.5) - constant
 
+    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         # In the middle from the share of z^2, which the rounding of its complement would hide; at

@@ -19,7 +19,7 @@ from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.distributions.windows import counts_around, skewed_nodes, weighted
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import maximum, minimum, sqrt, where
+from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, expm1, log
 from probtorch.ops.movement import unsqueeze
@@ -67,7 +67,8 @@ def mixed_gamma_cdf(a: Tensor, m: Tensor, y: Tensor, *, upper: bool = False) -> 
         j, weights = counts_around(maximum(peak, m) if upper else minimum(peak, m))
         tail = gammaincc if upper else gammainc
         shares = tail(unsqueeze(a, -1) + j, unsqueeze(bounded, -1))
-        return weighted(exp(_log_poisson(j, unsqueeze(maximum(m, TINY), -1))) * shares, weights)
+        terms = exp(_log_poisson(j, unsqueeze(maximum(m, TINY), -1))) * shares
+        return minimum(weighted(terms, weights), 1.0)
 
     return in_double(share, a, m, y + (a + m) * 0.0)
 
@@ -321,4 +322,5 @@ def _t_cdf(df: Tensor, nc: Tensor, t: Tensor) -> Tensor:
     above, size = t > 0.0, minimum(absolute(t), 1e150)
     df = df + size * 0.0
     below = _t_tail(df, -nc, where(above, 0.0, size), True)
-    return where(above, ndtr(-nc) + _t_tail(df, nc, where(above, size, 0.0), False), below)
+    p = where(above, ndtr(-nc) + _t_tail(df, nc, where(above, size, 0.0), False), below)
+    return clamp(p, 0.0, 1.0)

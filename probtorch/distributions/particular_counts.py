@@ -23,6 +23,7 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.windows import counts_around
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import ceil, clamp, floor, maximum, minimum, sqrt, where
+from probtorch.ops.comparisons import isinf
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, log1p
@@ -335,11 +336,12 @@ class Zipf(Distribution):
         return -self.power * log(x) - log1p(hurwitz(s, s * 0.0 + 2.0))
 
     def _survival(self, x: Tensor) -> Tensor:
-        k = clamp(floor(x), 0.0, 1e300)
+        none = isinf(x) & (x > 0.0)
+        k = maximum(floor(where(none, 1.0, x)), 0.0)
         s = self.power + k * 0.0
         some_ = k >= 1.0
         high = hurwitz(s, where(some_, k, 1.0) + 1.0) / (1.0 + hurwitz(s, s * 0.0 + 2.0))
-        return where(some_, high, 1.0)
+        return where(none, 0.0, where(some_, high, 1.0))
 
     def _cdf(self, x: Tensor) -> Tensor:
         return 1.0 - self._survival(x)

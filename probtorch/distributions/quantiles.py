@@ -15,7 +15,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.dtype import float64, promote_types
 from probtorch.core.shape import broadcast_shapes
-from probtorch.distributions.constraints import Boolean, Constraint
+from probtorch.distributions.constraints import Boolean, Circular, Constraint
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, where
 from probtorch.ops.comparisons import isinf
@@ -60,21 +60,25 @@ def quantile(d: Distribution, p: Tensor) -> Tensor:
         out = p.array.dtype if d._dtype is None else promote_types(p.array.dtype, d._dtype)
         if d.is_discrete:
             return cast(x, out)
-        inside = (fixed > 0.0) & (fixed < 1.0)
+        inside = (fixed > 0.0) & (fixed < 1.0) & ~isinf(x)
         at = where(inside, x, d.support.interior(x))
         density = exp(d.log_prob_inside(at))
-        steep = inside & (density > 0.0)
+        steep = inside & (density > 1e-300)
         slope = where(steep, 1.0 / where(steep, density, 1.0), 0.0)
     finally:
         set_grad_enabled(before)
     f = d.cdf(at)
-    return cast(x + slope * ((p - p.detach()) - (f - f.detach())), out)
+    # At the end of the floats, where densities and cdfs may be no numbers, nothing moves.
+    moved = (p - p.detach()) - where(steep, f - f.detach(), 0.0)
+    return cast(x + slope * moved, out)
 
 
 def bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor | None]:
     """Return both ends of a support; None for an end that is infinite everywhere."""
     if isinstance(support, Boolean):
         return 0.0, 1.0
+    if isinstance(support, Circular):
+        return -math.pi, math.pi
     return getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
 
 
@@ -104,6 +108,9 @@ def _real(d: Distribution, p: Tensor) -> Tensor:
 
     one = p * 0.0 + 1.0
     a, b = while_loop(open_, wider, (-one, one))
+    # Nearer to an end than any number, or farther than all.
+    nothing = (p <= 0.0) | (d.cdf(at(a)[0]) > p)
+    beyond = (p >= 1.0) | (d.cdf(at(b)[0]) < p)
 
     def closer(state: Bracket) -> Bracket:
         t, a, b, _, n = state
@@ -126,11 +133,8 @@ def _real(d: Distribution, p: Tensor) -> Tensor:
     count = some(p).to(dtype=p.array.dtype) * 0.0
     t, *_ = while_loop(apart, closer, (middle, a, b, one, count))
     x = at(t)[0]
-    return where(p <= 0.0, -math.inf if low is None else low, _end(p, x, high))
-
-
-def _end(p: Tensor, x: Tensor, high: float | Tensor | None) -> Tensor:
-    return where(p >= 1.0, math.inf if high is None else high, x)
+    x = where(beyond, math.inf if high is None else high, x)
+    return where(nothing, -math.inf if low is None else low, x)
 
 
 def _whole(d: Distribution, p: Tensor) -> Tensor:

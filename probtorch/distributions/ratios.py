@@ -11,6 +11,7 @@ import math
 from probtorch.core.dtype import finfo
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.beta import smaller_share
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
@@ -22,7 +23,6 @@ from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, sqrt, where
 from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.special import (
-    betainc,
     betaln,
     digamma,
     erfcx,
@@ -78,10 +78,12 @@ class Chi(Distribution):
         power = (self.df - 1.0) * log(y) - (half - 1.0) * math.log(2.0) - lgamma(half)
         return where(near, power, whole)
 
+    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         x = maximum(x, 0.0)
         return gammainc(self.df * 0.5, x * x * 0.5)
 
+    @doubled
     def _survival(self, x: Tensor) -> Tensor:
         x = maximum(x, 0.0)
         return gammaincc(self.df * 0.5, x * x * 0.5)
@@ -148,14 +150,17 @@ class HalfStudentT(Distribution):
         line = exp(self._log_prob(start * 0.0)) * start
         return near, line, where(near, self.scale, x)
 
+    @doubled
     def _survival(self, x: Tensor) -> Tensor:
         near, line, x = self._near_zero(x)
         return where(near, 1.0 - line, 2.0 * self._whole()._survival(x))
 
+    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         near, line, x = self._near_zero(x)
         z = x / self.scale
-        return where(near, line, betainc(0.5, self.df * 0.5, 1.0 / (1.0 + self.df / (z * z))))
+        far, part = smaller_share(self.df * 0.0 + 0.5, self.df * 0.5, z * (z / self.df))
+        return where(near, line, where(far, 1.0 - part, part))
 
     def _entropy(self) -> Tensor:
         return self._whole()._entropy() - math.log(2.0)
@@ -198,26 +203,19 @@ class FisherSnedecor(Distribution):
     def _log_prob(self, x: Tensor) -> Tensor:
         return in_double(_log_f, self.df1 * 0.5, self.df2 * 0.5, x)
 
+    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         far, part = self._smaller_part(x)
         return where(far, 1.0 - part, part)
 
+    @doubled
     def _survival(self, x: Tensor) -> Tensor:
         far, part = self._smaller_part(x)
         return where(far, part, 1.0 - part)
 
     def _smaller_part(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return whether x is far out, and the probability beyond it, else below it: of the share
-        that rounding does not make 1.
-        """
-        a, b, far = self.df1 * 0.5, self.df2 * 0.5, self.df1 * x > self.df2
-        rest = 1.0 / (1.0 + self.df1 / self.df2 * maximum(x, 0.0))
-        share = where(far, rest, self._finite_share(x))
-        return far, betainc(where(far, b, a), where(far, a, b), share)
-
-    def _finite_share(self, x: Tensor) -> Tensor:
-        inside = x > 0.0
-        return where(inside, 1.0 / (1.0 + self.df2 / self.df1 / where(inside, x, 1.0)), 0.0)
+        odds = self.df1 / self.df2 * maximum(x, 0.0)
+        return smaller_share(self.df1 * 0.5, self.df2 * 0.5, odds)
 
     def _entropy(self) -> Tensor:
         a, b = self.df1 * 0.5, self.df2 * 0.5

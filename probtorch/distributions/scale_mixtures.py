@@ -84,14 +84,14 @@ class NormalInverseGaussian(Distribution):
         return _log_normal_inverse_gaussian(gap, self.scale, self.tailweight, self.skewness_, rate)
 
     def _share(self, x: Tensor, sign: float) -> Tensor:
-        gap = clamp((x - self.loc) * sign, -1e150, 1e150)
+        gap = (x - self.loc) * sign
         return in_double(_share_below, gap, self.scale, self.skewness_ * sign, self._rate())
 
     def _cdf(self, x: Tensor) -> Tensor:
-        return self._share(x, 1.0)
+        return clamp(self._share(x, 1.0), 0.0, 1.0)
 
     def _survival(self, x: Tensor) -> Tensor:
-        return self._share(x, -1.0)
+        return clamp(self._share(x, -1.0), 0.0, 1.0)
 
     def _mean(self) -> Tensor:
         return self.loc + self.scale * (self.skewness_ / self._rate())
@@ -126,6 +126,7 @@ def _log_normal_inverse_gaussian(z: Tensor, d: Tensor, a: Tensor, b: Tensor, c: 
 
 def _share_below(gap: Tensor, d: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """P(X <= loc + gap): the integral of a normal cdf over the log of the variance."""
+    gap = clamp(gap, -1e150, 1e150)
     n = (c * d + gap * 0.0).detach()
     reach = 2.0 * asinh(sqrt(DROP / (2.0 * n)))
     reach = 2.0 * asinh(sqrt((DROP + 0.5 * reach) / (2.0 * n)))

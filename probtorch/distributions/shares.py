@@ -23,7 +23,7 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, sqrt, where
-from probtorch.ops.exponentials import exp, expm1, log, log1p, sigmoid
+from probtorch.ops.exponentials import exp, expm1, log, log1p, logaddexp, sigmoid
 from probtorch.ops.exponentials import pow as power
 from probtorch.ops.special import (
     betaln,
@@ -345,8 +345,14 @@ class Tilt:
         cubic = v * (q - p) / 6.0 + s * v * (1.0 - 6.0 * v) / 24.0
         series = p + s * (v * 0.5 + s * cubic)
         rising = t > 0.0
-        part = log1p(where(rising, q, p) * expm1(-absolute(t))) / -absolute(t)
-        return where(self.flat, series, where(rising, 1.0 - part, part))
+        # Small numbers from expm1, while that is one of single precision; others from what is left
+        # up to the end, as it is also where that is nothing beside 1.
+        mild = where(rising, t < 80.0, p < 0.5)
+        near = log1p(p * expm1(where(mild, t, 1.0))) / where(mild, t, 1.0)
+        first, last = where(rising, p, q), where(rising, q, p)
+        rest = -logaddexp(log(first), log(last) - absolute(t)) / absolute(t)
+        far = where(rising, 1.0 - rest, rest)
+        return where(self.flat, series, where(mild, near, far))
 
     def mean(self) -> Tensor:
         """Mean of x."""
@@ -451,7 +457,7 @@ class DoublyTruncatedPowerLaw(Distribution):
         return Tilt((self.alpha + (1.0 + order)) * self._width())
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return clamp(self._icdf(rng.uniform(shape)), self.low, self.high)
+        return self._icdf(rng.uniform(shape))
 
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
@@ -463,7 +469,8 @@ class DoublyTruncatedPowerLaw(Distribution):
         return self._tilt().cdf(share)
 
     def _icdf(self, p: Tensor) -> Tensor:
-        return self.low * exp(self._width() * self._tilt().quantile(p))
+        x = self.low * exp(self._width() * self._tilt().quantile(p))
+        return clamp(x, self.low, self.high)
 
     def _raw(self, order: float) -> Tensor:
         """E x^order: a ratio of two integrals."""

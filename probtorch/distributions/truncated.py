@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
-from probtorch.distributions.precision import in_double
+from probtorch.distributions.precision import doubled, in_double
 from probtorch.distributions.source import Source
+from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import isinf
 from probtorch.ops.exponentials import exp, log, log1p, logaddexp
+from probtorch.ops.movement import unsqueeze
+from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import erfcx, log1mexp, log_ndtr, ndtri
 from probtorch.tensor import Tensor
 
@@ -27,6 +32,9 @@ __all__ = ["TruncatedNormal"]
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 SQRT_HALF = math.sqrt(0.5)
+# Gauss's rule on [0, 1], and how many lengths of exponential decay have mass.
+NODES, WEIGHTS = (v * 0.5 for v in np.polynomial.legendre.leggauss(64))
+NODES, REACH = NODES + 0.5, 40.0
 
 
 class TruncatedNormal(Distribution):
@@ -74,6 +82,7 @@ class TruncatedNormal(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._icdf(rng.uniform(shape))
 
+    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         a, b, flipped = self._reflected()
         z = (clamp(x, self.low, self.high) - self.loc) / self.scale
@@ -81,6 +90,7 @@ class TruncatedNormal(Distribution):
         left = exp(log_mass(a, z) - log_mass(a, b))
         return where(flipped, 1.0 - left, left)
 
+    @doubled
     def _icdf(self, p: Tensor) -> Tensor:
         a, b, flipped = self._reflected()
         share = where(flipped, 1.0 - p, p)
@@ -90,32 +100,23 @@ class TruncatedNormal(Distribution):
         x = self.loc + self.scale * where(flipped, -z, z)
         return clamp(x, self.low, self.high)
 
-    def _mean(self) -> Tensor:
-        return self.loc + self.scale * self._first_moment()
+    def _one_of_facts(self, which: int) -> Tensor:
+        given = (self.loc, self.scale, self.low, self.high)
+        return in_double(lambda *numbers: _facts(*numbers)[which], *given)
 
-    def _first_moment(self) -> Tensor:
-        """Mean of the standardised distribution: (density at a - density at b) / mass."""
-        a, b, flipped = self._reflected()
-        mass = log_mass(a, b)
-        shift = exp(_log_density(a) - mass) - exp(_log_density(b) - mass)
-        return where(flipped, -shift, shift)
+    def _mean(self) -> Tensor:
+        return self._one_of_facts(0)
 
     def _mode(self) -> Tensor:
         return clamp(self.loc, self.low, self.high)
 
     def _variance(self) -> Tensor:
-        a, b, _ = self._reflected()
-        mass, shift = log_mass(a, b), self._first_moment()
-        ends = _times_density(a, mass) - _times_density(b, mass)
-        return self.scale * self.scale * (1.0 + ends - shift * shift)
+        return self._one_of_facts(1)
 
     def _entropy(self) -> Tensor:
-        # The mean of minus the log density, in which 1 plus what the ends add is E z^2.
-        a, b, _ = self._reflected()
-        mass = log_mass(a, b)
-        ends = _times_density(a, mass) - _times_density(b, mass)
-        return log(self.scale) + HALF_LOG_2PI + mass + 0.5 * (1.0 + ends)
+        return self._one_of_facts(2)
 
+    @doubled
     def _survival(self, x: Tensor) -> Tensor:
         a, b, flipped = self._reflected()
         z = (clamp(x, self.low, self.high) - self.loc) / self.scale
@@ -168,6 +169,50 @@ def log_mass(a: Tensor, b: Tensor) -> Tensor:
     return above + where(all_below, 0.0, log1mexp(gap))
 
 
+def _facts(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and entropy."""
+    a, b, flipped = _reflected(loc, scale, low, high)
+    mean, variance, entropy = _standard_facts(a, b)
+    mean = where(flipped, -mean, mean)
+    return loc + scale * mean, scale * scale * variance, log(scale) + entropy
+
+
+def _standard_facts(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and entropy of a standard normal number between a <= 0 and b.
+
+    In a tail or a narrow interval the closed forms are differences of nearly equal numbers. There
+    the density of the distance d from b is exp(b d - d^2 / 2) up to a factor: Gauss's rule, over
+    as many lengths of 1 / b as have mass, is exact to rounding.
+    """
+    tail = b < -1.0
+    endless = isinf(a) | isinf(b)
+    width = where(endless, math.inf, b - where(endless, 0.0, a))
+    by_rule = tail | (width < 1.0)
+    near = where(tail, b, where(by_rule, b, -1.0))
+    length = minimum(width, REACH / maximum(absolute(near), 1.0))
+    length = where(by_rule, length, 1.0)
+    d = unsqueeze(length, -1) * length.new_tensor(NODES)
+    logs = d * (unsqueeze(near, -1) - 0.5 * d)
+    # In a narrow interval far above 0 never: a <= 0.
+    weights = exp(logs) * length.new_tensor(WEIGHTS)
+    mass = total(weights, -1)
+    share = weights / unsqueeze(mass, -1)
+    mean = total(share * d, -1)
+    apart = d - unsqueeze(mean, -1)
+    ruled = (
+        near - mean,
+        total(share * apart * apart, -1),
+        log(mass * length) - total(share * logs, -1),
+    )
+    a, b = where(by_rule, -1.0, a), where(by_rule, 1.0, b)
+    size = log_mass(a, b)
+    shift = exp(_log_density(a) - size) - exp(_log_density(b) - size)
+    ends = _times_density(a, size) - _times_density(b, size)
+    closed = shift, 1.0 + ends - shift * shift, HALF_LOG_2PI + size + 0.5 * (1.0 + ends)
+    mean, variance, entropy = (where(by_rule, *both) for both in zip(ruled, closed, strict=True))
+    return mean, variance, entropy
+
+
 def _log_density(z: Tensor) -> Tensor:
     return z * z * -0.5 - HALF_LOG_2PI
 
@@ -196,7 +241,8 @@ def _normal_quantile_of_log(log_p: Tensor) -> Tensor:
             value = log_ndtr(z)
             z = z - (value + far * 0.5) * exp(value - _log_density(z))
         z = where(tail, z, ndtri(exp(maximum(fixed, -2.0))))
-        slope = exp(fixed - _log_density(z))
+        z = where(fixed == -math.inf, -math.inf, z)
+        slope = exp(fixed - _log_density(where(isinf(z), 0.0, z)))
     finally:
         set_grad_enabled(before)
-    return z + (log_p - fixed) * slope
+    return where(isinf(z), z, z + (log_p - fixed) * slope)

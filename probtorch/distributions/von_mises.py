@@ -85,10 +85,12 @@ class VonMises(Distribution):
         """Circular variance, 1 minus the length of the mean of (cos x, sin x)."""
         return mean_cosine_loss(self.concentration)
 
+    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         """Probability of an angle from -pi to x."""
-        x = clamp(x, -math.pi, math.pi)
-        return clamp(self._turned(x - self.loc) - self._turned(-math.pi - self.loc), 0.0, 1.0)
+        end, x = x >= math.pi, clamp(x, -math.pi, math.pi)
+        p = clamp(self._turned(x - self.loc) - self._turned(-math.pi - self.loc), 0.0, 1.0)
+        return where(end, 1.0, p)
 
     def _turned(self, d: Tensor) -> Tensor:
         """The integral of the density around 0 from -pi to d, over whole turns too."""
