@@ -398,14 +398,16 @@ from probtorch.ops.joining import (
     vstack as vstack,
 )
 from probtorch.ops.linalg import (
-    cholesky as cholesky,
-    cholesky_inverse as cholesky_inverse,
-    cholesky_solve as cholesky_solve,
     inv as inv,
     inv as inverse,
     matrix_power as matrix_power,
     solve_triangular as solve_triangular,
     trace as trace,
+)
+from probtorch.ops.cholesky_factors import (
+    cholesky as cholesky,
+    cholesky_inverse as cholesky_inverse,
+    cholesky_solve as cholesky_solve,
 )
 from probtorch.ops.membership import (
     histogram as histogram,
@@ -414,32 +416,36 @@ from probtorch.ops.membership import (
     unique_consecutive as unique_consecutive,
 )
 from probtorch.ops.movement import (
-    chunk as unsafe_chunk,
-    split as unsafe_split,
     broadcast_tensors as broadcast_tensors,
-    cat as cat,
-    chunk as chunk,
-    cat as concat,
-    cat as concatenate,
-    diag_embed as diag_embed,
-    diagonal as diagonal,
     expand as expand,
     flatten as flatten,
-    flip as flip,
     movedim as moveaxis,
     movedim as movedim,
     permute as permute,
     reshape as reshape,
-    split as split,
     squeeze as squeeze,
-    stack as stack,
     swapaxes as swapaxes,
     transpose as swapdims,
     transpose as transpose,
+    unsqueeze as unsqueeze,
+)
+from probtorch.ops.pieces import (
+    chunk as unsafe_chunk,
+    split as unsafe_split,
+    cat as cat,
+    chunk as chunk,
+    cat as concat,
+    cat as concatenate,
+    flip as flip,
+    split as split,
+    stack as stack,
+    unbind as unbind,
+)
+from probtorch.ops.diagonals import (
+    diag_embed as diag_embed,
+    diagonal as diagonal,
     tril as tril,
     triu as triu,
-    unbind as unbind,
-    unsqueeze as unsqueeze,
 )
 from probtorch.ops.norms import (
     norm as norm,
@@ -470,19 +476,21 @@ from probtorch.ops.repeating import (
 )
 from probtorch.ops.reduction import (
     all as all,
-    amax as amax,
-    amin as amin,
     any as any,
-    argmax as argmax,
-    argmin as argmin,
     cumsum as cumsum,
-    max as max,
     mean as mean,
-    min as min,
     prod as prod,
     std as std,
     sum as sum,
     var as var,
+)
+from probtorch.ops.extremes import (
+    amax as amax,
+    amin as amin,
+    argmax as argmax,
+    argmin as argmin,
+    max as max,
+    min as min,
 )
 from probtorch.ops.reshaping import (
     diag as diag,
@@ -500,15 +508,16 @@ from probtorch.ops.reshaping import (
     unflatten as unflatten,
 )
 from probtorch.ops.sampling import (
-    randint_like as randint_like,
-    bernoulli as bernoulli,
-    multinomial as multinomial,
     normal as normal,
     rand as rand,
     rand_like as rand_like,
-    randint as randint,
     randn as randn,
     randn_like as randn_like,
+)
+from probtorch.ops.categories import bernoulli as bernoulli, multinomial as multinomial
+from probtorch.ops.random_integers import (
+    randint_like as randint_like,
+    randint as randint,
     randperm as randperm,
 )
 from probtorch.ops.scans import (
@@ -537,18 +546,18 @@ from probtorch.ops.scattering import (
     select_scatter as select_scatter,
     slice_scatter as slice_scatter,
 )
-from probtorch.ops.sorting import (
-    argsort as argsort,
-    bincount as bincount,
-    bucketize as bucketize,
-    histc as histc,
+from probtorch.ops.sorting import argsort as argsort, sort as sort, unique as unique
+from probtorch.ops.order_statistics import (
     kthvalue as kthvalue,
     median as median,
     quantile as quantile,
-    searchsorted as searchsorted,
-    sort as sort,
     topk as topk,
-    unique as unique,
+)
+from probtorch.ops.searching import (
+    bincount as bincount,
+    bucketize as bucketize,
+    histc as histc,
+    searchsorted as searchsorted,
 )
 from probtorch.ops.special import (
     gammainc as igamma,

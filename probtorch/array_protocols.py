@@ -22,13 +22,18 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError
 from probtorch.ops import (
     arithmetic,
+    cholesky_factors,
     comparisons,
     contraction,
     determinants,
+    diagonals,
     exponentials,
+    extremes,
     linalg,
     movement,
     norms,
+    order_statistics,
+    pieces,
     reduction,
     repeating,
     scans,
@@ -81,8 +86,8 @@ _scipy_ufuncs: dict = {}
 _REDUCE = {
     np.add: reduction.sum,
     np.multiply: reduction.prod,
-    np.maximum: reduction.amax,
-    np.minimum: reduction.amin,
+    np.maximum: extremes.amax,
+    np.minimum: extremes.amin,
     np.logical_and: reduction.all,
     np.logical_or: reduction.any,
 }
@@ -396,19 +401,19 @@ def _at_least(x, ndim):
 
 def _vstack(tup, **kwargs):
     _absent(kwargs)
-    return movement.cat(_of_one_dtype([_at_least(x, 2) for x in tup]), 0)
+    return pieces.cat(_of_one_dtype([_at_least(x, 2) for x in tup]), 0)
 
 
 def _hstack(tup, **kwargs):
     _absent(kwargs)
     items = _of_one_dtype([_at_least(x, 1) for x in tup])
-    return movement.cat(items, 0 if items[0].array.ndim == 1 else 1)
+    return pieces.cat(items, 0 if items[0].array.ndim == 1 else 1)
 
 
 def _column_stack(tup):
     items = [_at_least(x, 1) for x in tup]
     items = [x if x.array.ndim > 1 else movement.reshape(x, (-1, 1)) for x in items]
-    return movement.cat(_of_one_dtype(items), 1)
+    return pieces.cat(_of_one_dtype(items), 1)
 
 
 def _transpose(a, axes=None):
@@ -452,7 +457,7 @@ def _roll(a, shift, axis=None):
 def _flip(m, axis=None):
     m = as_tensor(m)
     axes = range(m.array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    return movement.flip(m, list(axes))
+    return pieces.flip(m, list(axes))
 
 
 def _diff(a, n=1, axis=-1, **kwargs):
@@ -462,16 +467,16 @@ def _diff(a, n=1, axis=-1, **kwargs):
 
 def _diag(v, k=0):
     v = as_tensor(v)
-    return movement.diag_embed(v, k) if v.array.ndim == 1 else movement.diagonal(v, k)
+    return diagonals.diag_embed(v, k) if v.array.ndim == 1 else diagonals.diagonal(v, k)
 
 
 def _diagonal(a, offset=0, axis1=0, axis2=1):
-    return movement.diagonal(as_tensor(a), offset, axis1, axis2)
+    return diagonals.diagonal(as_tensor(a), offset, axis1, axis2)
 
 
 def _trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
     _absent({"dtype": dtype, "out": out})
-    return reduction.sum(movement.diagonal(as_tensor(a), offset, axis1, axis2), -1)
+    return reduction.sum(diagonals.diagonal(as_tensor(a), offset, axis1, axis2), -1)
 
 
 def _clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, **kwargs):
@@ -584,17 +589,17 @@ _FUNCTIONS = {
     np.sum: _reduction(reduction.sum),
     np.mean: _reduction(reduction.mean),
     np.prod: _reduction(reduction.prod),
-    np.max: _extremum(reduction.amax),
-    np.amax: _extremum(reduction.amax),
-    np.min: _extremum(reduction.amin),
-    np.amin: _extremum(reduction.amin),
+    np.max: _extremum(extremes.amax),
+    np.amax: _extremum(extremes.amax),
+    np.min: _extremum(extremes.amin),
+    np.amin: _extremum(extremes.amin),
     np.any: _extremum(reduction.any),
     np.all: _extremum(reduction.all),
     np.var: _spread(reduction.var),
     np.std: _spread(reduction.std),
     np.average: _average,
-    np.argmax: _place(reduction.argmax),
-    np.argmin: _place(reduction.argmin),
+    np.argmax: _place(extremes.argmax),
+    np.argmin: _place(extremes.argmin),
     np.cumsum: _running(reduction.cumsum),
     np.cumprod: _running(scans.cumprod),
     np.diff: _diff,
@@ -605,8 +610,8 @@ _FUNCTIONS = {
     np.tensordot: _tensordot,
     np.einsum: _einsum,
     np.where: _where,
-    np.concatenate: _joined(movement.cat),
-    np.stack: _joined(movement.stack),
+    np.concatenate: _joined(pieces.cat),
+    np.stack: _joined(pieces.stack),
     np.vstack: _vstack,
     np.hstack: _hstack,
     np.column_stack: _column_stack,
@@ -623,8 +628,8 @@ _FUNCTIONS = {
     np.flip: _flip,
     np.flipud: lambda m: _flip(m, 0),
     np.fliplr: lambda m: _flip(m, 1),
-    np.tril: _as_given(movement.tril),
-    np.triu: _as_given(movement.triu),
+    np.tril: _as_given(diagonals.tril),
+    np.triu: _as_given(diagonals.triu),
     np.diag: _diag,
     np.diagonal: _diagonal,
     np.trace: _trace,
@@ -640,7 +645,7 @@ _FUNCTIONS = {
     np.empty_like: _full_like(0),
     np.full_like: _full_like(0),
     np.linalg.norm: _norm,
-    np.linalg.cholesky: _ours(linalg.cholesky, 1),
+    np.linalg.cholesky: _ours(cholesky_factors.cholesky, 1),
     np.linalg.inv: _ours(linalg.inv, 1),
     np.linalg.solve: _ours(linalg.solve),
     np.linalg.det: _ours(determinants.det, 1),
@@ -679,4 +684,4 @@ def _median(a, axis, **kwargs):
     _absent(kwargs)
     x = as_tensor(a)
     x, axis = (movement.reshape(x, (-1,)), 0) if axis is None else (x, axis)
-    return sorting.quantile(x, 0.5, axis)
+    return order_statistics.quantile(x, 0.5, axis)

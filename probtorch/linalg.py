@@ -2,8 +2,10 @@
 that read it.
 """
 
+from probtorch.ops.cholesky_factors import cholesky, cholesky_ex, cholesky_inverse, cholesky_solve
 from probtorch.ops.contraction import matmul
 from probtorch.ops.determinants import det, logdet, slogdet
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.eigen import eig, eigvals
 from probtorch.ops.factorisations import (
     inv_ex,
@@ -16,10 +18,6 @@ from probtorch.ops.factorisations import (
 )
 from probtorch.ops.linalg import (
     LinAlgError,
-    cholesky,
-    cholesky_ex,
-    cholesky_inverse,
-    cholesky_solve,
     inv,
     matrix_power,
     solve,
@@ -28,7 +26,6 @@ from probtorch.ops.linalg import (
     solve_vector,
     trace,
 )
-from probtorch.ops.movement import diagonal
 from probtorch.ops.norms import matrix_norm
 from probtorch.ops.orthogonal import qr
 from probtorch.ops.products import (

@@ -10,13 +10,17 @@ from types import ModuleType
 
 from probtorch.ops import (
     arithmetic,
+    categories,
+    cholesky_factors,
     closeness,
     comparisons,
     complex_numbers,
     contraction,
     determinants,
+    diagonals,
     exponential_sums,
     exponentials,
+    extremes,
     factorisations,
     filling,
     fused,
@@ -30,16 +34,18 @@ from probtorch.ops import (
     movement,
     norms,
     numeric,
+    order_statistics,
     orthogonal,
+    pieces,
     products,
     pseudoinverses,
     reduction,
     reflections,
     repeating,
     reshaping,
-    sampling,
     scans,
     scattering,
+    searching,
     sorting,
     special,
     spectral,
@@ -76,7 +82,8 @@ METHODS: dict[ModuleType, str] = {
     ),
     special: "digamma_ erf_ erfc_ erfinv_ i0_ lgamma_ logit_ sinc_ xlogy_",
     fused: "addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ baddbmm_ lerp_",
-    reduction: ("all amax amin any argmax argmin cumsum_ max mean min prod std sum sum_to var"),
+    reduction: "all any cumsum_ mean prod std sum sum_to var",
+    extremes: "amax amin argmax argmin max min",
     closeness: "allclose equal isclose",
     exponential_sums: "log_softmax logsumexp softmax",
     statistics: (
@@ -84,10 +91,9 @@ METHODS: dict[ModuleType, str] = {
         "renorm_"
     ),
     norms: "norm",
-    movement: (
-        "cat chunk diag_embed diagonal expand flatten flip movedim permute reshape "
-        "split squeeze swapaxes transpose tril_ triu_ unbind unsqueeze"
-    ),
+    movement: "expand flatten movedim permute reshape squeeze swapaxes transpose unsqueeze",
+    pieces: "cat chunk flip split unbind",
+    diagonals: "diag_embed diagonal tril_ triu_",
     repeating: "repeat roll tile",
     reshaping: (
         "adjoint broadcast_to diag diagflat fliplr flipud narrow_copy ravel rot90 split_with_sizes "
@@ -109,15 +115,18 @@ METHODS: dict[ModuleType, str] = {
     reflections: "geqrf ormqr triangular_solve",
     contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
     products: "cross kron matrix_exp",
-    linalg: "cholesky cholesky_inverse cholesky_solve inv matrix_power trace",
+    linalg: "inv matrix_power trace",
+    cholesky_factors: "cholesky cholesky_inverse cholesky_solve",
     spectrograms: "istft stft",
     determinants: "det logdet slogdet",
     orthogonal: "qr",
     pseudoinverses: "pinv",
     spectral: "svd",
-    sorting: "argsort bincount histc kthvalue median quantile sort topk unique",
+    sorting: "argsort sort unique",
+    order_statistics: "kthvalue median quantile topk",
+    searching: "bincount histc",
     scans: "cummax cummin cumprod_ diff logcumsumexp",
-    sampling: "bernoulli multinomial",
+    categories: "bernoulli multinomial",
 }
 
 # Methods whose function has another name.

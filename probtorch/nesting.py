@@ -15,7 +15,7 @@ from probtorch.core.refusals import no_numbers
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
 from probtorch.errors import ShapeError
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 
 __all__ = ["followed", "from_nested"]
 

@@ -1,4 +1,4 @@
-"""Random streams and draws, from core/rng.py, ops/sampling.py and ops/variates.py.
+"""Random streams and draws, from core/rng.py, and from sampling.py and its kin in ops.
 
 The state of the default generator is a tensor of its three integers under PyTorch's names, as that
 is what scripts save.
@@ -16,27 +16,10 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
-from probtorch.ops.sampling import (
-    bernoulli,
-    categorical,
-    exponential,
-    multinomial,
-    normal,
-    rand,
-    rand_like,
-    randint,
-    randn,
-    randn_like,
-    randperm,
-    uniform,
-)
-from probtorch.ops.variates import (
-    binomial,
-    poisson,
-    standard_gamma,
-    standard_log_gamma,
-    von_mises,
-)
+from probtorch.ops.categories import bernoulli, categorical, multinomial
+from probtorch.ops.random_integers import randint, randperm
+from probtorch.ops.sampling import exponential, normal, rand, rand_like, randn, randn_like, uniform
+from probtorch.ops.variates import binomial, poisson, standard_gamma, standard_log_gamma, von_mises
 
 __all__ = [
     "Generator",

@@ -45,6 +45,7 @@ from probtorch.ops import (
     filling,
     indexing,
     movement,
+    pieces,
     reshaping,
     special,
     transfer,
@@ -163,10 +164,10 @@ class Tensor(TensorBase):
             raise DTypeError(
                 "iteration", expected="a tensor with dims", got="a 0-d tensor", fix="use item()"
             )
-        return iter(movement.unbind(self, 0))
+        return iter(pieces.unbind(self, 0))
 
     def __reversed__(self):
-        return movement.flip(self, 0) if self.array.ndim else self
+        return pieces.flip(self, 0) if self.array.ndim else self
 
     def __contains__(self, value):
         return bool((self == value).any())

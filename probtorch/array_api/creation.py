@@ -13,7 +13,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError
-from probtorch.ops import movement
+from probtorch.ops import diagonals, movement
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.transfer import to
 
@@ -213,9 +213,9 @@ def meshgrid(*arrays: TensorBase, indexing: str = "xy") -> list[TensorBase]:
 
 def tril(x: TensorBase, /, *, k: int = 0) -> TensorBase:
     """Return `x` with zeros above diagonal `k` of its last two dims."""
-    return movement.tril(x, k)
+    return diagonals.tril(x, k)
 
 
 def triu(x: TensorBase, /, *, k: int = 0) -> TensorBase:
     """Return `x` with zeros below diagonal `k` of its last two dims."""
-    return movement.triu(x, k)
+    return diagonals.triu(x, k)

@@ -22,9 +22,12 @@ from probtorch.ops import (
     arithmetic,
     comparisons,
     exponentials,
+    extremes,
     movement,
+    pieces,
     reduction,
     repeating,
+    searching,
     sorting,
     trigonometry,
 )
@@ -145,13 +148,13 @@ def std(
 def max(x: TensorBase, /, *, axis: Axis = None, keepdims: bool = False) -> TensorBase:
     """Return the largest element over axes, all of them by default."""
     dims = _dims(x, axis)
-    return reduction.amax(x, dims, keepdim=keepdims) if dims else x
+    return extremes.amax(x, dims, keepdim=keepdims) if dims else x
 
 
 def min(x: TensorBase, /, *, axis: Axis = None, keepdims: bool = False) -> TensorBase:
     """Return the smallest element over axes, all of them by default."""
     dims = _dims(x, axis)
-    return reduction.amin(x, dims, keepdim=keepdims) if dims else x
+    return extremes.amin(x, dims, keepdim=keepdims) if dims else x
 
 
 def all(x: TensorBase, /, *, axis: Axis = None, keepdims: bool = False) -> TensorBase:
@@ -193,7 +196,7 @@ def cumulative_sum(
     x = cast(x, _summed_in(x, dtype))
     if include_initial:
         start = (*x.array.shape[:dim], 1, *x.array.shape[dim + 1 :])
-        x = movement.cat([as_tensor(np.zeros(start, x.array.dtype)), x], dim)
+        x = pieces.cat([as_tensor(np.zeros(start, x.array.dtype)), x], dim)
     return reduction.cumsum(x, dim)
 
 
@@ -220,8 +223,8 @@ def concat(arrays: Sequence[TensorBase], /, *, axis: int | None = 0) -> TensorBa
         common = dtypes.promote_types(common, kind)
     items = [cast(x, common) for x in items]
     if axis is None:
-        return movement.cat([movement.reshape(x, (-1,)) for x in items], 0)
-    return movement.cat(items, axis)
+        return pieces.cat([movement.reshape(x, (-1,)) for x in items], 0)
+    return pieces.cat(items, axis)
 
 
 def expand_dims(x: TensorBase, /, *, axis: int = 0) -> TensorBase:
@@ -231,7 +234,7 @@ def expand_dims(x: TensorBase, /, *, axis: int = 0) -> TensorBase:
 
 def flip(x: TensorBase, /, *, axis: Axis = None) -> TensorBase:
     """Return `x` in reverse order along axes, all of them by default."""
-    return movement.flip(x, list(_dims(x, axis)))
+    return pieces.flip(x, list(_dims(x, axis)))
 
 
 def moveaxis(
@@ -299,7 +302,7 @@ def tile(x: TensorBase, repetitions: tuple[int, ...], /) -> TensorBase:
 
 def unstack(x: TensorBase, /, *, axis: int = 0) -> tuple[TensorBase, ...]:
     """Return the slices along an axis."""
-    return tuple(movement.unbind(x, axis))
+    return tuple(pieces.unbind(x, axis))
 
 
 # ----------------------------------------------------------------- searching, sorting, sets
@@ -307,12 +310,12 @@ def unstack(x: TensorBase, /, *, axis: int = 0) -> tuple[TensorBase, ...]:
 
 def argmax(x: TensorBase, /, *, axis: int | None = None, keepdims: bool = False) -> TensorBase:
     """Return the place of the largest element, of the flattened tensor by default."""
-    return reduction.argmax(x, axis, keepdim=keepdims)
+    return extremes.argmax(x, axis, keepdim=keepdims)
 
 
 def argmin(x: TensorBase, /, *, axis: int | None = None, keepdims: bool = False) -> TensorBase:
     """Return the place of the smallest element, of the flattened tensor by default."""
-    return reduction.argmin(x, axis, keepdim=keepdims)
+    return extremes.argmin(x, axis, keepdim=keepdims)
 
 
 def nonzero(x: TensorBase, /) -> tuple[TensorBase, ...]:
@@ -327,7 +330,7 @@ def searchsorted(
 ) -> TensorBase:
     """Return where elements would go into sorted ones, before equal ones or behind."""
     ordered = x1 if sorter is None else take(x1, sorter, axis=0)
-    return sorting.searchsorted(ordered, x2, right=side == "right")
+    return searching.searchsorted(ordered, x2, right=side == "right")
 
 
 def sort(

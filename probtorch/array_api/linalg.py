@@ -11,8 +11,10 @@ from probtorch.core.typed import DTypeLike
 from probtorch.errors import ArgumentError
 from probtorch.ops import (
     arithmetic,
+    cholesky_factors,
     contraction,
     determinants,
+    diagonals,
     linalg,
     movement,
     norms,
@@ -55,7 +57,7 @@ eigh, eigvalsh = spectral.eigh, spectral.eigvalsh
 
 def cholesky(x: TensorBase, /, *, upper: bool = False) -> TensorBase:
     """Return the triangular factor of symmetric positive definite matrices."""
-    return linalg.cholesky(x, upper=upper)
+    return cholesky_factors.cholesky(x, upper=upper)
 
 
 def cross(x1: TensorBase, x2: TensorBase, /, *, axis: int = -1) -> TensorBase:
@@ -74,7 +76,7 @@ def cross(x1: TensorBase, x2: TensorBase, /, *, axis: int = -1) -> TensorBase:
 
 def diagonal(x: TensorBase, /, *, offset: int = 0) -> TensorBase:
     """Return a diagonal of matrices in the last two dims."""
-    return movement.diagonal(x, offset, -2, -1)
+    return diagonals.diagonal(x, offset, -2, -1)
 
 
 def matrix_norm(

@@ -23,7 +23,8 @@ from probtorch.core.op import REGISTRY, Attrs, Op
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops.indexing import getitem
-from probtorch.ops.movement import expand, movedim, permute, reshape, stack
+from probtorch.ops.movement import expand, movedim, permute, reshape
+from probtorch.ops.pieces import stack
 
 __all__ = ["align", "batched", "slow_ops", "spread"]
 

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op, Operand, Output
 
 __all__ = [
+    "Choice",
     "Escape",
     "NotAlike",
-    "Choice",
     "Watch",
     "check_alike",
     "cure",

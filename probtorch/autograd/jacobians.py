@@ -18,7 +18,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import AutogradError, NotDifferentiableError
-from probtorch.ops.movement import cat, reshape, stack
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat, stack
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
 

@@ -30,7 +30,8 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.control import check_same_state, while_loop
 from probtorch.ops.indexing import index_put
-from probtorch.ops.movement import expand, stack
+from probtorch.ops.movement import expand
+from probtorch.ops.pieces import stack
 
 __all__ = ["scan"]
 

@@ -32,9 +32,10 @@ from probtorch.core.tree import flatten, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, AutogradError, DomainError, ShapeError
 from probtorch.ops.arithmetic import where
-from probtorch.ops.movement import cat, movedim, reshape, slice_, stack
+from probtorch.ops.extremes import argmax
+from probtorch.ops.movement import movedim, reshape, slice_
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import any as any_
-from probtorch.ops.reduction import argmax
 
 if TYPE_CHECKING:
     from probtorch.autograd.function import Context, Function
@@ -480,7 +481,7 @@ def _mapped(func, items, flags, structure, batch):
     return [batch._full(x) for x in outs], out_structure
 
 
-def _rows(x: TensorBase, start: float | TensorBase, stop: int) -> TensorBase:
+def _rows(x: TensorBase, start: int, stop: int) -> TensorBase:
     spec = ((start, 1, stop - start), *((0, 1, n) for n in x.array.shape[1:]))
     return slice_(x, spec)
 

@@ -28,10 +28,10 @@ from probtorch.errors import CompileError, ShapeError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, isnan, logical_and, signbit
 from probtorch.ops.control import cond, while_loop
+from probtorch.ops.extremes import argmax
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import any as any_
-from probtorch.ops.reduction import argmax
 
 __all__ = ["BatchedDensity", "batch_graph", "uneven_loop"]
 

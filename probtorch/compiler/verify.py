@@ -23,12 +23,12 @@ from probtorch.compiler.native.host import InternalCompilerError
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = [
-    "ComparisonCosts",
-    "OtherRounding",
     "FREE",
     "OPERATION",
-    "ReplayError",
     "SHARE",
+    "ComparisonCosts",
+    "OtherRounding",
+    "ReplayError",
     "coarsest",
     "difference",
     "moved",

@@ -6,7 +6,7 @@ of a loop nest name what they become instead ("view", "reduce", "scan"); the res
 their own there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -80,6 +80,6 @@ class NativeFunction:
     """
 
     name: str
-    numbers: Callable[..., float] | None = None
+    numbers: Callable[..., Sequence[int]] | None = None
     refuses: bool = False
     kind: ClassVar[str] = "function"

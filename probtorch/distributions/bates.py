@@ -16,7 +16,8 @@ from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.exponentials import log
-from probtorch.ops.movement import cat, unsqueeze
+from probtorch.ops.movement import unsqueeze
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import mean as average
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

@@ -34,9 +34,11 @@ from probtorch.ops.arithmetic import clamp, floor, where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponential_sums import log_softmax, softmax
 from probtorch.ops.exponentials import exp, log
+from probtorch.ops.extremes import amax, argmax
 from probtorch.ops.indexing import vindex
-from probtorch.ops.movement import expand, permute, reshape, stack, unsqueeze
-from probtorch.ops.reduction import amax, argmax, cumsum
+from probtorch.ops.movement import expand, permute, reshape, unsqueeze
+from probtorch.ops.pieces import stack
+from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.scattering import one_hot
 from probtorch.ops.sorting import argsort

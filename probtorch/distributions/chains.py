@@ -23,9 +23,10 @@ from probtorch.distributions.series import broadcast, whole_steps
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.exponentials import log
+from probtorch.ops.extremes import argmax
 from probtorch.ops.indexing import vindex
-from probtorch.ops.movement import cat, expand, movedim, stack, unsqueeze
-from probtorch.ops.reduction import argmax
+from probtorch.ops.movement import expand, movedim, unsqueeze
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

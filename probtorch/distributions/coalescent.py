@@ -33,7 +33,8 @@ from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ops.arithmetic import clamp, floor, maximum, minimum, where
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import cat, expand, flip, movedim, stack, unsqueeze
+from probtorch.ops.movement import expand, movedim, unsqueeze
+from probtorch.ops.pieces import cat, flip, stack
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total

@@ -29,8 +29,8 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import floor, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, log, sigmoid, softplus
+from probtorch.ops.extremes import argmax
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import argmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import (
     beta_binomial_kernel,

@@ -30,7 +30,8 @@ from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, expm1, log, log1p
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import expand, stack, unsqueeze
+from probtorch.ops.movement import expand, unsqueeze
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import log_i0e, log_ndtr

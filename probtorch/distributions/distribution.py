@@ -39,21 +39,16 @@ from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.facts import FACTS, has_facts
-from probtorch.distributions.fields import (
-    INSTANCE_STATE,
-    Values,
-    WithFields,
-    setting,
-)
+from probtorch.distributions.fields import INSTANCE_STATE, Values, WithFields, setting
 from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import NotDifferentiableError, ShapeError
 from probtorch.ops.arithmetic import minimum, sqrt, where
+from probtorch.ops.demands import distinct
 from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.sampling import distinct
 from probtorch.tensor import Tensor
 
 __all__ = [

@@ -21,10 +21,11 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponential_sums import log_softmax, logsumexp
 from probtorch.ops.exponentials import exp
+from probtorch.ops.extremes import argmax
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
 from probtorch.ops.reduction import all as every
-from probtorch.ops.reduction import argmax, cumsum
+from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.sorting import argsort
 from probtorch.tensor import Tensor

@@ -30,9 +30,10 @@ from probtorch.ops.arithmetic import clamp, maximum, minimum, where
 from probtorch.ops.comparisons import isfinite, isnan
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import exp, log, sigmoid
+from probtorch.ops.extremes import argmax
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import cat, expand, reshape, unsqueeze
-from probtorch.ops.reduction import argmax
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

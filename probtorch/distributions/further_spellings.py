@@ -23,9 +23,9 @@ from probtorch.distributions.skewed import AsymmetricLaplaceQuantile
 from probtorch.distributions.uniform import Delta
 from probtorch.distributions.vectors import MultivariateStudentT
 from probtorch.errors import ArgumentError
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.diagonals import diag_embed
 from probtorch.ops.exponentials import exp
-from probtorch.ops.linalg import cholesky
-from probtorch.ops.movement import diag_embed
 
 __all__ = [
     "BinomialLogit",

@@ -31,9 +31,9 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import LowRankMultivariateNormal
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import where
+from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, log, log1p
-from probtorch.ops.linalg import cholesky
 from probtorch.ops.movement import movedim, unsqueeze
 from probtorch.ops.special import lgamma_difference
 from probtorch.tensor import Tensor

@@ -24,8 +24,9 @@ from probtorch.distributions.series import Steps, broadcast, same_dtype
 from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import where
+from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.comparisons import eq
-from probtorch.ops.linalg import cholesky, solve_triangular
+from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import movedim
 from probtorch.tensor import Tensor
 

@@ -14,8 +14,9 @@ from probtorch.distributions.fields import Parameter, param, setting
 from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import check_sizes
+from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.exponentials import log, log1p
-from probtorch.ops.linalg import cholesky, solve_triangular
+from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import expand, reshape, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

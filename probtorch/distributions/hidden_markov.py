@@ -23,9 +23,10 @@ from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import log
+from probtorch.ops.extremes import argmax
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import cat, expand, movedim, reshape, unsqueeze
-from probtorch.ops.reduction import argmax
+from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
+from probtorch.ops.pieces import cat
 from probtorch.tensor import Tensor
 
 __all__ = ["DiscreteHMM", "HiddenMarkovModel"]

@@ -18,10 +18,13 @@ from probtorch.core.typed import DType, Shape
 from probtorch.distributions.distribution import known_true
 from probtorch.distributions.series import Steps, broadcast
 from probtorch.ops.arithmetic import where
+from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.comparisons import eq
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponentials import log
-from probtorch.ops.linalg import cholesky, solve_triangular
-from probtorch.ops.movement import cat, diagonal, expand, movedim, unsqueeze
+from probtorch.ops.linalg import solve_triangular
+from probtorch.ops.movement import expand, movedim, unsqueeze
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

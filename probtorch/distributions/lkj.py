@@ -15,9 +15,11 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.wishart import squared
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.diagonals import diag_embed, diagonal
 from probtorch.ops.exponentials import exp, log, sigmoid
-from probtorch.ops.linalg import cholesky
-from probtorch.ops.movement import cat, diag_embed, diagonal, expand, reshape, stack, unsqueeze
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import digamma_difference, lgamma_difference
 from probtorch.tensor import Tensor

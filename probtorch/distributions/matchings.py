@@ -31,10 +31,11 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, logaddexp
+from probtorch.ops.extremes import amax, argmax
 from probtorch.ops.gathering import gather, index_select
-from probtorch.ops.movement import expand, flip, movedim, reshape, stack, unsqueeze
+from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
+from probtorch.ops.pieces import flip, stack
 from probtorch.ops.reduction import all as every
-from probtorch.ops.reduction import amax, argmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.scattering import one_hot
 from probtorch.tensor import Tensor

@@ -33,7 +33,8 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import expand, reshape, stack, unsqueeze
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import ndtr
 from probtorch.tensor import Tensor

@@ -13,9 +13,12 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponentials import log
-from probtorch.ops.linalg import cholesky, solve_triangular
-from probtorch.ops.movement import diagonal, expand, flip, reshape, unsqueeze
+from probtorch.ops.linalg import solve_triangular
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.pieces import flip
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

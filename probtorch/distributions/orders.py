@@ -17,7 +17,8 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, expm1, log
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import cat, expand, flip, unsqueeze
+from probtorch.ops.movement import expand, unsqueeze
+from probtorch.ops.pieces import cat, flip
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total

@@ -22,7 +22,8 @@ from probtorch.distributions.validation import check_parameter, validation_in_fo
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import exp, softplus
-from probtorch.ops.movement import cat, expand, stack, unsqueeze
+from probtorch.ops.movement import expand, unsqueeze
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma, lgamma_difference, log1mexp, log_ndtr

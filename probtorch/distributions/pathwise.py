@@ -16,7 +16,8 @@ from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponential_sums import log_softmax, logsumexp
 from probtorch.ops.exponentials import exp, log
-from probtorch.ops.movement import expand, stack, unsqueeze
+from probtorch.ops.movement import expand, unsqueeze
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import ndtr
 from probtorch.tensor import Tensor

@@ -25,7 +25,8 @@ from probtorch.distributions.validation import check_parameter
 from probtorch.distributions.vectors import MultivariateStudentT, half_log_det
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import sqrt
-from probtorch.ops.linalg import cholesky, solve_triangular
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

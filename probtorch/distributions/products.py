@@ -16,8 +16,9 @@ from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal
 from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.exponentials import log
-from probtorch.ops.linalg import cholesky, solve_triangular
+from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import squeeze, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma

@@ -16,8 +16,8 @@ from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import clamp, maximum, minimum, where
 from probtorch.ops.exponentials import exp, log, sigmoid, softplus
+from probtorch.ops.extremes import amax, amin
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import amax, amin
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import betainc, betaln
 from probtorch.tensor import Tensor

@@ -20,8 +20,8 @@ from probtorch.distributions.transforms.vector import StickBreakingTransform
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponential_sums import logsumexp, softmax
 from probtorch.ops.exponentials import log
+from probtorch.ops.extremes import argmax
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import argmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.scattering import one_hot
 from probtorch.ops.special import lgamma

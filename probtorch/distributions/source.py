@@ -13,12 +13,13 @@ from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
 from probtorch.ops.arithmetic import clamp, maximum, sqrt, where
+from probtorch.ops.categories import categorical
+from probtorch.ops.demands import distinct
 from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import exp, log, sigmoid
+from probtorch.ops.extremes import amax as largest
 from probtorch.ops.movement import expand
 from probtorch.ops.random_numbers import is_plain, scaled
-from probtorch.ops.reduction import amax as largest
-from probtorch.ops.sampling import categorical, distinct
 from probtorch.ops.variates import (
     binomial,
     poisson,

@@ -28,6 +28,7 @@ from probtorch.ops.exponentials import log
 from probtorch.tensor import Tensor
 
 __all__ = [
+    "PERT",
     "AffineBeta",
     "BernoulliLogits",
     "BernoulliProbs",
@@ -43,13 +44,12 @@ __all__ = [
     "GeometricProbs",
     "HalfFlat",
     "LKJCorrCholesky",
+    "Lomax",
     "MultinomialLogits",
     "MultinomialProbs",
     "NegativeBinomial2",
     "NegativeBinomialLogits",
     "NegativeBinomialProbs",
-    "Lomax",
-    "PERT",
     "RelaxedBernoulliLogits",
     "ScaledInverseChi2",
     "StableWithLogProb",

@@ -27,7 +27,8 @@ from probtorch.distributions.vectors import check_sizes, half_log_det
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.exponentials import log
-from probtorch.ops.movement import cat, expand, movedim, reshape, unsqueeze
+from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

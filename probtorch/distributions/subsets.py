@@ -11,8 +11,11 @@ from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import half_log_det
 from probtorch.ops.arithmetic import where
-from probtorch.ops.linalg import cholesky, inv
-from probtorch.ops.movement import diagonal, expand, stack, unsqueeze
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.diagonals import diagonal
+from probtorch.ops.linalg import inv
+from probtorch.ops.movement import expand, unsqueeze
+from probtorch.ops.pieces import stack
 from probtorch.tensor import Tensor
 
 __all__ = ["DeterminantalPointProcess"]

@@ -32,11 +32,13 @@ from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import log
+from probtorch.ops.extremes import amax, amin
 from probtorch.ops.indexing import vindex
-from probtorch.ops.movement import cat, reshape, stack, unsqueeze
+from probtorch.ops.movement import reshape, unsqueeze
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import all as every
-from probtorch.ops.reduction import amax, amin, cumsum
 from probtorch.ops.reduction import any as some
+from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import xlogy
 from probtorch.tensor import Tensor

@@ -19,10 +19,10 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import half_log_det
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import maximum, minimum, where
+from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.comparisons import isnan
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, expm1
-from probtorch.ops.linalg import cholesky
 from probtorch.ops.movement import expand, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

@@ -25,11 +25,13 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import check_sizes, half_log_det
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.diagonals import tril
 from probtorch.ops.exponential_sums import log_softmax, logsumexp
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import expand, reshape, stack, tril, unsqueeze
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import gammainc
 from probtorch.ops.spectral import eigh

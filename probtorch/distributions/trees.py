@@ -28,13 +28,14 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import half_log_det
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import where
+from probtorch.ops.cholesky_factors import cholesky, cholesky_solve
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp
+from probtorch.ops.extremes import amax
 from probtorch.ops.gathering import index_select
-from probtorch.ops.linalg import cholesky, cholesky_solve
-from probtorch.ops.movement import expand, reshape, stack, unsqueeze
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import all as every
-from probtorch.ops.reduction import amax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.sorting import argsort
 from probtorch.tensor import Tensor

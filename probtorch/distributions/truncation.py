@@ -27,7 +27,7 @@ from probtorch.distributions.validation import check_parameter
 from probtorch.distributions.wrapping import Wrapped, given_or_none, log_between, univariate
 from probtorch.ops.arithmetic import clamp, maximum, minimum, where
 from probtorch.ops.exponentials import exp
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.ops.special import log1mexp
 from probtorch.tensor import Tensor
 

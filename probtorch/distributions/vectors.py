@@ -21,9 +21,12 @@ from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponentials import exp, log, log1p
-from probtorch.ops.linalg import cholesky, solve_triangular
-from probtorch.ops.movement import cat, diagonal, expand, reshape, unsqueeze
+from probtorch.ops.linalg import solve_triangular
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import mean as average
 from probtorch.ops.reduction import sum as total

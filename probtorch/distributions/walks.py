@@ -29,7 +29,8 @@ from probtorch.distributions.vectors import MultivariateStudentT
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.exponentials import log
-from probtorch.ops.movement import cat, expand, flip, movedim, reshape, unsqueeze
+from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
+from probtorch.ops.pieces import cat, flip
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.scans import linear_recurrence

@@ -21,9 +21,12 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import half_log_det
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import where
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.diagonals import diag_embed, diagonal
 from probtorch.ops.exponentials import exp, log, log1p
-from probtorch.ops.linalg import cholesky, solve_triangular
-from probtorch.ops.movement import cat, diag_embed, diagonal, expand, flip, unsqueeze
+from probtorch.ops.linalg import solve_triangular
+from probtorch.ops.movement import expand, unsqueeze
+from probtorch.ops.pieces import cat, flip
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import digamma, lgamma, lgamma_difference

@@ -24,7 +24,7 @@ from probtorch.effects.primitives import factor, sample
 from probtorch.effects.reparams import Reparam, peeled
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, ModelError
-from probtorch.ops.movement import cat
+from probtorch.ops.pieces import cat
 from probtorch.tensor import Tensor
 
 __all__ = ["CircularReparam", "ConjugateReparam", "LinearHMMReparam", "SplitReparam"]

@@ -29,8 +29,8 @@ from probtorch.distributed.shards import Shard
 from probtorch.effects.runtime import STATE
 from probtorch.errors import ArgumentError, ModelError, ShapeError
 from probtorch.ops.arithmetic import where
-from probtorch.ops.movement import cat
-from probtorch.ops.sampling import randint, randperm
+from probtorch.ops.pieces import cat
+from probtorch.ops.random_integers import randint, randperm
 from probtorch.ops.sorting import sort
 from probtorch.tensor import Tensor
 from probtorch.utils.data.loader import DataLoader, Epoch

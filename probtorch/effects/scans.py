@@ -40,7 +40,8 @@ from probtorch.effects.runtime import (
 from probtorch.effects.scan_steps import TRIED, StepFinder, as_wide, form_of, only, whole_data
 from probtorch.effects.site import Frame, Site
 from probtorch.errors import ModelError, ShapeError
-from probtorch.ops.movement import expand, stack
+from probtorch.ops.movement import expand
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

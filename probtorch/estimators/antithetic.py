@@ -25,7 +25,7 @@ from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import sigmoid
-from probtorch.ops.movement import cat
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import mean
 from probtorch.tensor import Tensor
 

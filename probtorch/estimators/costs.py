@@ -9,7 +9,8 @@ from probtorch.core.typed import TensorLike
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ShapeError
 from probtorch.estimators.protocol import unwrapped
-from probtorch.ops.movement import reshape, stack
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import stack
 from probtorch.tensor import Tensor
 
 __all__ = ["Costs"]

@@ -27,7 +27,8 @@ from probtorch.errors import ArgumentError
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
 from probtorch.ops.exponentials import exp
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import cat, expand, movedim, reshape, stack
+from probtorch.ops.movement import expand, movedim, reshape
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import mean, prod
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

@@ -39,7 +39,8 @@ from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.exponentials import exp
 from probtorch.ops.families import unbroadcast
-from probtorch.ops.movement import cat, expand, reshape
+from probtorch.ops.movement import expand, reshape
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import mean
 from probtorch.tensor import Tensor
 

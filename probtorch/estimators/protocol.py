@@ -31,12 +31,12 @@ from probtorch.tensor import Tensor
 
 __all__ = [
     "CostFunction",
-    "SiteDraws",
     "Estimated",
     "Estimator",
     "Memory",
     "Problem",
     "Refusal",
+    "SiteDraws",
     "unwrapped",
 ]
 

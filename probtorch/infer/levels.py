@@ -23,9 +23,9 @@ from probtorch.distributions.constraints import Integer, IntegerGreaterThanEq
 from probtorch.errors import InferenceError
 from probtorch.ops.arithmetic import clamp, floor
 from probtorch.ops.comparisons import eq
+from probtorch.ops.extremes import argmax
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import all as every
-from probtorch.ops.reduction import argmax
 
 if TYPE_CHECKING:
     from probtorch.effects.site import Site

@@ -33,7 +33,8 @@ from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.slots import Discovery, Evaluation, Slot
 from probtorch.infer.starts.initialization import Strategy, init_to_sample, uniform_point
-from probtorch.ops.movement import cat, reshape
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat
 
 __all__ = ["MixedTarget"]
 

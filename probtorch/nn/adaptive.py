@@ -18,10 +18,12 @@ from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
 from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.comparisons import ge, lt
+from probtorch.ops.extremes import argmax
 from probtorch.ops.gathering import gather, index_select
-from probtorch.ops.movement import cat, reshape, squeeze, unsqueeze
+from probtorch.ops.movement import reshape, squeeze, unsqueeze
 from probtorch.ops.padding import beside
-from probtorch.ops.reduction import argmax, mean
+from probtorch.ops.pieces import cat
+from probtorch.ops.reduction import mean
 from probtorch.ops.scattering import index_add
 from probtorch.tensor import Tensor
 

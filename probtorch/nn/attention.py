@@ -18,7 +18,8 @@ from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
 from probtorch.ops.arithmetic import where
 from probtorch.ops.contraction import matmul
-from probtorch.ops.movement import cat, chunk, expand, permute, reshape, swapaxes, unsqueeze
+from probtorch.ops.movement import expand, permute, reshape, swapaxes, unsqueeze
+from probtorch.ops.pieces import cat, chunk
 from probtorch.ops.reduction import mean
 from probtorch.tensor import Tensor
 

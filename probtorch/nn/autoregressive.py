@@ -26,8 +26,9 @@ from probtorch.nn.arguments import Place, shown, whole
 from probtorch.nn.containers import ModuleList
 from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
-from probtorch.ops.movement import cat, expand, reshape, split, squeeze
-from probtorch.ops.sampling import randperm
+from probtorch.ops.movement import expand, reshape, squeeze
+from probtorch.ops.pieces import cat, split
+from probtorch.ops.random_integers import randperm
 from probtorch.tensor import Tensor
 
 __all__ = [

@@ -22,7 +22,8 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, misfit
 from probtorch.core.typed import DType, Shape
 from probtorch.errors import ArgumentError, DomainError, ShapeError
-from probtorch.ops.sampling import rand, randn, randperm
+from probtorch.ops.random_integers import randperm
+from probtorch.ops.sampling import rand, randn
 from probtorch.ops.special import ndtri
 from probtorch.tensor import Tensor
 

@@ -33,7 +33,8 @@ from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
 from probtorch.nn.utils.rnn import PackedSequence
 from probtorch.ops.gathering import index_select
-from probtorch.ops.movement import cat, permute, reshape, stack, swapaxes
+from probtorch.ops.movement import permute, reshape, swapaxes
+from probtorch.ops.pieces import cat, stack
 from probtorch.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]

@@ -37,7 +37,8 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import logical_and
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
-from probtorch.ops.movement import cat, flip, reshape, stack
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat, flip, stack
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

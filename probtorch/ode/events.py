@@ -16,7 +16,7 @@ from probtorch.errors import ArgumentError, DomainError
 from probtorch.ode.adjoint import Discrete
 from probtorch.ode.odeint import InitialValueProblem, prepared
 from probtorch.ode.solve import adaptive
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.tensor import Tensor
 
 __all__ = ["odeint_event"]

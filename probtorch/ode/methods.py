@@ -23,7 +23,7 @@ from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.core.typed import TensorLike
 from probtorch.ops.linalg import solve
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.tensor import Tensor
 
 __all__ = ["METHODS", "Method", "Slope", "Step"]

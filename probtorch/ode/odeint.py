@@ -20,7 +20,8 @@ from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ode.adjoint import Continuous, Discrete
 from probtorch.ode.methods import METHODS
 from probtorch.ode.solve import FlatProblem, Tolerances, adaptive, fixed
-from probtorch.ops.movement import cat, reshape
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat
 from probtorch.tensor import Tensor
 
 __all__ = ["InitialValueProblem", "odeint", "odeint_adjoint", "prepared"]

@@ -21,7 +21,8 @@ from probtorch.ops.arithmetic import maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import isfinite, logical_and
 from probtorch.ops.control import while_loop
 from probtorch.ops.indexing import index_put
-from probtorch.ops.movement import cat, reshape, stack
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import mean
 from probtorch.tensor import Tensor
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.ops.arithmetic import where
+from probtorch.ops.arithmetic import abs, where
 from probtorch.ops.comparisons import eq, isfinite, isnan, logical_and, logical_or
-from probtorch.ops.reduction import abs_, all
+from probtorch.ops.reduction import all
 
 __all__ = ["allclose", "equal", "isclose"]
 
@@ -27,9 +27,8 @@ def isclose(
     if input.array.dtype.kind == other.array.dtype.kind == "b":
         return eq(input, other)
     both_finite = logical_and(isfinite(input), isfinite(other))
-    near = abs_(where(both_finite, input, 0) - where(both_finite, other, 0)) <= atol + rtol * abs_(
-        other
-    )
+    apart = abs(where(both_finite, input, 0) - where(both_finite, other, 0))
+    near = apart <= atol + rtol * abs(other)
     close = logical_or(logical_and(both_finite, near), eq(input, other))
     return logical_or(close, logical_and(isnan(input), isnan(other))) if equal_nan else close
 

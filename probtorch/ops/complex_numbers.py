@@ -30,7 +30,7 @@ from probtorch.ops.arithmetic import abs, reciprocal, sign, where
 from probtorch.ops.comparisons import eq, isnan, lt
 from probtorch.ops.exponentials import exp, expm1, log1p, sigmoid
 from probtorch.ops.families import Unary, elementwise, linear
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.ops.trigonometry import atan2, cos, hypot, sin
 
 __all__ = [

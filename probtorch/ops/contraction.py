@@ -23,8 +23,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.complex_numbers import conj
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.families import structured, unbroadcast
-from probtorch.ops.movement import diagonal, expand, permute, reshape, unsqueeze
+from probtorch.ops.movement import expand, permute, reshape, unsqueeze
 from probtorch.ops.reduction import sum
 
 if TYPE_CHECKING:

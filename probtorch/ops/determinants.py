@@ -24,19 +24,10 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import lt
 from probtorch.ops.complex_numbers import angle, complex, conj, imag, real
 from probtorch.ops.contraction import matmul
+from probtorch.ops.diagonals import diag_embed, diagonal
 from probtorch.ops.families import structured
-from probtorch.ops.linalg import (
-    INV,
-    as_matrix,
-    general_samples,
-    mh,
-    mt,
-)
-from probtorch.ops.movement import (
-    diag_embed,
-    diagonal,
-    unsqueeze,
-)
+from probtorch.ops.linalg import INV, as_matrix, general_samples, mh, mt
+from probtorch.ops.movement import unsqueeze
 from probtorch.ops.named import Slogdet
 from probtorch.ops.reduction import prod, sum
 from probtorch.ops.workspace import pivots, pivots_and_logs

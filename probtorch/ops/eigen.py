@@ -22,11 +22,13 @@ from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import where
 from probtorch.ops.complex_numbers import conj, real
 from probtorch.ops.contraction import matmul
+from probtorch.ops.diagonals import diag_embed, diagonal
+from probtorch.ops.extremes import amax
 from probtorch.ops.families import structured
 from probtorch.ops.linalg import as_matrix, general_samples, mh, solve
-from probtorch.ops.movement import diag_embed, diagonal, unsqueeze
+from probtorch.ops.movement import unsqueeze
 from probtorch.ops.named import Eig
-from probtorch.ops.reduction import amax, sum
+from probtorch.ops.reduction import sum
 from probtorch.ops.spectral import finite, without_phase
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.ops import contraction, movement, reduction, repeating
+from probtorch.ops import contraction, extremes, movement, pieces, reduction, repeating
 
 __all__ = ["make_backend"]
 
@@ -26,8 +26,8 @@ _BACKENDS = "einops._backends"
 _OF_SEVERAL = {
     "sum": reduction.sum,
     "mean": reduction.mean,
-    "min": reduction.amin,
-    "max": reduction.amax,
+    "min": extremes.amin,
+    "max": extremes.amax,
 }
 _OF_ONE = {"any": reduction.any, "all": reduction.all, "prod": reduction.prod}
 
@@ -67,7 +67,7 @@ def make_backend(module: ModuleType) -> type:
             return x
 
         def stack_on_zeroth_dimension(self, tensors: Sequence[TensorBase]) -> TensorBase:
-            return movement.stack(list(tensors))
+            return pieces.stack(list(tensors))
 
         def add_axis(self, x: TensorBase, new_position: int) -> TensorBase:
             return movement.unsqueeze(x, new_position)
@@ -83,7 +83,7 @@ def make_backend(module: ModuleType) -> type:
             return repeating.tile(x, tuple(repeats))
 
         def concat(self, tensors: Sequence[TensorBase], axis: int) -> TensorBase:
-            return movement.cat(list(tensors), axis)
+            return pieces.cat(list(tensors), axis)
 
         def is_float_type(self, x: TensorBase) -> bool:
             return x.array.dtype.kind == "f"

@@ -25,12 +25,12 @@ from probtorch.ops.accumulate import add_up, floats, over_short_rows
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, isfinite
 from probtorch.ops.exponentials import exp, log
+from probtorch.ops.extremes import amax
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
 from probtorch.ops.reduction import (
     Sample,
-    amax,
     in_single,
     laid_over,
     reduction_arguments,

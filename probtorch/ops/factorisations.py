@@ -31,6 +31,8 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.contraction import matmul
+from probtorch.ops.diagonals import diag_embed, diagonal, tril, triu
+from probtorch.ops.extremes import argmax
 from probtorch.ops.families import structured
 from probtorch.ops.gathering import take_along_dim
 from probtorch.ops.linalg import (
@@ -41,18 +43,9 @@ from probtorch.ops.linalg import (
     mt,
     solve_triangular,
 )
-from probtorch.ops.movement import (
-    cat,
-    diag_embed,
-    diagonal,
-    expand,
-    reshape,
-    tril,
-    triu,
-    unsqueeze,
-)
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import any as any_of
-from probtorch.ops.reduction import argmax
 from probtorch.ops.sorting import argsort
 from probtorch.ops.workspace import pivots as exchanges
 

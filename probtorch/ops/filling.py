@@ -1,6 +1,6 @@
 """Tensors filled in place: with elements of another, one number, random ones, or on a diagonal.
 
-Draws are those of sampling.py, from the default generator unless another is given.
+Draws are those of sampling.py and its kin, from the default generator unless another is given.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from probtorch.core.shape import integer
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
-from probtorch.ops import sampling
+from probtorch.ops import categories, random_integers, sampling
 from probtorch.ops.arithmetic import clone, floor
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponentials import exp, log
-from probtorch.ops.movement import diagonal, expand, slice_
+from probtorch.ops.movement import expand, slice_
 from probtorch.ops.trigonometry import tan
 
 __all__ = [
@@ -210,7 +211,7 @@ def bernoulli_(
     """Fill `x` with 1 with probability `p` (one number, or a tensor of them), else 0."""
     odds = as_tensor(p, "bernoulli_")
     odds = cast(odds, float64) if odds.array.dtype.kind != "f" else odds
-    draws = sampling.bernoulli(expand(odds, x.array.shape), generator=generator)
+    draws = categories.bernoulli(expand(odds, x.array.shape), generator=generator)
     return _filled("bernoulli_", x, draws)
 
 
@@ -235,7 +236,9 @@ def random_(
         raise ArgumentError(
             "random_", expected="from < to", got=f"{from_} and {to}", fix="to itself is not drawn"
         )
-    return _filled("random_", x, sampling.randint(from_, to, x.array.shape, generator=generator))
+    return _filled(
+        "random_", x, random_integers.randint(from_, to, x.array.shape, generator=generator)
+    )
 
 
 def fill_diagonal_(x: TensorBase, fill_value: float, wrap: bool = False) -> TensorBase:

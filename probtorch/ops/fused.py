@@ -14,15 +14,9 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, TensorLike
 from probtorch.errors import DTypeError, ShapeError
-from probtorch.ops.arithmetic import (
-    abs as absolute,
-)
-from probtorch.ops.arithmetic import (
-    where,
-)
-from probtorch.ops.comparisons import (
-    lt,
-)
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import lt
 from probtorch.ops.contraction import bmm, mm, mv, outer
 from probtorch.ops.movement import expand
 from probtorch.ops.reduction import sum

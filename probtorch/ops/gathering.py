@@ -18,14 +18,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
 from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
-from probtorch.ops.arithmetic import (
-    floor_divide,
-    remainder,
-    where,
-)
-from probtorch.ops.comparisons import (
-    lt,
-)
+from probtorch.ops.arithmetic import floor_divide, remainder, where
+from probtorch.ops.comparisons import lt
 from probtorch.ops.index_keys import bad_key, nonzero
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import broadcast_tensors, expand, reshape, slice_

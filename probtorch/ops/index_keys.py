@@ -29,7 +29,8 @@ from probtorch.errors import (
     TensorIndexError,
 )
 from probtorch.ops.arithmetic import where
-from probtorch.ops.movement import reshape, stack
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import stack
 
 __all__ = ["bad_key", "nonzero", "nonzero_static", "parse", "with_masks_of_dims"]
 

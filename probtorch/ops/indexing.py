@@ -15,14 +15,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import (
-    grad_enabled,
-    mark_changed,
-    recorder,
-    unseen,
-    untaped_view,
-    wrap,
-)
+from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, unseen, untaped_view, wrap
 from probtorch.core.history import root_of
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor

@@ -1,6 +1,6 @@
 """Joining tensors and taking them apart, by the names that say along which dim.
 
-Compositions of `cat`, `split` and their kin (movement.py); pieces are views.
+Compositions of `cat`, `split` and their kin (pieces.py); what they return are views.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.movement import cat, expand, reshape, split, stack
+from probtorch.ops.movement import expand, reshape
+from probtorch.ops.pieces import cat, split, stack
 from probtorch.ops.take_put import near, take
 
 __all__ = [

@@ -1,25 +1,25 @@
-"""Linear algebra on matrices in the last two dims: Cholesky factors, solves and inverses.
+"""Linear algebra on matrices in the last two dims: solves and inverses.
 
 All is batched over the leading dims. Each op states its derivative rules in matrix products and
 triangular solves, so that gradients of gradients work. What cannot be factorised raises
 `LinAlgError`, which names the matrix of the batch and the step that failed.
 
 Names and arguments are those of torch.linalg; `solve_vector` and `solve_triangular_vector` take one
-right-hand side per matrix, without the ambiguity of guessing that from shapes. Determinants,
-eigenvalues and singular values are in spectral.py, and what is made of them in files of its own.
+right-hand side per matrix, without the ambiguity of guessing that from shapes. Cholesky
+factors, determinants, eigenvalues and singular values have files of their own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast, to_inexact
-from probtorch.core.dispatch import apply, unseen, wrap
+from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.native import Routine
@@ -29,22 +29,11 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError
 from probtorch.ops import lapack
-from probtorch.ops.comparisons import isnan
-from probtorch.ops.complex_numbers import conj, real
+from probtorch.ops.complex_numbers import conj
 from probtorch.ops.contraction import matmul
+from probtorch.ops.diagonals import diagonal, tril, triu
 from probtorch.ops.families import structured, unbroadcast
-from probtorch.ops.movement import (
-    cat,
-    diag_embed,
-    diagonal,
-    expand,
-    reshape,
-    transpose,
-    tril,
-    triu,
-    unsqueeze,
-)
-from probtorch.ops.reduction import any as any_of
+from probtorch.ops.movement import expand, reshape, transpose, unsqueeze
 from probtorch.ops.reduction import sum
 from probtorch.ops.workspace import pivots
 
@@ -53,16 +42,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LinAlgError",
-    "cholesky",
-    "cholesky_ex",
-    "cholesky_inverse",
-    "cholesky_solve",
+    "as_matrix",
+    "batch_place",
+    "first_true",
+    "identity",
     "inv",
     "matrix_power",
+    "mh",
+    "mt",
     "solve",
     "solve_triangular",
     "solve_triangular_vector",
     "solve_vector",
+    "symmetric_part",
     "trace",
 ]
 
@@ -96,6 +88,7 @@ def as_matrix(name: str, x: TensorLike, square: bool = True, floats: bool = True
 
 
 def mt(x: TensorLike) -> TensorBase:
+    """Transposed."""
     return transpose(x, -2, -1)
 
 
@@ -115,6 +108,7 @@ def _common(x: TensorBase, y: TensorBase) -> tuple[TensorBase, TensorBase]:
 
 
 def identity(n: int, like: TensorBase) -> TensorBase:
+    """Return the identity of a size, of the dtype and where `like` is."""
     return wrap(namespace(like.array).eye(n, dtype=like.array.dtype))
 
 
@@ -123,239 +117,18 @@ def symmetric_part(x: TensorBase) -> TensorBase:
     return (x + mh(x)) * 0.5
 
 
-def _half_lower(x: TensorBase) -> TensorBase:
-    """Lower triangle with its diagonal halved: the adjoint of symmetrising a lower triangle."""
-    n = x.array.shape[-1]
-    weights = np.tril(np.ones((n, n)), -1) + 0.5 * np.eye(n)
-    return x * wrap(namespace(x.array).asarray(weights, dtype=x.array.dtype))
-
-
-def _place(at: tuple[int, ...]) -> str:
+def batch_place(at: tuple[int, ...]) -> str:
     """Say in a message which matrix of the batch is meant; `at` is its index, a tuple."""
     return f" at batch index {at[0] if len(at) == 1 else at}" if at else ""
 
 
-def _first(bad: np.ndarray) -> tuple[int, ...]:
+def first_true(bad: np.ndarray) -> tuple[int, ...]:
     """Return the first index at which a boolean array is True."""
     return tuple(int(i[0]) for i in bad.nonzero()) if bad.ndim else ()
 
 
-def positive_definite_samples(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    x = rng.standard_normal((*shape, shape[-1] + 2))
-    return x @ np.swapaxes(x, -1, -2)
-
-
 def general_samples(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return 0.5 * rng.standard_normal(shape) + 2.0 * np.eye(shape[-2], shape[-1])
-
-
-# ----------------------------------------------------------------------------------------- cholesky
-
-
-def _run_cholesky(a, check):
-    xp = namespace(a)
-    if xp is np:
-        if a.ndim == 2 and a.size:
-            factor, info = lapack.cholesky_factor(a)
-            if info > 0 and check:
-                raise _not_positive_definite(_place(()), info)
-            return factor if info == 0 else np.full_like(a, np.nan)
-        try:
-            return np.linalg.cholesky(a)
-        except np.linalg.LinAlgError:
-            return _cholesky_one_by_one(a, check)
-    out = xp.linalg.cholesky(a)
-    failed = xp.isnan(out).any(axis=(-2, -1))
-    if check and bool(failed.any()):
-        raise _not_positive_definite(_place(_first(failed)), None)
-    return out
-
-
-def _cholesky_one_by_one(a: np.ndarray, check: bool) -> np.ndarray:
-    out = np.empty_like(a)
-    for at in np.ndindex(a.shape[:-2]):
-        factor, info = lapack.cholesky_factor(a[at])
-        if info > 0 and check:
-            raise _not_positive_definite(_place(at), info)
-        out[at] = factor if info == 0 else np.nan
-    return out
-
-
-def _not_positive_definite(place, minor):
-    which = "" if minor is None else f": its leading minor of order {minor} is not positive"
-    return LinAlgError(
-        "cholesky",
-        expected="positive definite matrices",
-        got=f"a matrix{place} that is not{which}",
-        fix="add a small multiple of the identity, or check that the matrix is a covariance",
-    )
-
-
-def lower_part(x: TensorBase) -> TensorBase:
-    """Gradient in the lower triangle alone of a function of the symmetric matrix it stands for."""
-    return tril(x) + tril(mh(x), -1)
-
-
-def from_lower(x: TensorBase) -> TensorBase:
-    """Symmetric (of complex numbers Hermitian) matrix with the lower triangle of `x`."""
-    if x.array.dtype.kind != "c":
-        return tril(x) + mt(tril(x, -1))
-    below = tril(x, -1)
-    return below + mh(below) + real_diagonal(x)
-
-
-def real_diagonal(x: TensorBase) -> TensorBase:
-    """Diagonal matrix of the real parts of the diagonal."""
-    return diag_embed(cast(real(diagonal(x, 0, -2, -1)), x.array.dtype))
-
-
-def _cholesky_vjp(
-    g: TensorBase,
-    out: TensorBase,
-    inputs: tuple[TensorBase, ...],
-    attrs: Attrs,
-    needs: Sequence[bool],
-) -> tuple[TensorBase, ...]:
-    if unseen(g, out) and g.array.ndim == 2 and g.array.size and g.array.dtype.kind == "f":
-        return (wrap(lapack.cholesky_slope(out.array, g.array)),)
-    return (conj(lower_part(_symmetric_slope(out, tril(conj(g))))),)
-
-
-# Sizes from which a factor's derivative is taken by halves.
-_HALVED_FROM = 96
-
-
-def _symmetric_slope(factor: TensorBase, g: TensorBase) -> TensorBase:
-    """Symmetric gradient of a matrix, for the gradient of its lower factor, itself lower."""
-    n = factor.array.shape[-1]
-    if n < _HALVED_FROM:
-        # L^-T Phi(L^T G) L^-1 (Murray 2016, eq. 10).
-        inner = _half_lower(matmul(mh(factor), g))
-        left = solve_triangular(mh(factor), inner, upper=True)
-        return symmetric_part(mh(solve_triangular(mh(factor), mh(left), upper=True)))
-    # By blocks: A11 = L11 L11^T, L21 = A21 L11^-T, and L22 is the factor of A22 - L21 L21^T. Half
-    # of the work is products then, and what is 0 or known by symmetry is not computed.
-    k = n // 2
-    first, below, last = factor[..., :k, :k], factor[..., k:, :k], factor[..., k:, k:]
-    of_last = _symmetric_slope(last, g[..., k:, k:])
-    of_below = g[..., k:, :k] - 2.0 * matmul(of_last, below)
-    of_below = mh(solve_triangular(mh(first), mh(of_below), upper=True))
-    of_first = _symmetric_slope(first, g[..., :k, :k] - tril(matmul(mh(of_below), below)))
-    half = 0.5 * of_below
-    return cat([cat([of_first, mh(half)], -1), cat([half, of_last], -1)], -2)
-
-
-def _cholesky_jvp(tangents, out, inputs, attrs: Attrs):
-    inner = solve_triangular(out, from_lower(tangents[0]), upper=False)
-    inner = mh(solve_triangular(out, mh(inner), upper=False))
-    return matmul(out, _half_lower(inner))
-
-
-def _cholesky_reference(a, check):
-    """Cholesky factor, one entry after the other."""
-    out = np.zeros_like(a)
-    for i in range(a.shape[-1]):
-        for j in range(i + 1):
-            rest = a[..., i, j] - (out[..., i, :j] * out[..., j, :j]).sum(-1)
-            out[..., i, j] = np.sqrt(rest) if i == j else rest / out[..., j, j]
-    return out
-
-
-_CHOLESKY = structured(
-    "cholesky",
-    "linalg",
-    run=_run_cholesky,
-    vjp=_cholesky_vjp,
-    jvp=_cholesky_jvp,
-    saves="out",
-    core="(n,n)->(n,n)",
-    native=Routine(
-        "cholesky_{letter}", "a n count", outputs="a", fails="check", small="small_cholesky"
-    ),
-    samples=lambda rng: [
-        ((positive_definite_samples(rng, 3),), {"check": True}),
-        ((positive_definite_samples(rng, 2, 4),), {"check": True}),
-    ],
-    reference=_cholesky_reference,
-    complex=True,
-    doc="Lower factor L of the positive definite matrix L @ L.T whose lower triangle is given.",
-)
-
-
-@takes_out
-def cholesky(A: TensorLike, *, upper: bool = False, out: TensorBase | None = None) -> TensorBase:
-    """Return the lower (or upper) triangular factor L of ``A = L @ L.mH`` (or ``U.mH @ U``).
-
-    Parameters
-    ----------
-    A : Tensor, shape (..., n, n)
-        Symmetric positive definite, else its symmetric part counts; the gradient is symmetric. Of
-        complex numbers Hermitian takes the place of symmetric.
-    upper : bool
-
-    Returns
-    -------
-    Tensor, shape (..., n, n)
-        nan where the matrix has nan.
-
-    Raises
-    ------
-    LinAlgError
-        If a matrix is not positive definite: with the first leading minor that fails, and the batch
-        index.
-    """
-    A = symmetric_part(as_matrix("cholesky", A))
-    factor = apply(_CHOLESKY, (A,), {"check": True})
-    return mh(factor) if upper else factor
-
-
-@takes_out
-def cholesky_ex(
-    A: TensorLike,
-    *,
-    upper: bool = False,
-    check_errors: bool = False,
-    out: tuple[TensorBase, ...] | None = None,
-) -> tuple[TensorBase, TensorBase]:
-    """Return ``(factor, failed)``: `cholesky` that fills factors with nan instead of raising.
-
-    `failed` is a boolean tensor of the batch shape. With `check_errors` it raises all the same.
-    """
-    if check_errors:
-        factor = cholesky(A, upper=upper)
-        return factor, any_of(isnan(factor), (-2, -1))
-    A = symmetric_part(as_matrix("cholesky_ex", A))
-    factor = apply(_CHOLESKY, (A,), {"check": False})
-    failed = any_of(isnan(factor), (-2, -1))
-    return (mh(factor) if upper else factor), failed
-
-
-@takes_out
-def cholesky_solve(
-    B: TensorLike, L: TensorLike, upper: bool = False, *, out: TensorBase | None = None
-) -> TensorBase:
-    """Return x with ``a @ x = B``, given the Cholesky factor of `a` (PyTorch's order of arguments).
-
-    Parameters
-    ----------
-    B : Tensor, shape (..., n, k)
-    L : Tensor, shape (..., n, n)
-    upper : bool
-        Whether the factor is the upper one.
-    """
-    L = as_matrix("cholesky_solve", L)
-    lower = mh(L) if upper else L
-    return solve_triangular(mh(lower), solve_triangular(lower, B, upper=False), upper=True)
-
-
-@takes_out
-def cholesky_inverse(
-    L: TensorLike, upper: bool = False, *, out: TensorBase | None = None
-) -> TensorBase:
-    """Return the inverse of the matrix with this Cholesky factor."""
-    L = as_matrix("cholesky_inverse", L)
-    eye = expand(identity(L.array.shape[-1], L), L.array.shape)
-    return cholesky_solve(eye, L, upper)
 
 
 # --------------------------------------------------------------------------------- triangular solve
@@ -406,7 +179,13 @@ def _transposed_solve(a: TensorBase, b: TensorBase, attrs: Attrs) -> TensorBase:
     )
 
 
-def _solve_triangular_vjp(g, out, inputs, attrs, needs):
+def _solve_triangular_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase | None, ...]:
     a, b = inputs
     gb = _transposed_solve(a, g, attrs)
     ga = None
@@ -415,7 +194,12 @@ def _solve_triangular_vjp(g, out, inputs, attrs, needs):
     return ga, unbroadcast(gb, b.array.shape) if needs[1] else None
 
 
-def _solve_triangular_jvp(tangents, out, inputs, attrs):
+def _solve_triangular_jvp(
+    tangents: tuple[TensorBase | None, ...],
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+) -> TensorBase:
     ta, tb = tangents
     right: Any = None if ta is None else -matmul(_keep_triangle(ta, **attrs), out)
     if tb is not None:
@@ -424,7 +208,9 @@ def _solve_triangular_jvp(tangents, out, inputs, attrs):
     return apply(_SOLVE_TRIANGULAR, (inputs[0], right), attrs)
 
 
-def _solve_triangular_reference(a, b, upper, unitriangular):
+def _solve_triangular_reference(
+    a: np.ndarray, b: np.ndarray, upper: bool, unitriangular: bool
+) -> np.ndarray:
     keep = np.triu if upper else np.tril
     a = keep(a, int(unitriangular) * (1 if upper else -1)) + (
         np.eye(a.shape[-1]) if unitriangular else 0.0
@@ -527,7 +313,9 @@ def solve_triangular(
     return mt(apply(_SOLVE_TRIANGULAR, (mt(A), mt(B)), attrs))
 
 
-def _on_vectors(name, fn, a, b, **options):
+def _on_vectors(
+    name: str, fn: Callable[..., TensorBase], a: TensorLike, b: TensorLike, **options: bool
+) -> TensorBase:
     b = to_inexact(as_tensor(b, name))
     if b.array.ndim == 0:
         raise ShapeError(
@@ -554,7 +342,7 @@ def solve_triangular_vector(
 
 def _singular(name: str, a: np.ndarray) -> LinAlgError:
     """Return the error for a batch in which some matrix is singular."""
-    place = _place(_first(np.linalg.slogdet(a)[0] == 0.0))
+    place = batch_place(first_true(np.linalg.slogdet(a)[0] == 0.0))
     return LinAlgError(
         name,
         expected="invertible matrices",
@@ -570,14 +358,25 @@ def _run_solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         raise _singular("solve", a) from None
 
 
-def _solve_vjp(g, out, inputs, attrs, needs):
+def _solve_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase | None, ...]:
     a, b = inputs
     gb = apply(_SOLVE, (mt(a), g))
     ga = unbroadcast(-matmul(gb, mt(out)), a.array.shape) if needs[0] else None
     return ga, unbroadcast(gb, b.array.shape) if needs[1] else None
 
 
-def _solve_jvp(tangents, out, inputs, attrs):
+def _solve_jvp(
+    tangents: tuple[TensorBase | None, ...],
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+) -> TensorBase:
     ta, tb = tangents
     right: Any = None if ta is None else -matmul(ta, out)
     if tb is not None:
@@ -655,7 +454,7 @@ def solve_vector(a: TensorLike, b: TensorLike) -> TensorBase:
     return _on_vectors("solve_vector", _solve_matrix, a, b)
 
 
-def _run_inv(a, check):
+def _run_inv(a: np.ndarray, check: bool) -> np.ndarray:
     try:
         return namespace(a).linalg.inv(a)
     except np.linalg.LinAlgError:

@@ -3,24 +3,22 @@
 Every one is linear, its transpose is another op of this file. `slice_` takes a normalised spec, one
 ``(start, step, count)`` per dim, so that a view is always described in one way; index_keys.py
 translates Python's index syntax into it. Results share memory with the input where NumPy can.
+
+What joins tensors is in pieces.py, diagonals and triangles are in diagonals.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.backends.registry import device_of
-from probtorch.core.casting import cast
-from probtorch.core.dispatch import applied, apply, grad_enabled, unseen, wrap
-from probtorch.core.dtype import promote_types
+from probtorch.core.dispatch import applied, apply, grad_enabled
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
-from probtorch.core.outputs import takes_out
 from probtorch.core.refusals import library_refused
 from probtorch.core.shape import (
     ALL_DIMS,
@@ -33,40 +31,23 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import layout_read
 from probtorch.core.typed import Dims, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.families import linear, structured, unbroadcast
-
-if TYPE_CHECKING:
-    from probtorch.core.op import Attrs
+from probtorch.ops.families import linear, unbroadcast
 
 __all__ = [
     "broadcast_tensors",
-    "cat",
-    "chunk",
-    "diag_embed",
-    "diagonal",
     "expand",
     "flatten",
-    "flip",
     "movedim",
     "permute",
     "reshape",
     "reversed_dims",
     "slice_",
-    "split",
     "squeeze",
-    "stack",
     "swapaxes",
     "transpose",
-    "tril",
-    "triu",
-    "unbind",
     "unslice",
     "unsqueeze",
 ]
-
-
-def _array(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.standard_normal(shape)
 
 
 _RESHAPE = linear(
@@ -76,8 +57,8 @@ _RESHAPE = linear(
     transpose=lambda g, x, shape: reshape(g, x.array.shape),
     native="view",
     samples=lambda rng: [
-        ((_array(rng, 2, 6),), {"shape": (3, 4)}),
-        ((_array(rng),), {"shape": (1, 1)}),
+        ((rng.standard_normal((2, 6)),), {"shape": (3, 4)}),
+        ((rng.standard_normal(()),), {"shape": (1, 1)}),
     ],
     reference=lambda x, shape: np.reshape(x, shape),
     view=True,
@@ -176,8 +157,8 @@ _PERMUTE = linear(
     transpose=lambda g, x, dims: permute(g, tuple(int(i) for i in np.argsort(dims))),
     native="view",
     samples=lambda rng: [
-        ((_array(rng, 2, 3, 4),), {"dims": (2, 0, 1)}),
-        ((_array(rng, 0, 3),), {"dims": (1, 0)}),
+        ((rng.standard_normal((2, 3, 4)),), {"dims": (2, 0, 1)}),
+        ((rng.standard_normal((0, 3)),), {"dims": (1, 0)}),
     ],
     reference=lambda x, dims: np.transpose(x, dims),
     view=True,
@@ -301,8 +282,8 @@ _EXPAND = linear(
     transpose=lambda g, x, shape: unbroadcast(g, x.array.shape),
     native="view",
     samples=lambda rng: [
-        ((_array(rng, 3, 1),), {"shape": (2, 3, 4)}),
-        ((_array(rng),), {"shape": (2,)}),
+        ((rng.standard_normal((3, 1)),), {"shape": (2, 3, 4)}),
+        ((rng.standard_normal(()),), {"shape": (2,)}),
     ],
     reference=lambda x, shape: np.broadcast_to(x, shape),
     view=True,
@@ -392,8 +373,8 @@ _SLICE = linear(
     transpose=lambda g, x, spec: unslice(g, spec, x.array.shape),
     native="view",
     samples=lambda rng: [
-        ((_array(rng, 5, 4),), {"spec": ((1, 2, 2), (3, -1, 4))}),
-        ((_array(rng, 3),), {"spec": ((2, 1, 0),)}),
+        ((rng.standard_normal((5, 4)),), {"spec": ((1, 2, 2), (3, -1, 4))}),
+        ((rng.standard_normal((3,)),), {"spec": ((2, 1, 0),)}),
     ],
     reference=lambda x, spec: x[np.ix_(*[np.arange(n) * st + a for a, st, n in spec])],
     view=True,
@@ -401,7 +382,7 @@ _SLICE = linear(
 )
 
 
-def slice_(x, spec):
+def slice_(x: TensorBase, spec: tuple[tuple[int, ...], ...]) -> TensorBase:
     """Return the elements ``start + step * k``, k < count, of each dim.
 
     `spec` has one ``(start, step, count)`` per dim.
@@ -417,7 +398,9 @@ def _run_unslice(
     return out
 
 
-def _unslice_reference(g, spec, shape):
+def _unslice_reference(
+    g: np.ndarray, spec: tuple[tuple[int, ...], ...], shape: tuple[int, ...]
+) -> np.ndarray:
     out = np.zeros(shape, g.dtype)
     out[np.ix_(*[np.arange(n) * st + a for a, st, n in spec])] = g
     return out
@@ -429,7 +412,7 @@ _UNSLICE = linear(
     run=_run_unslice,
     transpose=lambda g, x, spec, shape: slice_(g, spec),
     samples=lambda rng: [
-        ((_array(rng, 2, 3),), {"spec": ((1, 2, 2), (2, -1, 3)), "shape": (5, 4)})
+        ((rng.standard_normal((2, 3)),), {"spec": ((1, 2, 2), (2, -1, 3)), "shape": (5, 4)})
     ],
     reference=_unslice_reference,
     doc="Zeros with the input at the places `slice` would read: the transpose of `slice`.",
@@ -439,322 +422,6 @@ _UNSLICE = linear(
 def unslice(x: TensorBase, spec: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> TensorBase:
     """Return zeros of `shape` with `x` at the places that ``slice_(_, spec)`` reads."""
     return apply(_UNSLICE, (x,), {"spec": spec, "shape": shape})
-
-
-def flip(input: TensorLike, *along: SizeLike, dims: SizeLike | None = None) -> TensorBase:
-    """Return `input` with the order along dims, by place or as `dims`, reversed, as a view."""
-    input = as_tensor(input, "flip")
-    dims = normalize_dims(parse_size(along or (dims,)), input.array.ndim, "flip")
-    return slice_(
-        input,
-        tuple((n - 1, -1, n) if i in dims else (0, 1, n) for i, n in enumerate(input.array.shape)),
-    )
-
-
-def _cat_vjp(
-    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
-) -> list[TensorBase | None]:
-    dim, at, grads = attrs["dim"], 0, []
-    shape = out.array.shape if out is not None else g.array.shape
-    for x, need in zip(inputs, needs, strict=True):
-        n = x.array.shape[dim]
-        spec = tuple((at, 1, n) if i == dim else (0, 1, s) for i, s in enumerate(shape))
-        grads.append(slice_(g, spec) if need else None)
-        at += n
-    return grads
-
-
-def _cat_jvp(
-    tangents: list[TensorBase | None], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
-) -> TensorBase:
-    filled = [x * 0.0 if t is None else t for t, x in zip(tangents, inputs, strict=True)]
-    return apply(_CAT, tuple(filled), attrs)
-
-
-_CAT = structured(
-    "cat",
-    "movement",
-    run=lambda *xs, dim: namespace(xs[0]).concatenate(xs, dim),
-    vjp=_cat_vjp,
-    jvp=_cat_jvp,
-    saves="",
-    core="dim",
-    samples=lambda rng: [((_array(rng, 2, 3), _array(rng, 2, 0), _array(rng, 2, 1)), {"dim": 1})],
-    reference=lambda *xs, dim: np.concatenate(xs, dim),
-    complex=True,
-    doc="Tensors joined along one dim.",
-)
-
-
-@takes_out
-def cat(
-    tensors: Iterable[TensorBase],
-    dim: int = 0,
-    *,
-    axis: int | None = None,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Join tensors along dim `dim` (NumPy's `axis`); the other sizes must agree.
-
-    Raises
-    ------
-    ShapeError
-        Naming the first tensor that does not fit.
-    """
-    dim = dim if axis is None else axis
-    tensors = [as_tensor(t, "cat") for t in tensors]
-    if not tensors:
-        raise ArgumentError(
-            "cat",
-            expected="at least one tensor",
-            got="an empty sequence",
-            fix="pass the tensors to join",
-        )
-    first = tensors[0].array
-    if first.ndim == 0:
-        raise ShapeError(
-            "cat", expected="tensors with at least one dim", got="a 0-d tensor", fix="use stack"
-        )
-    dim = normalize_dim(dim, first.ndim, "cat")
-    dtype = first.dtype
-    for i, t in enumerate(tensors[1:], 1):
-        a, b = first.shape, t.array.shape
-        if len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
-            raise ShapeError(
-                "cat",
-                expected=f"shapes equal to {a} except in dim {dim}",
-                got=f"{b} for tensor {i}",
-                fix="check the dim argument, or use stack to join along a new dim",
-            )
-        dtype = promote_types(dtype, t.array.dtype)
-    return apply(_CAT, tuple(cast(t, dtype) for t in tensors), {"dim": dim})
-
-
-@takes_out
-def stack(
-    tensors: Iterable[TensorBase],
-    dim: int = 0,
-    *,
-    axis: int | None = None,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Join tensors of one shape along a new dim `dim`."""
-    dim = dim if axis is None else axis
-    tensors = [as_tensor(t, "stack") for t in tensors]
-    for i, t in enumerate(tensors[1:], 1):
-        if t.array.shape != tensors[0].array.shape:
-            raise ShapeError(
-                "stack",
-                expected=f"shape {tensors[0].array.shape}, that of the first",
-                got=f"{t.array.shape} for tensor {i}",
-                fix="expand or reshape the tensors to one shape",
-            )
-    if tensors and unseen(*tensors):
-        arrays = [t.array for t in tensors]
-        first = arrays[0].dtype
-        if all(a.dtype is first for a in arrays):
-            at = normalize_dim(dim, arrays[0].ndim + 1, "stack")
-            return wrap(np.array(arrays) if at == 0 else np.stack(arrays, at))
-    return cat([unsqueeze(t, dim) for t in tensors], dim)
-
-
-def unbind(input: TensorLike, dim: int = 0) -> tuple[TensorBase, ...]:
-    """Return a tuple of the slices of `input` along `dim`, without that dim."""
-    input = as_tensor(input, "unbind")
-    _has_dims("unbind", input)
-    dim = normalize_dim(dim, input.array.ndim, "unbind")
-    shape = input.array.shape
-    rest = shape[:dim] + shape[dim + 1 :]
-    spec = [(0, 1, s) for s in shape]
-    out = []
-    for i in range(shape[dim]):
-        spec[dim] = (i, 1, 1)
-        out.append(reshape(slice_(input, tuple(spec)), rest))
-    return tuple(out)
-
-
-def _has_dims(name: str, x: TensorBase) -> None:
-    if not x.array.ndim:
-        raise ShapeError(
-            name, expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
-        )
-
-
-@in_our_words
-def split(
-    tensor: TensorLike, split_size_or_sections: SizeLike, dim: int = 0
-) -> tuple[TensorBase, ...]:
-    """Return pieces of `tensor` along `dim`: of given sizes, or one (the last may be smaller)."""
-    tensor = as_tensor(tensor, "split")
-    _has_dims("split", tensor)
-    dim = normalize_dim(dim, tensor.array.ndim, "split")
-    n = tensor.array.shape[dim]
-    if isinstance(split_size_or_sections, int):
-        if split_size_or_sections < 1 and n:
-            raise ArgumentError(
-                "split",
-                expected="split_size >= 1",
-                got=str(split_size_or_sections),
-                fix="give a size",
-            )
-        sizes = (
-            [min(split_size_or_sections, n - i) for i in range(0, n, split_size_or_sections)]
-            if n
-            else [0]
-        )
-    else:
-        sizes = list(split_size_or_sections)
-        if sum(sizes) != n:
-            raise ShapeError(
-                "split",
-                expected=f"sizes that add up to {n}",
-                got=str(sizes),
-                fix="check split_size",
-            )
-    at, out = 0, []
-    for size in sizes:
-        out.append(
-            slice_(
-                tensor,
-                tuple(
-                    (at, 1, size) if i == dim else (0, 1, s)
-                    for i, s in enumerate(tensor.array.shape)
-                ),
-            )
-        )
-        at += size
-    return tuple(out)
-
-
-@in_our_words
-def chunk(input: TensorLike, chunks: int, dim: int = 0) -> tuple[TensorBase, ...]:
-    """Return `input` split into `chunks` pieces along `dim`, the last perhaps smaller.
-
-    There may be fewer pieces; of a dim of size 0 there are all, of size 0.
-    """
-    input = as_tensor(input, "chunk")
-    _has_dims("chunk", input)
-    n = input.array.shape[normalize_dim(dim, input.array.ndim, "chunk")]
-    if not isinstance(chunks, int) or chunks < 1:
-        raise ArgumentError(
-            "chunk", expected="chunks >= 1", got=repr(chunks), fix="say how many pieces"
-        )
-    if n == 0:
-        return split(input, [0] * chunks, dim)
-    return split(input, max(1, -(-n // chunks)), dim)
-
-
-def _run_diagonal(x: np.ndarray, offset: int) -> np.ndarray:
-    out = x.diagonal(offset, -2, -1)
-    if type(x) is np.ndarray and x.flags.writeable:
-        out.setflags(write=True)  # a view like others, which NumPy marks read-only for now
-    return out
-
-
-_DIAGONAL = linear(
-    "diagonal",
-    "movement",
-    run=_run_diagonal,
-    transpose=lambda g, x, offset: apply(
-        _DIAG_EMBED, (g,), {"offset": offset, "shape": x.array.shape[-2:]}
-    ),
-    core="(m,n)->(k)",
-    native="view",
-    samples=lambda rng: [
-        ((_array(rng, 2, 3, 4),), {"offset": 1}),
-        ((_array(rng, 3, 3),), {"offset": 0}),
-    ],
-    reference=lambda x, offset: np.diagonal(x, offset, -2, -1),
-    view=True,
-    doc="Diagonal of the last two dims.",
-)
-
-
-def diagonal(input: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorBase:
-    """Return the diagonal of `dim1` and `dim2` as the last dim, `offset` above the main one."""
-    input = as_tensor(input, "diagonal")
-    dims = tuple(normalize_dim(d, input.array.ndim, "diagonal") for d in (dim1, dim2))
-    if dims[0] == dims[1]:
-        raise ShapeError(
-            "diagonal",
-            expected="two different dims",
-            got=f"dim1={dim1} and dim2={dim2} of shape {input.array.shape}",
-            fix="a diagonal runs through matrices; unsqueeze a vector",
-        )
-    return apply(_DIAGONAL, (movedim(input, dims, (-2, -1)),), {"offset": offset})
-
-
-def _run_diag_embed(x: np.ndarray, offset: int, shape: tuple[int, ...]) -> np.ndarray:
-    out = namespace(x).zeros(x.shape[:-1] + shape, x.dtype)
-    i = np.arange(x.shape[-1])
-    out[..., i + max(-offset, 0), i + max(offset, 0)] = x
-    return out
-
-
-def _diag_embed_reference(x, offset, shape):
-    out = np.zeros((*x.shape[:-1], *shape), x.dtype)
-    for k in range(x.shape[-1]):
-        out[..., k + max(-offset, 0), k + max(offset, 0)] = x[..., k]
-    return out
-
-
-_DIAG_EMBED = linear(
-    "diag_embed",
-    "movement",
-    run=_run_diag_embed,
-    transpose=lambda g, x, offset, shape: apply(_DIAGONAL, (g,), {"offset": offset}),
-    core="(k)->(m,n)",
-    samples=lambda rng: [((_array(rng, 2, 3),), {"offset": 1, "shape": (3, 4)})],
-    reference=_diag_embed_reference,
-    doc="Matrices with the last dim on a diagonal and zeros elsewhere.",
-)
-
-
-@in_our_words
-def diag_embed(input: TensorLike, offset: int = 0, dim1: int = -2, dim2: int = -1) -> TensorBase:
-    """Return square matrices with the last dim of `input` on the diagonal `offset`.
-
-    `dim1` and `dim2` are the dims of their rows and columns in the result.
-    """
-    input = as_tensor(input, "diag_embed")
-    _has_dims("diag_embed", input)
-    n = input.array.shape[-1] + abs(offset)
-    made = apply(_DIAG_EMBED, (input,), {"offset": offset, "shape": (n, n)})
-    return made if (dim1, dim2) == (-2, -1) else movedim(made, (-2, -1), (dim1, dim2))
-
-
-def _triangle(x, diagonal, keep):
-    x = as_tensor(x, "tril")
-    if x.array.ndim < 2:
-        raise ShapeError(
-            "tril, triu",
-            expected="matrices in the last two dims",
-            got=f"shape {x.array.shape}",
-            fix="unsqueeze a vector into a matrix",
-        )
-    n, m = x.array.shape[-2:]
-    columns = np.arange(m)
-    rows = columns if n == m else np.arange(n)
-    kept = keep(columns - rows[:, None], diagonal)
-    if unseen(x):
-        return wrap(np.where(kept, x.array, x.array.dtype.type(0)))
-    mask = as_tensor(kept)
-    if type(x.array) is not np.ndarray:
-        mask = mask.to(device=device_of(x.array))
-    # A choice, not a product: what is left out may be nan.
-    return x.where(mask, False if x.array.dtype.kind == "b" else 0)
-
-
-@takes_out
-def tril(input: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
-    """Return `input` with the elements above diagonal `diagonal` of its last two dims set to 0."""
-    return _triangle(input, diagonal, lambda d, k: d <= k)
-
-
-@takes_out
-def triu(input: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
-    """Return `input` with the elements below diagonal `diagonal` of its last two dims set to 0."""
-    return _triangle(input, diagonal, lambda d, k: d >= k)
 
 
 def broadcast_tensors(*tensors: TensorLike) -> tuple[TensorBase, ...]:

@@ -17,9 +17,10 @@ from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import add, where
 from probtorch.ops.comparisons import eq, ne
 from probtorch.ops.complex_numbers import imag, real
+from probtorch.ops.extremes import amax, amin
 from probtorch.ops.linalg import as_matrix
 from probtorch.ops.movement import movedim, reshape
-from probtorch.ops.reduction import amax, amin, in_single, kept_shape, safe_sqrt, sum
+from probtorch.ops.reduction import in_single, kept_shape, safe_sqrt, sum
 from probtorch.ops.spectral import svdvals
 
 __all__ = ["matrix_norm", "norm"]

@@ -12,10 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import (
-    cast,
-    to_float,
-)
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dtype import promote, promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
@@ -50,12 +47,7 @@ from probtorch.ops.comparisons import (
 )
 from probtorch.ops.complex_numbers import complex, imag, real
 from probtorch.ops.control import while_loop
-from probtorch.ops.exponentials import (
-    exp2,
-    log2,
-    logaddexp,
-    pow,
-)
+from probtorch.ops.exponentials import exp2, log2, logaddexp, pow
 from probtorch.ops.families import Binary, elementwise
 from probtorch.ops.movement import broadcast_tensors
 from probtorch.ops.reduction import any as any_of

@@ -17,25 +17,14 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
+from probtorch.ops.cholesky_factors import real_diagonal
 from probtorch.ops.complex_numbers import complex, conj, imag
 from probtorch.ops.contraction import matmul
+from probtorch.ops.diagonals import diag_embed, diagonal, tril, triu
 from probtorch.ops.families import structured
-from probtorch.ops.linalg import (
-    as_matrix,
-    general_samples,
-    mh,
-    mt,
-    real_diagonal,
-    solve_triangular,
-)
-from probtorch.ops.movement import (
-    cat,
-    diag_embed,
-    diagonal,
-    tril,
-    triu,
-)
+from probtorch.ops.linalg import as_matrix, general_samples, mh, mt, solve_triangular
 from probtorch.ops.named import Qr
+from probtorch.ops.pieces import cat
 from probtorch.ops.workspace import qr_space
 
 if TYPE_CHECKING:

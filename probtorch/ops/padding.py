@@ -17,7 +17,8 @@ from probtorch.core.shape import parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.movement import cat, expand, slice_, unslice
+from probtorch.ops.movement import expand, slice_, unslice
+from probtorch.ops.pieces import cat
 
 __all__ = ["beside", "pad"]
 

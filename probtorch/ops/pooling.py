@@ -18,10 +18,12 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import abs, relu, sign
 from probtorch.ops.exponentials import pow
+from probtorch.ops.extremes import amax, argmax
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import reshape, slice_, stack
+from probtorch.ops.movement import reshape, slice_
 from probtorch.ops.padding import beside, pad
-from probtorch.ops.reduction import amax, argmax, mean
+from probtorch.ops.pieces import stack
+from probtorch.ops.reduction import mean
 from probtorch.ops.windows import (
     drop_first,
     number_per_dim,

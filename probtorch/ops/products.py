@@ -20,26 +20,18 @@ from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
-from probtorch.ops.arithmetic import (
-    ceil,
-    maximum,
-    minimum,
-    where,
-)
-from probtorch.ops.comparisons import (
-    gt,
-)
+from probtorch.ops.arithmetic import ceil, maximum, minimum, where
+from probtorch.ops.comparisons import gt
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.contraction import matmul
 from probtorch.ops.control import while_loop
-from probtorch.ops.exponentials import (
-    log2,
-)
+from probtorch.ops.exponentials import log2
+from probtorch.ops.extremes import amax
 from probtorch.ops.linalg import as_matrix, identity, inv, solve
 from probtorch.ops.movement import broadcast_tensors, expand, permute, reshape, unsqueeze
 from probtorch.ops.norms import matrix_norm, norm
 from probtorch.ops.pseudoinverses import matrix_rank, pinv
-from probtorch.ops.reduction import amax, sum
+from probtorch.ops.reduction import sum
 from probtorch.ops.repeating import roll
 from probtorch.ops.spectral import svdvals
 from probtorch.ops.take_put import take

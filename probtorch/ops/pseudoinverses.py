@@ -15,16 +15,11 @@ from probtorch.core.typed import TensorLike
 from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.contraction import matmul
+from probtorch.ops.extremes import amax
 from probtorch.ops.families import structured
-from probtorch.ops.linalg import (
-    as_matrix,
-    general_samples,
-    identity,
-    mh,
-    symmetric_part,
-)
+from probtorch.ops.linalg import as_matrix, general_samples, identity, mh, symmetric_part
 from probtorch.ops.movement import unsqueeze
-from probtorch.ops.reduction import amax, sum
+from probtorch.ops.reduction import sum
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs

@@ -41,6 +41,7 @@ __all__ = [
     "bits_to_uniform",
     "draws_of",
     "element_counters",
+    "finished",
     "inside_open_interval",
     "is_plain",
     "normal_of_uniform",
@@ -258,3 +259,10 @@ def placed(t: TensorBase, device: str | None, requires_grad: bool) -> TensorBase
     if device is not None and not (device == "cpu" and type(t.array) is np.ndarray):
         t = t.to(device)
     return t.requires_grad_() if requires_grad else t
+
+
+def finished(
+    array: np.ndarray, dtype: DType, device: str | None, requires_grad: bool
+) -> TensorBase:
+    """Return drawn numbers as a tensor of a dtype on a device, as `placed` does."""
+    return placed(wrap(np.asarray(array).astype(dtype, copy=False)), device, requires_grad)

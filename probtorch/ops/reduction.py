@@ -13,8 +13,8 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -27,33 +27,28 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
-from probtorch.errors import DTypeError, ShapeError, users_stacklevel
-from probtorch.ops.accumulate import add_up, floats, over_short_rows, reduced, wider
+from probtorch.errors import DTypeError, users_stacklevel
+from probtorch.ops.accumulate import add_up, floats, reduced, wider
 from probtorch.ops.arithmetic import add, sqrt, where
 from probtorch.ops.comparisons import eq, logical_not
 from probtorch.ops.complex_numbers import imag, real
 from probtorch.ops.families import linear, structured, unbroadcast
-from probtorch.ops.movement import cat, expand, flip, reshape, slice_
-from probtorch.ops.named import ValuesIndices
+from probtorch.ops.movement import expand, reshape, slice_
+from probtorch.ops.pieces import cat, flip
 
 if TYPE_CHECKING:
-    from probtorch.core.op import Attrs, Op
+    from probtorch.core.op import Attrs
 
 __all__ = [
     "Sample",
     "all",
-    "amax",
-    "amin",
     "any",
-    "argmax",
-    "argmin",
     "centred",
+    "count_over",
     "cumsum",
     "in_single",
     "laid_over",
-    "max",
     "mean",
-    "min",
     "prod",
     "reduction_arguments",
     "reduction_samples",
@@ -65,6 +60,7 @@ __all__ = [
 ]
 
 
+F = TypeVar("F", bound=Callable[..., TensorBase])
 Sample = tuple[tuple[np.ndarray, ...], dict[str, object]]
 
 
@@ -99,13 +95,15 @@ def laid_over(t: TensorBase, x: TensorBase, dims: tuple[int, ...]) -> TensorBase
     return t if t.array.ndim == 0 else reshape(t, kept_shape(x.array.shape, dims))
 
 
-def reduction_arguments(x, dim, axis, op) -> tuple[TensorBase, tuple[int, ...]]:
+def reduction_arguments(
+    x: TensorLike, dim: Dims, axis: Dims, op: str
+) -> tuple[TensorBase, tuple[int, ...]]:
     """Return a tensor and its dims, as they are meant by PyTorch's `dim` or NumPy's `axis`."""
     x = as_tensor(x, op)
     return x, normalize_dims(axis if dim is None else dim, x.array.ndim, op)
 
 
-def in_single(fn):
+def in_single(fn: F) -> F:
     """Return `fn` for half precision too: computed in single precision, its result rounded back."""
 
     @functools.wraps(fn)
@@ -119,7 +117,7 @@ def in_single(fn):
             return cast(fn(wide, *args[1:], **options), dtypes.float16)
         return cast(fn(**{**options, "input": wide}), dtypes.float16)
 
-    return call
+    return call  # type: ignore[return-value]  # the same arguments and results
 
 
 # ------------------------------------------------------------------------------------- sum and mean
@@ -177,7 +175,8 @@ def sum_to(x: TensorBase, shape: Sequence[int]) -> TensorBase:
     return reshape(unbroadcast(x, shape if type(shape) is tuple else parse_size((shape,))), shape)
 
 
-def _count(x: TensorBase, dims: tuple[int, ...]) -> int:
+def count_over(x: TensorBase, dims: tuple[int, ...]) -> int:
+    """Return how many elements there are along `dims`."""
     return math.prod(x.array.shape[d] for d in dims)
 
 
@@ -217,7 +216,7 @@ def mean(
                 got=str(input.array.dtype),
                 fix="leave dtype out",
             )
-    n = _count(input, dims)
+    n = count_over(input, dims)
     if input.array.dtype.kind in "biu":
         total = sum(input, dims, keepdim or keepdims)
         return total / float(n) if n else to_float(total) * math.nan
@@ -251,18 +250,24 @@ def _size(array: np.ndarray, dims: tuple[int, ...]) -> int:
 
 
 def _slope_of_variance(x: TensorBase, dims: tuple[int, ...], correction: float) -> TensorBase:
-    return centred(x, dims) * (2.0 / (_count(x, dims) - correction))
+    return centred(x, dims) * (2.0 / (count_over(x, dims) - correction))
 
 
 def _variance_vjp(
-    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     slope = _slope_of_variance(x, dims, attrs["correction"])
     return (slope * laid_over(g, x, dims),)
 
 
-def _variance_jvp(tangents, out, inputs, attrs: Attrs):
+def _variance_jvp(
+    tangents: tuple[TensorBase, ...], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
+) -> TensorBase:
     slope = _slope_of_variance(inputs[0], attrs["dims"], attrs["correction"])
     return sum(slope * tangents[0], attrs["dims"], attrs["keepdim"])
 
@@ -272,7 +277,7 @@ def _decomposed_variance(
 ) -> TensorBase:
     d = centred(to_float(x), dims)
     total = apply(_SUM, (d * d,), {"dims": dims, "keepdim": keepdim})
-    return total / float(_count(x, dims) - correction)
+    return total / float(count_over(x, dims) - correction)
 
 
 _VARIANCE = structured(
@@ -323,7 +328,7 @@ def var(
         )
         return add(*parts)
     input, keep = to_float(input), keepdim or keepdims
-    n = _count(input, dims)
+    n = count_over(input, dims)
     if n - correction > 0:
         return apply(_VARIANCE, (input,), {"dims": dims, "correction": correction, "keepdim": keep})
     warnings.warn(
@@ -359,252 +364,6 @@ def std(
     return safe_sqrt(
         var(input, dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
     )
-
-
-def abs_(x: TensorBase) -> TensorBase:
-    """Absolute value (the ops module shadows the built-in)."""
-    return x.abs()
-
-
-# ----------------------------------------------------------------------------------------- extremes
-
-
-def _extreme_vjp(
-    g: TensorBase,
-    out: TensorBase,
-    inputs: tuple[TensorBase, ...],
-    attrs: Attrs,
-    needs: Sequence[bool],
-) -> tuple[TensorBase, ...]:
-    (x,), dims = inputs, attrs["dims"]
-    at = cast(eq(x, laid_over(out, x, dims)), g.array.dtype)
-    share = at / sum(at, dims, True)
-    return (share * laid_over(g, x, dims),)
-
-
-def _extreme_jvp(tangents, out, inputs, attrs: Attrs):
-    (x,), dims = inputs, attrs["dims"]
-    at = cast(eq(x, laid_over(out, x, dims)), out.array.dtype)
-    return sum(at * tangents[0], dims, attrs["keepdim"]) / sum(at, dims, attrs["keepdim"])
-
-
-def _extreme(name: str, method: str, reference, doc: str) -> Op:
-    ufunc = {"max": np.maximum, "min": np.minimum}[method]
-
-    def run(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-        short = over_short_rows(x, dims, keepdim, ufunc)
-        if short is not None:
-            return short
-        if type(x) is np.ndarray:
-            return reduced(ufunc, x, dims, keepdim)
-        return getattr(x, method)(axis=dims, keepdims=keepdim)
-
-    return structured(
-        name,
-        "reduction",
-        run=run,
-        vjp=_extreme_vjp,
-        jvp=_extreme_jvp,
-        saves="x out",
-        core="dims",
-        native="reduce",
-        samples=reduction_samples,
-        doc=doc,
-        reference=lambda x, dims, keepdim: reference(x, axis=dims, keepdims=keepdim),
-    )
-
-
-_AMAX = _extreme("amax", "max", np.max, "Largest element over dims.")
-_AMIN = _extreme("amin", "min", np.min, "Smallest element over dims.")
-
-
-def _extremum(op, x, dim, keepdim, axis, keepdims):
-    x, dims = reduction_arguments(x, dim, axis, op.name)
-    if op.vjp is None and len(dims) not in (1, x.array.ndim) and x.array.ndim:
-        raise ShapeError(
-            op.name,
-            expected="one dim, or none for the flattened tensor",
-            got=f"dim={axis if dim is None else dim!r}",
-            fix="pass a number",
-        )
-    if not x.array.size and _count(x, dims) == 0:
-        raise ShapeError(
-            op.name,
-            expected="at least one element",
-            got=f"shape {x.array.shape}",
-            fix="check for empty data",
-        )
-    return apply(op, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
-
-
-@takes_out
-def amax(
-    input: TensorLike,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    axis: Dims = None,
-    keepdims: bool = False,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Largest element over `dim`; nan wins, ties share the gradient."""
-    return _extremum(_AMAX, input, dim, keepdim, axis, keepdims)
-
-
-@takes_out
-def amin(
-    input: TensorLike,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    axis: Dims = None,
-    keepdims: bool = False,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Smallest element over `dim`; nan wins, ties share the gradient."""
-    return _extremum(_AMIN, input, dim, keepdim, axis, keepdims)
-
-
-def _run_arg(method: str):
-    def run(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> int | np.ndarray:
-        if len(dims) == x.ndim:
-            flat = getattr(x.reshape(-1), method)()
-            return flat.reshape((1,) * x.ndim) if keepdim else flat
-        return getattr(x, method)(axis=dims[0], keepdims=keepdim)
-
-    return run
-
-
-def _arg_samples(rng: np.random.Generator) -> list[Sample]:
-    x = rng.standard_normal((2, 3, 4))
-    return [((x,), {"dims": (0, 1, 2), "keepdim": False}), ((x,), {"dims": (1,), "keepdim": True})]
-
-
-def _arg(name, reference, doc):
-    return structured(
-        name,
-        "reduction",
-        run=_run_arg(name),
-        native="reduce",
-        samples=_arg_samples,
-        doc=doc,
-        reference=lambda x, dims, keepdim: reference(
-            x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim
-        ),
-    )
-
-
-_ARGMAX = _arg("argmax", np.argmax, "Index of the first largest element.")
-_ARGMIN = _arg("argmin", np.argmin, "Index of the first smallest element.")
-
-
-@takes_out
-def argmax(
-    input: TensorLike,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    axis: Dims = None,
-    keepdims: bool = False,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Index of the first largest element along `dim`, or in the flattened tensor."""
-    return _extremum(_ARGMAX, input, dim, keepdim, axis, keepdims)
-
-
-@takes_out
-def argmin(
-    input: TensorLike,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    axis: Dims = None,
-    keepdims: bool = False,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Index of the first smallest element along `dim`, or in the flattened tensor."""
-    return _extremum(_ARGMIN, input, dim, keepdim, axis, keepdims)
-
-
-@overload
-def max(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
-@overload
-def max(
-    input: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
-) -> ValuesIndices: ...
-@overload
-def max(
-    input: TensorLike,
-    *,
-    axis: int,
-    keepdims: bool = False,
-    out: tuple[TensorBase, ...] | None = None,
-) -> ValuesIndices: ...
-@overload
-def max(
-    input: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
-) -> TensorBase: ...
-@takes_out
-def max(
-    input: TensorLike,
-    dim: int | TensorBase | np.ndarray | None = None,
-    keepdim: bool = False,
-    *,
-    axis: int | None = None,
-    keepdims: bool = False,
-    out: TensorBase | tuple[TensorBase, ...] | None = None,
-) -> TensorBase | ValuesIndices:
-    """Largest element; with `dim` a pair (values, indices).
-
-    With a tensor as second argument the elementwise maximum, as in PyTorch.
-    """
-    dim = axis if dim is None else dim
-    return _max_or_min(input, dim, keepdim or keepdims, "maximum", _AMAX, _ARGMAX)
-
-
-@overload
-def min(input: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
-@overload
-def min(
-    input: TensorLike, dim: int, keepdim: bool = False, *, out: tuple[TensorBase, ...] | None = None
-) -> ValuesIndices: ...
-@overload
-def min(
-    input: TensorLike,
-    *,
-    axis: int,
-    keepdims: bool = False,
-    out: tuple[TensorBase, ...] | None = None,
-) -> ValuesIndices: ...
-@overload
-def min(
-    input: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
-) -> TensorBase: ...
-@takes_out
-def min(
-    input: TensorLike,
-    dim: int | TensorBase | np.ndarray | None = None,
-    keepdim: bool = False,
-    *,
-    axis: int | None = None,
-    keepdims: bool = False,
-    out: TensorBase | tuple[TensorBase, ...] | None = None,
-) -> TensorBase | ValuesIndices:
-    """Smallest element; with `dim` a pair (values, indices).
-
-    With a tensor as second argument the elementwise minimum, as in PyTorch.
-    """
-    dim = axis if dim is None else dim
-    return _max_or_min(input, dim, keepdim or keepdims, "minimum", _AMIN, _ARGMIN)
-
-
-def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
-    if dim is None:
-        return _extremum(extreme, x, None, False, None, False)
-    if isinstance(dim, TensorBase):
-        return getattr(x, pairwise)(dim)
-    options = x, dim, keepdim, None, False
-    return ValuesIndices(_extremum(extreme, *options), _extremum(arg, *options))
 
 
 @takes_out
@@ -677,14 +436,18 @@ def _prod_flat(
     keep = tuple(i for i in range(x.array.ndim) if i not in dims)
     moved = x.permute(keep + dims)
     return (
-        reshape(moved, (*(x.array.shape[i] for i in keep), _count(x, dims))),
+        reshape(moved, (*(x.array.shape[i] for i in keep), count_over(x, dims))),
         moved.array.shape,
         keep + dims,
     )
 
 
 def _prod_vjp(
-    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     if not dims:

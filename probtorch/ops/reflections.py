@@ -21,8 +21,9 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.contraction import matmul
 from probtorch.ops.linalg import as_matrix, mt, solve_triangular
-from probtorch.ops.movement import cat, expand, unsqueeze
+from probtorch.ops.movement import expand, unsqueeze
 from probtorch.ops.orthogonal import qr
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import mean
 from probtorch.ops.sampling import randn
 from probtorch.ops.spectral import svd

@@ -9,7 +9,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
-from probtorch.ops.movement import cat, expand, reshape, split
+from probtorch.ops.movement import expand, reshape
+from probtorch.ops.pieces import cat, split
 
 __all__ = ["repeat", "roll", "tile"]
 

@@ -1,4 +1,4 @@
-"""Other ways to say reshape, flip, permute and split; see movement.py."""
+"""Other ways to say reshape, flip, permute and split; see movement.py and pieces.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.complex_numbers import conj
+from probtorch.ops.diagonals import diag_embed
+from probtorch.ops.diagonals import diagonal as take_diagonal
 from probtorch.ops.gathering import narrow
-from probtorch.ops.movement import diag_embed, expand, flip, permute, reshape, split, transpose
-from probtorch.ops.movement import diagonal as take_diagonal
+from probtorch.ops.movement import expand, permute, reshape, transpose
+from probtorch.ops.pieces import flip, split
 from probtorch.ops.reduction import sum_to
 
 __all__ = [

@@ -31,8 +31,9 @@ from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp
 from probtorch.ops.families import structured
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import cat, expand, flip, reshape, slice_
+from probtorch.ops.movement import expand, reshape, slice_
 from probtorch.ops.named import ValuesIndices
+from probtorch.ops.pieces import cat, flip
 from probtorch.ops.reduction import cumsum, sum
 
 if TYPE_CHECKING:

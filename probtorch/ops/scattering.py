@@ -19,32 +19,13 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import DType, Shape, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
-from probtorch.ops.arithmetic import (
-    clone,
-    div,
-    floor_divide,
-    neg,
-    where,
-)
-from probtorch.ops.comparisons import (
-    bitwise_not,
-    eq,
-    ge,
-    isfinite,
-    logical_and,
-    lt,
-)
+from probtorch.ops.arithmetic import clone, div, floor_divide, neg, where
+from probtorch.ops.comparisons import bitwise_not, eq, ge, isfinite, logical_and, lt
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.fused import whole_factors
 from probtorch.ops.gathering import along, counted_from_0, grid, select
-from probtorch.ops.movement import (
-    broadcast_tensors,
-    cat,
-    diagonal,
-    expand,
-    movedim,
-    reshape,
-    slice_,
-)
+from probtorch.ops.movement import broadcast_tensors, expand, movedim, reshape, slice_
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.sorting import argsort
 from probtorch.ops.take_put import near, put, slice_put, take

@@ -15,8 +15,9 @@ from probtorch.core.told import read
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import add, maximum, minimum, mul, where
+from probtorch.ops.extremes import amax, amin
 from probtorch.ops.movement import expand, reshape
-from probtorch.ops.reduction import amax, amin, prod, sum
+from probtorch.ops.reduction import prod, sum
 from probtorch.ops.take_put import near, take
 
 __all__ = ["segment_reduce"]

@@ -27,30 +27,18 @@ from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import where
+from probtorch.ops.cholesky_factors import from_lower, lower_part, positive_definite_samples
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.complex_numbers import complex, conj, imag, real
 from probtorch.ops.contraction import matmul
+from probtorch.ops.demands import demand
+from probtorch.ops.diagonals import diag_embed, diagonal
+from probtorch.ops.extremes import amax
 from probtorch.ops.families import structured
-from probtorch.ops.linalg import (
-    LinAlgError,
-    as_matrix,
-    from_lower,
-    general_samples,
-    lower_part,
-    mh,
-    positive_definite_samples,
-    symmetric_part,
-)
-from probtorch.ops.movement import (
-    diag_embed,
-    diagonal,
-    expand,
-    unsqueeze,
-)
+from probtorch.ops.linalg import LinAlgError, as_matrix, general_samples, mh, symmetric_part
+from probtorch.ops.movement import expand, unsqueeze
 from probtorch.ops.named import Eigh, Svd
 from probtorch.ops.reduction import all as all_of
-from probtorch.ops.reduction import amax
-from probtorch.ops.sampling import demand
 from probtorch.ops.workspace import eigh_space, svd_space
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Statistics of samples: moments that skip nan, the mode, covariances, distances, differences.
 
-Compositions of reduction.py and sorting.py. What is not a number is left out by the functions named
-`nan...`; where nothing is left, a mean, a median or a quantile is nan.
+Compositions of reductions and order statistics. What is not a number is left out by the functions
+named `nan...`; where nothing is left, a mean, a median or a quantile is nan.
 """
 
 from __future__ import annotations
@@ -12,11 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import (
-    cast,
-    to_float,
-    to_inexact,
-)
+from probtorch.core.casting import cast, to_float, to_inexact
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
@@ -25,41 +21,21 @@ from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
-from probtorch.ops.arithmetic import (
-    ceil,
-    clamp,
-    floor,
-    minimum,
-    round,
-    sqrt,
-    where,
-)
-from probtorch.ops.comparisons import (
-    eq,
-    isnan,
-    logical_not,
-    ne,
-)
+from probtorch.ops.arithmetic import ceil, clamp, floor, minimum, round, sqrt, where
+from probtorch.ops.comparisons import eq, isnan, logical_not, ne
 from probtorch.ops.complex_numbers import complex, real
 from probtorch.ops.contraction import matmul
+from probtorch.ops.extremes import amax, amin, argmax
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import cat, expand, movedim, reshape, unsqueeze
+from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
 from probtorch.ops.named import ValuesIndices
 from probtorch.ops.norms import norm
-from probtorch.ops.reduction import (
-    amax,
-    amin,
-    argmax,
-    cumsum,
-    kept_shape,
-    mean,
-    std,
-    sum,
-    var,
-)
+from probtorch.ops.order_statistics import levels
+from probtorch.ops.pieces import cat
+from probtorch.ops.reduction import cumsum, kept_shape, mean, std, sum, var
 from probtorch.ops.reshaping import adjoint
 from probtorch.ops.scattering import scatter_add
-from probtorch.ops.sorting import argsort, levels, sort
+from probtorch.ops.sorting import argsort, sort
 
 __all__ = [
     "MinMax",

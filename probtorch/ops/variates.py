@@ -34,16 +34,13 @@ from probtorch.errors import NotDifferentiableError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
+from probtorch.ops.demands import check_allowed, probabilities
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import structured
 from probtorch.ops.lanes import Lanes, gauss_rule, on_chunks
 from probtorch.ops.movement import expand
 from probtorch.ops.random_numbers import element_counters, is_plain, reserved
 from probtorch.ops.rejection import draw
-from probtorch.ops.sampling import (
-    check_allowed,
-    probabilities,
-)
 from probtorch.ops.special import gamma_log_implicit, log_ndtr, ndtr
 from probtorch.ops.trigonometry import atan
 

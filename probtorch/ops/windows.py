@@ -28,10 +28,12 @@ from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import maximum
 from probtorch.ops.comparisons import eq
+from probtorch.ops.extremes import amax
 from probtorch.ops.families import linear, structured
-from probtorch.ops.movement import cat, expand, permute, reshape, slice_, unslice
+from probtorch.ops.movement import expand, permute, reshape, slice_, unslice
 from probtorch.ops.padding import pad
-from probtorch.ops.reduction import amax, sum
+from probtorch.ops.pieces import cat
+from probtorch.ops.reduction import sum
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs

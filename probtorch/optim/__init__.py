@@ -26,6 +26,8 @@ from probtorch.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD",
+    "LBFGS",
+    "SGD",
     "Adadelta",
     "Adafactor",
     "Adagrad",
@@ -34,7 +36,6 @@ __all__ = [
     "Adamax",
     "ClippedAdam",
     "ElementwiseOptimizer",
-    "LBFGS",
     "Muon",
     "NAdam",
     "Optimizer",
@@ -43,7 +44,6 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
-    "SGD",
     "SparseAdam",
     "lr_scheduler",
     "swa_utils",

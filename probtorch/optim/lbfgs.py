@@ -28,8 +28,9 @@ from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError
 from probtorch.ops import arithmetic
 from probtorch.ops.contraction import dot
-from probtorch.ops.movement import cat, reshape
-from probtorch.ops.reduction import amax
+from probtorch.ops.extremes import amax
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.optimizer import Optimizer, check_option
 from probtorch.optim.typed import Given, R

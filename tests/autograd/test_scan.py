@@ -11,7 +11,7 @@ from probtorch.core.rng import Generator
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.func import hessian, jvp, value_and_grad
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.ops.sampling import randn
 from probtorch.tensor import tensor
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 import probtorch
-from probtorch.ops.movement import cat, stack
+from probtorch.ops.pieces import cat, stack
 
 __all__ = ["random_loop"]
 

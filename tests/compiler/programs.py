@@ -17,19 +17,24 @@ from probtorch.core.op import REGISTRY
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops import (
     arithmetic,
+    cholesky_factors,
     comparisons,
     contraction,
     determinants,
     exponential_sums,
+    extremes,
     gathering,
     indexing,
     linalg,
     movement,
     norms,
+    order_statistics,
     orthogonal,
+    pieces,
     reduction,
     scans,
     scattering,
+    searching,
     sorting,
     special,
     spectral,
@@ -110,7 +115,7 @@ def _overlap(x, *, step):
     x = x.clone()
     n = x.array.shape[0]
     y = indexing.index_put(x, [wrap(np.arange(1, n))], x[: n - 1])
-    return y if step > 0 else movement.flip(y, 0)
+    return y if step > 0 else pieces.flip(y, 0)
 
 
 def _accumulate_in_place(x, y, *, method):
@@ -181,13 +186,13 @@ def _sorted(x, *, dim, descending, part):
 
 def _searched(x, v, *, right):
     """Search the sorted rows of `x`, or all of it if it is a vector."""
-    return sorting.searchsorted(sorting.sort(x, -1)[0], v, right=right)
+    return searching.searchsorted(sorting.sort(x, -1)[0], v, right=right)
 
 
 def _order_statistic(x, *, kind, dim, q):
     if kind == "median":
-        return sorting.median(x, dim)[0]
-    return sorting.quantile(x, q, dim)
+        return order_statistics.median(x, dim)[0]
+    return order_statistics.quantile(x, q, dim)
 
 
 def _running(x, *, kind, dim, part):
@@ -211,7 +216,7 @@ def _matrix(x):
 def _factor(x, *, kind):
     a = _matrix(x)
     if kind == "cholesky":
-        return linalg.cholesky(a)
+        return cholesky_factors.cholesky(a)
     if kind in ("det", "inv"):
         return {"det": determinants.det, "inv": linalg.inv}[kind](a)
     if kind == "slogdet":
@@ -272,8 +277,8 @@ ACTIONS = {
     "roll": lambda x, shifts, dims: x.roll(shifts, dims),
     "repeat": lambda x, sizes: x.repeat(sizes),
     "tril": lambda x, diagonal: x.tril(diagonal),
-    "cat": lambda *xs, dim: movement.cat(xs, dim),
-    "stack": lambda *xs, dim: movement.stack(xs, dim),
+    "cat": lambda *xs, dim: pieces.cat(xs, dim),
+    "stack": lambda *xs, dim: pieces.stack(xs, dim),
     "take": _take,
     "gather": _gather,
     "scatter": _scatter,
@@ -287,10 +292,10 @@ ACTIONS = {
     "prod": lambda x, **settings: reduction.prod(
         _moderate(x) if x.is_floating_point() else x, **settings
     ),
-    "amax": reduction.amax,
-    "amin": reduction.amin,
-    "argmax": reduction.argmax,
-    "argmin": reduction.argmin,
+    "amax": extremes.amax,
+    "amin": extremes.amin,
+    "argmax": extremes.argmax,
+    "argmin": extremes.argmin,
     "any": reduction.any,
     "all": reduction.all,
     "var": reduction.var,

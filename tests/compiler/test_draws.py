@@ -10,24 +10,15 @@ from probtorch.compiler.eager_draws import native_function, native_sampler
 from probtorch.config import configure
 from probtorch.core import rng
 from probtorch.core.dtype import float32, float64
-from probtorch.core.rng import (
-    Generator,
-    consecutive_bits,
-    consecutive_uniforms,
-    native_draw,
-)
+from probtorch.core.rng import Generator, consecutive_bits, consecutive_uniforms, native_draw
 from probtorch.errors import DomainError
+from probtorch.ops.categories import bernoulli, categorical, multinomial
 from probtorch.ops.exact import log as exact_log
 from probtorch.ops.exact import normal_quantile, of_uniforms
+from probtorch.ops.random_integers import randint, randperm
 from probtorch.ops.rejection import SAMPLERS, draw
-from probtorch.ops.sampling import bernoulli, categorical, multinomial, randint, randn, randperm
-from probtorch.ops.variates import (
-    binomial,
-    poisson,
-    standard_gamma,
-    standard_log_gamma,
-    von_mises,
-)
+from probtorch.ops.sampling import randn
+from probtorch.ops.variates import binomial, poisson, standard_gamma, standard_log_gamma, von_mises
 from probtorch.tensor import tensor
 
 RATES = np.exp(np.linspace(-6.0, 12.0, 60))

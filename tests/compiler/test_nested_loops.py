@@ -12,7 +12,7 @@ from probtorch.compiler.record.record import record
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
 from probtorch.infer import Target
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 
 RNG = np.random.default_rng(0)
 SERIES, STEPS = 14, 25

@@ -18,10 +18,11 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.op import REGISTRY
 from probtorch.ops.arithmetic import fmod, remainder
+from probtorch.ops.cholesky_factors import cholesky, cholesky_ex
 from probtorch.ops.control import while_loop
 from probtorch.ops.families import elementwise
 from probtorch.ops.indexing import index_put
-from probtorch.ops.linalg import cholesky, cholesky_ex, solve_triangular
+from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.random_numbers import philox
 from probtorch.ops.scalar import numpy_algebra
 from probtorch.ops.scattering import one_hot

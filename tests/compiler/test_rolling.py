@@ -20,7 +20,7 @@ from probtorch.core.rng import Generator
 from probtorch.errors import CompileError
 from probtorch.infer import Target
 from probtorch.ops.arithmetic import where
-from probtorch.ops.movement import cat, stack
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.sampling import randn
 from probtorch.tensor import tensor
 

@@ -12,7 +12,7 @@ from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.record import following, turns, watching
 from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import wrap
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from tests.compiler.loop_programs import random_loop
 from tests.compiler.test_rolling import CASES
 

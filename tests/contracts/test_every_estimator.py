@@ -29,7 +29,7 @@ from probtorch.distributions import (
 )
 from probtorch.errors import ArgumentError
 from probtorch.estimators import ESTIMATORS, RELAX, Pathwise, applicable, expectation
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.tensor import tensor
 from tests.estimators import test_exact
 

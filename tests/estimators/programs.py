@@ -14,7 +14,7 @@ import numpy as np
 from probtorch.distributions import Bernoulli, Binomial, Categorical, OneHotCategorical
 from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import sigmoid
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.tensor import tensor
 
 

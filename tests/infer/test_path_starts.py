@@ -37,7 +37,7 @@ from probtorch.infer.starts.path_starts import chosen_paths, climbed
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, logaddexp
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.tensor import tensor
 
 

@@ -12,7 +12,7 @@ from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.func import hessian, jacrev, value_and_grad
 from probtorch.infer import Target
 from probtorch.ode import METHODS, odeint, odeint_adjoint, odeint_event
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.tensor import tensor
 
 F64 = probtorch.float64

@@ -12,13 +12,10 @@ import scipy.linalg
 from probtorch.autograd import grad
 from probtorch.core.dtype import float32, float64
 from probtorch.errors import ArgumentError, DomainError, NotDifferentiableError, ShapeError
+from probtorch.ops.cholesky_factors import cholesky, cholesky_ex, cholesky_inverse, cholesky_solve
 from probtorch.ops.determinants import det, logdet, slogdet
 from probtorch.ops.linalg import (
     LinAlgError,
-    cholesky,
-    cholesky_ex,
-    cholesky_inverse,
-    cholesky_solve,
     inv,
     matrix_power,
     solve,

@@ -11,7 +11,7 @@ from probtorch.autograd import grad
 from probtorch.core.dispatch import wrap
 from probtorch.errors import DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.accumulate import add_up
-from probtorch.ops.reduction import amax
+from probtorch.ops.extremes import amax
 from probtorch.testing import assert_close
 
 

@@ -21,28 +21,11 @@ from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.factories import ones
 from probtorch.nn import functional, init
+from probtorch.ops.categories import bernoulli, categorical, multinomial
+from probtorch.ops.random_integers import randint, randperm
 from probtorch.ops.random_numbers import bits_to_uniform, normal_of_uniform, philox
-from probtorch.ops.sampling import (
-    bernoulli,
-    categorical,
-    exponential,
-    multinomial,
-    normal,
-    rand,
-    rand_like,
-    randint,
-    randn,
-    randn_like,
-    randperm,
-    uniform,
-)
-from probtorch.ops.variates import (
-    binomial,
-    poisson,
-    standard_gamma,
-    standard_log_gamma,
-    von_mises,
-)
+from probtorch.ops.sampling import exponential, normal, rand, rand_like, randn, randn_like, uniform
+from probtorch.ops.variates import binomial, poisson, standard_gamma, standard_log_gamma, von_mises
 from probtorch.tensor import tensor
 from tests.backends import fake_cupy
 
@@ -305,7 +288,7 @@ def test_the_extreme_bits_draw_the_first_and_last_positive_weight(word, monkeypa
         "probtorch.ops.random_numbers.consecutive_uniforms",
         lambda seed, stream, first, count: uniform_of_bits(np.full(count, word, np.uint64)),
     )
-    for native in ("sampling.native_draw", "random_numbers.native_numbers"):
+    for native in ("categories.native_draw", "random_numbers.native_numbers"):
         monkeypatch.setattr(f"probtorch.ops.{native}", lambda *_: None)
     # A total that rounds: the greatest uniform times it must stay below the last step.
     weights = tensor([0.0, 0.1, 0.2, 0.3, 0.0], dtype=float64)

@@ -9,19 +9,9 @@ from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
 from probtorch.core.dtype import float32, float64, int64
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
-from probtorch.ops.sorting import (
-    argsort,
-    bincount,
-    bucketize,
-    histc,
-    kthvalue,
-    median,
-    quantile,
-    searchsorted,
-    sort,
-    topk,
-    unique,
-)
+from probtorch.ops.order_statistics import kthvalue, median, quantile, topk
+from probtorch.ops.searching import bincount, bucketize, histc, searchsorted
+from probtorch.ops.sorting import argsort, sort, unique
 from probtorch.tensor import tensor
 from probtorch.testing.compare import assert_close
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from probtorch.core.sameness import token
 
-__all__ = ["WatchedArrays", "Contents", "WatchedParts", "Places"]
+__all__ = ["Contents", "Places", "WatchedArrays", "WatchedParts"]
 
 # Of longer containers the items are not named in messages.
 MANY = 512

@@ -17,7 +17,7 @@ from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import BYTE, FLOATS, rounded
 from probtorch.errors import CompileError
 
-__all__ = ["CUDA", "C_TYPES", "GRID", "ROOM", "THREADS", "CudaPrinter", "CudaModule", "spell"]
+__all__ = ["CUDA", "C_TYPES", "GRID", "ROOM", "THREADS", "CudaModule", "CudaPrinter", "spell"]
 
 C_TYPES = {
     "double": "double",

@@ -18,7 +18,7 @@ from probtorch.compiler.lang.routines import elementary
 from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, element_of, rounded, vector
 from probtorch.compiler.native import library
 
-__all__ = ["LLVM", "LlvmPrinter", "LlvmModule", "in_memory", "literal", "typed"]
+__all__ = ["LLVM", "LlvmModule", "LlvmPrinter", "in_memory", "literal", "typed"]
 
 _IN_MEMORY = {"i1": "i8", BYTE: "i8"}
 _PURE = "nounwind willreturn memory(none)"

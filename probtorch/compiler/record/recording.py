@@ -20,8 +20,8 @@ from probtorch.core.interpreter import Interpreter
 from probtorch.core.op import REGISTRY
 from probtorch.errors import CompileError, user_frame, user_location
 from probtorch.ops.comparisons import eq
+from probtorch.ops.demands import demand
 from probtorch.ops.reduction import all as every
-from probtorch.ops.sampling import demand
 from probtorch.ops.view_places import place_in, read_place
 
 __all__ = ["Recording"]

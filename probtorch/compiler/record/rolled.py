@@ -19,7 +19,8 @@ from probtorch.core.dispatch import apply, wrap
 from probtorch.core.told import read
 from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.ops.gathering import index_select
-from probtorch.ops.movement import expand, movedim, reshape, stack
+from probtorch.ops.movement import expand, movedim, reshape
+from probtorch.ops.pieces import stack
 
 __all__ = ["Operand", "Rolled", "RolledLoop", "row_of"]
 

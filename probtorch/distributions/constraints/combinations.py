@@ -11,8 +11,8 @@ from probtorch.distributions.constraints.base import Constraint, named
 from probtorch.distributions.constraints.intervals import real
 from probtorch.distributions.constraints.vectors import simplex
 from probtorch.errors import ShapeError
-from probtorch.ops.movement import cat as join
-from probtorch.ops.movement import stack as pile
+from probtorch.ops.pieces import cat as join
+from probtorch.ops.pieces import stack as pile
 from probtorch.ops.reduction import all as every
 from probtorch.tensor import Tensor
 

@@ -12,9 +12,9 @@ from probtorch.core.told import is_constant, read
 from probtorch.distributions.constraints.base import Constraint, named
 from probtorch.distributions.constraints.vectors import slack
 from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.cholesky_factors import cholesky, cholesky_ex
 from probtorch.ops.comparisons import eq, ge, gt, le, logical_and
-from probtorch.ops.linalg import cholesky, cholesky_ex
-from probtorch.ops.movement import diagonal, tril
+from probtorch.ops.diagonals import diagonal, tril
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

@@ -20,9 +20,10 @@ from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.uniform import Delta
 from probtorch.distributions.vectors import LowRankMultivariateNormal
 from probtorch.ops.arithmetic import where
+from probtorch.ops.diagonals import diag_embed, diagonal
 from probtorch.ops.exponentials import log
 from probtorch.ops.linalg import solve_triangular
-from probtorch.ops.movement import diag_embed, diagonal, unsqueeze
+from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import digamma, lgamma
 from probtorch.tensor import Tensor

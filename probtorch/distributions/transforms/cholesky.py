@@ -10,9 +10,10 @@ from probtorch.distributions.transforms.matrix import LowerCholeskyTransform
 from probtorch.distributions.transforms.scalar import LOG_2
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform
 from probtorch.ops.arithmetic import neg
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponentials import log
-from probtorch.ops.linalg import cholesky, solve_triangular
-from probtorch.ops.movement import diagonal
+from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

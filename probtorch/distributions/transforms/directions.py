@@ -22,7 +22,8 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.exponentials import pow as power
-from probtorch.ops.movement import squeeze, stack
+from probtorch.ops.movement import squeeze
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import atan2, cos, sin
 from probtorch.tensor import Tensor

@@ -17,7 +17,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.complex_numbers import complex as from_parts
 from probtorch.ops.complex_numbers import view_as_complex, view_as_real
 from probtorch.ops.fourier import irfft, rfft
-from probtorch.ops.movement import cat
+from probtorch.ops.pieces import cat
 from probtorch.tensor import Tensor
 
 __all__ = [

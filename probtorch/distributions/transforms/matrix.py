@@ -21,8 +21,10 @@ from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.transforms.vector import last_part
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import neg, sqrt
+from probtorch.ops.diagonals import diag_embed, diagonal
 from probtorch.ops.exponentials import exp, expm1, log, softplus
-from probtorch.ops.movement import cat, diag_embed, diagonal, flip, unsqueeze
+from probtorch.ops.movement import unsqueeze
+from probtorch.ops.pieces import cat, flip
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import asinh, tanh

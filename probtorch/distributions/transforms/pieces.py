@@ -10,7 +10,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import Transform, sum_last
 from probtorch.errors import ArgumentError
-from probtorch.ops.movement import cat, split, stack, unbind
+from probtorch.ops.pieces import cat, split, stack, unbind
 from probtorch.tensor import Tensor
 
 __all__ = ["CatTransform", "StackTransform"]

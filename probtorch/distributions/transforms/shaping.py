@@ -17,7 +17,7 @@ from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import sign
 from probtorch.ops.exponentials import exp, log, log1p, sigmoid
 from probtorch.ops.exponentials import pow as power
-from probtorch.ops.movement import cat, flip
+from probtorch.ops.pieces import cat, flip
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import log1p_square

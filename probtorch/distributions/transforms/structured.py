@@ -17,7 +17,8 @@ from probtorch.distributions.transforms.vector import last_part
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.exponentials import exp, log, log1p, softplus
-from probtorch.ops.movement import cat, expand, movedim, slice_, squeeze, unsqueeze
+from probtorch.ops.movement import expand, movedim, slice_, squeeze, unsqueeze
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import tanh

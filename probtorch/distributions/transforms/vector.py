@@ -14,19 +14,12 @@ from probtorch.distributions.transforms.transform import Transform
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import neg, where
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import exp, log, softplus
 from probtorch.ops.linalg import solve_triangular
-from probtorch.ops.movement import (
-    cat,
-    diagonal,
-    expand,
-    flip,
-    movedim,
-    slice_,
-    squeeze,
-    unsqueeze,
-)
+from probtorch.ops.movement import expand, movedim, slice_, squeeze, unsqueeze
+from probtorch.ops.pieces import cat, flip
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

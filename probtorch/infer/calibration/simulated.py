@@ -40,7 +40,8 @@ from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.slots import Slot
-from probtorch.ops.movement import cat, reshape
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat
 from probtorch.tensor import Tensor
 
 __all__ = [

@@ -24,8 +24,8 @@ from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.infer.enumeration.factors import marginal_terms, names_of
 from probtorch.infer.enumeration.sum_product import Axes, Eliminated
+from probtorch.ops.categories import categorical
 from probtorch.ops.exponential_sums import softmax
-from probtorch.ops.sampling import categorical
 
 __all__ = ["decode", "decode_many", "selected", "values_at"]
 

@@ -31,13 +31,13 @@ from probtorch.errors import InferenceError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponential_sums import logsumexp
+from probtorch.ops.extremes import amax
 from probtorch.ops.movement import permute, reshape
-from probtorch.ops.reduction import amax
 from probtorch.ops.reduction import sum as total
 
 __all__ = [
-    "Axis",
     "Axes",
+    "Axis",
     "Eliminated",
     "Factor",
     "add",

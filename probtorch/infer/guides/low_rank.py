@@ -18,9 +18,11 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponentials import log
-from probtorch.ops.linalg import cholesky, solve_triangular
-from probtorch.ops.movement import diagonal, reshape, unsqueeze
+from probtorch.ops.linalg import solve_triangular
+from probtorch.ops.movement import reshape, unsqueeze
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:

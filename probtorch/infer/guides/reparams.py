@@ -40,8 +40,8 @@ from probtorch.infer.guides.base import AutoGuide, off_tape
 from probtorch.infer.guides.joint import AutoContinuous
 from probtorch.infer.guides.low_rank import LowRankNormal
 from probtorch.infer.guides.structured import AutoStructured
-from probtorch.ops.linalg import cholesky
-from probtorch.ops.movement import diag_embed
+from probtorch.ops.cholesky_factors import cholesky
+from probtorch.ops.diagonals import diag_embed
 
 __all__ = ["NeuTraReparam", "StructuredReparam"]
 

@@ -34,25 +34,16 @@ from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.plates import plate, replicate
 from probtorch.effects.primitives import param, sample
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.guides.base import (
-    AutoGuide,
-    as_quantiles,
-    check_scale,
-    off_tape,
-    plate_at,
-)
+from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape, plate_at
 from probtorch.infer.guides.layout import SiteBlock, block_of
-from probtorch.infer.guides.structure import (
-    elimination_parents,
-    factors_of,
-    sorted_by_parents,
-)
+from probtorch.infer.guides.structure import elimination_parents, factors_of, sorted_by_parents
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
-from probtorch.ops.movement import cat, expand, reshape, squeeze, unsqueeze
+from probtorch.ops.movement import expand, reshape, squeeze, unsqueeze
+from probtorch.ops.pieces import cat
 
 if TYPE_CHECKING:
     pass

@@ -26,7 +26,7 @@ from probtorch.errors import ArgumentError, DTypeError
 from probtorch.infer.parts import exceeds_float64
 from probtorch.ops.movement import reshape
 
-__all__ = ["ModelCall", "DataGroup", "calls_of", "grouped", "padded"]
+__all__ = ["DataGroup", "ModelCall", "calls_of", "grouped", "padded"]
 
 
 # What a user passes: an array once it is known to be data.

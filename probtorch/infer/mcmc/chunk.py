@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Chain",
-    "ChunkRunner",
     "ChunkPlan",
-    "Task",
+    "ChunkRunner",
     "ChunkTrace",
+    "Task",
     "capacity_for",
     "empty_trace",
     "program_for",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
-__all__ = ["CALL_SECONDS", "Control", "GROWTH"]
+__all__ = ["CALL_SECONDS", "GROWTH", "Control"]
 
 # A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
 # progress display, long enough that what happens between calls costs nothing.

@@ -17,7 +17,8 @@ from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import has_score
 from probtorch.ops.exponential_sums import logsumexp
-from probtorch.ops.movement import cat, reshape
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 
 __all__ = ["RenyiELBO", "log_weights"]

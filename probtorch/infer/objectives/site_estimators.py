@@ -42,13 +42,14 @@ from probtorch.estimators.score_function import DiCE, ScoreFunction
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import Relevant, downstream, shared_dims
 from probtorch.ops.families import unbroadcast
-from probtorch.ops.movement import cat, expand, reshape, stack, unsqueeze
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
     pass
 
-__all__ = ["Peers", "EstimatorWatch", "choice_refused", "needs_peers", "site_term"]
+__all__ = ["EstimatorWatch", "Peers", "choice_refused", "needs_peers", "site_term"]
 
 # From a run to the function that gives a site its costs.
 CostsOf: TypeAlias = Callable[..., Relevant]

@@ -26,7 +26,7 @@ from probtorch.distributions.validation import validation_enabled, validation_in
 from probtorch.errors import InferenceError
 from probtorch.infer.remote.parcels import Parcel, unpack
 
-__all__ = ["TaskReport", "RemoteTask", "TaskFn", "portable", "task_of", "this_worker", "work"]
+__all__ = ["RemoteTask", "TaskFn", "TaskReport", "portable", "task_of", "this_worker", "work"]
 
 # ``fn(shared, argument)``: what is shared, and the argument, are what the two ends agree on.
 TaskFn: TypeAlias = Callable[[Any, Any], object]

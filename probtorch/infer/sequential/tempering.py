@@ -34,7 +34,8 @@ from probtorch.infer.slots import Slot
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.foreign import native_density
-from probtorch.ops.movement import cat, reshape
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat
 
 __all__ = ["TemperedHandle", "TemperedPath"]
 

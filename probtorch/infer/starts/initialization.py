@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from probtorch.infer.starts.lbfgs_paths import InverseHessian
 
 __all__ = [
+    "StartingPoints",
     "Strategy",
     "check_value_names",
     "for_one_start",
@@ -55,7 +56,6 @@ __all__ = [
     "init_to_sample",
     "init_to_uniform",
     "init_to_value",
-    "StartingPoints",
     "joint_strategy",
     "search",
     "starting_points",

@@ -18,11 +18,12 @@ from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import normalize_dim
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DomainError, ShapeError, users_stacklevel
-from probtorch.ops import arithmetic, exponential_sums, exponentials, reduction, trigonometry
+from probtorch.ops import arithmetic, exponential_sums, exponentials, extremes, trigonometry
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import ge, gt, le
 from probtorch.ops.exponentials import expm1
-from probtorch.ops.movement import chunk, movedim, reshape
+from probtorch.ops.movement import movedim, reshape
+from probtorch.ops.pieces import chunk
 from probtorch.ops.sampling import rand_like
 from probtorch.ops.scattering import one_hot
 from probtorch.ops.special import ndtr
@@ -423,6 +424,6 @@ def gumbel_softmax(
     soft = exponential_sums.softmax((logits + gumbels) / tau, dim)
     if not hard:
         return soft
-    best = one_hot(reduction.argmax(soft, dim), soft.array.shape[dim])
+    best = one_hot(extremes.argmax(soft, dim), soft.array.shape[dim])
     chosen = movedim(best, -1, dim).to(soft.dtype)
     return chosen - soft.detach() + soft

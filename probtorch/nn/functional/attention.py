@@ -15,8 +15,8 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.contraction import matmul
 from probtorch.ops.exponential_sums import softmax
+from probtorch.ops.extremes import amax
 from probtorch.ops.movement import reshape, swapaxes
-from probtorch.ops.reduction import amax
 from probtorch.ops.repeating import repeat
 from probtorch.tensor import Tensor
 

@@ -15,7 +15,7 @@ from probtorch.ops.comparisons import eq
 from probtorch.ops.movement import expand, reshape, slice_, unsqueeze
 from probtorch.ops.padding import beside
 from probtorch.ops.scattering import index_add, index_reduce
-from probtorch.ops.sorting import searchsorted
+from probtorch.ops.searching import searchsorted
 from probtorch.tensor import Tensor
 
 __all__ = ["embedding_bag"]

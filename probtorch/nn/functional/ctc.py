@@ -20,8 +20,9 @@ from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.comparisons import ge, gt, lt, ne
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.gathering import gather, index_select
-from probtorch.ops.movement import cat, expand, reshape, slice_, stack, unsqueeze
+from probtorch.ops.movement import expand, reshape, slice_, unsqueeze
 from probtorch.ops.padding import beside
+from probtorch.ops.pieces import cat, stack
 from probtorch.ops.scans import cumsum
 from probtorch.tensor import Tensor
 

@@ -22,8 +22,9 @@ from probtorch.nn.functional.interpolation import cubic_weights
 from probtorch.ops.arithmetic import abs, floor, round, where
 from probtorch.ops.comparisons import eq, ge, le, lt
 from probtorch.ops.contraction import matmul
-from probtorch.ops.movement import permute, reshape, unbind, unsqueeze
+from probtorch.ops.movement import permute, reshape, unsqueeze
 from probtorch.ops.padding import beside
+from probtorch.ops.pieces import unbind
 from probtorch.ops.take_put import take
 from probtorch.tensor import Tensor
 

@@ -23,7 +23,7 @@ from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import expand, permute, reshape, reversed_dims, unsqueeze
 from probtorch.ops.norms import norm
 from probtorch.ops.reduction import sum
-from probtorch.ops.sorting import bincount
+from probtorch.ops.searching import bincount
 from probtorch.tensor import Tensor
 
 __all__ = [

@@ -15,7 +15,7 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import relu
 from probtorch.ops.contraction import matmul
 from probtorch.ops.exponentials import sigmoid
-from probtorch.ops.movement import cat, chunk, split, stack, unbind
+from probtorch.ops.pieces import cat, chunk, split, stack, unbind
 from probtorch.ops.trigonometry import tanh
 from probtorch.tensor import Tensor
 

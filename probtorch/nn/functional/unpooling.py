@@ -19,10 +19,11 @@ from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.nn.functional.pooling import INPUT, named
 from probtorch.ops.arithmetic import floor
+from probtorch.ops.extremes import argmax
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import cat, expand, reshape, unsqueeze
+from probtorch.ops.movement import expand, reshape, unsqueeze
 from probtorch.ops.padding import beside
-from probtorch.ops.reduction import argmax
+from probtorch.ops.pieces import cat
 from probtorch.ops.sampling import rand
 from probtorch.ops.scattering import scatter
 from probtorch.ops.take_put import take

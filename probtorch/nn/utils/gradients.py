@@ -12,8 +12,9 @@ from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.factories import zeros
 from probtorch.ops.arithmetic import clamp
 from probtorch.ops.comparisons import isfinite
-from probtorch.ops.movement import cat, reshape, stack
+from probtorch.ops.movement import reshape
 from probtorch.ops.norms import norm
+from probtorch.ops.pieces import cat, stack
 from probtorch.tensor import Tensor
 
 __all__ = [

@@ -19,8 +19,9 @@ from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.gathering import index_select
-from probtorch.ops.movement import reshape, stack, swapaxes
+from probtorch.ops.movement import reshape, swapaxes
 from probtorch.ops.padding import beside, pad
+from probtorch.ops.pieces import stack
 from probtorch.tensor import Tensor
 
 __all__ = [

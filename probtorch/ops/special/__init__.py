@@ -19,17 +19,7 @@ Names are those of torch.special; `gammainc(a, x)` and `betainc(a, b, x)` have S
 arguments.
 """
 
-from probtorch.ops.special.bessel import (
-    i0,
-    i0e,
-    i1,
-    i1e,
-    iv,
-    ive,
-    log_i0e,
-    mean_cosine_loss,
-    sinc,
-)
+from probtorch.ops.special.bessel import i0, i0e, i1, i1e, iv, ive, log_i0e, mean_cosine_loss, sinc
 from probtorch.ops.special.error_functions import erf, erfc, erfcx, erfinv, log_ndtr, ndtr, ndtri
 from probtorch.ops.special.gamma import (
     betaln,

@@ -23,10 +23,7 @@ from probtorch.ops.reduction import sum
 from probtorch.ops.scalar import special_function
 from probtorch.ops.special.counted import by_counts
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
-from probtorch.ops.stirling import (
-    digamma_step,
-    lgamma_step,
-)
+from probtorch.ops.stirling import digamma_step, lgamma_step
 
 __all__ = [
     "betaln",

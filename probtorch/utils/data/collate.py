@@ -18,7 +18,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
 from probtorch.errors import DTypeError, ShapeError
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.tensor import Tensor
 
 __all__ = ["default_collate", "default_convert"]

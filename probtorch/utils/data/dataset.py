@@ -23,7 +23,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Index, Tree
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.gathering import index_select
-from probtorch.ops.sampling import randperm
+from probtorch.ops.random_integers import randperm
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -31,10 +31,10 @@ __all__ = [
     "ConcatDataset",
     "Dataset",
     "IterableDataset",
-    "Subset",
     "Samples",
     "StackDataset",
     "StoredRows",
+    "Subset",
     "TensorDataset",
     "dataset_length",
     "fetch",

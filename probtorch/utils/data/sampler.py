@@ -22,7 +22,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.distributed.group import get_rank, get_world_size
 from probtorch.errors import ArgumentError
-from probtorch.ops.sampling import multinomial, randint, randperm
+from probtorch.ops.categories import multinomial
+from probtorch.ops.random_integers import randint, randperm
 from probtorch.utils.data.dataset import dataset_length
 
 __all__ = [

@@ -17,7 +17,7 @@ from probtorch.distributions import (
 from probtorch.effects import factor, handlers, plate, sample
 from probtorch.factories import eye
 from probtorch.infer import TraceEnum_ELBO, infer_discrete
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 from probtorch.tensor import tensor
 from tests.backends import fake_cupy
 

@@ -29,9 +29,10 @@ from probtorch.nn.arguments import whole
 from probtorch.nn.autoregressive import DenseNN
 from probtorch.nn.module import Module
 from probtorch.ops.arithmetic import minimum, neg, where
+from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, sigmoid, softplus
-from probtorch.ops.movement import diagonal, movedim, reshape, squeeze, unsqueeze
+from probtorch.ops.movement import movedim, reshape, squeeze, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import tanh
 from probtorch.tensor import Tensor

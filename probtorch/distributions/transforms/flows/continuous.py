@@ -31,7 +31,8 @@ from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
 from probtorch.ode.odeint import odeint
 from probtorch.ops.arithmetic import where
-from probtorch.ops.movement import cat, expand, reshape
+from probtorch.ops.movement import expand, reshape
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import tanh
 from probtorch.tensor import Tensor

@@ -23,9 +23,9 @@ from probtorch.errors import ArgumentError
 from probtorch.nn.autoregressive import ConditionalDenseNN, DenseNN
 from probtorch.ops.arithmetic import neg
 from probtorch.ops.exponentials import exp
-from probtorch.ops.movement import cat
+from probtorch.ops.pieces import cat
+from probtorch.ops.random_integers import randperm
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.sampling import randperm
 from probtorch.tensor import Tensor
 
 __all__ = [

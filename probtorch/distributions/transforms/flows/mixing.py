@@ -20,9 +20,10 @@ from probtorch.nn.arguments import whole
 from probtorch.nn.autoregressive import DenseNN
 from probtorch.nn.module import Module
 from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.diagonals import diag_embed, diagonal, tril, triu
 from probtorch.ops.exponentials import log
 from probtorch.ops.linalg import solve_triangular
-from probtorch.ops.movement import diag_embed, diagonal, reshape, squeeze, tril, triu, unsqueeze
+from probtorch.ops.movement import reshape, squeeze, unsqueeze
 from probtorch.ops.products import matrix_exp
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

@@ -27,7 +27,8 @@ from probtorch.nn.module import Module
 from probtorch.ops.arithmetic import maximum, minimum, neg, where
 from probtorch.ops.exponential_sums import log_softmax, logsumexp
 from probtorch.ops.exponentials import exp, expm1, log, log1p, softplus
-from probtorch.ops.movement import reshape, stack, unsqueeze
+from probtorch.ops.movement import reshape, unsqueeze
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

@@ -28,8 +28,10 @@ from probtorch.nn.module import Module
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.control import while_loop
+from probtorch.ops.diagonals import diag_embed, triu
 from probtorch.ops.exponentials import log1p, softplus
-from probtorch.ops.movement import diag_embed, squeeze, stack, triu, unsqueeze
+from probtorch.ops.movement import squeeze, unsqueeze
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import any as some
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import tanh

@@ -30,27 +30,15 @@ from probtorch.distributions.transforms.vector import last_part
 from probtorch.errors import ArgumentError
 from probtorch.nn import init
 from probtorch.nn.arguments import whole
-from probtorch.nn.autoregressive import (
-    AutoRegressiveNN,
-    ConditionalAutoRegressiveNN,
-    DenseNN,
-)
+from probtorch.nn.autoregressive import AutoRegressiveNN, ConditionalAutoRegressiveNN, DenseNN
 from probtorch.nn.module import Module
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, sqrt, where
 from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import log, softplus
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import (
-    cat,
-    expand,
-    reshape,
-    squeeze,
-    stack,
-    transpose,
-    unbind,
-    unsqueeze,
-)
+from probtorch.ops.movement import expand, reshape, squeeze, transpose, unsqueeze
+from probtorch.ops.pieces import cat, stack, unbind
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

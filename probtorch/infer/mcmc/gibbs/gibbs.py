@@ -49,7 +49,7 @@ from probtorch.infer.mcmc.warm_up.adaptation import DEEPEST, AcceptanceTuner, Le
 from probtorch.infer.mixed import MixedTarget
 from probtorch.infer.potential import Target
 from probtorch.ops.indexing import index_put
-from probtorch.ops.movement import stack
+from probtorch.ops.pieces import stack
 
 if TYPE_CHECKING:
     from probtorch.core.typed import TensorLike

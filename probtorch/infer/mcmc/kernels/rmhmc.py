@@ -42,7 +42,8 @@ from probtorch.infer.mcmc.randomness import Key, normals, uniform
 from probtorch.infer.mcmc.warm_up.adaptation import AcceptanceTuner, Tuner
 from probtorch.ops.arithmetic import ceil, clamp, sqrt, where
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.movement import cat, reshape, transpose
+from probtorch.ops.movement import reshape, transpose
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:

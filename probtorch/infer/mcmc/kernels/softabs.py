@@ -22,8 +22,9 @@ from probtorch.core.tree import record
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.contraction import matmul
+from probtorch.ops.diagonals import diag_embed
 from probtorch.ops.exponentials import exp, expm1, log
-from probtorch.ops.movement import diag_embed, reshape, transpose
+from probtorch.ops.movement import reshape, transpose
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.spectral import eigh

@@ -35,7 +35,7 @@ from probtorch.infer.mcmc.subsampling.difference_estimator import DifferenceTarg
 from probtorch.infer.mcmc.subsampling.row_kernel import RowKernel
 from probtorch.infer.potential import Target
 from probtorch.ops.arithmetic import floor, where
-from probtorch.ops.movement import cat
+from probtorch.ops.pieces import cat
 
 __all__ = ["HMCECS", "HMCECSInfo", "HMCECSState"]
 

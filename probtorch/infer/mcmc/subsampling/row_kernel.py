@@ -17,7 +17,7 @@ from probtorch.infer.mcmc.randomness import Key, uniform
 from probtorch.infer.mcmc.subsampling.subsampled import SubsampledTarget
 from probtorch.infer.potential import Target
 from probtorch.ops.arithmetic import floor
-from probtorch.ops.movement import cat
+from probtorch.ops.pieces import cat
 
 if TYPE_CHECKING:
     from probtorch.compiler.density import NativeDensity

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "AcceptanceTuner",
     "DEEPEST",
+    "AcceptanceTuner",
     "DualAveraging",
     "Learner",
     "Segment",

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Metric)
 
 __all__ = [
+    "FEWEST",
+    "TO_CHOOSE",
     "Auto",
     "Blocks",
     "Covariances",
     "Dense",
     "Diagonal",
-    "FEWEST",
     "Form",
     "LowRank",
-    "TO_CHOOSE",
     "Variances",
 ]
 

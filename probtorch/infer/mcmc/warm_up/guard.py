@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.metrics import Metric
 
 
-__all__ = ["WarmupGuard", "Trouble"]
+__all__ = ["Trouble", "WarmupGuard"]
 
 # How often a warm-up is made longer, and by which share of its length, this many iterations at
 # least.

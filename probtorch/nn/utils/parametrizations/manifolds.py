@@ -27,12 +27,14 @@ from probtorch.nn.utils.parametrizations.orthogonal import (
 )
 from probtorch.nn.utils.parametrize import register_parametrization
 from probtorch.ops.arithmetic import maximum
+from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.contraction import matmul
 from probtorch.ops.determinants import slogdet
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.gathering import index_select
-from probtorch.ops.linalg import cholesky, solve
-from probtorch.ops.movement import cat, reshape
+from probtorch.ops.linalg import solve
+from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.spectral import eigh, svd
 from probtorch.tensor import Tensor

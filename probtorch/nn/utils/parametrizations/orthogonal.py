@@ -23,7 +23,7 @@ from probtorch.nn.utils.parametrize import register_parametrization
 from probtorch.ops.arithmetic import sign
 from probtorch.ops.contraction import matmul
 from probtorch.ops.linalg import solve, solve_triangular
-from probtorch.ops.movement import cat
+from probtorch.ops.pieces import cat
 from probtorch.ops.products import matrix_exp
 from probtorch.tensor import Tensor
 
