@@ -8,6 +8,8 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --on
 BENCH ?= all
 # A process per core, whole files at a time in their order.
 PYTEST := pytest -q -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
+# A test that waits for ever fails, and says where each thread stood.
+PATIENCE := --timeout 300 --timeout-method signal
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint docs bench clean
@@ -60,7 +62,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m $(PYTEST)
+	$(BIN)/python -m $(PYTEST) $(PATIENCE)
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m $(PYTEST) -m slow
