@@ -20,7 +20,10 @@ from probtorch.infer.mcmc.chunk import ChunkRunner
 # Seconds that a chain rests before every transition, so that a checkpoint, some ten syncs, is not
 # long beside them; between two looks of the main thread; between two checkpoints.
 REST = POLL = 0.001
-EVERY = 0.004
+EVERY = 0.01
+# Transitions of a chain after a checkpoint, however slow the disk is, before it waits for another;
+# and those after which it waits to be killed.
+AHEAD, LIFE = 8, 17
 SCALES = probtorch.tensor([0.01, 0.1, 1.0, 10.0])
 TARGET = Target.from_density(lambda q: -0.5 * ((q / SCALES) ** 2).sum(), 4)
 
@@ -28,7 +31,7 @@ TARGET = Target.from_density(lambda q: -0.5 * ((q / SCALES) ** 2).sum(), 4)
 def run(length, folder=None, checkpoint=None):
     """Return draws of so many transitions after a fifth as many of warm-up."""
     mcmc = MCMC(
-        NUTS(TARGET), length, length // 5, num_chains=2, seed=7, thinning=5, progress_bar=False
+        NUTS(TARGET), length, length // 8, num_chains=2, seed=7, thinning=5, progress_bar=False
     )
     mcmc.diagnose = False
     if folder is None:
@@ -37,12 +40,33 @@ def run(length, folder=None, checkpoint=None):
 
 
 class Told(Checkpoint):
-    """Writes a byte after every file."""
+    """Writes a byte after every file, and lets the chains go on."""
+
+    def __init__(self, folder, pace):
+        super().__init__(folder)
+        self.pace = pace
 
     def save(self, step, values=None):
         path = super().save(step, values)
+        self.pace.files += 1
         os.write(1, b".")
         return path
+
+
+class Pace:
+    """Keeps a run near its checkpoints, and from its end: it is killed before, however slowly."""
+
+    def __init__(self):
+        self.files, self.made, self.seen = 0, {}, {}
+
+    def wait(self, runner):
+        """Return when the chain may make its next transition, if ever."""
+        made = self.made[runner] = self.made.get(runner, 0) + 1
+        files, then = self.seen.get(runner, (0, 0))
+        while made > LIFE or (self.files == files and made > then + AHEAD):
+            time.sleep(POLL)
+        if self.files > files:
+            self.seen[runner] = self.files, made
 
 
 def in_memory(length, folder):
@@ -61,8 +85,12 @@ def serve(length, folder, *, journals):
     else:
         chain.GROWTH, threads.POLL = 1, POLL  # a transition per call
 
+    pace = None if journals else Pace()
+
     def slowly(runner, count, **kwargs):
         time.sleep(2 * REST * count if journals else REST)
+        if pace is not None:
+            pace.wait(runner)
         found = call(runner, count, **kwargs)
         if journals:
             os.write(1, b"." * count)
@@ -76,7 +104,7 @@ def serve(length, folder, *, journals):
             if journals:
                 in_memory(length, folder)
             else:
-                run(length, folder, Told(folder))
+                run(length, folder, Told(folder, pace))
             os._exit(0)
         os.write(1, b"%d\n" % child)
         if os.WIFEXITED(os.waitpid(child, 0)[1]):
