@@ -426,9 +426,9 @@ def number_taken_from_a_latent_value():
         x = sample("x", dist.Normal(0.0, 1.0))
         with probtorch.stop_gradient():  # on purpose: the gradient of a cut value is refused
             number = float(x)  # here
-        sample("y", dist.Normal(number, 1.0), obs=tensor(1.0))
+        sample("y", dist.Normal(number, 20.0), obs=tensor(1.0))
 
-    run(model)
+    run(model, num_samples=30, warmup_steps=30)  # in Python
 
 
 def array_taken_from_a_latent_value():
@@ -438,7 +438,7 @@ def array_taken_from_a_latent_value():
             number = float(np.sin(x.detach().numpy()))  # here
         sample("y", dist.Normal(x + number, 1.0), obs=tensor(1.0))
 
-    run(model)
+    run(model, num_samples=30, warmup_steps=30)  # in Python
 
 
 def empty_plate():
