@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -64,6 +64,9 @@ __all__ = [
 # reverse of the first. The norm under which the other way has this one's factor.
 _OTHER = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 Sizes: TypeAlias = int | Sequence[int] | None
+# From the name, input, sizes, dims and norm, and whether it is an inverse.
+Transform: TypeAlias = Callable[[str, TensorLike, Sizes, Dims, str | None, bool], TensorBase]
+F = TypeVar("F", bound=Callable[..., TensorBase])
 
 
 # ---------------------------------------------------------------------------------------------- ops
@@ -295,35 +298,36 @@ def _resized(op: str, x: TensorBase, dims: Sequence[int], sizes: Sequence[int]) 
 
 
 def _both_ways(
-    op: str,
-    x: TensorLike,
-    s: int | Sequence[int] | None,
-    dim: Dims,
-    norm: str | None,
-    inverse: bool,
+    op: str, x: TensorLike, s: Sizes, dim: Dims, norm: str | None, inverse: bool
 ) -> TensorBase:
     x = _as_complex(op, x)
     dims, sizes = _places(op, x, s, dim)
     return _complex(_resized(op, x, dims, sizes), dims, inverse, _norm(op, norm))
 
 
-def _half(op: str, x: TensorLike, s: Sizes, dim: Dims, norm: str, inverse: bool) -> TensorBase:
+def _half(
+    op: str, x: TensorLike, s: Sizes, dim: Dims, norm: str | None, inverse: bool
+) -> TensorBase:
     """The spectrum of real numbers, half of it along the last dim; the inverse way its conjugate,
     with the factor of that way.
     """
+    kind = _norm(op, norm)
     x = _real(op, x)
     dims, sizes = _places(op, x, s, dim)
     if not dims:
         raise _misfit(op, "no dim")
     x = _resized(op, x, dims, sizes)
-    norm = _OTHER[norm] if inverse else norm
-    out = apply(_RFFT, (x,), {"dim": dims[-1], "norm": norm})
-    out = _complex(out, dims[:-1], False, norm)
+    kind = _OTHER[kind] if inverse else kind
+    out = apply(_RFFT, (x,), {"dim": dims[-1], "norm": kind})
+    out = _complex(out, dims[:-1], False, kind)
     return conj(out) if inverse else out
 
 
-def _whole(op: str, x: TensorLike, s: Sizes, dim: Dims, norm: str, inverse: bool) -> TensorBase:
+def _whole(
+    op: str, x: TensorLike, s: Sizes, dim: Dims, norm: str | None, inverse: bool
+) -> TensorBase:
     """Real numbers by half their spectrum, or (not inverse) the spectrum of half a signal."""
+    kind = _norm(op, norm)
     x = _as_complex(op, x)
     dims, sizes = _places(op, x, s, dim)
     if not dims:
@@ -333,24 +337,56 @@ def _whole(op: str, x: TensorLike, s: Sizes, dim: Dims, norm: str, inverse: bool
         _too_few(op, last)
     x = _resized(op, x, dims, [*sizes[:-1], last // 2 + 1])
     if not inverse:
-        x, norm = conj(x), _OTHER[norm]
-    x = _complex(x, dims[:-1], True, norm)
-    return apply(_IRFFT, (x,), {"dim": dims[-1], "n": last, "norm": norm})
+        x, kind = conj(x), _OTHER[kind]
+    x = _complex(x, dims[:-1], True, kind)
+    return apply(_IRFFT, (x,), {"dim": dims[-1], "n": last, "norm": kind})
 
 
 def _last(s: int | Sequence[int]) -> int:
     return s if isinstance(s, int) else s[-1]
 
 
-@takes_out
-def fft(
-    input: TensorLike,
-    n: int | None = None,
-    dim: int = -1,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
+def _named(name: str, doc: str, fn: F) -> F:
+    """Return a function of this name, and with `out=`."""
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = doc
+    return takes_out(fn)
+
+
+class AlongOne(Protocol):
+    """A transform along one dim."""
+
+    def __call__(
+        self,
+        input: TensorLike,
+        n: int | None = None,
+        dim: int = -1,
+        norm: str | None = None,
+        *,
+        out: TensorBase | None = None,
+    ) -> TensorBase:
+        """Transform `n` elements along `dim`."""
+        ...
+
+
+def _along_one(name: str, transform: Transform, inverse: bool, doc: str) -> AlongOne:
+    def along_one(
+        input: TensorLike,
+        n: int | None = None,
+        dim: int = -1,
+        norm: str | None = None,
+        *,
+        out: TensorBase | None = None,
+    ) -> TensorBase:
+        return transform(name, input, n, dim, norm, inverse)
+
+    return _named(name, doc, along_one)
+
+
+fft: AlongOne = _along_one(
+    "fft",
+    _both_ways,
+    False,
     """Discrete Fourier transform along one dim: sum over j of ``x[j] exp(-2 pi i j k / n)``.
 
     Parameters
@@ -376,165 +412,87 @@ def fft(
         If there is no element along `dim`.
     ArgumentError
         If `norm` is none of the three.
-    """
-    return _both_ways("fft", input, n, dim, norm, False)
+    """,
+)
+ifft: AlongOne = _along_one("ifft", _both_ways, True, "Inverse of `fft`, whose arguments it has.")
+rfft: AlongOne = _along_one(
+    "rfft",
+    _half,
+    False,
+    "First n // 2 + 1 elements of the `fft` of real numbers; the others are their conjugates.",
+)
+irfft: AlongOne = _along_one(
+    "irfft",
+    _whole,
+    True,
+    "Inverse of `rfft`: real numbers, `n` of them, 2 * (m - 1) of m elements by default.",
+)
+hfft: AlongOne = _along_one(
+    "hfft",
+    _whole,
+    False,
+    "The real `fft` of a Hermitian signal, of which the first half is given; as `irfft`.",
+)
+ihfft: AlongOne = _along_one(
+    "ihfft", _half, True, "Inverse of `hfft`: the first half of the `ifft` of real numbers."
+)
 
 
-@takes_out
-def ifft(
-    input: TensorLike,
-    n: int | None = None,
-    dim: int = -1,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Inverse of `fft`, whose arguments it has."""
-    return _both_ways("ifft", input, n, dim, norm, True)
+class AlongSeveral(Protocol):
+    """A transform along several dims."""
+
+    def __call__(
+        self,
+        input: TensorLike,
+        s: Sequence[int] | None = None,
+        dim: Dims = None,
+        norm: str | None = None,
+        *,
+        out: TensorBase | None = None,
+    ) -> TensorBase:
+        """Transform `s` elements along dims."""
+        ...
 
 
-@takes_out
-def rfft(
-    input: TensorLike,
-    n: int | None = None,
-    dim: int = -1,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """First n // 2 + 1 elements of the `fft` of real numbers; the others are their conjugates."""
-    return _half("rfft", input, n, dim, _norm("rfft", norm), False)
+def _along_two(name: str, transform: Transform, inverse: bool) -> AlongSeveral:
+    def along_two(
+        input: TensorLike,
+        s: Sequence[int] | None = None,
+        dim: Dims = (-2, -1),
+        norm: str | None = None,
+        *,
+        out: TensorBase | None = None,
+    ) -> TensorBase:
+        return transform(name, input, s, dim, norm, inverse)
+
+    return _named(name, f"The `{name[:-1]}n` over the last two dims.", along_two)
 
 
-@takes_out
-def irfft(
-    input: TensorLike,
-    n: int | None = None,
-    dim: int = -1,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Inverse of `rfft`: real numbers, `n` of them, 2 * (m - 1) of m elements by default."""
-    return _whole("irfft", input, n, dim, _norm("irfft", norm), True)
+def _along_all(name: str, transform: Transform, inverse: bool, doc: str) -> AlongSeveral:
+    def along_all(
+        input: TensorLike,
+        s: Sequence[int] | None = None,
+        dim: Dims = None,
+        norm: str | None = None,
+        *,
+        out: TensorBase | None = None,
+    ) -> TensorBase:
+        return transform(name, input, s, dim, norm, inverse)
+
+    return _named(name, doc, along_all)
 
 
-@takes_out
-def hfft(
-    input: TensorLike,
-    n: int | None = None,
-    dim: int = -1,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """The real `fft` of a Hermitian signal, of which the first half is given; as `irfft`."""
-    return _whole("hfft", input, n, dim, _norm("hfft", norm), False)
+fft2: AlongSeveral = _along_two("fft2", _both_ways, False)
+ifft2: AlongSeveral = _along_two("ifft2", _both_ways, True)
+rfft2: AlongSeveral = _along_two("rfft2", _half, False)
+irfft2: AlongSeveral = _along_two("irfft2", _whole, True)
+hfft2: AlongSeveral = _along_two("hfft2", _whole, False)
+ihfft2: AlongSeveral = _along_two("ihfft2", _half, True)
 
-
-@takes_out
-def ihfft(
-    input: TensorLike,
-    n: int | None = None,
-    dim: int = -1,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Inverse of `hfft`: the first half of the `ifft` of real numbers."""
-    return _half("ihfft", input, n, dim, _norm("ihfft", norm), True)
-
-
-_LAST_TWO = (-2, -1)
-
-
-@takes_out
-def fft2(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = _LAST_TWO,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """The `fftn` over the last two dims."""
-    return _both_ways("fft2", input, s, dim, norm, False)
-
-
-@takes_out
-def ifft2(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = _LAST_TWO,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """The `ifftn` over the last two dims."""
-    return _both_ways("ifft2", input, s, dim, norm, True)
-
-
-@takes_out
-def rfft2(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = _LAST_TWO,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """The `rfftn` over the last two dims."""
-    return _half("rfft2", input, s, dim, _norm("rfft2", norm), False)
-
-
-@takes_out
-def irfft2(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = _LAST_TWO,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """The `irfftn` over the last two dims."""
-    return _whole("irfft2", input, s, dim, _norm("irfft2", norm), True)
-
-
-@takes_out
-def hfft2(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = _LAST_TWO,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """The `hfftn` over the last two dims."""
-    return _whole("hfft2", input, s, dim, _norm("hfft2", norm), False)
-
-
-@takes_out
-def ihfft2(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = _LAST_TWO,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """The `ihfftn` over the last two dims."""
-    return _half("ihfft2", input, s, dim, _norm("ihfft2", norm), True)
-
-
-@takes_out
-def fftn(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = None,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
+fftn: AlongSeveral = _along_all(
+    "fftn",
+    _both_ways,
+    False,
     """The `fft` along several dims.
 
     Parameters
@@ -554,73 +512,27 @@ def fftn(
     ------
     ShapeError
         If a dim occurs twice, has no elements, or sizes and dims differ in number.
-    """
-    return _both_ways("fftn", input, s, dim, norm, False)
-
-
-@takes_out
-def ifftn(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = None,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Inverse of `fftn`, whose arguments it has."""
-    return _both_ways("ifftn", input, s, dim, norm, True)
-
-
-@takes_out
-def rfftn(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = None,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """The `fftn` of real numbers, n // 2 + 1 elements along the last of the dims."""
-    return _half("rfftn", input, s, dim, _norm("rfftn", norm), False)
-
-
-@takes_out
-def irfftn(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = None,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Inverse of `rfftn`; the last of the sizes is that of the result."""
-    return _whole("irfftn", input, s, dim, _norm("irfftn", norm), True)
-
-
-@takes_out
-def hfftn(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = None,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """The real `fftn` of a Hermitian signal, half of which is given along the last of the dims."""
-    return _whole("hfftn", input, s, dim, _norm("hfftn", norm), False)
-
-
-@takes_out
-def ihfftn(
-    input: TensorLike,
-    s: Sequence[int] | None = None,
-    dim: Dims = None,
-    norm: str | None = None,
-    *,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Inverse of `hfftn`."""
-    return _half("ihfftn", input, s, dim, _norm("ihfftn", norm), True)
+    """,
+)
+ifftn: AlongSeveral = _along_all(
+    "ifftn", _both_ways, True, "Inverse of `fftn`, whose arguments it has."
+)
+rfftn: AlongSeveral = _along_all(
+    "rfftn",
+    _half,
+    False,
+    "The `fftn` of real numbers, n // 2 + 1 elements along the last of the dims.",
+)
+irfftn: AlongSeveral = _along_all(
+    "irfftn", _whole, True, "Inverse of `rfftn`; the last of the sizes is that of the result."
+)
+hfftn: AlongSeveral = _along_all(
+    "hfftn",
+    _whole,
+    False,
+    "The real `fftn` of a Hermitian signal, half of which is given along the last of the dims.",
+)
+ihfftn: AlongSeveral = _along_all("ihfftn", _half, True, "Inverse of `hfftn`.")
 
 
 # ------------------------------------------------------------------------------------- frequencies
