@@ -732,11 +732,8 @@ if TYPE_CHECKING:
         clear_param_store as clear_param_store,
         get_param_store as get_param_store,
     )
-    from probtorch.effects.plates import (
-        plate as plate,
-        plate_stack as plate_stack,
-        subsample as subsample,
-    )
+    from probtorch.effects.plates import plate as plate, plate_stack as plate_stack
+    from probtorch.effects.plate_rows import subsample as subsample
     from probtorch.effects.primitives import (
         deterministic as deterministic,
         factor as factor,

@@ -28,7 +28,9 @@ from probtorch.effects.joint_reparams import (
 from probtorch.effects.markov import markov
 from probtorch.effects.modules import module, random_module
 from probtorch.effects.params import ParamStore, clear_param_store, get_param_store
-from probtorch.effects.plates import EmptyPlateWarning, plate, plate_stack, replicate, subsample
+from probtorch.effects.placing import replicate
+from probtorch.effects.plate_rows import subsample
+from probtorch.effects.plates import EmptyPlateWarning, plate, plate_stack
 from probtorch.effects.primitives import deterministic, factor, param, sample
 from probtorch.effects.pyro_module import (
     PyroModule,

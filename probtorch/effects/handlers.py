@@ -21,7 +21,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike, Tree
 from probtorch.effects.markov import markov
-from probtorch.effects.plates import place
+from probtorch.effects.placing import place
 from probtorch.effects.priors import Prior, fit_prior
 from probtorch.effects.runtime import STATE, Handler, outside, perform
 from probtorch.effects.site import Mask, Site, as_mask, as_value

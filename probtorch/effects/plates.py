@@ -15,22 +15,15 @@ Placement is a scoped setting of the handler stack (`runtime.STATE`). Read `runt
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
-import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import SupportsIndex
 
-import numpy as np
-
-from probtorch.core.dispatch import wrap
-from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape, TensorLike, Tree
 from probtorch.distributed.shards import Shard, own_shard
-from probtorch.distributions.distribution import Distribution
-from probtorch.effects.minibatches import draw_rows, next_minibatch, rows_there_are
+from probtorch.effects.minibatches import rows_there_are
+from probtorch.effects.placing import with_size
 from probtorch.effects.plate_arguments import (
     check_alone,
     check_shard,
@@ -38,35 +31,14 @@ from probtorch.effects.plate_arguments import (
     negative,
     subsample_size_of,
 )
-from probtorch.effects.runtime import (
-    STATE,
-    Handler,
-    Placement,
-    default_for,
-    generator_in_force,
-    perform,
-)
+from probtorch.effects.plate_rows import all_rows, rows_between
+from probtorch.effects.runtime import STATE, Placement, perform
 from probtorch.effects.site import Frame, Site, as_value, calling_line
-from probtorch.errors import ArgumentError, CapacityError, ModelError, ShapeError, user_frame
+from probtorch.errors import ArgumentError, ModelError, user_frame
 from probtorch.tensor import Tensor
 from probtorch.utils.data.loader import DataLoader
 
-__all__ = [
-    "PARTICLES",
-    "EmptyPlateWarning",
-    "give_rows",
-    "particles",
-    "place",
-    "plate",
-    "plate_stack",
-    "replicate",
-    "subsample",
-    "take_rows",
-]
-
-
-# The plate of several runs at once; a name that no model gives.
-PARTICLES = "(particles)"
+__all__ = ["EmptyPlateWarning", "plate", "plate_stack"]
 
 
 class EmptyPlateWarning(UserWarning):
@@ -192,7 +164,7 @@ class plate:
             self._shard = self._own_shard()
         if self._shard is not None:
             check_shard(name, subsample_size, subsample)
-            subsample = _rows_between(self._shard.start, self._shard.stop)
+            subsample = rows_between(self._shard.start, self._shard.stop)
         if subsample is not None:
             subsample = as_value(subsample, name)
             if subsample.ndim != 1:
@@ -206,7 +178,7 @@ class plate:
         site = self._site(subsample, self.size)
         if subsample is None and self.size == self.full_size:
             # The site is announced, but there is nothing to draw and nothing to replace.
-            site.value, site.notes["whole"] = _all_rows(self.full_size), True
+            site.value, site.notes["whole"] = all_rows(self.full_size), True
         chosen = perform(site)
         self.size = site.notes["size"] = chosen.shape[0]
         # Who gives other rows need not know of the note: a plate of fewer rows has to name them.
@@ -263,7 +235,7 @@ class plate:
                 got=f"a loader of the stream {type(self.loader.dataset).__name__}",
                 fix="let the stream yield the numbers with the data",
             )
-        rows = _all_rows(self.full_size) if self._chosen is None else self._chosen
+        rows = all_rows(self.full_size) if self._chosen is None else self._chosen
         return rows if self._device is None else rows.to(device=self._device)
 
     @property
@@ -283,7 +255,7 @@ class plate:
         elif self.dim in taken:
             raise self._collision(taken)
         found = self.indices if self.loader is None else self._data
-        self._push(self._frame(self.dim), _with_size(now.shape, self.dim, self.size))
+        self._push(self._frame(self.dim), with_size(now.shape, self.dim, self.size))
         return found
 
     def __exit__(self, *exc: object) -> None:
@@ -380,229 +352,9 @@ def plate_stack(prefix: str, sizes: Sequence[int], rightmost_dim: int = -1) -> I
         yield
 
 
-def subsample(data: TensorLike, event_dim: int) -> Tensor:
-    """Return the rows of `data` that the subsampling plates around the call work on.
-
-    Parameters
-    ----------
-    data : Tensor or array, shape (..., *batch, *event)
-        Full data, or rows already taken, which are returned unchanged.
-    event_dim : int
-        Number of rightmost dims that belong to no plate.
-
-    Returns
-    -------
-    rows : Tensor
-        Differentiable in `data`.
-
-    Raises
-    ------
-    ShapeError
-        If a batch dim has neither the plate's size, nor the subsample's, nor 1.
-    """
-    return take_rows(as_value(data, "subsample"), event_dim, STATE.plates.frames, "subsample")
-
-
-def take_rows(value: Tensor, event_dim: int, frames: tuple[Frame, ...], subject: str) -> Tensor:
-    """Return the rows of `value` that `frames` work on; `subject` names it in errors."""
-    for frame in frames:
-        if frame.dim is None or not frame.subsampled:
-            continue
-        dim = frame.dim - event_dim
-        if -dim > value.ndim:
-            continue
-        size = value.shape[dim]
-        if size == frame.full_size and frame.indices is None:
-            raise ShapeError(
-                subject,
-                expected=f"rows with numbers in plate {frame.name!r}",
-                got="a loader of a stream, of whose rows nobody knows which they are",
-                fix="let the stream yield these data too",
-            )
-        if size == frame.full_size:
-            assert frame.indices is not None  # looked at above
-            value = value.index_select(dim, frame.indices)
-        elif size not in (1, frame.size):
-            raise ShapeError(
-                subject,
-                expected=f"{frame.full_size} rows at dim {dim} for plate {frame.name!r} "
-                f"(or its subsample's {frame.size}, or 1)",
-                got=f"shape {tuple(value.shape)}",
-                fix=f"check event_dim={event_dim} and the plate's size",
-            )
-    return value
-
-
-def place(
-    fn: Distribution, name: str, frames: tuple[Frame, ...], shape: tuple[int, ...]
-) -> Distribution:
-    """Return distribution `fn` of site `name` expanded to `shape`, that of the plates `frames`.
-
-    Raises
-    ------
-    ShapeError
-        If a batch dim of `fn` has neither the size of its plate nor 1.
-    """
-    batch = tuple(fn.batch_shape)
-    if batch == shape:
-        return fn
-    if len(batch) < len(shape):
-        batch = (1,) * (len(shape) - len(batch)) + batch
-    target = list(batch)
-    for frame in frames:
-        if frame.dim is None:
-            continue
-        size = batch[frame.dim]
-        if size != 1 and size != frame.size:
-            raise ShapeError(
-                f"Shape mismatch inside plate({frame.name!r}) at site {name!r} dim {frame.dim}, "
-                f"{frame.size} vs {size}",
-                expected=f"size {frame.size} or 1 at batch dim {frame.dim}",
-                got=f"a distribution of batch shape {tuple(fn.batch_shape)}",
-                fix=_other_size(batch, frame, size)
-                if frame.indices is None
-                else f"the plate works on {frame.size} of {frame.full_size} rows: index the "
-                "parameters with what `with plate(...) as rows` gives",
-            )
-        target[frame.dim] = frame.size
-    return fn.expand(tuple(target)) if tuple(target) != tuple(fn.batch_shape) else fn
-
-
-def _other_size(batch: Shape, frame: Frame, size: int) -> str:
-    """What to do about a batch dim of another size than its plate."""
-    further_left = batch[: frame.dim][::-1]
-    if frame.size in further_left:
-        count = further_left.index(frame.size) + 1
-        which = "last dim belongs" if count == 1 else f"last {count} dims belong"
-        return f"write .to_event({count}) behind the distribution, if its {which} to one draw"
-    return f"make the plate's size {size}, or index the parameters with its rows"
-
-
-class replicate(Handler):
-    """Run a whole model `size` times at once, along a batch dim of inference's own.
-
-    Latent draws get `size` copies at `dim`, left of all plates of the model; data need not have the
-    dim.
-
-    Parameters
-    ----------
-    fn : callable, optional
-    size : int
-    dim : int, negative
-        Left of every plate of the model. Dims at or to the left of it are held to no plate.
-    """
-
-    def __init__(
-        self, fn: Callable[..., object] | None = None, size: int = 1, dim: int = -1
-    ) -> None:
-        super().__init__(fn)
-        self.size, self.dim = size, dim
-
-    def on_sample(self, site: Site) -> None:
-        """Expand a draw that is still to be made, and release the dim from the plates."""
-        site.free_dim = self.dim if site.free_dim is None else max(self.dim, site.free_dim)
-        if site.value is None and hasattr(site.fn, "batch_shape"):
-            batch = tuple(site.fn.batch_shape)
-            batch = (1,) * (-self.dim - len(batch)) + batch
-            shape = _with_size(batch, self.dim, self.size)
-            if shape != batch:
-                site.fn = site.fn.expand(shape)
-
-    def on_factor(self, site: Site) -> None:
-        """Release the dim from the plates."""
-        site.free_dim = self.dim if site.free_dim is None else max(self.dim, site.free_dim)
-
-
-def give_rows(site: Site, run: Mapping[str, Site]) -> None:
-    """Give a plate that has no rows of its own those that it had in another run."""
-    if site.name in run and (site.value is None or "whole" in site.notes):
-        other = run[site.name]
-        site.value = other.value
-        if "whole" not in other.notes:
-            site.notes.pop("whole", None)
-
-
-@contextlib.contextmanager
-def particles(size: int, dim: int) -> Iterator[Frame]:
-    """Context manager: several runs at once are the rows of a plate around all others.
-
-    Where `replicate` leaves a dim to inference, this one names it: sites are independent along it,
-    so that sums over enumerated sites are taken for each particle. Guide and model share the frame.
-    """
-    frame = Frame(PARTICLES, size, size, dim)
-    now = STATE.plates
-    STATE.plates = Placement((frame, *now.frames), _with_size(now.shape, dim, size), now.scale, now)
-    try:
-        yield frame
-    finally:
-        STATE.plates = now
-
-
-@default_for("plate")
-def _draw_rows(site: Site) -> Tree:
-    """Rows of a loader, or without replacement from the generator in force; see minibatches.py."""
-    source, loader = STATE.rows, site.notes.get("loader")
-    if loader is not None:
-        take = next_minibatch if source is None else source.minibatch
-        return take(site.name, loader, site.notes["shard"])
-    if source is not None and source.whole:
-        site.notes["whole"] = True
-        return _all_rows(site.notes["full_size"])
-    generator = site.generator or generator_in_force() or default_generator
-    return draw_rows(site.notes["full_size"], site.notes["size"], generator)
-
-
-# A model asks for the same few index tensors at every run, and a large one takes longer to build
-# than the rest of the plate.
-@functools.lru_cache(maxsize=32)
-def _all_rows(size: int) -> Tensor:
-    # Asked first: some systems promise memory that is not there, and kill whoever uses it.
-    if 8 * size > _memory():
-        raise _too_many_rows(size)
-    try:
-        rows = np.arange(size)
-    except MemoryError as error:
-        raise _too_many_rows(size) from error
-    rows.setflags(write=False)
-    return wrap(rows)
-
-
-@functools.lru_cache(maxsize=32)
-def _rows_between(start: int, stop: int) -> Tensor:
-    rows = np.arange(start, stop)
-    rows.setflags(write=False)
-    return wrap(rows)
-
-
-@functools.cache
-def _memory() -> int:
-    """Bytes of memory that the machine has, or a number beyond all."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return sys.maxsize
-
-
-def _too_many_rows(size: float) -> CapacityError:
-    return CapacityError(
-        f"a plate of {size:.3g} rows",
-        expected=f"rows whose numbers fit into memory ({_memory() / 2**30:.3g} GiB here)",
-        got=f"{size} rows, {8 * size / 2**30:.3g} GiB for their numbers alone",
-        fix="give the number of rows of the data, or work on some rows at a time: "
-        "plate(name, size, subsample_size=1000)",
-    )
-
-
 def _free_dim(taken: Collection[int | None]) -> int:
     """The rightmost negative dim that is not in `taken`."""
     return next(dim for dim in range(-1, -len(taken) - 2, -1) if dim not in taken)
-
-
-def _with_size(shape: Shape, dim: int, size: int) -> Shape:
-    """`shape` with `size` at the negative `dim`, padded with 1 on the left as needed."""
-    shape = (1,) * (-dim - len(shape)) + shape
-    i = len(shape) + dim
-    return shape[:i] + (size,) + shape[i + 1 :]
 
 
 explain_calls(globals())

@@ -20,7 +20,8 @@ from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.params import read_owned, read_param
-from probtorch.effects.plates import PARTICLES, place, take_rows
+from probtorch.effects.placing import PARTICLES, place
+from probtorch.effects.plate_rows import take_rows
 from probtorch.effects.runtime import STATE, default_for, perform
 from probtorch.effects.site import Site, as_mask, as_value
 from probtorch.errors import ArgumentError, DTypeError, ShapeError

@@ -15,7 +15,7 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.record.record import record
 from probtorch.core.rng import Generator
 from probtorch.distributions.normal import HalfNormal, Normal
-from probtorch.effects import enumeration, equalizing, exits, handlers, plates, reparams
+from probtorch.effects import enumeration, equalizing, exits, handlers, placing, reparams
 from probtorch.effects.enumeration import Enumeration
 from probtorch.effects.handlers import seed, substitute, trace
 from probtorch.effects.plates import plate
@@ -52,7 +52,7 @@ ROWS = {
 }
 HANDLERS = {
     name: cls
-    for module in (enumeration, equalizing, exits, handlers, plates, reparams)
+    for module in (enumeration, equalizing, exits, handlers, placing, reparams)
     for name, cls in vars(module).items()
     if inspect.isclass(cls) and issubclass(cls, Handler) and not name.startswith("_")
 }

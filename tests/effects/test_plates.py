@@ -9,7 +9,9 @@ from scipy import stats
 
 from probtorch.distributions.normal import HalfNormal, Normal
 from probtorch.effects.handlers import block, replay, scale, seed, trace
-from probtorch.effects.plates import EmptyPlateWarning, plate, plate_stack, replicate, subsample
+from probtorch.effects.placing import replicate
+from probtorch.effects.plate_rows import subsample
+from probtorch.effects.plates import EmptyPlateWarning, plate, plate_stack
 from probtorch.effects.primitives import deterministic, param, sample
 from probtorch.effects.runtime import STATE
 from probtorch.effects.trace import plate_info

@@ -10,7 +10,8 @@ from probtorch.distributions import constraints
 from probtorch.distributions.normal import Normal
 from probtorch.effects.handlers import condition, mask, seed, trace
 from probtorch.effects.params import get_param_store
-from probtorch.effects.plates import plate, replicate
+from probtorch.effects.placing import replicate
+from probtorch.effects.plates import plate
 from probtorch.effects.primitives import deterministic, factor, param, sample
 from probtorch.errors import DomainError, DTypeError, ModelError, ShapeError
 from probtorch.tensor import tensor

@@ -20,7 +20,8 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.enumeration import Enumeration, SummedVariable
-from probtorch.effects.plates import PARTICLES, give_rows
+from probtorch.effects.placing import PARTICLES
+from probtorch.effects.plate_rows import give_rows
 from probtorch.effects.runtime import Handler
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError

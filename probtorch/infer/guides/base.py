@@ -43,7 +43,8 @@ from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block, trace
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.params import ParamStore, get_param_store
-from probtorch.effects.plates import plate, replicate
+from probtorch.effects.placing import replicate
+from probtorch.effects.plates import plate
 from probtorch.effects.primitives import sample
 from probtorch.effects.runtime import STATE, Handler, generator_in_force
 from probtorch.effects.site import Frame, Site, as_value

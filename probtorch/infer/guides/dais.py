@@ -29,7 +29,8 @@ from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block, substitute, trace
 from probtorch.effects.handlers import seed as seed_handler
-from probtorch.effects.plates import plate, replicate
+from probtorch.effects.placing import replicate
+from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import generator_in_force
 from probtorch.errors import ArgumentError, InferenceError

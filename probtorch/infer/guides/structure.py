@@ -24,7 +24,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.handlers import block, trace
 from probtorch.effects.handlers import seed as seed_handler
-from probtorch.effects.plates import take_rows
+from probtorch.effects.plate_rows import take_rows
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.errors import ArgumentError
 from probtorch.ops.reduction import sum as total

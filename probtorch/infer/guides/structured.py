@@ -31,7 +31,8 @@ from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block
 from probtorch.effects.handlers import seed as seed_handler
-from probtorch.effects.plates import plate, replicate
+from probtorch.effects.placing import replicate
+from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape, plate_at

@@ -31,7 +31,7 @@ from probtorch.effects.enumeration import (
     can_enumerate,
     enumerate_sites,
 )
-from probtorch.effects.plates import PARTICLES, particles
+from probtorch.effects.placing import PARTICLES, particles
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Frame, Site
 from probtorch.errors import InferenceError

@@ -27,7 +27,8 @@ from probtorch.core.rng import default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import replay, trace
-from probtorch.effects.plates import PARTICLES, give_rows, replicate
+from probtorch.effects.placing import PARTICLES, replicate
+from probtorch.effects.plate_rows import give_rows
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace

@@ -31,7 +31,7 @@ from probtorch.effects.enumeration import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.minibatches import AllRows
-from probtorch.effects.plates import replicate
+from probtorch.effects.placing import replicate
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace

@@ -8,7 +8,7 @@ from probtorch import config, sample
 from probtorch.distributions import Bernoulli, Categorical, Dirichlet, Normal, Poisson
 from probtorch.effects import handlers, markov, param, plate
 from probtorch.effects.params import ParamStore
-from probtorch.effects.plates import PARTICLES
+from probtorch.effects.placing import PARTICLES
 from probtorch.effects.runtime import Handler
 from probtorch.errors import InferenceError
 from probtorch.infer import SVI, AutoNormal, TraceEnum_ELBO
