@@ -23,6 +23,7 @@ from probtorch.core.late import special
 from probtorch.core.signatures import explained
 from probtorch.diagnostics.columns import normal_scores, split
 from probtorch.diagnostics.convergence import bfmi, ess_bulk
+from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.entrywise import per_entry
 from probtorch.diagnostics.judged_entries import (
@@ -179,7 +180,7 @@ def smallest_ess(draws: Draws) -> float:
 
 @explained("diagnose")
 def diagnose(
-    draws: Draws,
+    draws: Draws | HasDraws,
     *,
     names: str | Sequence[str] | None = None,
     every: int = 1,
@@ -195,7 +196,7 @@ def diagnose(
 
     Parameters
     ----------
-    draws : Draws
+    draws : Draws, or what has some
         What an inference engine returned.
     names : str or sequence of str, optional
         Which variables to judge; all of the posterior by default.
@@ -233,6 +234,7 @@ def diagnose(
     -----
     Entries that never vary (structural zeros, constants) are not judged.
     """
+    draws = drawn(draws, "diagnose")
     entries = entries_of(draws, names)
     if every > 1:
         entries = [(labels, every_th(values, every)) for labels, values in entries]

@@ -24,6 +24,7 @@ from probtorch.core.late import special
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.convergence import ess_mean
+from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import chosen, flat_entries
 from probtorch.diagnostics.psis import pareto_k_limit, psis
@@ -163,7 +164,7 @@ class Pointwise:
 
 
 def pointwise_of(
-    draws: Draws, var_name: str | None, subject: str, reff: float | None = None
+    draws: Draws | HasDraws, var_name: str | None, subject: str, reff: float | None = None
 ) -> Pointwise:
     """Return the log densities of one observed site.
 
@@ -172,6 +173,7 @@ def pointwise_of(
     ArgumentError
         If there are none, several without a name to choose by, or numbers that are not finite.
     """
+    draws = drawn(draws, subject)
     found = draws.log_likelihood()
     if var_name is None and len(found) > 1:
         raise ArgumentError(
@@ -206,12 +208,12 @@ def _efficiency(draws: Draws) -> float:
     return found if math.isfinite(found) and found > 0.0 else 1.0
 
 
-def loo(draws: Draws, var_name: str | None = None, *, reff: float | None = None) -> Elpd:
+def loo(draws: Draws | HasDraws, var_name: str | None = None, *, reff: float | None = None) -> Elpd:
     """Estimate the log predictive density of each observation given all others.
 
     Parameters
     ----------
-    draws : Draws
+    draws : Draws, or what has some
         With a group ``log_likelihood``, or draws that know their model.
     var_name : str, optional
         Which observed site, where there are several.
@@ -284,12 +286,12 @@ def warn_of_ratios(found: Elpd, fix: str, *, stacklevel: int) -> None:
     )
 
 
-def waic(draws: Draws, var_name: str | None = None) -> Elpd:
+def waic(draws: Draws | HasDraws, var_name: str | None = None) -> Elpd:
     """Return the widely applicable information criterion, as an expected log density.
 
     Parameters
     ----------
-    draws : Draws
+    draws : Draws, or what has some
         With a group ``log_likelihood``, or draws that know their model.
     var_name : str, optional
         Which observed site, where there are several.
@@ -373,7 +375,9 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compare(models: Mapping[str, Elpd | Draws], var_name: str | None = None) -> Comparison:
+def compare(
+    models: Mapping[str, Elpd | Draws | HasDraws], var_name: str | None = None
+) -> Comparison:
     """Set models of the same data side by side.
 
     Parameters
@@ -427,13 +431,13 @@ def compare(models: Mapping[str, Elpd | Draws], var_name: str | None = None) -> 
     )
 
 
-def stacking_weights(pointwise: Sequence[ArrayLike] | np.ndarray) -> np.ndarray:
+def stacking_weights(pointwise: Sequence[ArrayLike | Elpd] | np.ndarray) -> np.ndarray:
     """Return the weights of the mixture of predictive distributions that predicts best.
 
     Parameters
     ----------
-    pointwise : array_like, shape (models, observations)
-        Log predictive densities of each observation, itself left out: ``loo(draws).pointwise``.
+    pointwise : array_like, shape (models, observations), or sequence of Elpd
+        Log predictive densities of each observation, itself left out: ``loo(draws)``.
 
     Returns
     -------
@@ -459,7 +463,8 @@ def stacking_weights(pointwise: Sequence[ArrayLike] | np.ndarray) -> np.ndarray:
     >>> stacking_weights(np.log([[0.9, 0.1, 0.5], [0.1, 0.9, 0.5]])).round(3)
     array([0.5, 0.5])
     """
-    rows = [np.asarray(x, np.float64) for x in pointwise]
+    each = [x.pointwise if isinstance(x, Elpd) else x for x in pointwise]
+    rows = [np.asarray(x, np.float64) for x in each]
     shapes = {x.shape for x in rows}
     if len(shapes) != 1:
         raise ShapeError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.core.signatures import explain_calls
+from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
 from probtorch.errors import ArgumentError
@@ -31,12 +32,12 @@ GRID_POINTS = 200
 DENSITY_DRAWS = 5000
 
 
-def trace_plot(draws: Draws, path: PosixPath, names: str | None = None) -> str:
+def trace_plot(draws: Draws | HasDraws, path: PosixPath, names: str | None = None) -> str:
     """Draw one row per scalar parameter: the density of each chain, and its trace.
 
     Parameters
     ----------
-    draws : Draws
+    draws : Draws, or what has some
         What an inference engine returned.
     path : str or path-like
         File to write; the ending chooses the format (png, pdf, svg).
@@ -57,7 +58,7 @@ def trace_plot(draws: Draws, path: PosixPath, names: str | None = None) -> str:
     -----
     Divergent draws are marked below the traces. Integer variables show their frequencies.
     """
-    figure = _figure(draws, names)
+    figure = _figure(drawn(draws, "trace_plot"), names)
     figure.savefig(os.fspath(path), dpi=120)
     return os.fspath(path)
 

@@ -53,15 +53,18 @@ def renumbered(variables: Mapping[str, np.ndarray]) -> Renumbering | None:
     variables : dict of str to ndarray, each (chain, draw, *event)
         Real draws of what chains disagree about.
     """
-    sizes = sorted({size for x in variables.values() for size in x.shape[2:]}, reverse=True)
-    for size in sizes:
-        if 2 <= size <= MOST_COMPONENTS:
-            group = {name: x for name, x in variables.items() if size in x.shape[2:]}
-            orders = _orders(group, size)
-            if orders is None or len(set(orders)) == 1:
-                continue
-            if all(_agreed(_in_order(x, size, orders)) for x in group.values()):
-                return Renumbering(tuple(group), orders)
+    groups = {
+        size: {name: x for name, x in variables.items() if size in x.shape[2:]}
+        for size in sorted({size for x in variables.values() for size in x.shape[2:]})
+        if 2 <= size <= MOST_COMPONENTS
+    }
+    # First what explains most: topics, which documents have too, before the words of a topic.
+    for size, group in sorted(groups.items(), key=lambda item: -len(item[1])):
+        orders = _orders(group, size)
+        if orders is None or len(set(orders)) == 1:
+            continue
+        if all(_agreed(_in_order(x, size, orders)) for x in group.values()):
+            return Renumbering(tuple(group), orders)
     return None
 
 

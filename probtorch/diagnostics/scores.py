@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.criteria import Pointwise, pointwise_of
+from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
 from probtorch.errors import ArgumentError, ShapeError
 
@@ -102,7 +103,7 @@ def energy_score_empirical(pred: ArrayLike, truth: ArrayLike) -> np.ndarray:
 
 
 def loo_score(
-    draws: Draws, var_name: str | None = None, *, kind: str = "crps", seed: int = 0
+    draws: Draws | HasDraws, var_name: str | None = None, *, kind: str = "crps", seed: int = 0
 ) -> np.ndarray:
     """Return a score of the prediction of each observation by all others: smaller is better.
 
@@ -156,7 +157,7 @@ def loo_score(
     return found.reshape(data.shape)
 
 
-def loo_pit(draws: Draws, var_name: str | None = None, *, seed: int = 0) -> np.ndarray:
+def loo_pit(draws: Draws | HasDraws, var_name: str | None = None, *, seed: int = 0) -> np.ndarray:
     """Return the probability, given all other observations, of less than what was observed.
 
     Parameters
@@ -234,9 +235,10 @@ def _distances(x: np.ndarray, weights: np.ndarray, y: np.ndarray) -> tuple[np.nd
 
 
 def _predicted(
-    draws: Draws, var_name: str | None, subject: str, seed: int
+    draws: Draws | HasDraws, var_name: str | None, subject: str, seed: int
 ) -> tuple[Pointwise, np.ndarray, np.ndarray]:
     """Log densities, predictions (draws, observations) and data (observations,) of a site."""
+    draws = drawn(draws, subject)
     data = pointwise_of(draws, var_name, subject)
     name = data.var_name
     observed = draws.groups.get("observed_data", {})

@@ -16,6 +16,7 @@ import numpy as np
 
 from probtorch.core.signatures import closest, explain_calls
 from probtorch.diagnostics.convergence import STATISTICS, statistics
+from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.layout import chosen, entry_labels, real_parts
 from probtorch.errors import ArgumentError
 
@@ -34,7 +35,7 @@ SIGNIFICANT_DIGITS = 3
 
 
 def summary(
-    draws: Draws,
+    draws: Draws | HasDraws,
     *,
     names: str | Sequence[str] | None = None,
     hdi_prob: float = 0.9,
@@ -44,7 +45,7 @@ def summary(
 
     Parameters
     ----------
-    draws : Draws
+    draws : Draws, or what has some
         What an inference engine returned.
     names : str or sequence of str, optional
         Which variables, in which order. All by default.
@@ -71,6 +72,7 @@ def summary(
     -----
     A complex variable gives rows for ``z_real`` and ``z_imag``; an empty one gives none.
     """
+    draws = drawn(draws, "summary")
     names = chosen(names, draws.posterior, "summary")
     blocks, labels, values = {}, [], [np.empty((0, len(STATISTICS)))]
     for name in names:

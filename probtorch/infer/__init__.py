@@ -20,6 +20,10 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         config_enumerate as config_enumerate,
     )
     from probtorch.infer.approximations import *
+    from probtorch.infer.background import (
+        BackgroundRun as BackgroundRun,
+        in_background as in_background,
+    )
     from probtorch.infer.checkpoint import (
         Checkpoint as Checkpoint,
         CheckpointWarning as CheckpointWarning,
@@ -196,6 +200,7 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     )
 else:
     _HOMES = {
+        "background": "BackgroundRun in_background",
         "checkpoint": "Checkpoint CheckpointWarning",
         "critique.check_report": "CheckReport",
         "critique.checking": "check",

@@ -18,6 +18,13 @@ from probtorch.errors import ArgumentError
 
 __all__ = ["check_model", "check_model_call", "is_rng_key"]
 
+# What people ask runs for that is asked for otherwise.
+_TO_STOP = "runs end by until_ess=400 and max_seconds=60, and SVI by until='converged'"
+OF_RUNS = {
+    **dict.fromkeys(("stop", "until", "until_ess", "max_time", "timeout", "time_limit"), _TO_STOP),
+    "blocking": "run it by itself: in_background(engine.run, ...) returns a handle",
+}
+
 
 def check_model_call(
     model: Callable[..., object],
@@ -69,13 +76,9 @@ def check_model_call(
         )
     if fits:
         return
-    error = misfit(
-        f"model {name}",
-        parameters,
-        args,
-        kwargs,
-        advice=lambda *_: f"write {call}({first}{wanted})",
-    )
+    unknown = next((n for n in kwargs if n not in signature.parameters), "")
+    fix = OF_RUNS.get(unknown, f"write {call}({first}{wanted})")
+    error = misfit(f"model {name}", parameters, args, kwargs, advice=lambda *_: fix)
     if error is not None:
         raise error
 

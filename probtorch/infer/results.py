@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
+from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import dims_key
 from probtorch.errors import InferenceError, ShapeError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from probtorch.diagnostics.summary import Summary
 
 
-__all__ = ["ArvizGroups", "SampledDraws", "joined", "make_draws"]
+__all__ = ["ArvizGroups", "SampledDraws", "joined", "make_draws", "with_model"]
 
 # Log likelihoods larger than this are computed only when asked for.
 LIKELIHOOD_BYTES = 2**28
@@ -444,6 +445,26 @@ class SampledDraws(Draws):
 
 def _arrays(values: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in values.items()}
+
+
+def with_model(given: Draws | HasDraws, subject: str) -> tuple[SampledDraws, ModelTarget]:
+    """Return draws and the target of the model that they are of.
+
+    Raises
+    ------
+    InferenceError
+        If they know none.
+    """
+    draws = drawn(given, subject)
+    target = getattr(draws, "target", None)
+    if isinstance(target, ModelTarget):
+        return cast("SampledDraws", draws), target
+    raise InferenceError(
+        subject,
+        expected="draws that know their model, as MCMC and SVI return them",
+        got="draws of a hand-written density" if target else "draws read from a file, or arrays",
+        fix="pass mcmc.draws",
+    )
 
 
 explain_calls(globals(), methods={"SampledDraws": "extended infer_discrete summary to_arviz"})

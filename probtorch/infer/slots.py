@@ -24,6 +24,7 @@ from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.runtime import Handler
+from probtorch.effects.scans import ScannedSite
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer.enumeration.summed import own_shape
@@ -258,7 +259,13 @@ def _fitted(value, site: Site, shape):
 def _infinite_site(site: Site) -> InferenceError:
     """Error for a discrete latent site that cannot be summed out."""
     kind = type(site.fn).__name__
-    if hasattr(site.fn, "reinterpreted_batch_ndims"):
+    if isinstance(site.fn, ScannedSite):
+        got = f"states of a scan, each a {type(site.fn.base_dist).__name__}"
+        fix = (
+            "write the steps as `for t in markov(range(n))`, with a name for each site, which sums "
+            "states out; or move them along with the others: Gibbs(model)"
+        )
+    elif hasattr(site.fn, "reinterpreted_batch_ndims"):
         got = f"a latent {kind}, whose values are a product of supports"
         fix = "use a plate in place of to_event(): its rows are summed out one by one"
     else:

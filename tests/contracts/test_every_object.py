@@ -607,7 +607,7 @@ NOT_HERE = {
     "WorkerInfo",  # belongs to a process
     "AutoNormalizingFlow",  # its flow is made by the user's function; AutoIAFNormal is one
     "SequentialLR",  # holds schedulers, which have rows
-    "RunHandle", "RunProgress", "ChainProgress",  # of a run under way, in threads
+    "RunHandle", "BackgroundRun", "RunProgress", "ChainProgress",  # of a run under way, in threads
     "infer_config",  # config_enumerate is one
     "markov",  # a loop under way
 }  # fmt: skip

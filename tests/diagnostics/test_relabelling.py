@@ -37,6 +37,21 @@ def test_the_finding_says_so_and_asks_for_an_order():
     assert "Ordered(base_dist, 3)" in findings[0].fix
 
 
+def test_what_more_variables_have_is_taken_for_the_components():
+    """Two topics of four words, exchanged: in each topic another order of the words would do."""
+    rng = np.random.default_rng(2)
+    words = np.array([[0.7, 0.3, 0.01, 0.02], [0.02, 0.01, 0.3, 0.7]])
+    share = np.array([0.9, 0.2])
+    orders = [(0, 1), (1, 0)]
+    drawn = {
+        "words": np.stack([words[list(o)] for o in orders])[:, None] + np.zeros((1, 400, 1, 1)),
+        "share": np.stack([share[list(o)] for o in orders])[:, None] + np.zeros((1, 400, 1)),
+    }
+    drawn = {name: x + 0.01 * rng.normal(size=x.shape) for name, x in drawn.items()}
+    found = renumbered(drawn)
+    assert found.names == ("words", "share") and found.orders == tuple(orders)
+
+
 @pytest.mark.parametrize("shift", [0.5, 5.0])
 def test_chains_that_are_elsewhere_are_not_renumbered(shift):
     drawn = components([(0, 1, 2)] * 4)

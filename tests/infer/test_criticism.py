@@ -1,14 +1,34 @@
 """Leave-one-out where importance sampling fails: closed forms of conjugate models."""
 
+import warnings
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from probtorch.diagnostics import Draws, InferenceWarning, loo
+from probtorch.diagnostics import (
+    Draws,
+    InferenceWarning,
+    diagnose,
+    loo,
+    loo_pit,
+    stacking_weights,
+    waic,
+)
 from probtorch.distributions import MultivariateNormal, Normal
 from probtorch.effects import plate, sample
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
-from probtorch.infer import MCMC, NUTS, Target, loo_kfold, loo_moment_match, reloo
+from probtorch.infer import (
+    MCMC,
+    NUTS,
+    Predictive,
+    Target,
+    loo_kfold,
+    loo_moment_match,
+    power_sensitivity,
+    reloo,
+)
 from probtorch.infer.results import make_draws
 from probtorch.tensor import tensor
 from tests.infer.remote.forked import forked_pool, quiet
@@ -119,6 +139,22 @@ def test_by_itself_it_samples_by_nuts():
     found = loo_kfold(draws, folds=[0, 1], seed=1)
     # A mean over 300 draws of a density that varies as much as its mean.
     np.testing.assert_allclose(found.pointwise, EXACT[:2], atol=0.5)
+
+
+def test_an_engine_that_has_run_stands_for_its_draws():
+    engine, result = SimpleNamespace(draws=ROWS), SimpleNamespace(draws=lambda: ROWS)
+    for function in (loo_moment_match, waic, loo_pit, diagnose, power_sensitivity):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InferenceWarning)
+            found = [repr(function(x)) for x in (ROWS, engine, result)]
+        assert found[0] == found[1] == found[2]
+    predicted = Predictive(rows, engine, return_sites=["y"])(tensor(Y))
+    assert predicted["y"].shape == (2, 4000, 5)
+    elpds = [loo_moment_match(ROWS), loo_moment_match(engine)]
+    assert stacking_weights(elpds) == pytest.approx([0.5, 0.5])
+    for wrong, fix in (({"theta": np.zeros((1, 9))}, "Draws"), (3.0, "what run")):
+        with pytest.raises(ArgumentError, match=rf"(?s)loo\(draws\).*{fix}"):
+            loo(wrong)
 
 
 def test_draws_without_a_model_are_refused():

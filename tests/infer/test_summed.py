@@ -17,7 +17,7 @@ from probtorch.distributions import (
     Poisson,
     Uniform,
 )
-from probtorch.effects import deterministic, factor, handlers, markov, plate, sample
+from probtorch.effects import deterministic, factor, handlers, markov, plate, sample, scan
 from probtorch.errors import InferenceError, ModelError
 from probtorch.infer import (
     MCMC,
@@ -271,6 +271,17 @@ def test_products_of_supports_and_infinite_ones_are_refused():
         Target.from_model(lambda: sample("z", Bernoulli(tensor([0.3, 0.4])).to_event(1)))
     with pytest.raises(InferenceError, match=r"is infinite(.|\n)*marginalise"):
         Target.from_model(lambda: sample("n", Poisson(3.0)))
+
+    def switching(y):
+        def step(state, seen):
+            state = sample("state", Bernoulli(0.1 + 0.8 * state))
+            sample("y", Normal(state, 1.0), obs=seen)
+            return state, None
+
+        scan(step, tensor(0.0), y)
+
+    with pytest.raises(InferenceError, match=r"states of a scan, each a Bern(.|\n)*markov"):
+        Target.from_model(switching, tensor([0.0, 1.0, 0.0]))
 
 
 def test_intractable_sums_are_refused_at_once():

@@ -38,6 +38,7 @@ from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.result import as_generator, count_of, free_values
 from probtorch.infer.approximations.stein_kernels import SteinKernel, stein_force
+from probtorch.infer.control import Interrupt
 from probtorch.infer.guides.base import AutoGuide
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import lifted
@@ -47,7 +48,7 @@ from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.sequential.weights import uniforms
 from probtorch.infer.starts.path_starts import normal_numbers
 from probtorch.infer.vi.guide_quality import judge, quality_of
-from probtorch.infer.vi.step_progress import Interrupt, StepProgress
+from probtorch.infer.vi.step_progress import StepProgress
 from probtorch.infer.vi.updater import Optim, Updater
 from probtorch.ops.exponential_sums import logsumexp
 
@@ -223,7 +224,12 @@ class SteinVI:
         return loss
 
     def run(
-        self, num_steps: int, *args: object, progress_bar: bool = True, **kwargs: object
+        self,
+        num_steps: int,
+        *args: object,
+        progress_bar: bool = True,
+        max_seconds: float | None = None,
+        **kwargs: object,
     ) -> SteinVIResult:
         """Take many steps.
 
@@ -234,6 +240,8 @@ class SteinVI:
             What model and guide are called with.
         progress_bar : bool
             Show steps and smoothed loss on stderr.
+        max_seconds : float, optional
+            End the run after this time, with what there is.
 
         Returns
         -------
@@ -244,7 +252,10 @@ class SteinVI:
         check_model_call(self.model, args, kwargs, "stein.run", "num_steps, ")
         began, losses = time.perf_counter(), []
         self._meet(args, kwargs)
-        with Interrupt() as interrupt, StepProgress(count, shown=progress_bar) as progress:
+        with (
+            Interrupt("SteinVI.run", max_seconds) as interrupt,
+            StepProgress(count, shown=progress_bar) as progress,
+        ):
             while len(losses) < count and not interrupt.asked:
                 losses.append(self.step(*args, **kwargs))
                 progress.update(losses[-1])

@@ -20,12 +20,13 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.approximations.result import as_generator, count_of, target_of
 from probtorch.infer.approximations.stein_kernels import SteinKernel, stein_force
+from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.run_identity import digests
 from probtorch.infer.starts.initialization import Strategy, init_to_sample, init_to_uniform
 from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, GuideWarning
-from probtorch.infer.vi.step_progress import Interrupt, StepProgress
+from probtorch.infer.vi.step_progress import StepProgress
 from probtorch.infer.vi.updater import Optim, Updater
 
 __all__ = ["SVGD"]
@@ -167,7 +168,12 @@ class SVGD:
         return {name: float(squares[a:b].mean()) for name, (a, b) in parts.items()}
 
     def run(
-        self, num_steps: int, *args: object, progress_bar: bool = True, **kwargs: object
+        self,
+        num_steps: int,
+        *args: object,
+        progress_bar: bool = True,
+        max_seconds: float | None = None,
+        **kwargs: object,
     ) -> SampledDraws:
         """Take many steps.
 
@@ -178,6 +184,8 @@ class SVGD:
             What the model is called with.
         progress_bar : bool
             Show steps and the size of the direction on stderr.
+        max_seconds : float, optional
+            End the run after this time, with what there is.
 
         Returns
         -------
@@ -198,7 +206,10 @@ class SVGD:
         count = count_of("SVGD.run", "num_steps", num_steps, 0)
         began = time.perf_counter()
         target = self._meet(args, kwargs)
-        with Interrupt() as interrupt, StepProgress(count, shown=progress_bar) as progress:
+        with (
+            Interrupt("SVGD.run", max_seconds) as interrupt,
+            StepProgress(count, shown=progress_bar) as progress,
+        ):
             for _ in range(count):
                 squares = self.step(*args, **kwargs)
                 progress.update(max(squares.values()))

@@ -13,7 +13,8 @@ import numpy as np
 
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.diagnostics.drawn import HasDraws
+from probtorch.errors import ArgumentError
 from probtorch.infer.calibration.augmented import (
     FIRST,
     AugmentedMixedTarget,
@@ -36,14 +37,14 @@ from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.remote.pools import ExecutorLike, check_executor
-from probtorch.infer.results import SampledDraws
+from probtorch.infer.results import SampledDraws, with_model
 
 __all__ = ["posterior_sbc"]
 
 
 @explained("posterior_sbc")
 def posterior_sbc(
-    draws: SampledDraws,
+    draws: SampledDraws | HasDraws,
     kernel: Kernel | Callable[..., object] = NUTS,
     replications: int = 50,
     *,
@@ -67,7 +68,7 @@ def posterior_sbc(
 
     Parameters
     ----------
-    draws : SampledDraws
+    draws : SampledDraws, or what has some
         Of the posterior, by a sampler, of a model that observes data.
     kernel : class, callable or kernel
         What samples, as for `sbc`: a kernel, or what makes an engine for a model, such as ``lambda
@@ -132,7 +133,7 @@ def posterior_sbc(
     )
     if executor is not None:
         check_executor(executor, "posterior_sbc")
-    known, count = _target_of(draws, replications)
+    draws, known, count = _known(draws, replications)
     args, kwargs = known.given
     if posterior is not None:
         posterior, made = checked_function(posterior, "posterior_sbc"), None
@@ -178,16 +179,11 @@ def posterior_sbc(
     return calibrated(runs, ties, streams, level, progress_bar, executor)
 
 
-def _target_of(draws: SampledDraws, replications: int) -> tuple[ModelTarget, int]:
-    """The target that draws are of, and how many there are; refuses those that do not do."""
-    known = getattr(draws, "target", None)
-    if not isinstance(known, ModelTarget):
-        raise InferenceError(
-            "posterior_sbc",
-            expected="draws that know their model, as MCMC returns them",
-            got="draws of a hand-written density" if known else "draws read from a file, or arrays",
-            fix="pass mcmc.draws",
-        )
+def _known(
+    given: SampledDraws | HasDraws, replications: int
+) -> tuple[SampledDraws, ModelTarget, int]:
+    """Draws, their target, and how many there are; refuses those that do not do."""
+    draws, known = with_model(given, "posterior_sbc")
     count = draws.num_chains * draws.num_draws
     if not known.observed_data or count < replications:
         raise ArgumentError(
@@ -196,7 +192,7 @@ def _target_of(draws: SampledDraws, replications: int) -> tuple[ModelTarget, int
             got=f"{count} draws, {len(known.observed_data)} observed sites",
             fix="run inference with data, or sbc, which needs none",
         )
-    return known, count
+    return draws, known, count
 
 
 explain_calls(globals())

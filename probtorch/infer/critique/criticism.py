@@ -24,6 +24,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.diagnostics.criteria import Elpd, Pointwise, pointwise_of, warn_of_ratios
+from probtorch.diagnostics.drawn import HasDraws
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.psis import pareto_k_limit, psis
 from probtorch.effects.runtime import STATE, Handler
@@ -35,7 +36,7 @@ from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.remote.all_of import all_of
 from probtorch.infer.remote.pools import ExecutorLike, check_executor
-from probtorch.infer.results import SampledDraws
+from probtorch.infer.results import SampledDraws, with_model
 from probtorch.ops.comparisons import logical_and
 
 __all__ = ["loo_kfold", "loo_moment_match", "reloo"]
@@ -53,7 +54,7 @@ Fit = Callable[[Callable[[], object]], Draws]
 
 
 def loo_moment_match(
-    draws: SampledDraws, elpd: Elpd | None = None, *, var_name: str | None = None
+    draws: SampledDraws | HasDraws, elpd: Elpd | None = None, *, var_name: str | None = None
 ) -> Elpd:
     """Mend leave-one-out estimates by moving the draws to where each posterior is.
 
@@ -109,7 +110,7 @@ def loo_moment_match(
     >>> bool((loo_moment_match(draws).pareto_k < 0.7).all())
     True
     """
-    target = _target_of(draws, "loo_moment_match")
+    draws, target = with_model(draws, "loo_moment_match")
     data = pointwise_of(draws, var_name or (elpd.var_name if elpd else None), "loo_moment_match")
     found = _quiet_loo(data) if elpd is None else elpd
     q = draws.positions.reshape(-1, target.dim)
@@ -126,7 +127,7 @@ def loo_moment_match(
 
 
 def reloo(
-    draws: SampledDraws,
+    draws: SampledDraws | HasDraws,
     elpd: Elpd | None = None,
     *,
     var_name: str | None = None,
@@ -180,7 +181,7 @@ def reloo(
     >>> len(reloo(draws).unreliable)
     0
     """
-    target = _target_of(draws, "reloo")
+    draws, target = with_model(draws, "reloo")
     data = pointwise_of(draws, var_name or (elpd.var_name if elpd else None), "reloo")
     found = _quiet_loo(data) if elpd is None else elpd
     numbers = found.unreliable
@@ -190,7 +191,7 @@ def reloo(
 
 
 def loo_kfold(
-    draws: SampledDraws,
+    draws: SampledDraws | HasDraws,
     k: int = 10,
     *,
     folds: ArrayLike | None = None,
@@ -253,7 +254,7 @@ def loo_kfold(
     >>> loo_kfold(draws, 2).pointwise.shape
     (4,)
     """
-    target = _target_of(draws, "loo_kfold")
+    draws, target = with_model(draws, "loo_kfold")
     data = pointwise_of(draws, var_name, "loo_kfold")
     number = math.prod(data.shape)
     if folds is None:
@@ -281,18 +282,6 @@ def loo_kfold(
         pointwise.reshape(data.shape),
         (data.lpd - pointwise).reshape(data.shape),
         data.var_name,
-    )
-
-
-def _target_of(draws: Draws, subject: str) -> ModelTarget:
-    target = getattr(draws, "target", None)
-    if isinstance(target, ModelTarget):
-        return target
-    raise InferenceError(
-        subject,
-        expected="draws that know their model, as MCMC and SVI return them",
-        got="draws of a hand-written density" if target else "draws read from a file, or arrays",
-        fix="pass mcmc.draws",
     )
 
 

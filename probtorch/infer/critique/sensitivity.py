@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from probtorch.core.signatures import explain_calls
+from probtorch.diagnostics.drawn import HasDraws
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
 from probtorch.diagnostics.psis import psis
-from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.potential import ModelTarget
-from probtorch.infer.results import SampledDraws
+from probtorch.errors import ArgumentError
+from probtorch.infer.results import SampledDraws, with_model
 
 __all__ = ["Sensitivity", "power_sensitivity"]
 
@@ -90,13 +90,16 @@ class Sensitivity:
 
 
 def power_sensitivity(
-    draws: SampledDraws, names: str | Iterable[str] | None = None, *, threshold: float = THRESHOLD
+    draws: SampledDraws | HasDraws,
+    names: str | Iterable[str] | None = None,
+    *,
+    threshold: float = THRESHOLD,
 ) -> Sensitivity:
     """Find out how much each parameter depends on its prior, and on the data.
 
     Parameters
     ----------
-    draws : SampledDraws
+    draws : SampledDraws, or what has some
         Of the posterior of a model with data, by a sampler.
     names : str or sequence of str, optional
         Which variables; all latent and deterministic ones by default.
@@ -138,16 +141,7 @@ def power_sensitivity(
     >>> power_sensitivity(mcmc.run(probtorch.tensor([9.0, 10.0, 11.0]))).verdicts
     {'mu': 'prior and data disagree'}
     """
-    target = getattr(draws, "target", None)
-    if not isinstance(target, ModelTarget):
-        raise InferenceError(
-            "power_sensitivity",
-            expected="draws that know their model, as MCMC returns them",
-            got="draws of a hand-written density"
-            if target
-            else "draws read from a file, or arrays",
-            fix="pass mcmc.draws",
-        )
+    draws, target = with_model(draws, "power_sensitivity")
     if not threshold > 0.0:
         raise ArgumentError(
             "power_sensitivity(threshold=...)", expected="a positive number", got=repr(threshold),

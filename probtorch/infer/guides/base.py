@@ -64,6 +64,7 @@ from probtorch.nn.state import IncompatibleKeys
 
 if TYPE_CHECKING:
     from probtorch.distributions.constraints import Constraint
+    from probtorch.nn.parameter import Parameter
 
 
 __all__ = ["AutoGuide", "Latent"]
@@ -159,8 +160,8 @@ class AutoGuide(Module, abc.ABC):
     Notes
     -----
     A guide is a `Module` whose parameters are the unconstrained numbers behind its `param`
-    statements, under their names. There are none before it has met its model: `setup` or the first
-    call make them. Its model and what else it is given are no parts of it.
+    statements, under their names. Before it has met its model `parameters` is refused: `setup` or
+    the first call make them. Its model and what else it is given are no parts of it.
     """
 
     def __init__(
@@ -221,6 +222,18 @@ class AutoGuide(Module, abc.ABC):
     def has_met(self) -> bool:
         """Whether the guide has met its model."""
         return bool(self.latents)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Yield the parameters, for an optimizer, once the guide has met its model."""
+        if not self.has_met:
+            raise InferenceError(
+                f"{self.__name__}.parameters()",
+                expected="a guide that has met its model, which says how many there are",
+                got="a guide that was not called yet",
+                fix="call guide.setup(...) with the model's arguments before; or leave them to "
+                "SVI: SVI(model, guide, Adam({'lr': 0.01}))",
+            )
+        return super().parameters(recurse)
 
     def _plates(self, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, plate]:
         """The plates of this call by name."""

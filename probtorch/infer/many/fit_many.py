@@ -25,6 +25,7 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.convergence import statistics
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.simulated import kernel_for
+from probtorch.infer.control import Control
 from probtorch.infer.many.approximated import (
     Approximator,
     approximate,
@@ -38,7 +39,6 @@ from probtorch.infer.many.many_target import ManyTarget
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.collect import by_chain
-from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.mcmc.recording import DrawRecord

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import time
 from typing import TYPE_CHECKING
 
@@ -11,9 +10,10 @@ import numpy as np
 
 from probtorch.diagnostics.checks import smallest_ess
 from probtorch.errors import ArgumentError
+from probtorch.infer.control import positive
 
 if TYPE_CHECKING:
-    from probtorch.infer.results import SampledDraws
+    from probtorch.diagnostics.draws import Draws
 
 
 __all__ = ["Budget"]
@@ -32,6 +32,8 @@ class Budget:
         Bulk and tail effective size that every parameter is to have, over all chains.
     max_seconds : float, optional
         From now, warm-up included.
+    subject : str
+        Whose run it is, for messages.
 
     Raises
     ------
@@ -39,9 +41,15 @@ class Budget:
         If one of them is not a positive number.
     """
 
-    def __init__(self, until_ess: float | None = None, max_seconds: float | None = None) -> None:
-        self.until_ess = _positive("until_ess", until_ess, 400)
-        self.max_seconds = _positive("max_seconds", max_seconds, 60)
+    def __init__(
+        self,
+        until_ess: float | None = None,
+        max_seconds: float | None = None,
+        subject: str = "MCMC.run",
+    ) -> None:
+        self._subject = subject
+        self.until_ess = positive(subject, "until_ess", until_ess, 400)
+        self.max_seconds = positive(subject, "max_seconds", max_seconds, 60)
         self._began = time.perf_counter()
         self._size = math.nan
 
@@ -63,12 +71,12 @@ class Budget:
             (
                 checkpoint is not None,
                 "checkpoint=...",
-                "run with the checkpoint, then ask for more: mcmc.more(1000)",
+                "run with the checkpoint, and ask for as many draws as are surely enough",
             ),
         ):
             if given:
                 raise ArgumentError(
-                    f"MCMC.run(until_ess=..., {name})",
+                    f"{self._subject}(until_ess=..., {name})",
                     expected="one of them",
                     got="both",
                     fix=fix,
@@ -80,7 +88,7 @@ class Budget:
             return None
         return max(self.max_seconds - (time.perf_counter() - self._began), 0.0)
 
-    def missing(self, draws: SampledDraws) -> int:
+    def missing(self, draws: Draws) -> int:
         """Return how many draws each chain should add; 0 where the budget is met or used up."""
         if self.until_ess is None or draws.attrs.get("interrupted"):
             return 0
@@ -95,17 +103,3 @@ class Budget:
             return math.ceil(there)
         wanted = there * (MARGIN * self.until_ess / self._size - 1.0)
         return math.ceil(np.clip(wanted, LEAST * there, MOST * there))
-
-
-def _positive(name: str, value: float | None, example: int) -> float | None:
-    if value is None:
-        return None
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not 0.0 < float(value) < math.inf:
-        raise ArgumentError(
-            f"MCMC.run({name}=...)",
-            expected="a positive number",
-            got=repr(value),
-            fix=f"for example {name}={example}",
-        )
-    return float(value)

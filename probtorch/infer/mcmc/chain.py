@@ -15,7 +15,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
-from probtorch.infer.mcmc.control import CALL_SECONDS, GROWTH, Control
+from probtorch.infer.control import CALL_SECONDS, GROWTH, Control
 from probtorch.infer.mcmc.in_step import warm_up_in_step
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.pace import Pace

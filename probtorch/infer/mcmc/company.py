@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, cast
 import numpy as np
 
 from probtorch.config import settings
-from probtorch.infer.mcmc.control import CALL_SECONDS, GROWTH
+from probtorch.infer.control import CALL_SECONDS, GROWTH
 from probtorch.infer.mcmc.kernel import statistics
 from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, Learnt, RowTrace
 from probtorch.infer.mcmc.warm_up.adaptation import (
@@ -28,8 +28,8 @@ from probtorch.infer.mcmc.warm_up.adaptation import (
 from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, learnt_together, take_up_together
 
 if TYPE_CHECKING:
+    from probtorch.infer.control import Control
     from probtorch.infer.mcmc.chain import ChainRun
-    from probtorch.infer.mcmc.control import Control
     from probtorch.infer.mcmc.metrics import Metric
 
 __all__ = ["Company"]

@@ -2,23 +2,23 @@
 
 ``mcmc.run(..., blocking=False)`` builds and compiles the model, so that what is wrong with it is
 said at once, starts a thread that does for the chains what the caller's else does, and returns. The
-result is put together in the thread that asks for it, where its warnings belong.
+result is put together in the thread that asks for it, where its warnings belong. What any handle
+does is in infer/background.py.
 """
 
 from __future__ import annotations
 
 import html
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from probtorch.core.signatures import explain_calls
-from probtorch.distributions.validation import validation_enabled, validation_in_force
-from probtorch.infer.mcmc.control import Control
+from probtorch.infer.background import BackgroundRun
 from probtorch.infer.mcmc.progress import log_line, phase_of, share, table_of, worst
 
 if TYPE_CHECKING:
+    from probtorch.infer.control import Control
     from probtorch.infer.mcmc.chain import ChainRun
     from probtorch.infer.results import SampledDraws
 
@@ -80,7 +80,7 @@ class RunProgress:
         return self.line
 
 
-class RunHandle:
+class RunHandle(BackgroundRun["SampledDraws"]):
     """A run that goes on in the background; made by ``MCMC.run(..., blocking=False)``.
 
     Parameters
@@ -120,63 +120,10 @@ class RunHandle:
         finish: Callable[[str, int], SampledDraws],
         draws_so_far: Callable[[], SampledDraws | None],
     ) -> None:
-        self._runs, self._finish, self._draws_so_far = list(runs), finish, draws_so_far
-        self._control, self._lock = Control(), threading.Lock()
-        self._ended: str | None = None
-        self._error: BaseException | None = None
-        self._result: SampledDraws | None = None
-        checked = validation_in_force()
-
-        def work() -> None:
-            try:
-                with validation_enabled(checked):
-                    self._ended = drive(self._control)
-            except BaseException as error:  # raised where the result is asked for
-                self._error = error
-
-        # A daemon: nothing waits for it when the process ends.
-        self._thread = threading.Thread(target=work, name="probtorch run", daemon=True)
-        self._thread.start()
-
-    # -------------------------------------------------------------------------------------- telling
-
-    def pause(self) -> None:
-        """Let all chains wait, with what they have; with a checkpoint, all of it is saved."""
-        self._control.pause()
-
-    def resume(self) -> None:
-        """Let chains that wait go on: the draws are those of a run without a pause."""
-        self._control.resume()
-
-    def abort(self) -> SampledDraws:
-        """End the run, and return what was drawn.
-
-        Returns
-        -------
-        Draws
-            As `result`; all of them, if the run has ended by itself.
-
-        Raises
-        ------
-        InferenceError
-            If there was no draw after warm-up yet. The run has ended all the same.
-        """
-        if self._thread.is_alive():
-            self._control.aborted = True
-            self._control.stop()
-        return self._collected(None)
+        self._runs, self._draws_so_far = list(runs), draws_so_far
+        super().__init__(drive, lambda ended: finish(str(ended), 6))
 
     # --------------------------------------------------------------------------------------- asking
-
-    @property
-    def finished(self) -> bool:
-        """Whether all chains have ended, well or badly."""
-        return not self._thread.is_alive()
-
-    @property
-    def paused(self) -> bool:
-        """Whether chains were told to wait."""
-        return self._control.paused
 
     @property
     def progress(self) -> RunProgress:
@@ -214,62 +161,6 @@ class RunHandle:
             that are on the disk.
         """
         return self._draws_so_far()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until all chains have ended, at most so many seconds; returns whether they have.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            As long as it takes by default. Ctrl-C ends the wait; the run goes on.
-        """
-        self._thread.join(timeout)
-        return self.finished
-
-    def result(self, timeout: float | None = None) -> SampledDraws:
-        """Wait for the end, and return the draws: what `MCMC.run` returns that blocks.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait at most.
-
-        Returns
-        -------
-        Draws
-
-        Raises
-        ------
-        TimeoutError
-            If it takes longer; the run goes on.
-        InferenceError
-            If no chain could go on; if the run was aborted, or its time was up, before a draw.
-
-        Warns
-        -----
-        InferenceWarning
-            As `MCMC.run`, the first time.
-        """
-        return self._collected(timeout)
-
-    def _collected(self, timeout: float | None) -> SampledDraws:
-        if not self.wait(timeout):
-            raise TimeoutError(f"the run goes on, after {timeout} seconds: {self.progress}")
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            if self._result is None:
-                assert self._ended is not None
-                try:
-                    self._result = self._finish(self._ended, 4)
-                except BaseException as error:
-                    self._error = error
-                    raise
-            return self._result
-
-    def __repr__(self) -> str:
-        state = "finished" if self.finished else "paused" if self.paused else "running"
-        return f"RunHandle({state}: {self.progress})"
 
     def _repr_html_(self) -> str:
         return table_of(self._runs) + f"<p>{html.escape(repr(self))}</p>"

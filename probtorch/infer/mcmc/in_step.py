@@ -15,8 +15,8 @@ from probtorch.infer.mcmc.company import Company
 from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, end_segments, learnt_together
 
 if TYPE_CHECKING:
+    from probtorch.infer.control import Control
     from probtorch.infer.mcmc.chain import ChainRun
-    from probtorch.infer.mcmc.control import Control
     from probtorch.infer.mcmc.metrics import Metric
     from probtorch.infer.mcmc.warm_up.adaptation import Segment
 

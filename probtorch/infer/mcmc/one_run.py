@@ -33,8 +33,8 @@ from probtorch.infer.mcmc.warm_up.guard import WarmupGuard
 from probtorch.infer.potential import ModelTarget, Target
 
 if TYPE_CHECKING:
+    from probtorch.infer.control import Control
     from probtorch.infer.mcmc.budget import Budget
-    from probtorch.infer.mcmc.control import Control
     from probtorch.infer.mcmc.saved import SavedRun
     from probtorch.infer.mcmc.settings import RunSettings
 

@@ -19,9 +19,9 @@ import numpy as np
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError
 from probtorch.infer.blas_threads import blas_shared_out
+from probtorch.infer.control import Control
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
-from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.progress import Progress
 from probtorch.infer.mcmc.saved import TOLERANCE, SavedRun, chain_of

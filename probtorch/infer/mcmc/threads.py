@@ -8,6 +8,7 @@ shows progress, writes checkpoints and listens.
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import sys
 import threading
@@ -19,10 +20,10 @@ from probtorch.compiler.native.threads import occupied
 from probtorch.distributed.group import hurry, is_main
 from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.infer.blas_threads import blas_shared_out
+from probtorch.infer.control import Control, control_here
 from probtorch.infer.mcmc.chain import ChainRun
-from probtorch.infer.mcmc.control import Control
 from probtorch.infer.mcmc.in_step import in_groups, sample_in_step, warm_up_in_step
-from probtorch.infer.mcmc.progress import Progress
+from probtorch.infer.mcmc.progress import Progress, log_line
 from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.standstill import tell_of_standstill
 
@@ -74,7 +75,8 @@ def run_chains(
         What ended it early: "interrupted" by Ctrl-C, "timed out" or "aborted"; else empty. A second
         Ctrl-C is raised.
     """
-    control, ended = control or Control(), threading.Semaphore(0)
+    control, ended = control or control_here() or Control(), threading.Semaphore(0)
+    control.line = functools.partial(log_line, runs)
     deadline = None if seconds is None else time.perf_counter() + seconds
     timed_out = False
     told: set[int] = set()

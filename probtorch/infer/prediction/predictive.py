@@ -20,6 +20,7 @@ from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
+from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.minibatches import AllRows
 from probtorch.effects.trace import Trace
@@ -50,8 +51,9 @@ class Predictive:
     ----------
     model : callable
     posterior_samples : dict of str to array_like, or Draws, optional
-        Draws by site name with one leading dim (num_samples), or two (chain, draw). Deterministic
-        sites among them are ignored: they are computed again.
+        Draws by site name with one leading dim (num_samples), or two (chain, draw); or what has
+        draws, an `MCMC` that has run. Deterministic sites among them are ignored: they are computed
+        again.
     guide : callable, optional
         Makes the posterior draws, `num_samples` of them; called with the model's arguments.
     num_samples : int, optional
@@ -117,7 +119,7 @@ class Predictive:
     def __init__(
         self,
         model: Callable[..., object],
-        posterior_samples: Mapping[str, TensorLike] | Draws | None = None,
+        posterior_samples: Mapping[str, TensorLike] | Draws | HasDraws | None = None,
         guide: Callable[..., object] | None = None,
         num_samples: int | None = None,
         return_sites: Sequence[str] = (),
@@ -131,9 +133,12 @@ class Predictive:
         batch_size: int | None = None,
         all_rows: bool = True,
     ) -> None:
+        check_model(model, "Predictive")
+        if posterior_samples is not None and not isinstance(posterior_samples, Mapping):
+            if hasattr(posterior_samples, "draws"):
+                posterior_samples = drawn(posterior_samples, "Predictive")
         if isinstance(posterior_samples, Draws):
             posterior_samples, batch_ndims = posterior_samples.posterior, 2
-        check_model(model, "Predictive")
         if posterior_samples is not None and not isinstance(posterior_samples, Mapping):
             raise ArgumentError(
                 "Predictive(posterior_samples)",

@@ -30,6 +30,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.checkpoint import Checkpoint
+from probtorch.infer.control import Interrupt
 from probtorch.infer.mcmc.kernel import checked
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.sequential.importance import checked_count
@@ -46,7 +47,6 @@ from probtorch.infer.sequential.simulations import (
     Summary,
 )
 from probtorch.infer.sequential.weights import ancestors, uniforms
-from probtorch.infer.vi.step_progress import Interrupt
 
 __all__ = ["ABC", "ABCSMC", "SimulationWarning"]
 
@@ -257,6 +257,7 @@ class ABCSMC(Simulating):
         *args: object,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         checkpoint_every: float | None = None,
+        max_seconds: float | None = None,
         **kwargs: object,
     ) -> Draws:
         """Bring particles close to the data.
@@ -267,6 +268,8 @@ class ABCSMC(Simulating):
             As for `ABC.run`.
         checkpoint, checkpoint_every
             As for `SMC.run`.
+        max_seconds : float, optional
+            End the run after this time, as Ctrl-C does.
 
         Returns
         -------
@@ -303,7 +306,10 @@ class ABCSMC(Simulating):
             began,
         )  # fmt: skip
         goal = 0.0 if self.epsilon is None else self.epsilon
-        with Interrupt() as interrupt, ParticleProgress(shown=self.progress_bar) as progress:
+        with (
+            Interrupt("ABCSMC.run", max_seconds) as interrupt,
+            ParticleProgress(shown=self.progress_bar) as progress,
+        ):
             stages = _Stages(self, problem, target, rng, moves, saved, progress)
             if saved.values is None:
                 stages.start(start)
@@ -314,10 +320,10 @@ class ABCSMC(Simulating):
             saved.update(stages.snapshot, last=True)
         if interrupt.asked:
             if not stages.epsilons:
-                raise KeyboardInterrupt("interrupted before the first stage")
+                raise interrupt.without("the first stage")
             print(
-                f"interrupted: keeping the particles, which are within {stages.epsilon:.3g} of the "
-                "data",
+                f"{interrupt.told}: keeping the particles, which are within {stages.epsilon:.3g} "
+                "of the data",
                 file=sys.stderr,
                 flush=True,
             )

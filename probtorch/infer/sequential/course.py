@@ -24,6 +24,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.typed import Tree
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import InferenceError, user_frame
+from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
 from probtorch.infer.sequential.mutation import Moved, Mutation, PartialMove
 from probtorch.infer.sequential.saved_particles import (
@@ -38,7 +39,6 @@ from probtorch.infer.sequential.weights import (
     log_mean,
     normalised,
 )
-from probtorch.infer.vi.step_progress import Interrupt
 
 if TYPE_CHECKING:
     from probtorch.infer.sequential.smc import SMC
@@ -68,7 +68,7 @@ class SMCWarning(InferenceWarning):
 
 
 class _Stopped(Exception):
-    """Ctrl-C came while particles were on their way."""
+    """The run is to end while particles are on their way."""
 
 
 @dataclass
@@ -143,12 +143,14 @@ class Course:
         self.family = np.arange(len(positions) // self.length)
 
     def to_the_end(self) -> bool:
-        """Go on to temperature 1; whether it was come to, and not Ctrl-C.
+        """Go on to temperature 1; whether it was come to, and not Ctrl-C or the end of the time.
 
         Raises
         ------
         KeyboardInterrupt
             If Ctrl-C came before the first temperature.
+        InferenceError
+            If the time was up before it.
         """
         try:
             while self.temperature < 1.0 or self._moving is not None:
@@ -158,11 +160,11 @@ class Course:
         except _Stopped:
             self.saved.update(self.snapshot, last=True)
             if self._settled is None:
-                raise KeyboardInterrupt("interrupted before the first temperature") from None
+                raise self.interrupt.without("the first temperature") from None
             now = self.result()[2]["temperatures"]
             print(
-                f"interrupted: keeping the particles of temperature {now[-1]:.3g}, which are draws "  # type: ignore[index]  # it is a list
-                "of the density on the way and not of the posterior (Ctrl-C again to give up)",
+                f"{self.interrupt.told}: keeping the particles of temperature {now[-1]:.3g}, which "  # type: ignore[index]  # it is a list
+                "are draws of the density on the way and not of the posterior",
                 file=sys.stderr,
                 flush=True,
             )

@@ -8,7 +8,7 @@ takes. What comes out is `WeightedDraws` with an estimate of the evidence.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,12 +23,14 @@ from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.control import Interrupt, positive
 from probtorch.infer.labels import Labels, labels_of
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import OUTSIDE, untraced
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.sequential.weighted_draws import WeightedDraws, weighted
+from probtorch.infer.sequential.weights import effective_size
 
 __all__ = ["Importance", "checked_count", "prior", "refuse_subsample"]
 
@@ -36,6 +38,8 @@ __all__ = ["Importance", "checked_count", "prior", "refuse_subsample"]
 BLOCK_ELEMENTS = 2**23
 # Draws unless told: Pareto k is known to 0.1 or so, a mean to 3 % of a standard deviation.
 NUM_SAMPLES = 1000
+# Draws for each that was asked for, at most, where the weights are to be worth so many.
+MOST = 100
 
 Arrays = dict[str, np.ndarray]
 
@@ -121,13 +125,24 @@ class Importance:
         names = ", ".join(getattr(part, "__name__", type(part).__name__) for part in parts)
         return f"{self.name}({names}, num_samples={self.num_samples})"
 
-    def run(self, *args: object, **kwargs: object) -> WeightedDraws:
+    def run(
+        self,
+        *args: object,
+        until_ess: float | None = None,
+        max_seconds: float | None = None,
+        **kwargs: object,
+    ) -> WeightedDraws:
         """Draw and weight.
 
         Parameters
         ----------
         *args, **kwargs
             What model and guide are called with.
+        until_ess : float, optional
+            Go on beyond `num_samples`, as many draws at a time, until the weights are worth so many
+            draws, or there are a hundred times as many.
+        max_seconds : float, optional
+            Draw no more after this time, as after Ctrl-C.
 
         Returns
         -------
@@ -146,18 +161,26 @@ class Importance:
             If the weights cannot be trusted.
         """
         check_model_call(self.model, args, kwargs, f"{self.name}(...).run")
+        wanted = positive(f"{self.name}.run", "until_ess", until_ess, 400)
+        interrupt = Interrupt(f"{self.name}.run", max_seconds)
         generator = self._generator or default_generator
         state = generator.get_state()
-        with no_grad(), untraced(), self._surroundings(), seed_handler(None, generator):
+        with (
+            no_grad(),
+            untraced(),
+            self._surroundings(),
+            seed_handler(None, generator),
+            interrupt,
+        ):
             try:
-                return self._drawn(args, kwargs, generator)
+                return self._drawn(args, kwargs, generator, wanted, interrupt)
             except OUTSIDE as error:
                 # Draws that cannot have made the data have no weight; unless it is a parameter
                 # that is bad, which then makes weights that are nan.
                 generator.set_state(state)
                 with validation_enabled(False):
                     try:
-                        return self._drawn(args, kwargs, generator)
+                        return self._drawn(args, kwargs, generator, wanted, interrupt)
                     except InferenceError as other:
                         raise (error if "nan" in str(other.got) else other) from None
 
@@ -166,36 +189,56 @@ class Importance:
         return substitute(None, self.params) if self.params else contextlib.nullcontext()
 
     def _drawn(
-        self, args: tuple[object, ...], kwargs: dict[str, object], generator: Generator
+        self,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        generator: Generator,
+        wanted: float | None,
+        interrupt: Interrupt,
     ) -> WeightedDraws:
         guide = prior if self.guide is None else self.guide
         first = run_pair(self.model, guide, args, kwargs, allow_missing=True)
         for site in first.model.nodes.values():
             refuse_subsample(site)
         state = generator.get_state()
+        rows: list[Arrays] = []
         try:
-            parts = self._together(first, guide, args, kwargs)
-            rows: tuple[Arrays, ...] = ()
+            parts = self._together(first, guide, args, kwargs, interrupt)
         except Exception:
             # Whatever it is, it says that the model cannot be run for several draws at once; what
             # single runs cannot bear they will say.
             generator.set_state(state)
-            rows, log_ratios = self._one_by_one(guide, args, kwargs)
-            parts = [(_stacked(rows), log_ratios)]
-        samples = {n: np.concatenate([p[0][n] for p in parts]) for n in parts[0][0]}
+            parts = [({}, self._one_by_one(guide, args, kwargs, rows, interrupt))]
         log_ratios = np.concatenate([p[1] for p in parts])
+        while (
+            wanted is not None
+            and effective_size(log_ratios) < wanted
+            and log_ratios.size < MOST * self.num_samples
+            and not interrupt.asked
+        ):
+            if rows:
+                parts.append(({}, self._one_by_one(guide, args, kwargs, rows, interrupt)))
+            else:
+                parts += self._together(first, guide, args, kwargs, interrupt)
+            log_ratios = np.concatenate([p[1] for p in parts])
+        samples = (
+            _stacked(rows)
+            if rows
+            else {n: np.concatenate([p[0][n] for p in parts]) for n in parts[0][0]}
+        )
         labels = self._labels(first, samples, args, kwargs)
         same = all(row.keys() == samples.keys() for row in rows)
         return weighted(
             samples,
             log_ratios,
             self.name,
-            values=() if same else rows,
+            values=() if same else tuple(rows),
             dims=labels.dims,
             coords=labels.coords,
             attrs={
                 "inference_library": "probtorch",
                 "inference_method": self.name,
+                "interrupted": interrupt.asked,
                 "model_name": getattr(self.model, "__name__", type(self.model).__name__),
             },
         )
@@ -219,6 +262,7 @@ class Importance:
         guide: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
+        interrupt: Interrupt,
     ) -> list[tuple[Arrays, np.ndarray]]:
         """Values and log ratios of vectorised runs, a part each."""
         elements = sum(
@@ -235,6 +279,8 @@ class Importance:
             run = runner(self.model, guide, args, kwargs)
             values = {n: _rows(run, n, first) for n in first.model.nodes if n in _latent(first)}
             parts.append((values | self._computed(first, values, args, kwargs), _log_ratios(run)))
+            if interrupt.asked:
+                break
         return parts
 
     def _computed(
@@ -248,18 +294,24 @@ class Importance:
         return {n: np.asarray(to_host(x.array)) for n, x in predictive(*args, **kwargs).items()}
 
     def _one_by_one(
-        self, guide: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> tuple[tuple[Arrays, ...], np.ndarray]:
-        rows, log_ratios = [], np.empty(self.num_samples)
-        for i in range(self.num_samples):
+        self,
+        guide: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        rows: list[Arrays],
+        interrupt: Interrupt,
+    ) -> np.ndarray:
+        """Log ratios of single runs, whose values are appended to `rows`."""
+        log_ratios: list[float] = []
+        while not log_ratios or (len(log_ratios) < self.num_samples and not interrupt.asked):
             run = run_pair(self.model, guide, args, kwargs, allow_missing=True)
             for site in run.model.nodes.values():
                 refuse_subsample(site)
-            log_ratios[i] = _log_ratios(run)[0]
+            log_ratios.append(float(_log_ratios(run)[0]))
             names = [n for n, s in run.model.nodes.items() if s.kind == "deterministic"]
             names = [n for n in run.model.nodes if n in {*names, *_latent(run)}]
             rows.append({n: to_host(run.model[n].value.array) for n in names})
-        return tuple(rows), log_ratios
+        return np.array(log_ratios)
 
 
 def checked_count(owner: str, name: str, count: int, least: int = 1) -> int:
@@ -291,7 +343,7 @@ def _rows(run: Run, name: str, first: Run) -> np.ndarray:
     return rows if len(rows) == run.size else np.broadcast_to(rows, (run.size, *shape)).copy()
 
 
-def _stacked(rows: tuple[Arrays, ...]) -> Arrays:
+def _stacked(rows: Sequence[Arrays]) -> Arrays:
     """Sites that all runs have in one shape, the draws in front."""
     return {
         name: np.stack([row[name] for row in rows])

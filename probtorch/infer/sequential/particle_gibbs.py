@@ -38,6 +38,8 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, ModelError
 from probtorch.infer.checkpoint import Checkpoint
+from probtorch.infer.control import Interrupt
+from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted, untraced
 from probtorch.infer.sequential.importance import checked_count, refuse_subsample
@@ -48,7 +50,6 @@ from probtorch.infer.sequential.saved_particles import (
     seed_text,
 )
 from probtorch.infer.sequential.weights import ancestors, normalised, uniforms
-from probtorch.infer.vi.step_progress import Interrupt
 
 __all__ = ["ParticleGibbs", "RunDraws"]
 
@@ -231,6 +232,8 @@ class ParticleGibbs:
         *args: object,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         checkpoint_every: float | None = None,
+        until_ess: float | None = None,
+        max_seconds: float | None = None,
         **kwargs: object,
     ) -> RunDraws:
         """Draw runs of the model given its data.
@@ -241,6 +244,12 @@ class ParticleGibbs:
             What the model is called with.
         checkpoint, checkpoint_every
             As for `SMC.run`; all draws are in each file.
+        until_ess : float, optional
+            Go on beyond `num_samples` until bulk and tail effective size of all numbers that every
+            run has are at least this, over all chains, which then take turns of `num_samples`
+            draws.
+        max_seconds : float, optional
+            End the run after this time, as Ctrl-C does.
 
         Returns
         -------
@@ -262,30 +271,40 @@ class ParticleGibbs:
             On Ctrl-C before the first draw.
         """
         began = time.perf_counter()
+        budget = Budget(until_ess, None, "ParticleGibbs.run")
+        budget.refuse_with(background=False, store=None, checkpoint=checkpoint)
+        interrupt = Interrupt("ParticleGibbs.run", max_seconds)
         check_model_call(self.model, args, kwargs, "ParticleGibbs(...).run")
         generators = (self._generator or default_generator).spawn(self.num_chains)
         saved = SavedParticles(
             "ParticleGibbs", checkpoint, checkpoint_every, self._settings(), args, kwargs, began
         )
-        course = _Course(self, generators, saved)
-        with no_grad(), in_float64(), untraced():
+        course = _Course(self, generators, saved, interrupt)
+        with no_grad(), in_float64(), untraced(), interrupt:
             sweeps = _Sweeps(self.model, lifted(args), lifted(kwargs), self.num_particles)
             if saved.values is not None:
                 course.restore(saved.values, sweeps)
-            interrupted = not course.to_the_end(sweeps)
+            course.to_the_end(sweeps)
+            draws = self._draws(course)
+            while more := budget.missing(draws):
+                course.extend(more, sweeps)
+                draws = self._draws(course)
+        return draws
+
+    def _draws(self, course: _Course) -> RunDraws:
+        """The draws of a course, as they are now."""
         chains = course.chains
         values = tuple(tuple(draw for draw, _, _ in chain) for chain in chains)
         stats = {
             "lp": np.array([[lp for _, lp, _ in chain] for chain in chains]),
             "moved": np.array([[moved for _, _, moved in chain] for chain in chains]),
         }
-        name = getattr(self.model, "__name__", type(self.model).__name__)
         attrs = {
             "inference_library": "probtorch",
             "inference_method": "ParticleGibbs",
-            "model_name": name,
+            "model_name": getattr(self.model, "__name__", type(self.model).__name__),
             "num_particles": self.num_particles,
-            "interrupted": interrupted,
+            "interrupted": course.ended,
         }
         return RunDraws(_shared(values), stats, attrs=attrs, values=values)
 
@@ -308,66 +327,93 @@ class _Course:
     """The chains of one run, one after the other, as far as they have got."""
 
     def __init__(
-        self, gibbs: ParticleGibbs, generators: Sequence[Generator], saved: SavedParticles
+        self,
+        gibbs: ParticleGibbs,
+        generators: Sequence[Generator],
+        saved: SavedParticles,
+        interrupt: Interrupt,
     ) -> None:
         self.gibbs, self.generators, self.saved = gibbs, generators, saved
+        self.interrupt = interrupt
         self.chains: list[list[_Draw]] = []
         self.done = 0  # sweeps of the last one of them
-        self.kept: _Particle | None = None
+        self.kept: list[_Particle | None] = []  # where each of them stands
+        self.ended = False  # before its time
 
-    def to_the_end(self, sweeps: _Sweeps) -> bool:
-        """Make all draws; whether it was that, and not Ctrl-C."""
+    def to_the_end(self, sweeps: _Sweeps) -> None:
+        """Make all draws, or as many as there is time for."""
         total = self.gibbs.warmup_steps + self.gibbs.num_samples
-        shown = self.gibbs.progress_bar
-        with Interrupt() as interrupt, ParticleProgress(shown=shown) as progress:
+        with ParticleProgress(shown=self.gibbs.progress_bar) as progress:
             while len(self.chains) < len(self.generators) or self.done < total:
-                if interrupt.asked:
+                if self.interrupt.asked:
+                    self.ended = True
                     break
                 if not self.chains or self.done == total:
                     self.chains.append([])
-                    self.done, self.kept = 0, None
-                self._sweep(sweeps)
-                self.saved.update(self.snapshot)
+                    self.kept.append(None)
+                    self.done = 0
                 chain = len(self.chains)
+                self.done += 1
+                self._sweep(chain - 1, sweeps, kept=self.done > self.gibbs.warmup_steps)
+                self.saved.update(self.snapshot)
                 progress.tell(
                     f"chain {chain} of {len(self.generators)}, {self.done}/{total} sweeps",
                     (chain - 1 + self.done / total) / len(self.generators),
                 )
             self.saved.update(self.snapshot, last=True)
-        if not interrupt.asked:
-            return True
+        if not self.ended:
+            return
         # A chain that was only just begun would leave nothing of the others.
         full = [chain for chain in self.chains if len(chain) == self.gibbs.num_samples]
         self.chains = full or self.chains[:1]
         if not self.chains or not self.chains[0]:
-            raise KeyboardInterrupt("interrupted before the first draw")
+            raise self.interrupt.without("the first draw")
+        self._tell()
+
+    def extend(self, count: int, sweeps: _Sweeps) -> None:
+        """Make so many more draws of each chain, or as many as there is time for."""
+        length = len(self.chains[0])
+        with ParticleProgress(shown=self.gibbs.progress_bar) as progress:
+            for i in range(count):
+                for chain in range(len(self.chains)):
+                    if self.interrupt.asked:
+                        self.ended = True
+                        self.chains = [draws[: length + i] for draws in self.chains]
+                        return self._tell()
+                    self._sweep(chain, sweeps, kept=True)
+                progress.tell(f"{i + 1}/{count} more sweeps of each chain", (i + 1) / count)
+        return None
+
+    def _tell(self) -> None:
+        """Say that not all draws were made."""
         print(
-            f"interrupted: keeping {len(self.chains)} chains of {len(self.chains[0])} draws",
+            f"{self.interrupt.told}: keeping {len(self.chains)} chains of {len(self.chains[0])} "
+            "draws",
             file=sys.stderr,
             flush=True,
         )
-        return False
 
-    def _sweep(self, sweeps: _Sweeps) -> None:
-        """Make one sweep of the chain at hand, and keep what it drew."""
-        generator = self.generators[len(self.chains) - 1]
+    def _sweep(self, chain: int, sweeps: _Sweeps, *, kept: bool) -> None:
+        """Make one sweep of a chain, and keep what it drew."""
+        generator, before = self.generators[chain], self.kept[chain]
         with seed_handler(None, generator):
-            if self.kept is None:
-                self.kept = sweeps.first(generator)
+            if before is None:
+                before = sweeps.first(generator)
             # The run that is kept always has weight.
-            new = sweeps.sweep(self.kept, generator) or self.kept
-            moved = new.values is not self.kept.values
-            self.kept, self.done = new, self.done + 1
-            if self.done <= self.gibbs.warmup_steps:
+            new = sweeps.sweep(before, generator) or before
+            self.kept[chain] = new
+            if not kept:
                 return
             done = sweeps.running(new.values, None)
             everything = {**done.values, **done.computed}
             arrays = {n: to_host(x.array) for n, x in everything.items()}
-            self.chains[-1].append((arrays, done.log_joint, moved))
+            moved = new.values is not before.values
+            self.chains[chain].append((arrays, done.log_joint, moved))
 
     def snapshot(self) -> Tree:
         """Return all that the rest depends on, as plain values."""
-        kept = None if self.kept is None else self.kept.values
+        last = self.kept[-1] if self.kept else None
+        kept = None if last is None else last.values
         return {
             "chains": [[tuple(draw) for draw in chain] for chain in self.chains],
             "done": self.done,
@@ -385,10 +431,12 @@ class _Course:
         """
         self.chains = [[(dict(a), lp, moved) for a, lp, moved in c] for c in saved["chains"]]
         self.done = saved["done"]
+        self.kept = [None] * len(self.chains)
         if saved["kept"] is not None:
-            self.kept = _Particle({n: wrap(np.array(x)) for n, x in saved["kept"].items()})
+            last = _Particle({n: wrap(np.array(x)) for n, x in saved["kept"].items()})
+            self.kept[-1] = last
             if self.chains[-1]:
-                was, now = self.chains[-1][-1][1], sweeps.running(self.kept.values, None).log_joint
+                was, now = self.chains[-1][-1][1], sweeps.running(last.values, None).log_joint
                 check_densities("ParticleGibbs", np.array([was]), np.array([now]))
         for generator, state in zip(self.generators, saved["generators"], strict=True):
             generator.set_state(state)

@@ -32,6 +32,7 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError
 from probtorch.infer.checkpoint import Checkpoint
+from probtorch.infer.control import Interrupt
 from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.kernel import Kernel, checked
 from probtorch.infer.mcmc.pilot import in_form
@@ -47,7 +48,6 @@ from probtorch.infer.sequential.saved_particles import (
 )
 from probtorch.infer.sequential.tempering import TemperedPath
 from probtorch.infer.sequential.weights import checked_resampling
-from probtorch.infer.vi.step_progress import Interrupt
 
 __all__ = ["SMC", "SMCDraws"]
 
@@ -218,6 +218,7 @@ class SMC:
         *args: object,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         checkpoint_every: float | None = None,
+        max_seconds: float | None = None,
         **kwargs: object,
     ) -> SMCDraws:
         """Go from the prior to the posterior, given the arguments of the model.
@@ -232,6 +233,8 @@ class SMC:
             run without a break, bit for bit.
         checkpoint_every : float, optional
             Seconds between two checkpoints; 5 by default.
+        max_seconds : float, optional
+            End the run after this time, as Ctrl-C does.
 
         Returns
         -------
@@ -272,7 +275,7 @@ class SMC:
         )
         mutation = Mutation(kernel, path, moves, self.num_threads)
         with (
-            Interrupt() as interrupt,
+            Interrupt("SMC.run", max_seconds) as interrupt,
             ParticleProgress(shown=self.progress_bar) as progress,
         ):
             course = Course(self, target, mutation, resampling, saved, interrupt, progress)

@@ -284,7 +284,7 @@ def weighted(
         samples, log_ratios, log_weights, k, evidence, error, values, dims or {}, coords or {},
         attrs or {},
     )  # fmt: skip
-    if k > pareto_k_limit(count):
+    if count >= MIN_DRAWS and k > pareto_k_limit(count):
         warnings.warn_explicit(
             f"{owner}: the proposal is far from the posterior\n"
             f"  expected: a Pareto k of at most {pareto_k_limit(count):.2f}\n"

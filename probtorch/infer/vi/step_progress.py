@@ -1,23 +1,20 @@
 """What an optimisation shows while it lasts: one line on stderr, rewritten in place.
 
 The line has the step, the smoothed loss, the rate and the time left. In a log file there is a line
-every ten seconds instead. Nothing is shown before a third of a second has passed. Ctrl-C ends it
-through `Interrupt`.
+every ten seconds instead. Nothing is shown before a third of a second has passed. The handle of a
+run in the background has the line, too.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable
-from types import FrameType
 from typing import Self
 
+from probtorch.infer.control import control_here
 from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH, is_shown
 
-__all__ = ["Interrupt", "StepProgress"]
+__all__ = ["StepProgress"]
 
 # Steps over which the shown loss is smoothed: its weight on the past is 1 - 1 / SMOOTHING.
 SMOOTHING = 50
@@ -48,6 +45,9 @@ class StepProgress:
         self._rewrites = sys.stderr.isatty() or "ipykernel" in sys.modules
 
     def __enter__(self) -> Self:
+        control = control_here()
+        if control is not None:
+            control.line = self.line
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -83,27 +83,3 @@ class StepProgress:
             print(f"\r\x1b[2K{self.line()}", end="\n" if last else "", file=sys.stderr, flush=True)
         else:
             print(self.line(), file=sys.stderr, flush=True)
-
-
-class Interrupt:
-    """Turns Ctrl-C into a note, so that no step is torn; a second one raises as usual."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: Callable[[int, FrameType | None], object] | int | None = None
-
-    def __enter__(self) -> Interrupt:
-        # Only the main thread may; and who set a handler of his own wants to keep it.
-        main = threading.current_thread() is threading.main_thread()
-        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._before = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt("interrupted twice")
-        self.asked = True
-
-    def __exit__(self, *exc: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)

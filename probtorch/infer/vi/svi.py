@@ -24,13 +24,14 @@ from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.params import ParamStore
 from probtorch.infer.checkpoint import Checkpoint, RunRecord
+from probtorch.infer.control import Interrupt
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.runs import is_precise
 from probtorch.infer.vi.converged import Until, as_rule, is_met, warn_of_the_end
 from probtorch.infer.vi.fit import Fit
 from probtorch.infer.vi.gradient_variance import gradient_variance
-from probtorch.infer.vi.step_progress import Interrupt, StepProgress
+from probtorch.infer.vi.step_progress import StepProgress
 from probtorch.infer.vi.svi_arguments import advice, check_count, check_parts
 from probtorch.infer.vi.svi_result import SVIResult
 
@@ -167,6 +168,7 @@ class SVI(Fit):
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         checkpoint_every: int | None = None,
         until: Until = None,
+        max_seconds: float | None = None,
         **kwargs: object,
     ) -> SVIResult:
         """Take many steps.
@@ -190,6 +192,8 @@ class SVI(Fit):
         until : "converged", Converged or callable, optional
             End the run when the loss has stopped falling, by the rule `Converged` with settings of
             its own; or when a function of all losses so far, asked every 100 steps, returns True.
+        max_seconds : float, optional
+            End the run after this time, with what there is, as Ctrl-C does.
 
         Returns
         -------
@@ -223,7 +227,7 @@ class SVI(Fit):
         losses = record.losses
         shown = StepProgress(num_steps, done=len(losses), shown=progress_bar)
         met = is_met(rule, losses)  # a run that was saved where it ended
-        with Interrupt() as interrupt, shown as progress:
+        with Interrupt("SVI.run", max_seconds) as interrupt, shown as progress:
             while len(losses) < num_steps and not (interrupt.asked or record.stopped or met):
                 # Many at once where nobody wants to see each.
                 room = record.room(num_steps)

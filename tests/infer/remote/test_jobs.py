@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 import pytest
 
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.mcmc.control import Control
+from probtorch.infer.control import Control
 from probtorch.infer.remote import jobs as jobs_module
 from probtorch.infer.remote import parcels, pools
 from probtorch.infer.remote.jobs import Crew, Job

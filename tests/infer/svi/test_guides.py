@@ -714,7 +714,8 @@ def make(request):
 def test_a_guide_shows_the_parameters_that_are_optimised(make):
     guide = make(two_sites)
     assert isinstance(guide, Module)
-    assert list(guide.parameters()) == []  # it has not met its model
+    with pytest.raises(InferenceError, match=r"met its model(.|\n)*guide.setup\("):
+        guide.parameters()
     svi = SVI(two_sites, guide, Adam({"lr": 0.05}), seed=0)
     svi.step(TWO)
     shown = dict(guide.named_parameters())

@@ -9,6 +9,10 @@ an independent proposal: where the family was wrong the chain is still exact, an
 
 The three points must not depend on the present value. They are 0 and 1 to both sides, on the
 unconstrained scale, and then, for the digits, around the centre that these give.
+
+Of a Dirichlet vector each part takes a share of what the parts before it have left. These shares
+are Beta variables, independent of each other, and the coordinates are their logits beside an offset
+(`offset_of`).
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.distributions.beta import Beta
-from probtorch.distributions.gamma import Gamma, InverseGamma
+from probtorch.distributions.beta import Beta, Dirichlet
+from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
+from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import LogNormal, Normal
 from probtorch.distributions.positive import Exponential
 from probtorch.errors import InferenceError
@@ -38,9 +43,10 @@ from probtorch.ops.indexing import index_put
 from probtorch.ops.variates import standard_log_gamma
 
 if TYPE_CHECKING:
+    from probtorch.distributions.distribution import Distribution
     from probtorch.effects.site import Site
 
-__all__ = ["CONJUGATE", "FAMILIES", "family_of"]
+__all__ = ["CONJUGATE", "FAMILIES", "family_of", "offset_of"]
 
 Pair: TypeAlias = tuple[TensorBase, TensorBase]
 
@@ -98,10 +104,10 @@ FAMILIES = {
     ),
 }
 _OF_PRIORS = {
-    "normal": (Normal, LogNormal),
-    "gamma": (Gamma, Exponential),
+    "normal": (Normal, LogNormal, MultivariateNormal),
+    "gamma": (Gamma, Exponential, Chi2),
     "inverse gamma": (InverseGamma,),
-    "beta": (Beta,),
+    "beta": (Beta, Dirichlet),
 }
 
 
@@ -113,9 +119,7 @@ def family_of(site: Site) -> str:
     InferenceError
         If its prior is of none.
     """
-    fn = site.fn
-    while hasattr(fn, "reinterpreted_batch_ndims"):
-        fn = fn.base_dist
+    fn = _prior(site)
     for name, kinds in _OF_PRIORS.items():
         if isinstance(fn, kinds):
             return name
@@ -129,24 +133,39 @@ def family_of(site: Site) -> str:
     )
 
 
+def offset_of(site: Site, shape: tuple[int, ...]) -> np.ndarray | float:
+    """Return what the coordinates of a site, of some shape, are beyond those of its family."""
+    if not isinstance(_prior(site), Dirichlet):
+        return 0.0
+    # As in `StickBreakingTransform`: 0 gives equal parts.
+    return np.broadcast_to(np.log(np.arange(shape[-1], 0, -1)), shape)
+
+
+def _prior(site: Site) -> Distribution:
+    fn = site.fn
+    while hasattr(fn, "reinterpreted_batch_ndims"):
+        fn = fn.base_dist
+    return fn
+
+
 def _conjugate(family: ConditionalFamily) -> Update:
     def update(
         density: Density,
         key: Key,
         walk: SweepState,
         at: TensorBase,
-        lowest: TensorBase,
+        offset: TensorBase,
         highest: TensorBase,
     ) -> SweepState:
-        """Draw a coordinate from its conditional distribution."""
+        """Draw a coordinate from its conditional distribution; `offset_of` stands for a bound."""
 
         def value(q: TensorBase) -> TensorBase:
-            return density(index_put(walk.position, (at,), q))[0]
+            return density(index_put(walk.position, (at,), q + offset))[0]
 
         zero = 0.0 * walk.logdensity
         a, b = _factors(family, value, zero, zero + 1.0)
         a, b = _factors(family, value, *family.middle(a, b))
-        z, present = normals(key, walk.counter, 1)[0], walk.position[at]
+        z, present = normals(key, walk.counter, 1)[0], walk.position[at] - offset
         with CountedDraws(key, walk.counter + 1) as draws:
             q = family.draw(a, b, z)
         logdensity = value(q)
@@ -157,7 +176,7 @@ def _conjugate(family: ConditionalFamily) -> Update:
         counter = walk.counter + (1 + draws.used)
         accepted = uniform(key, counter) < accept_prob
         return SweepState(
-            index_put(walk.position, (at,), where(accepted, q, present)),
+            index_put(walk.position, (at,), where(accepted, q + offset, walk.position[at])),
             where(accepted, logdensity, walk.logdensity),
             counter + 1,
             walk.taken + 7,

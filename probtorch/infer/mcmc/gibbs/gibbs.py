@@ -110,9 +110,9 @@ class Gibbs(Kernel[HMCState]):
         proportion to its probability) or "metropolis" (one other value is proposed); for either a
         `FullConditional`, a function of yours. "conjugate" draws each element of continuous sites
         from its conditional distribution, where that is of the family of its prior: Normal,
-        LogNormal, Gamma, Exponential, InverseGamma or Beta; its acceptance is 1 if it is. Blocks
-        are updated in this order, then all sites
-        that are in none.
+        MultivariateNormal, LogNormal, Gamma, Chi2, Exponential, InverseGamma, Beta or Dirichlet;
+        its acceptance is 1 if it is. Blocks are updated in this order, then all sites that are in
+        none.
     kernel : kernel
         What updates the continuous sites that are in no block, together.
     discrete : {"conditional", "modified", "metropolis"}

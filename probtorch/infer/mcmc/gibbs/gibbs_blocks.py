@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.mcmc.gibbs.conjugate_updates import FAMILIES, family_of
+from probtorch.infer.mcmc.gibbs.conjugate_updates import FAMILIES, family_of, offset_of
 from probtorch.infer.mcmc.gibbs.discrete_updates import UPDATES
 from probtorch.infer.mcmc.gibbs.given_updates import FullConditional, GivenUpdate
 from probtorch.infer.mcmc.kernel import Kernel
@@ -31,6 +31,9 @@ from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import DensityTarget, Target
 from probtorch.infer.slots import Slot
 from probtorch.ops.indexing import index_put
+
+if TYPE_CHECKING:
+    from probtorch.effects.site import Site
 
 __all__ = [
     "Block",
@@ -270,7 +273,8 @@ def layout_of(blocks: Sequence[Block], target: Target) -> np.ndarray:
     Returns
     -------
     ndarray, shape (4, dim)
-        Bounds are infinite where there is none; families are -1 where there is none.
+        Bounds are infinite where there is none; families are -1 where there is none. Conjugate
+        coordinates have the offset from their family in place of the least number.
 
     Raises
     ------
@@ -312,7 +316,9 @@ def layout_of(blocks: Sequence[Block], target: Target) -> np.ndarray:
                 )
             continue
         if update == "conjugate" and levels is None:
-            layout[3, here] = list(FAMILIES).index(_family(target, name))
+            site = _site(target, name)
+            layout[3, here] = list(FAMILIES).index(family_of(site))
+            layout[1, here] = np.ravel(offset_of(site, slot.free_shape))
             continue
         if isinstance(update, str) != (levels is not None) or update == "conjugate":
             raise InferenceError(
@@ -337,8 +343,8 @@ def layout_of(blocks: Sequence[Block], target: Target) -> np.ndarray:
     return layout
 
 
-def _family(target: Target, name: str) -> str:
-    """The family of the conditional distribution of a continuous site."""
+def _site(target: Target, name: str) -> Site:
+    """A continuous site, for its conditional distribution."""
     if not isinstance(target, MixedTarget):
         raise InferenceError(
             "Gibbs(blocks=...) with a conjugate update",
@@ -346,7 +352,7 @@ def _family(target: Target, name: str) -> str:
             got=repr(target),
             fix="give the model itself: a density knows no priors of sites",
         )
-    return family_of(target.trace_at(wrap(np.zeros(target.dim))).nodes[name])
+    return target.trace_at(wrap(np.zeros(target.dim))).nodes[name]
 
 
 def parts_of(

@@ -1,0 +1,209 @@
+"""What ends a run before its time, or lets it wait: Ctrl-C, a clock, who holds its handle.
+
+`Control` is what the threads of a run are told to stop, to wait and to go on by. A chain asks
+between two calls of the native program, some 50 ms apart. Who tells may be any thread: the one that
+listens for Ctrl-C, a clock, the user's, by a handle. A run that goes on in the background by itself
+(background.py) finds its control by `control_here`. `Interrupt` is for loops in Python, which ask
+between two steps.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from probtorch.errors import ArgumentError, InferenceError
+
+__all__ = [
+    "CALL_SECONDS",
+    "GROWTH",
+    "Control",
+    "Interrupt",
+    "control_here",
+    "positive",
+    "under_control",
+]
+
+# A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
+# progress display, long enough that what happens between calls costs nothing.
+CALL_SECONDS = 0.05
+# The first calls feel their way: how much more than the last one a call may do.
+GROWTH = 8
+
+
+class Control:
+    """What the chains of one run are to do.
+
+    Attributes
+    ----------
+    aborted : bool
+        Whether it was the user who ended the run.
+    line : callable or None
+        What the run shows of itself, as one line; set by its display.
+    """
+
+    def __init__(self) -> None:
+        self.aborted = False
+        self.line: Callable[[], str] | None = None
+        self._stopped = threading.Event()
+        self._going = threading.Event()
+        self._going.set()
+        self._lock = threading.Lock()
+        self._paused_at = 0.0
+        self._waited = 0.0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the chains are to end."""
+        return self._stopped.is_set()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the chains are to wait."""
+        return not self._going.is_set()
+
+    @property
+    def waited(self) -> float:
+        """Seconds of all pauses together, the present one included."""
+        with self._lock:
+            return self._waited + (time.perf_counter() - self._paused_at if self.paused else 0.0)
+
+    def stop(self) -> None:
+        """Let chains end after their present call; those that wait end, too."""
+        self._stopped.set()
+        self.resume()
+
+    def pause(self) -> None:
+        """Let chains wait after their present call."""
+        with self._lock:
+            if self._going.is_set() and not self.stopped:
+                self._paused_at = time.perf_counter()
+                self._going.clear()
+
+    def resume(self) -> None:
+        """Let chains that wait go on."""
+        with self._lock:
+            if not self._going.is_set():
+                self._waited += time.perf_counter() - self._paused_at
+                self._going.set()
+
+    def go_on(self) -> bool:
+        """Return whether a chain is to make another call; while the run is paused, wait first."""
+        self._going.wait()
+        return not self.stopped
+
+
+class _Here(threading.local):
+    """What this thread is told by."""
+
+    control: Control | None = None
+
+
+_HERE = _Here()
+
+
+def control_here() -> Control | None:
+    """Return what the run in this thread is told by, if it is one in the background."""
+    return _HERE.control
+
+
+def under_control(control: Control) -> None:
+    """Let whatever runs in this thread from now on be told by `control`."""
+    _HERE.control = control
+
+
+class Interrupt:
+    """What a loop asks between two steps: whether to end. A context manager.
+
+    It turns Ctrl-C into a note, so that no step is torn; a second one raises as usual. A run in the
+    background waits in `asked` while it is paused.
+
+    Parameters
+    ----------
+    subject : str
+        Whose run it is, for messages.
+    max_seconds : float, optional
+        From now, pauses aside; then `asked` is true.
+
+    Raises
+    ------
+    ArgumentError
+        If the time is no positive number.
+    """
+
+    def __init__(self, subject: str, max_seconds: float | None = None) -> None:
+        self._subject = subject
+        self._seconds = positive(subject, "max_seconds", max_seconds, 60)
+        self._began = time.perf_counter()
+        self._control = control_here()
+        self._noted = self._late = False
+        self._before: Callable[[int, FrameType | None], object] | int | None = None
+
+    def __enter__(self) -> Interrupt:
+        # Only the main thread may; and who set a handler of his own wants to keep it.
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._noted:
+            raise KeyboardInterrupt("interrupted twice")
+        self._noted = True
+
+    def __exit__(self, *exc: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the loop is to end; once true it stays so."""
+        control = self._control
+        if control is not None and not control.go_on():
+            self._noted = True
+        if self._seconds is not None and not self._late:
+            waited = 0.0 if control is None else control.waited
+            self._late = time.perf_counter() >= self._began + self._seconds + waited
+        return self._noted or self._late
+
+    @property
+    def told(self) -> str:
+        """What ended the loop, for the line that says what is kept."""
+        return "interrupted" if self._noted else "the time is up"
+
+    def without(self, what: str) -> BaseException:
+        """Return the error of a loop that ended before there was anything to keep."""
+        if self._control is None and self._noted:
+            return KeyboardInterrupt(f"interrupted before {what}")
+        return InferenceError(
+            self._subject,
+            expected=f"time for {what}",
+            got="none: the run was aborted" if self._noted else f"max_seconds={self._seconds:g}",
+            fix="let it run for longer",
+        )
+
+
+def positive(subject: str, name: str, value: float | None, example: int) -> float | None:
+    """Return a setting that is a positive number or None.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither.
+    """
+    if value is None:
+        return None
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0.0 < float(value) < math.inf:
+        raise ArgumentError(
+            f"{subject}({name}=...)",
+            expected="a positive number",
+            got=repr(value),
+            fix=f"for example {name}={example}",
+        )
+    return float(value)

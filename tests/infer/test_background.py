@@ -1,0 +1,162 @@
+"""Runs that end before their time, and runs in the background: what they keep and what they say."""
+
+import itertools
+import time
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.distributions import Bernoulli, HalfNormal, Normal
+from probtorch.effects import plate, sample
+from probtorch.effects.handlers import condition
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer import (
+    ABCSMC,
+    MCMC,
+    NUTS,
+    SMC,
+    SVGD,
+    SVI,
+    AutoNormal,
+    Importance,
+    ParticleGibbs,
+    RandomWalk,
+    RBFKernel,
+    SteinVI,
+    control,
+    in_background,
+)
+from probtorch.optim import Adam
+from probtorch.tensor import tensor
+
+Y = tensor(np.random.default_rng(0).normal(1.5, 1.0, 20))
+
+
+def model(y):
+    mu, scale = sample("mu", Normal(0.0, 2.0)), sample("scale", HalfNormal(1.0))
+    with plate("row", 20):
+        sample("y", Normal(mu, scale), obs=y)
+
+
+def simulator():
+    mu = sample("mu", Normal(0.0, 2.0))
+    with plate("row", 20):
+        sample("y", Normal(mu, 1.0))
+
+
+def branching(y):
+    loc = sample("loc", Normal(0.0, 2.0)) if sample("moved", Bernoulli(0.5)).item() else 0.0
+    sample("y", Normal(loc, 1.0), obs=y)
+
+
+def svi():
+    return SVI(model, AutoNormal(model), Adam({"lr": 0.01}), seed=0)
+
+
+def mean_of(data):
+    return data["y"].mean()
+
+
+ENDLESS = {
+    "SVI": lambda: (svi().run, 10**9, Y),
+    "SVGD": lambda: (SVGD(model, RBFKernel(), Adam({"lr": 0.01}), 4, seed=0).run, 10**9, Y),
+    "SteinVI": lambda: (
+        SteinVI(model, AutoNormal(model), Adam({"lr": 0.01}), RBFKernel()).run, 10**9, Y,
+    ),
+    "Importance": lambda: (Importance(branching, num_samples=10**9, seed=0).run, tensor(1.0)),
+    "ParticleGibbs": lambda: (
+        ParticleGibbs(branching, 2, 10**9, 0, seed=0, progress_bar=False).run, tensor(1.0),
+    ),
+    "ABCSMC": lambda: (
+        ABCSMC(simulator, 100, summary=mean_of, epsilon=1e-12, min_acceptance=1e-9, seed=0,
+               progress_bar=False).run, {"y": Y},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_an_engine_ends_when_its_time_is_up_and_keeps_what_there_is(name, monkeypatch):
+    """By a clock that goes on by 0.1 s at each look."""
+    ticks = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: 0.1 * next(ticks))
+    monkeypatch.setattr(control, "time", clock)
+    run, *args = ENDLESS[name]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = run(*args, max_seconds=0.55)
+    assert next(ticks) == 7
+    if name != "SteinVI":
+        assert found.interrupted if name == "SVI" else found.attrs["interrupted"]
+    with pytest.raises(ArgumentError, match=rf"{name}.run\(max_seconds(.|\n)*a positive number"):
+        run(*args, max_seconds=-1.0)
+
+
+def test_time_that_does_not_reach_is_an_error_with_the_cure():
+    smc = SMC(RandomWalk(model), 50, seed=0, progress_bar=False)
+    with pytest.raises(InferenceError, match=r"(?s)time for the first temp.*max_seconds=1e-"):
+        smc.run(Y, max_seconds=1e-6)
+
+
+def test_importance_draws_until_weights_are_worth_enough():
+    for program, data in ((model, Y), (branching, tensor(2.0))):
+        found = Importance(program, num_samples=100, seed=0).run(data, until_ess=150.0)
+        assert found.ess >= 150.0 and found.log_ratios.size % 100 == 0
+        # The draws are those of one longer run.
+        whole = Importance(program, num_samples=found.log_ratios.size, seed=0).run(data)
+        if program is branching:
+            np.testing.assert_array_equal(whole.log_ratios, found.log_ratios)
+            assert len(found.values) == found.log_ratios.size
+
+
+def test_particle_gibbs_goes_on_until_there_is_enough():
+    gibbs = ParticleGibbs(branching, 5, 20, 2, num_chains=2, seed=0, progress_bar=False)
+    found = gibbs.run(tensor(1.0), until_ess=30.0)
+    count = found.num_draws
+    whole = ParticleGibbs(branching, 5, count, 2, num_chains=2, seed=0, progress_bar=False)
+    assert count > 20 and not found.attrs["interrupted"]
+    np.testing.assert_array_equal(found["moved"], whole.run(tensor(1.0))["moved"])
+    with pytest.raises(ArgumentError, match=r"ParticleGibbs.run\(until_ess=..., checkpoint"):
+        gibbs.run(tensor(1.0), until_ess=30.0, checkpoint="nowhere")
+
+
+def test_a_run_in_the_background_waits_goes_on_and_ends_as_told():
+    run = in_background(svi().run, 10**9, Y, progress_bar=False)
+    while "steps" not in str(run.progress):
+        time.sleep(0.01)
+    run.pause()
+    time.sleep(0.2)  # the steps of one native call
+    before = str(run.progress).split(" steps")[0]
+    time.sleep(0.1)
+    assert run.paused and not run.finished and str(run.progress).split(" steps")[0] == before
+    with pytest.raises(TimeoutError):
+        run.result(timeout=0.01)
+    found = run.abort()
+    assert found.interrupted and run.finished and "finished" in repr(run)
+
+
+def test_what_a_run_returns_and_raises_comes_with_its_result():
+    expected = svi().run(30, Y, progress_bar=False)
+    found = in_background(svi().run, 30, Y, progress_bar=False).result()
+    np.testing.assert_array_equal(found.losses, expected.losses)
+    with pytest.raises(ArgumentError, match="unknown argument 'z'"):
+        in_background(svi().run, 30, Y, z=1).result()
+    with pytest.raises(ArgumentError, match="the call is made there"):
+        in_background(found)
+    mcmc = MCMC(NUTS(model), 50, 50, num_chains=1, seed=0, progress_bar=False)
+    mcmc.diagnose = False
+    assert in_background(mcmc.run, Y).result().num_draws == 50
+
+
+def test_handlers_around_the_call_hold_in_the_run():
+    with condition(data={"mu": probtorch.tensor(0.5)}):
+        found = in_background(Importance(model, num_samples=10, seed=0).run, Y).result()
+    assert list(found.samples) == ["scale"]
+
+
+@pytest.mark.parametrize("asked, fix", [("stop", "until_ess=400"), ("blocking", "in_background")])
+def test_how_a_run_is_ended_is_told_to_who_asks_otherwise(asked, fix):
+    with pytest.raises(ArgumentError, match=fix):
+        SMC(RandomWalk(model), 50, seed=0).run(Y, **{asked: 1})
