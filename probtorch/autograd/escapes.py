@@ -165,19 +165,24 @@ class Watch(Listener):
     def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Output) -> None:
         """Hear of one operation: hold it if it is a cut, refuse what came back."""
         super().applied(op, inputs, attrs, out)
-        outs = out if isinstance(out, tuple) else (out,)
-        self._made.update(map(id, outs))
+        # Heard at every operation, and so written out.
+        if isinstance(out, tuple):
+            outs, taped = out, any(o.requires_grad for o in out)
+            self._made.update(map(id, out))
+        else:
+            outs, taped = (out,), out.requires_grad
+            self._made.add(id(out))
         if self._inside:
             return
-        floating = outs[0].array.dtype.kind in "fc"
-        if floating and op.vjp is not None and grad_enabled():
+        dtype = outs[0].array.dtype
+        if dtype.kind in "fc" and op.vjp is not None and grad_enabled():
             if self._floats or self._back:
                 self._refuse_return(inputs)
-            if outs[0].array.dtype.itemsize < 8 and self._depends_on_any(inputs):
+            if dtype.itemsize < 8 and self._depends_on_any(inputs):
                 self.narrow = True
-        if op.extra.get("implicit") and outs[0].requires_grad:
+        if outs[0].requires_grad and op.extra.get("implicit"):
             self._follow(op, inputs, attrs, outs[0])
-        elif not any(o.requires_grad for o in outs) and self._depends_on_any(inputs):
+        elif not taped and self._depends_on_any(inputs):
             live = self._alive(op, inputs, attrs, outs)
             for o, array in zip(outs, live, strict=True):
                 self._cut(op.name, inputs, o, array)
@@ -295,7 +300,11 @@ class Watch(Listener):
         return t.requires_grad or id(t) in self._off
 
     def _depends_on_any(self, inputs: Sequence[object]) -> bool:
-        return any(isinstance(x, TensorBase) and self._depends(x) for x in inputs)
+        off = self._off
+        for x in inputs:
+            if isinstance(x, TensorBase) and (x.requires_grad or id(x) in off):
+                return True
+        return False
 
     def _alive(
         self,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any
 from weakref import ref
 
@@ -39,6 +40,7 @@ from probtorch.ops.families import partial_in_single, unbroadcast
 __all__ = ["backward", "grad"]
 
 _NUMBERS = frozenset((bool, int, float, complex))
+_EPOCH = itemgetter(0)
 
 
 def backward(
@@ -301,15 +303,24 @@ def _needed(
         if node.inputs is None:
             raise _freed(node)
         seen.add(node)
-        edges = [e for e in _edges(node) if e[3]]
+        edges = []
+        for t in node.inputs:
+            if not isinstance(t, TensorBase):
+                continue
+            if t._extra is None and t._base is None:  # as `edge` has it, without a call
+                fn, index, wanted = t.grad_fn, t._index, t.requires_grad
+            else:
+                fn, index, wanted = edge(t, node)
+            if wanted:
+                edges.append((t, fn, index))
+                if fn is not None:
+                    stack.append(fn)
         nodes.append((node.epoch, node, edges))
-        stack += [fn for _, fn, _, _ in edges if fn is not None]
-    nodes.sort(key=lambda entry: entry[0])
+    nodes.sort(key=_EPOCH)
     needed = set()
     for _, node, edges in nodes:
-        for t, fn, index, _ in edges:
-            place = ("leaf", id(t)) if fn is None else (id(fn), index)
-            if place in targets or fn in needed:
+        for t, fn, index in edges:
+            if fn in needed or (("leaf", id(t)) if fn is None else (id(fn), index)) in targets:
                 needed.add(node)
                 break
     return needed

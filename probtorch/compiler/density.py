@@ -44,6 +44,8 @@ from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recordin
 from probtorch.compiler.record.turns import length
 from probtorch.compiler.render.runtime.replays import CALLBACK, COUNT, FIRST_PATH, LAST, VALUES
 from probtorch.compiler.verify import (
+    FREE,
+    SHARE,
     ComparisonCosts,
     OtherRounding,
     ReplayError,
@@ -427,7 +429,7 @@ class DensityContext:
         self.of_values = None if alone else DensityContext(density._values())
         self.error = None
         self.bound = self._calls = 0
-        self._due = 2
+        self._due, self._costs = 2, ComparisonCosts()
         self._frames = []
         self._called = []  # frames without a C function
         self._value = np.zeros(1)
@@ -504,8 +506,22 @@ class DensityContext:
         self._calls += 1
         if self._calls == self._due:  # the first call is the one that is recorded
             self._due = 1 + next_due(self._calls - 1)
-            self.density.verify(q, self)
+            self._verify_if_affordable(q)
         return self.native(q)
+
+    def _verify_if_affordable(self, q):
+        """Compare with Python, the second time on where that may take so long: see `FREE`."""
+        density, costs = self.density, self._costs
+        if not self.table[COUNT]:
+            return  # all is Python's
+        began = time.perf_counter()
+        self.native(q)
+        costs.native = self._calls * (time.perf_counter() - began)
+        if costs.allow_another(SHARE, FREE):
+            began = time.perf_counter()
+            density.verify(q, self)
+            costs.eager = time.perf_counter() - began
+            costs.compared += costs.eager
 
     def native(self, q):
         """Return ``(log density, gradient)`` at an array, unverified."""

@@ -541,27 +541,40 @@ def binary_door(
     kinds = "f" if op.result == "float" else "fiub"
     # Where a Python integer beside integers is one of theirs; NumPy says where it does not fit.
     whole = "iu" if op.result != "float" and "mask_inputs" not in op.extra else ""
+    # The floats beside which a number may come first, as in 1.0 - x.
+    leading = "fd" if "mask_inputs" not in op.extra else ""
     differentiable = op.vjp is not None
     reads_output = op.reads_output
 
     def call(input: Any, other: Any, *, out: TensorBase | None = None) -> TensorBase:
         global _CLOCK
         try:
-            a = input.array
-            if type(other) in _NUMBERS:
-                # A number beside halves, "e", may be none of theirs.
-                if a.dtype.char not in "fd" and (
-                    type(other) is not int or a.dtype.kind not in whole
-                ):
-                    return general(op, fn, (input, other), out)
-                b = other
-                wanted = input.requires_grad
-            else:
+            if type(input) in _NUMBERS:
                 b = other.array
-                if a.dtype is not b.dtype or a.dtype.kind not in kinds:
+                if b.dtype.char in leading:
+                    a = input = float(input)
+                elif type(input) is int and b.dtype.kind in whole:
+                    a = input
+                else:
                     return general(op, fn, (input, other), out)
-                wanted = input.requires_grad or other.requires_grad
-            r = fn(a, b)
+                wanted = other.requires_grad
+                r = fn(a, b)
+            else:
+                a = input.array
+                if type(other) in _NUMBERS:
+                    # A number beside halves, "e", may be none of theirs.
+                    if a.dtype.char not in "fd" and (
+                        type(other) is not int or a.dtype.kind not in whole
+                    ):
+                        return general(op, fn, (input, other), out)
+                    b = other
+                    wanted = input.requires_grad
+                else:
+                    b = other.array
+                    if a.dtype is not b.dtype or a.dtype.kind not in kinds:
+                        return general(op, fn, (input, other), out)
+                    wanted = input.requires_grad or other.requires_grad
+                r = fn(a, b)
         except (AttributeError, ValueError, TypeError, OverflowError):
             return general(op, fn, (input, other), out)
         if out is not None:

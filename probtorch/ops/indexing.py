@@ -25,7 +25,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Index, TensorLike
 from probtorch.errors import ArgumentError, DeviceError, ShapeError, TensorIndexError
 from probtorch.ops.index_keys import parse, with_masks_of_dims
-from probtorch.ops.movement import expand, permute, reshape, slice_
+from probtorch.ops.movement import expand, permute, reshape, row, slice_
 from probtorch.ops.take_put import put, slice_put, take
 from probtorch.ops.view_places import is_there
 
@@ -40,8 +40,7 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
     if type(key) is int and x.array.ndim:
         n = x.array.shape[0]
         if -n <= key < n:
-            rest = x.array.shape[1:]
-            return reshape(slice_(x, ((key % n, 1, 1), *((0, 1, s) for s in rest))), rest)
+            return row(x, key % n)
     if isinstance(key, TensorBase) and key.array.ndim and x.array.ndim:
         kind = key.array.dtype.kind
         if kind == "i":

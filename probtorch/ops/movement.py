@@ -41,6 +41,7 @@ __all__ = [
     "permute",
     "reshape",
     "reversed_dims",
+    "row",
     "slice_",
     "squeeze",
     "swapaxes",
@@ -388,6 +389,14 @@ def slice_(x: TensorBase, spec: tuple[tuple[int, ...], ...]) -> TensorBase:
     `spec` has one ``(start, step, count)`` per dim.
     """
     return apply(_SLICE, (x,), {"spec": spec})
+
+
+def row(x, i):
+    """Return element `i` of the first dim, 0 <= i < its size: a slice without that dim."""
+    array, rest = x.array, x.array.shape[1:]
+    spec = ((i, 1, 1), *[(0, 1, n) for n in rest])
+    part = applied(_SLICE, x, array[i : i + 1], {"spec": spec})
+    return applied(_RESHAPE, part, part.array.reshape(rest), {"shape": rest})
 
 
 def _run_unslice(

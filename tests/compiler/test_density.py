@@ -399,3 +399,16 @@ def test_a_context_made_before_a_path_was_compiled_picks_it_up():
     assert value == pytest.approx(expected)
     np.testing.assert_allclose(g, slope)
     assert len(density.paths) == 1 and early.bound == 1
+
+
+@pytest.mark.parametrize(("free", "compared"), [(1e9, 5), (0.0, 1)])
+def test_points_are_compared_with_python_as_often_as_that_is_quick(monkeypatch, free, compared):
+    monkeypatch.setattr("probtorch.compiler.density.FREE", free)
+    monkeypatch.setattr("probtorch.compiler.density.SHARE", 0.0)
+    density = NativeDensity(squares, 3)
+    seen = []
+    monkeypatch.setattr(density, "_verify", lambda q, context: seen.append(q))
+    for _ in range(17):
+        assert_at(density, Q, -2.625, -Q)
+    # The 2nd call, and the 3rd, 5th, 9th and 17th.
+    assert len(seen) == compared

@@ -364,3 +364,27 @@ def test_vmap_with_the_same_randomness_draws_the_same_in_every_chunk():
 def test_elementwise_functions_pickle_by_name(name):
     function = getattr(probtorch, name)
     assert pickle.loads(pickle.dumps(function)) is function
+
+
+@pytest.mark.parametrize(
+    "dtype", [probtorch.float64, probtorch.float32, probtorch.float16], ids=str
+)
+def test_a_number_before_a_tensor_is_the_tensor_of_it(dtype):
+    x = tensor([-1.5, 0.25, 3.0], dtype=dtype)
+    for name in ("add", "sub", "mul", "div", "pow", "lt", "floor_divide", "copysign"):
+        fn = getattr(probtorch, name)
+        for number in (2, 0.5, -3):
+            found, expected = fn(number, x), fn(tensor(number, dtype=dtype).expand(3), x)
+            assert found.dtype == expected.dtype, (name, number)
+            assert_close(found, expected)
+    (g,) = grad((1.0 - x.requires_grad_()).sum(), x)
+    assert_close(g, -probtorch.ones(3, dtype=dtype))
+
+
+def test_a_whole_number_before_whole_numbers_stays_whole_and_in_range():
+    n = tensor([1, 2, 3])
+    assert (2 - n).tolist() == [1, 0, -1] and (2 - n).dtype == probtorch.int64
+    assert (1 / n).dtype == probtorch.float32 and (2.5 * n).tolist() == [2.5, 5.0, 7.5]
+    for x in (n, n.double()):
+        with pytest.raises(DomainError, match="a whole number of about"):
+            10**400 * x
