@@ -33,7 +33,9 @@ from probtorch.infer import (
 )
 from probtorch.infer.mcmc.starts import new_chains
 from probtorch.infer.starts.initialization import starting_points
-from probtorch.infer.starts.path_starts import chosen_paths, climbed
+from probtorch.infer.starts.lbfgs_paths import LbfgsPaths, best_of_paths
+from probtorch.infer.starts.native_climbs import climb
+from probtorch.infer.starts.path_starts import Evaluations, chosen_paths, climbed
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, logaddexp
@@ -54,6 +56,56 @@ def log_densities(target, points):
 
 
 # ------------------------------------------------------------------------------------- typical set
+
+
+def correlated(q):
+    x = q / tensor(10.0 ** np.linspace(-1.0, 1.0, 12))
+    return -0.5 * (x * x).sum() - 2.0 * (x.sum() - 3.0) ** 2
+
+
+def half_open(q):  # no density left of 0, and a wall at 30
+    return (2.0 * log(q) - 10.0 * q).sum() - 1e6 * (q[0] > 30.0)
+
+
+def heavy_tails(q):
+    return -log(1.0 + (q * q).sum())
+
+
+@pytest.mark.parametrize("fn, dim", [(correlated, 12), (half_open, 3), (heavy_tails, 2)])
+def test_native_climbs_are_those_of_numpy(fn, dim):
+    target = density(fn, dim)
+    begun = np.random.default_rng(0).uniform(0.01, 40.0, (6, dim))
+    evaluate = Evaluations(target)
+    at_start = evaluate(begun)
+    told = {"max_gradients": 40, "tolerance": 1e-3, "patience": 10.0, "reluctance": 0.5}
+
+    def evidence(paths, rows):
+        volume = 0.5 * paths.log_det[rows]
+        return paths.value[rows] + volume - np.minimum(paths.gain[rows], dim)
+
+    before = evaluate.count
+    plain = best_of_paths(LbfgsPaths(evaluate, begun, *at_start), evidence, **told)
+    native, evaluations = climb(evaluate.context, begun, *at_start, **told)
+    assert evaluations == evaluate.count - before
+    for name in ("position", "value", "score", "gradient", "log_det", "top_score"):
+        np.testing.assert_allclose(
+            getattr(native, name), getattr(plain, name), rtol=1e-5, atol=1e-5, err_msg=name
+        )
+    np.testing.assert_array_equal(native.hessian.order, plain.hessian.order)
+    np.testing.assert_allclose(
+        native.hessian.apply(begun), plain.hessian.apply(begun), rtol=1e-4, atol=1e-8
+    )
+
+
+def test_a_climb_stays_away_from_where_the_model_raises():
+    def fails_beyond(q):
+        if float(q[0].detach()) > 5.0:
+            raise ValueError("too far")
+        return -0.5 * ((q - 4.0) ** 2).sum()
+
+    with configure(jit=False):
+        found = starts(density(fails_beyond, 2), 2)
+    assert found[:, 0].max() <= 5.0 and found.mean() > 2.0
 
 
 @pytest.mark.parametrize("dim", [1, 5, 200])

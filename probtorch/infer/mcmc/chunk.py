@@ -44,7 +44,7 @@ __all__ = [
 
 # Room for this many numbers of draws in one call: enough that a call costs little, few enough to
 # stay in the cache and to be cleared for a call of five draws.
-_NUMBERS_PER_CHUNK = 2**12
+_NUMBERS_PER_CHUNK = 2**13
 _FEWEST, _MOST = 16, 256
 
 

@@ -53,8 +53,9 @@ class Company:
         self._well = np.ones(len(runs), bool)
         self._numbers = np.arange(len(runs))
         self._accepted = np.zeros((len(runs), 3))
-        # Transitions of a chain, times chains, that the next call may have.
-        self._work = 1
+        # Transitions of a chain, times chains, that the next call may have; chains that have begun
+        # go on at their pace.
+        self._work = rows.work
 
     @classmethod
     def of(cls, runs: Sequence[ChainRun]) -> Self | None:
@@ -198,6 +199,7 @@ class Company:
         self._report(block[well], [runs[i] for i in well.tolist()], trace, well)
         each = max(seconds / (count * len(block)), 1e-9)
         self._work = max(1, min(int(CALL_SECONDS / each), GROWTH * self._work, 2**20))
+        self.rows.work = self._work
 
     def _checked(
         self, block: np.ndarray, runs: list[ChainRun], trace: RowTrace, search: bool

@@ -89,6 +89,8 @@ class ChainRows:
     program : NativeProgram
     held : list
     learns : str or None
+    work : int
+        Transitions of a chain, times chains, that the next call may have.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class ChainRows:
         self._lanes: ProgramLanes | None = None
         self._room: LaneRoom | None = None
         self.held, self.learns = held, learns
+        self.work = 1
 
     @classmethod
     def of(cls, runners: Sequence[ChunkRunner], learns: str | None) -> ChainRows | None:

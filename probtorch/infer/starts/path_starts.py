@@ -37,7 +37,8 @@ from probtorch.infer.starts.initialization import (
     uniform_point,
     uniform_points,
 )
-from probtorch.infer.starts.lbfgs_paths import BestPoints, LbfgsPaths, best_of_paths
+from probtorch.infer.starts.lbfgs_paths import BestPoints
+from probtorch.infer.starts.native_climbs import climb
 
 if TYPE_CHECKING:
     from probtorch.infer.potential import Target
@@ -169,11 +170,13 @@ class Evaluations:
 
     Attributes
     ----------
+    context : DensityContext
+        Of this thread.
     count : int
     """
 
     def __init__(self, target: Target) -> None:
-        self._context = target.density.context()
+        self.context = target.density.context()
         self.count = 0
 
     def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -182,7 +185,7 @@ class Evaluations:
         Values are -inf where they or gradients are not finite, and where the model raises: a long
         step may lead to where no chain ever comes.
         """
-        evaluate = self._context.native
+        evaluate = self.context.native
         values, gradients = np.empty(len(points)), np.empty_like(points)
         for i, q in enumerate(points):
             try:
@@ -291,24 +294,16 @@ def climbed(
     """Return the points of paths from dispersed starts, and what evaluated the density there."""
     evaluate = Evaluations(target)
     starts, values, gradients = candidates(target, evaluate, num_paths, generator, radius)
-    best = best_of_paths(
-        LbfgsPaths(evaluate, starts, values, gradients),
-        _evidence,
+    best, more = climb(
+        evaluate.context,
+        *(starts, values, gradients),
         max_gradients=max_gradients - 1,
         tolerance=TOLERANCE + TOLERANCE_PER_DIM * target.dim,
         patience=PATIENCE + PATIENCE_PER_DIM * target.dim,
         reluctance=min(RELUCTANCE, RELUCTANCE_PER_DIM * target.dim),
     )
+    evaluate.count += more
     return best, evaluate
-
-
-def _evidence(paths: LbfgsPaths, rows: np.ndarray) -> np.ndarray:
-    """The log density with the log volume, less what is still to be climbed, at most d nats.
-
-    Without that bound a poor estimate of an early point would speak for it, or against it.
-    """
-    dim = paths.position.shape[1]
-    return paths.value[rows] + 0.5 * paths.log_det[rows] - np.minimum(paths.gain[rows], dim)
 
 
 def _kept(evidence: np.ndarray, log_det: np.ndarray, dim: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import pytest
 from probtorch.core.tree import leaves
 from probtorch.infer import MCMC, NUTS, Target
 from probtorch.infer.mcmc.metrics import DiagonalMetric
-from probtorch.infer.mcmc.warm_up import estimates
+from probtorch.infer.mcmc.warm_up import estimates, forms
 from probtorch.infer.mcmc.warm_up.adaptation import schedule
 from probtorch.infer.mcmc.warm_up.estimates import Moments, Rows, Spectrum
 from probtorch.infer.mcmc.warm_up.forms import Auto, Blocks, Dense, Diagonal, LowRank
@@ -16,6 +16,7 @@ from probtorch.infer.mcmc.warm_up.mass_matrix import (
     end_segments,
     learnt_together,
 )
+from probtorch.infer.mcmc.warm_up.small_fits import geometric_mean
 from probtorch.testing.compare import assert_close
 
 
@@ -253,7 +254,7 @@ def test_a_warm_up_decomposes_a_large_matrix_once(monkeypatch):
             metric = mass.learnt(metric, choose=segment.choose, last=segment.last)
             at += segment.length
     assert metric.name == "low_rank" and left_over(sigma, metric.inverse_mass()) < 6.0
-    assert sizes.count(dim) == 2 and max(size for size in sizes if size < dim) <= 32
+    assert sizes == [dim, dim]  # those of the leading directions are small_fits.py's
 
 
 MODELS = {"diag": "diag", "low_rank": "low_rank", "dense": "dense", "auto": "low_rank"}
@@ -353,20 +354,50 @@ def test_what_a_chain_learns_does_not_depend_on_the_chains_in_step_with_it(dim):
     assert {m.name for m in in_step} == ({"diag"} if dim == 1 else {"diag", "low_rank"})
 
 
+@pytest.mark.parametrize("dim, count", [(1, 8), (3, 12), (10, 7), (10, 300), (24, 40)])
+def test_native_geometric_mean_is_that_of_numpy(dim, count):
+    both = np.stack([x.T @ x / count for x in gaussian_rows(covariance(dim), count)])
+    variances, rows = geometric_mean(both, 1e-3)
+    expected, columns = estimates.geometric_mean(both[0], both[1], 1e-3)
+    order = np.argsort(variances)
+    np.testing.assert_allclose(variances[order], expected, rtol=1e-6)
+    np.testing.assert_allclose(rows @ rows.T, np.eye(dim), atol=1e-6)
+    found = (rows.T * variances) @ rows
+    np.testing.assert_allclose(found, (columns * expected) @ columns.T, atol=1e-6 * expected[-1])
+    with pytest.raises(np.linalg.LinAlgError):
+        geometric_mean(both * np.nan, 1e-3)
+
+
 @pytest.mark.parametrize("choose, last", [(False, False), (True, False), (True, True)])
-def test_small_windows_in_stacks_are_fitted_as_one_by_one(choose, last):
-    """The stacks of small_fits.py, and the plain functions of estimates.py."""
+def test_small_windows_are_fitted_natively_as_by_numpy(choose, last, monkeypatch):
+    monkeypatch.setattr(forms, "OFTEN", 0)
     kinds = set()
     for count in (6, 14, 25, 60, 200):
         for chain in range(6):
             sigma = covariance(8, directions=chain)
             draws, grads = gaussian_rows(sigma, count, seed=10 * chain + count)
             form, pairs = Auto(8), np.stack([draws, grads])
-            window = Window(Moments.of(pairs), [pairs])
+            window = Window(Moments.of(pairs), [pairs[:, : count // 2], pairs[:, count // 2 :]])
             now = form.identity()
-            plain = form.fitted(window, now, None, choose, last)
-            (stacked,) = form.fitted_together([window], [now], [None], choose, last)
-            for x, y in zip(leaves(plain), leaves(stacked), strict=True):
-                np.testing.assert_array_equal(x.array, y.array)
-            kinds.add(stacked.name)
-    assert kinds == {"diag", "low_rank"}
+            if chain % 2:
+                rows = np.stack(gaussian_rows(covariance(8, directions=1), 40))
+                now = form.fitted(Window(Moments.of(rows), [rows]), now, 0, True)
+            for fresh in (0, 1):
+                native = form.fitted(window, now, fresh, choose, last)
+                with monkeypatch.context() as patch:
+                    patch.setattr(forms, "SMALL", 0)
+                    plain = form.fitted(window, now, fresh, choose, last)
+                assert (native is now) == (plain is now)
+                one, other = native.inverse_mass(), plain.inverse_mass()
+                np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6 * abs(other).max())
+                kinds.add((native.name, native is now))
+    assert {("diag", False), ("low_rank", not choose)} <= kinds
+
+
+def test_a_small_window_that_overflows_leaves_the_matrix_as_it_is():
+    form, pairs = Auto(3), np.random.default_rng(0).normal(size=(2, 60, 3))
+    pairs[0, 7] = 1e200
+    now = form.identity()
+    with np.errstate(over="ignore"):
+        moments = Moments.of(pairs)
+    assert form.fitted(Window(moments, [pairs]), now, 0, True) is now

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from probtorch.compiler.lang.function import KernelRoutine
+from probtorch.compiler.lang.routines.climbs import CLIMBS
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.sorting import SORTING
+from probtorch.compiler.lang.routines.spectra import SPECTRA
 from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.runtime import (
     draws,
@@ -64,6 +66,8 @@ def _modules():
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
+    for name, routines in (("climbs", CLIMBS), ("spectra", SPECTRA)):
+        out[name] = _of_routines(routines)
     out["integers"] = _of_routines(draws.INTEGERS)
     for name in draws.NUMBERS:
         write = functools.partial(draws.write_numbers, name=name)

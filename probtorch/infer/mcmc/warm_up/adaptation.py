@@ -72,6 +72,8 @@ SMALLEST_STEP_SIZE = 1e-30
 SHORTEST_WINDOW, WINDOW_GROWTH = 10, 0.43
 # The first updates of the mass matrix are so many draws apart.
 FIRST_UPDATE = 5
+# An update is left out if a window ends within a tenth of its iterations before or after it.
+NEAR = 10
 # Doublings of a trajectory that is not limited: more than any can have.
 DEEPEST = 30
 # Up to these iterations trajectories are doubled so often at most: before the scales are known
@@ -521,7 +523,9 @@ def _schedule(
     chosen.add((stop + (changes[-1] if changes else 0)) // 2)
     updates, at = set(chosen), FIRST_UPDATE
     while at < stop:
-        updates.add(at)
+        # None beside one of those: what came between them would change little.
+        if not any(0 < abs(at - other) < at // NEAR for other in chosen):
+            updates.add(at)
         at += FIRST_UPDATE if at < 4 * FIRST_UPDATE else max(2 * FIRST_UPDATE, at // 5)
     segments, begin = [], 0
     for end in sorted(updates - {0}):

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from probtorch.infer.mcmc.warm_up import small_fits
+
 __all__ = [
     "RIDGE",
     "Moments",
@@ -54,7 +56,7 @@ LEAST, MOST = 1e-20, 1e20
 RIDGE, NOISY_RIDGE, LARGEST_RIDGE = 1e-5, 0.01, 0.1
 # Principal directions that are looked for, of draws and of gradients each; and how often a guess of
 # them is multiplied by the covariance.
-PRINCIPAL, PASSES = 16, 2
+PRINCIPAL, PASSES = 10, 2
 
 
 @dataclass
@@ -221,19 +223,25 @@ def low_rank(
     n, dim = rows.count, len(scale)
     basis = _principal(pairs) if principal and dim > 2 * PRINCIPAL else None
     within = pairs if basis is None else pairs @ basis
-    of_x, of_g = within.transpose(0, 2, 1) @ within / n
+    of_both = within.transpose(0, 2, 1) @ within / n
+    of_x, of_g = of_both
     beyond = np.zeros(0)
     if basis is not None:
         # There the one number that is best for all.
         x = rows.squares[0] @ (1.0 / variance) - n * np.trace(of_x)
         g = rows.squares[1] @ variance - n * np.trace(of_g)
         beyond = np.full(dim - len(of_x), np.sqrt(x / g) if x > 0.0 and g > 0.0 else 1.0)
+    if len(of_x) <= 2 * PRINCIPAL:
+        means = [small_fits.geometric_mean(of_both, ridge) for ridge in ridges]
+    else:
+        each = geometric_mean(of_x, of_g, np.array(ridges)[:, None, None])
+        means = [(variances, vectors.T) for variances, vectors in zip(*each)]
     found = []
-    for variances, vectors in zip(*geometric_mean(of_x, of_g, np.array(ridges)[:, None, None])):
+    for variances, rows_found in means:
         # Long directions that touch all coordinates make the scales too large for everything else:
         # what most directions have in common belongs to the scale, not to each of them.
         common = _median(np.concatenate([variances, beyond]))
-        fit = Spectrum(scale * math.sqrt(common), vectors.T, variances / common).clipped(rank, cut)
+        fit = Spectrum(scale * math.sqrt(common), rows_found, variances / common).clipped(rank, cut)
         if basis is not None:
             fit = Spectrum(fit.scale, fit.directions @ basis.T, fit.variances)
         found.append(fit)

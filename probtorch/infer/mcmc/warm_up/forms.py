@@ -24,7 +24,7 @@ from probtorch.infer.mcmc.metrics import (
 )
 from probtorch.infer.mcmc.warm_up import estimates
 from probtorch.infer.mcmc.warm_up.estimates import Rows, Spectrum
-from probtorch.infer.mcmc.warm_up.small_fits import StackedRows, gains_by_ridge, spectra
+from probtorch.infer.mcmc.warm_up.small_fits import Asked, SmallFits
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.mass_matrix import Window
@@ -75,6 +75,8 @@ class Form(Generic[M]):
     """
 
     keeps_rows = True
+    # Whether fits are products and decompositions by BLAS.
+    by_blas = True
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
@@ -99,14 +101,14 @@ class Form(Generic[M]):
         self,
         window: Window,
         metric: M,
-        fresh: np.ndarray | None,
+        fresh: int,
         choose: bool,
         last: bool = False,
     ) -> M:
         """Return the metric that a window asks for, or the present one where it says too little.
 
-        `fresh` are the draws and gradients, (2, n, dim), that came with the present one and can
-        judge it; None where there are none, or they are not kept.
+        `fresh` is how many of the window's parts, the last ones, came with the present one and can
+        judge it; 0 where there are none, or they are not kept.
         `choose` allows for what takes longer, to decompose matrices, and `last` for what takes
         longer still: all draws after the warm-up are made with this one.
         """
@@ -116,7 +118,7 @@ class Form(Generic[M]):
         self,
         windows: Sequence[Window],
         metrics: Sequence[M],
-        fresh: Sequence[np.ndarray | None],
+        fresh: Sequence[int],
         choose: bool,
         last: bool = False,
     ) -> list[M]:
@@ -125,17 +127,17 @@ class Form(Generic[M]):
         What one is given does not depend on the others.
         """
         found = list(metrics)
-        for i, (window, metric, rows) in enumerate(zip(windows, metrics, fresh)):
+        for i, (window, metric, parts) in enumerate(zip(windows, metrics, fresh)):
             with contextlib.suppress(np.linalg.LinAlgError, DomainError):
                 # Draws that overflow: a later window will do better.
-                found[i] = self.fitted(window, metric, rows, choose, last)
+                found[i] = self.fitted(window, metric, parts, choose, last)
         return found
 
 
 class Diagonal(Form[DiagonalMetric]):
     """Variances only."""
 
-    keeps_rows = False
+    keeps_rows = by_blas = False
 
     def identity(self) -> DiagonalMetric:
         return DiagonalMetric.unit(self.dim)
@@ -147,7 +149,7 @@ class Diagonal(Form[DiagonalMetric]):
         self,
         window: Window,
         metric: DiagonalMetric,
-        fresh: np.ndarray | None,
+        fresh: int,
         choose: bool,
         last: bool = False,
     ) -> DiagonalMetric:
@@ -165,6 +167,8 @@ class LowRank(Form[LowRankMetric]):
         self.rank = min(dim, rank)
         self.cut = CUT_IF_SMALL if dim <= SMALL else CUT
         self._plain = LowRankMetric.unit(dim, self.rank)
+        self.by_blas = dim > SMALL
+        self._small = SmallFits(self.rank, self.cut, self.least_gain, FEWEST)
 
     def identity(self) -> LowRankMetric:
         return LowRankMetric.unit(self.dim, self.rank)
@@ -180,14 +184,27 @@ class LowRank(Form[LowRankMetric]):
         self,
         window: Window,
         metric: LowRankMetric,
-        fresh: np.ndarray | None,
+        fresh: int,
         choose: bool,
         last: bool = False,
     ) -> LowRankMetric:
         count = window.moments.count
-        choose = choose or count <= OFTEN if self.dim <= SMALL else choose and count >= OFTEN
+        if self.dim <= SMALL:
+            return self._small.fitted(
+                window.pairs(),
+                window.moments.squares,
+                metric,
+                window.rows_of(fresh),
+                self._ridges(count),
+                Asked(
+                    count >= TO_CHOOSE and (choose or count <= OFTEN),
+                    both_ways=last,
+                    weighs=count < ENOUGH,
+                ),
+            )
+        choose = choose and count >= OFTEN
         variance = estimates.diagonal(window.moments.squares, metric.variance)
-        kept = self._worth(metric, variance, fresh)
+        kept = self._worth(metric, variance, window, fresh)
         if count < TO_CHOOSE or not choose:
             return metric if kept > 0.0 else self.of_variance(variance)
         gain = 2.0 * self.dim * (estimates.plain_misfit(window.moments, variance) - 1.0)
@@ -203,71 +220,6 @@ class LowRank(Form[LowRankMetric]):
             return self.of_variance(variance)
         (fit,) = self._fits(rows, variance, [ridge], principal=not last)
         return self.of_spectrum(fit)
-
-    def fitted_together(
-        self,
-        windows: Sequence[Window],
-        metrics: Sequence[LowRankMetric],
-        fresh: Sequence[np.ndarray | None],
-        choose: bool,
-        last: bool = False,
-    ) -> list[LowRankMetric]:
-        if self.dim > SMALL:
-            return super().fitted_together(windows, metrics, fresh, choose, last)
-        squares = np.stack([window.moments.squares for window in windows], axis=1)
-        variance = estimates.diagonal(squares, lambda: np.stack([m.variance() for m in metrics]))
-        kept = np.array([self._worth(*parts) for parts in zip(metrics, variance, fresh)])
-        counts = np.array([window.moments.count for window in windows])
-        decides = (counts >= TO_CHOOSE) & (choose | (counts <= OFTEN))
-        found = list(metrics)
-        for count in np.unique(counts[decides]):
-            places = np.flatnonzero(decides & (counts == count)).tolist()
-            some, now = [windows[i] for i in places], [metrics[i] for i in places]
-            try:
-                fits = self._decided(
-                    some, now, squares[:, places], variance[places], kept[places], last
-                )
-            except np.linalg.LinAlgError:
-                rows = [fresh[i] for i in places]
-                fits = super().fitted_together(some, now, rows, choose, last)
-            for i, fit in zip(places, fits):
-                found[i] = fit
-        plain = ~decides & ~(kept > 0.0)
-        for i, scale in zip(np.flatnonzero(plain).tolist(), np.sqrt(variance[plain])):
-            found[i] = self._of_scale(scale)
-        return found
-
-    def _decided(
-        self,
-        windows: Sequence[Window],
-        metrics: Sequence[LowRankMetric],
-        squares: np.ndarray,
-        variance: np.ndarray,
-        kept: np.ndarray,
-        last: bool,
-    ) -> list[LowRankMetric]:
-        """What windows of equally many draws ask for, of few dimensions; see `fitted`."""
-        count = windows[0].moments.count
-        found = [self._of_scale(scale) for scale in np.sqrt(variance)]
-        x, g = squares
-        misfit = (np.vecdot(x, 1.0 / variance) + np.vecdot(g, variance)) / (2.0 * count * self.dim)
-        pays = np.flatnonzero(~(2.0 * self.dim * (misfit - 1.0) < self.least_gain))
-        if not pays.size:
-            return found
-        stack = StackedRows(np.stack([windows[i].pairs() for i in pays.tolist()]))
-        ridges = np.array(self._ridges(count))
-        gains = gains_by_ridge(stack, ridges.tolist(), self.cut, both_ways=last)
-        best, gain = gains.argmax(axis=1), gains.max(axis=1)
-        # What the start knew, or an earlier window, may be better than what few draws say.
-        stays = (kept[pays] > np.maximum(gain, self.least_gain)) & (count < ENOUGH)
-        for i in pays[stays].tolist():
-            found[i] = metrics[i]
-        fits = np.flatnonzero(~stays & ~(gain < self.least_gain))
-        if fits.size:
-            of_fits = spectra(stack.rows(fits), variance[pays[fits]], ridges[best[fits]])
-            for i, spectrum in zip(pays[fits].tolist(), of_fits):
-                found[i] = self.of_spectrum(spectrum)
-        return found
 
     def _of_scale(self, scale: np.ndarray) -> LowRankMetric:
         plain = self._plain
@@ -285,14 +237,14 @@ class LowRank(Form[LowRankMetric]):
         )
 
     def _worth(
-        self, metric: LowRankMetric, variance: np.ndarray, fresh: np.ndarray | None
+        self, metric: LowRankMetric, variance: np.ndarray, window: Window, fresh: int
     ) -> float:
         """What the directions of a metric gain over a diagonal, on rows it was not made from."""
         if metric.name == "diag":
             return -np.inf
-        if fresh is None or fresh.shape[1] < FEWEST:
+        if window.rows_of(fresh) < FEWEST:
             return np.inf
-        rows = Rows(fresh)
+        rows = Rows(window.pairs(fresh))
         present = Spectrum(metric.scale.array, *metric.in_use())
         gain = estimates.plain_misfit(rows, variance) - estimates.misfit(rows, present)
         return 2.0 * self.dim * gain
@@ -339,7 +291,7 @@ class Dense(Form[DenseMetric]):
         self,
         window: Window,
         metric: DenseMetric,
-        fresh: np.ndarray | None,
+        fresh: int,
         choose: bool,
         last: bool = False,
     ) -> DenseMetric:
@@ -359,7 +311,7 @@ class Covariances(Dense):
         self,
         window: Window,
         metric: DenseMetric,
-        fresh: np.ndarray | None,
+        fresh: int,
         choose: bool,
         last: bool = False,
     ) -> DenseMetric:
@@ -380,7 +332,7 @@ class Variances(Diagonal):
         self,
         window: Window,
         metric: DiagonalMetric,
-        fresh: np.ndarray | None,
+        fresh: int,
         choose: bool,
         last: bool = False,
     ) -> DiagonalMetric:
@@ -408,7 +360,7 @@ class Blocks(Form[BlockMetric]):
         self,
         window: Window,
         metric: BlockMetric,
-        fresh: np.ndarray | None,
+        fresh: int,
         choose: bool,
         last: bool = False,
     ) -> BlockMetric:

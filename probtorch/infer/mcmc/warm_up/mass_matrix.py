@@ -9,6 +9,7 @@ What the matrix may look like is in forms.py.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -59,6 +60,10 @@ class Window:
         """Return draws and gradients, shape (2, n, dim), all of them or those of the last parts."""
         assert self.parts is not None
         return np.concatenate(self.parts[-last:], axis=1)
+
+    def rows_of(self, last: int) -> int:
+        """Return how many draws there are in so many of the last parts."""
+        return sum(x.shape[1] for x in self.parts[-last:]) if self.parts and last else 0
 
     def snapshot(self) -> Tree:
         """Return what is there, as a tree for `probtorch.save`."""
@@ -290,16 +295,12 @@ def learnt_together(
     places = [i for i, moments in enumerate(sums) if moments.count >= FEWEST]
     if not places:
         return found
-    windows, fresh = [], []
-    for place in places:
-        learner = learners[place]
-        window = learner.older.joined(learner.background, sums[place])
-        keeps = window.parts is not None and learner.fresh > 0
-        windows.append(window)
-        fresh.append(window.pairs(learner.fresh) if keeps else None)
-    now = [metrics[i] for i in places]
     form = learners[0].form
-    with np.errstate(all="ignore"), without_blas_threads(form.dim):
+    some = [learners[i] for i in places]
+    windows = [m.older.joined(m.background, sums[i]) for i, m in zip(places, some)]
+    now, fresh = [metrics[i] for i in places], [m.fresh for m in some]
+    alone = without_blas_threads(form.dim) if form.by_blas else contextlib.nullcontext()
+    with np.errstate(all="ignore"), alone:
         new = form.fitted_together(windows, now, fresh, choose, last)
     for place, metric in zip(places, new):
         if metric is not found[place]:

@@ -1,0 +1,85 @@
+"""Paths of L-BFGS in native code, one after the other: where chains start.
+
+They are what `best_of_paths` of `LbfgsPaths` (lbfgs_paths.py) would find, scored by the log density
+with the log volume, less what is still to be climbed; see `compiler/lang/routines/climbs.py`. Paths
+that are watched on their way, or have another score, are `LbfgsPaths`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probtorch.compiler import engine
+from probtorch.compiler.lang.routines.climbs import FOUND, NUMBERS, found_size, work_size
+from probtorch.compiler.nests.loops import address
+from probtorch.infer.starts import lbfgs_paths
+from probtorch.infer.starts.lbfgs_paths import HISTORY, BestPoints, InverseHessian
+
+if TYPE_CHECKING:
+    from probtorch.compiler.density import DensityContext
+
+__all__ = ["climb"]
+
+_POINTER, _WHOLE, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+_CLIMB = ctypes.CFUNCTYPE(_WHOLE, *[_POINTER] * 4, _REAL, *[_WHOLE] * 3, *[_POINTER] * 3)
+
+
+@functools.cache
+def _routine() -> Callable[..., int]:
+    found: Callable[..., int] = _CLIMB(engine.runtime_address("pt_climb"))
+    return found
+
+
+def climb(
+    context: DensityContext,
+    starts: np.ndarray,
+    values: np.ndarray,
+    gradients: np.ndarray,
+    *,
+    max_gradients: int,
+    tolerance: float,
+    patience: float,
+    reluctance: float,
+) -> tuple[BestPoints, int]:
+    """Climb from each row of `starts`; returns the best points and the number of evaluations.
+
+    Parameters
+    ----------
+    context : DensityContext
+        An exception of the model's is a point without a density.
+    starts : ndarray, shape (paths, dim)
+    values, gradients : ndarray, shapes (paths,) and (paths, dim)
+        There, finite.
+    max_gradients, tolerance, patience, reluctance
+        As for `best_of_paths`.
+    """
+    count, dim = starts.shape
+    settings = {"tolerance": tolerance, "patience": patience, "reluctance": reluctance}
+    numbers = np.array(
+        [settings[n] if n in settings else getattr(lbfgs_paths, n.upper()) for n in NUMBERS], float
+    )
+    found = np.zeros((count, found_size(dim, HISTORY)))
+    work, evaluations = np.empty(work_size(dim, HISTORY)), 0
+    starts, gradients = (np.ascontiguousarray(x) for x in (starts, gradients))
+    for start, gradient, value, out in zip(starts, gradients, values.tolist(), found):
+        evaluations += _routine()(
+            *(context.function, context.address, address(start), address(gradient), value),
+            *(dim, HISTORY, max_gradients, address(numbers), address(out), address(work)),
+        )
+        with contextlib.suppress(Exception):
+            context.raise_error()
+    position, gradient, diagonal = (found[:, k * dim : (k + 1) * dim].copy() for k in range(3))
+    stop = (3 + 2 * HISTORY) * dim
+    pairs = found[:, 3 * dim : stop].reshape(count, 2, HISTORY, dim)
+    of = dict(zip(FOUND, found[:, stop:].T.copy(), strict=True))
+    # Pair number t is in place (t - 1) modulo their number.
+    newest = of.pop("pairs").astype(int)[:, None]
+    order = newest - (newest - 1 - np.arange(HISTORY)) % HISTORY
+    hessian = InverseHessian(diagonal, pairs, np.maximum(order, 0))
+    return BestPoints(position=position, gradient=gradient, hessian=hessian, **of), evaluations
