@@ -179,3 +179,21 @@ def test_the_random_walk_by_its_other_name():
     kernel = RandomWalkKernel(biases, init_step_size=0.3)
     assert repr(kernel).startswith("RandomWalk(")
     assert kernel.step_size == 0.3
+
+
+def test_modules_of_scripts_have_pyros_names():
+    """``from pyro.infer.autoguide import ...`` and its kind."""
+    from probtorch.effects import reparam_strategies
+    from probtorch.infer import autoguide, guides, mcmc, reparam
+    from probtorch.infer.starts import initialization
+
+    assert set(guides.__all__) < set(autoguide.__all__)
+    for name in autoguide.__all__:
+        home = guides if name in guides.__all__ else initialization
+        assert getattr(autoguide, name) is getattr(home, name)
+    reparams = {n for n in probtorch.effects.__all__ if n.endswith("Reparam")}
+    assert reparams | {"NeuTraReparam", "StructuredReparam", "ReparamStrategy"} == set(
+        reparam.__all__
+    )
+    assert reparam.AutoReparam is reparam_strategies.AutoReparam
+    assert mcmc.NUTS is NUTS and mcmc.MCMC is MCMC
