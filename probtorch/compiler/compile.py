@@ -18,6 +18,7 @@ from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
+from probtorch.compiler.rebuilt import Rebuilt
 from probtorch.compiler.record.gradients import is_spent
 from probtorch.compiler.record.record import Recorder, record
 from probtorch.compiler.record.returned import ReturnedNumbers
@@ -95,11 +96,12 @@ def compile(
     Notes
     -----
     Python side effects such as `print` happen only when a path is first met and when a call is
-    verified. Python values that the function finds outside its arguments, or in objects among them,
-    may change: the call is then recorded anew. Arrays and data frames are compared by their
-    elements at each call, which tensors need not be: they are read anew. A function that calls
-    what answers otherwise each time (a clock, a file, a random generator of another library), or
-    uses an object whose state Python does not show, runs eagerly, after a warning that names it.
+    verified; a function that fills containers, outside or among its arguments, or sets attributes
+    runs eagerly. Python values that the function finds outside its arguments, or in objects
+    among them, may change: the call is then recorded anew. Arrays and data frames are compared by
+    their elements at each call, which tensors need not be: they are read anew. A function that
+    calls what answers otherwise each time (a clock, a file, a random generator of another library),
+    or uses an object whose state Python does not show, runs eagerly, after a warning that names it.
 
     A number or object among the arguments selects a version; after 8 of them the function runs
     eagerly for others: pass what changes from call to call as a tensor. Each shape and dtype of its
@@ -135,6 +137,7 @@ _PYTHON = object()  # in place of a path
 
 
 _CALLED = "a call of {}, which may answer otherwise each time"
+_FILLED = "{} that it changes"
 _DRAWN = "draws from {}, a random generator that is not ours and cannot be replayed"
 
 # Versions that differ only in numbers or other Python values among the arguments.
@@ -317,7 +320,7 @@ class CompiledFunction(Compiled):
         if self.reason is not None or (not paths and not self._admits(key)):
             return self._in_python(args, kwargs), _PYTHON
         try:
-            return self._record(leaves, structure, tensors, key, detached)
+            return self._record(leaves, structure, tensors, key, (args, kwargs), detached)
         except Exception:
             # Refused arguments are no version of their own.
             alike = what_is_alike(key)
@@ -389,7 +392,7 @@ class CompiledFunction(Compiled):
                 self._untape("a gradient through an argument that it finds outside, too", "")
                 return self._in_python(args, kwargs)
             performed = surroundings().performed()
-            version = Differentiable(self, leaves, structure, environment)
+            version = Differentiable(self, leaves, structure, environment, (args, kwargs))
             for reason, place in version.refusals[:1]:
                 self.paths.warn(reason, place)
                 self.paths.aside = self.paths.aside or (reason, place)
@@ -399,7 +402,9 @@ class CompiledFunction(Compiled):
             # Where each call changes what it reads, all are Python's own.
             changed = version.environment.changed()
             self._changes = 0 if changed is None else self._changes + 1
-            if version.called is not None:
+            if version.filled is not None:
+                self._untape(_FILLED.format(version.filled), "")
+            elif version.called is not None:
                 self._untape(_CALLED.format(version.called[0]), version.called[1])
             elif self._changes > MAX_CHANGES:
                 self._untape(f"every call changes {changed}, a Python value outside it", "")
@@ -457,16 +462,16 @@ class CompiledFunction(Compiled):
         arrays = [t.array for t in tensors]
         return (paths[0] if paths and not self._surrounded() else None), arrays
 
-    def _record(self, leaves, structure, tensors, key, detached):
+    def _record(self, leaves, structure, tensors, key, arguments, detached):
         """Run in Python, and record that; returns the result, and the new path if there is one."""
-        found, plain = [], []
+        found, plain, made = [], [], []
         rec = Recorder(frozen=False)
 
         def flat(*stand_ins):
             walk = iter(stand_ins)
             items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
-            args, kwargs = unflatten(structure, items)
-            out, structure_of_it = flatten(self.fn(*args, **kwargs))
+            made.append(Rebuilt(arguments, structure, items))
+            out, structure_of_it = flatten(self.fn(*made[-1].args, **made[-1].kwargs))
             found[:] = [returned.tensor_of(x) for x in out], structure_of_it
             plain[:] = map(returned.plain, out)
             return tuple(x for x in found[0] if isinstance(x, TensorBase))
@@ -476,14 +481,21 @@ class CompiledFunction(Compiled):
         key = self._met(before, tensors, key)
         if before.opaque is not None:
             self.paths.give_up(before.opaque, loud=True)
-            args, kwargs = unflatten(structure, leaves)
+            args, kwargs = arguments
             return self._in_python(args, kwargs), _PYTHON
         performed = surroundings().performed()
-        with Calls(before.suspicious) as calls:
-            given = stand_ins(tensors, key[-1] or ())
-            _, result = record(flat, given, recorder=rec, turns=True)
+        given, filled = stand_ins(tensors, key[-1] or (), before), None
+        try:
+            with Calls(before.suspicious) as calls:
+                _, result = record(flat, given, recorder=rec, turns=True)
+        finally:
+            for again in made:
+                filled = again.hand_over()
         hand_over(given, tensors)
         out, out_structure = plain, found[1]
+        if filled is not None:
+            self.paths.give_up(_FILLED.format(filled), loud=True)
+            return unflatten(out_structure, out), None
         if calls.found is not None and not self._surrounded():
             name, place = calls.found
             self.paths.give_up(_CALLED.format(name), place, loud=True)

@@ -23,6 +23,7 @@ from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.guards.calls import Calls
+from probtorch.compiler.rebuilt import Rebuilt
 from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.tensor_base import TensorBase
@@ -45,6 +46,8 @@ class Differentiable:
         Of the arguments.
     environment : Environment
         What the function depends on.
+    given : (tuple, dict)
+        The arguments of the first call.
 
     Attributes
     ----------
@@ -52,32 +55,34 @@ class Differentiable:
         The result of the first call.
     called : (str, str) or None
         Something not pure that the first call called, and where (`Calls`).
+    filled : str or None
+        A container among the arguments that the first call changed.
     """
 
-    def __init__(self, owner, leaves, structure, environment):
+    def __init__(self, owner, leaves, structure, environment, given):
         self.owner = owner
         # What the last forward pass of each thread returned besides tensors.
         self.met = threading.local()
         self.fixed = [None if isinstance(x, TensorBase) else x for x in leaves]
         self.structure = structure
         # Views, since the function may close over an argument too.
-        given = [x for x in leaves if isinstance(x, TensorBase)]
-        self.kinds = [(type(x), x.requires_grad, x.grad_fn is None) for x in given]
-        own = each_once(in_place_of, given)
-        args, kwargs = self.arguments(own)
+        tensors = [x for x in leaves if isinstance(x, TensorBase)]
+        self.kinds = [(type(x), x.requires_grad, x.grad_fn is None) for x in tensors]
+        own = each_once(in_place_of, tensors)
+        made = Rebuilt(given, structure, self._leaves(own))
         self.environment = environment
         # None where the function draws or changes tensors outside: it must not run twice.
         self.others, self.refusals, found = [], [], []
         with Calls(self.environment.suspicious) as calls:
             self.closed_over = captured(
-                lambda: found.append(owner.fn(*args, **kwargs)),
+                lambda: found.append(owner.fn(*made.args, **made.kwargs)),
                 own,
                 branches=True,
                 others=self.others,
                 refusals=self.refusals,
             )
         (self.first,) = found
-        self.called = calls.found
+        self.called, self.filled = calls.found, made.hand_over()
         self._learned = weakref.WeakSet()
         self._start_pull()
 
@@ -132,8 +137,11 @@ class Differentiable:
 
     def arguments(self, tensors):
         """Return ``(args, kwargs)`` with these tensors."""
+        return unflatten(self.structure, self._leaves(tensors))
+
+    def _leaves(self, tensors):
         walk = iter(tensors)
-        return unflatten(self.structure, [next(walk) if x is None else x for x in self.fixed])
+        return [next(walk) if x is None else x for x in self.fixed]
 
     def on_tape(self, tensors):
         """Run the function itself; returns the tensors among its results."""

@@ -34,11 +34,15 @@ def same_ones(tensors):
     return tuple(first[id(t)] for t in tensors)
 
 
-def stand_ins(tensors, known):
+def stand_ins(tensors, known, environment):
     """Return tensors in whose place others may come: all that Python can ask of them is the same,
-    except who they are. Those that are `known` by their ids stay themselves.
+    except who they are. Those that are `known` by their ids stay themselves, and so do those that
+    nothing holds outside of the arguments, where Python may ask for ids.
     """
     made = {id(t): t for t in tensors if id(t) in known}
+    if environment.asks_id:
+        outside = environment.tensors()
+        made |= {id(t): t for t in tensors if id(t) not in outside and _has_no_history(t)}
     for t in tensors:
         if id(t) not in made:
             made[id(t)] = s = object.__new__(type(t))
@@ -47,6 +51,11 @@ def stand_ins(tensors, known):
             if hasattr(t, "persistent"):
                 s.persistent = t.persistent
     return [made[id(t)] for t in tensors]
+
+
+def _has_no_history(t):
+    """Whether a stand-in would be no other than the tensor."""
+    return t.grad_fn is None and t._base is None and not t.requires_grad
 
 
 def hand_over(given, tensors):

@@ -13,6 +13,7 @@ tape and a third, wider one sides with the gradient: there values are steps, by 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -32,10 +33,11 @@ from probtorch.infer.starts.initialization import uniform_point
 
 if TYPE_CHECKING:
     from probtorch.compiler.density import NativeDensity
+    from probtorch.infer.potential import Target
     from probtorch.infer.slots import Slot
 
 
-__all__ = ["DensityCheck", "quotient", "random_direction", "wrong"]
+__all__ = ["DensityCheck", "quotient", "random_direction", "refuse_fickle", "wrong"]
 
 # Points at which a verdict is looked for, before it is given up.
 TRIES = 3
@@ -49,6 +51,8 @@ NARROW_AGREE = 5e-2
 SAME = 1e-9
 STEPS, WIDE_STEP, NARROW_STEPS = (1e-4, 1e-6), 1e-2, (1e-1, 1e-2)
 ROUNDING = 100.0
+# How far away a density is evaluated in between, to see whether it is the same again.
+AWAY = 0.1
 
 
 class DensityCheck:
@@ -196,6 +200,48 @@ class DensityCheck:
                 part[slot.start : slot.stop] = whole[slot.start : slot.stop]
         if 0 < np.count_nonzero(part) < size:
             yield part
+
+
+def refuse_fickle(target: Target, start: np.ndarray) -> None:
+    """Refuse a density that is another each time it is evaluated: no sampler can draw from it.
+
+    Parameters
+    ----------
+    target : Target
+    start : ndarray, shape (dim,)
+        Where a chain starts.
+
+    Raises
+    ------
+    InferenceError
+        If two evaluations there differ.
+
+    Notes
+    -----
+    Nothing is evaluated where the density was compiled: random draws and Python values that change
+    keep it from that.
+    """
+    density = target.density
+    if density.paths or density.device is not None or not settings.check_gradients:
+        return
+    elsewhere = start + uniform_point(Generator(0), (target.dim,), AWAY)
+    values = []
+    for q in (start, elsewhere, start):  # one may depend on the point before
+        with contextlib.suppress(*OUTSIDE):
+            values.append(density.eager(np.array(q))[0])
+    first, *_, last = values or [math.nan]
+    if abs(last - first) <= SAME * max(abs(last), abs(first)) or not math.isfinite(last - first):
+        return
+    reason, place = density.reason or ("", "")
+    raise InferenceError(
+        f"{target.name} is no density: it changes from one evaluation to the next",
+        expected="the same log density each time at the same point",
+        got=f"{first:.6g}, then {last:.6g}, where the first chain starts"
+        + (f" ({reason})" if reason else ""),
+        fix="make a site of what is random (probtorch.sample), or draw it once, ahead of the "
+        "model; put networks with dropout into eval(), and keep counters and schedules out of it",
+        at=place or None,
+    )
 
 
 def random_direction(size: int) -> np.ndarray:

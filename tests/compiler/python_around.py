@@ -101,7 +101,8 @@ def logged(fn):
 
 
 # Each takes a `random.Random` and returns ``(read, change)``: a function from the tensor at hand to
-# a number or tensor, and one that changes what it read.
+# a number or tensor, and one that changes what it read. Where reading leaves something behind, a
+# third one tells what is there.
 
 
 def number(rng):
@@ -605,6 +606,46 @@ def iterator(rng):
     return (lambda v: next(items)), lambda: None
 
 
+def list_to_fill(rng):
+    kept = []
+
+    def read(v):
+        kept.append(v * 2.0)
+        return 1.5
+
+    return read, kept.clear, lambda: list(kept)
+
+
+def dict_to_fill(rng):
+    kept = {}
+
+    def read(v):
+        kept["v"] = v
+        return 0.5
+
+    return read, lambda: kept.pop("v", None), lambda: list(kept.values())
+
+
+def attribute_to_set(rng):
+    thing = Thing(None)
+
+    def read(v):
+        thing.k = v + 1.0
+        return v
+
+    return read, lambda: setattr(thing, "k", None), lambda: [thing.k]
+
+
+def array_to_fill(rng):
+    kept = np.zeros(2)
+
+    def read(v):
+        kept[:] = v.detach().numpy()
+        return kept[1]
+
+    return read, lambda: kept.fill(number(rng)), lambda: [kept.copy()]
+
+
 PLACES = [
     cell, cell_of_a_cell, attribute, deep_attribute, replaced_attribute, method, callable_object,
     new_class, patched_method, slot, dataclass, frozen_dataclass, dictionary, list_of_numbers,
@@ -615,19 +656,22 @@ PLACES = [
     number_with_more, list_with_more, small_array, long_array, view_of_an_array, object_array,
     array_of_the_library, tensor_in_place, tensor_replaced, tensor_of_another_shape, frame,
     network, training_or_not, hook, distribution, handled_model, schedule, compiled_inside, caught,
-    environment, random_numbers, iterator,
+    environment, random_numbers, iterator, list_to_fill, dict_to_fill, attribute_to_set,
+    array_to_fill,
 ]  # fmt: skip
 # Those that may make a function eager are rarer, so that most programs are compiled.
-_WEIGHTS = [0.1 if p in (random_numbers, iterator) else 1.0 for p in PLACES]
+_EAGER = random_numbers, iterator, list_to_fill, dict_to_fill, attribute_to_set, array_to_fill
+_WEIGHTS = [0.1 if p in _EAGER else 1.0 for p in PLACES]
 
 
 def world(seed):
-    """Return ``(function, changes)`` of one random world."""
+    """Return one random world: function, arguments, changes, what is left, names, form."""
     rng = random.Random(seed)
     chosen = rng.choices(PLACES, _WEIGHTS, k=rng.randrange(1, 5))
     made = [place(random.Random(rng.random())) for place in chosen]
-    readers, changes = [r for r, _ in made], [c for _, c in made]
-    form = rng.choice(["sum", "branch", "chain", "object", "argument"])
+    readers, changes = [m[0] for m in made], [m[1] for m in made]
+    left = [m[2] for m in made if m[2:]]
+    form = rng.choice(["sum", "branch", "chain", "object", "argument", "box"])
 
     def fn(v, *_):
         return sum((v * read(v) for read in readers), v * 0.0)
@@ -662,25 +706,46 @@ def world(seed):
         def fn(v, thing):
             return sum((v * read(v) for read in thing.k), v * 0.0)
 
-    return fn, (v_of(rng), Thing(readers)), changes, [p.__name__ for p in chosen], form
+    elif form == "box":
+        how = rng.choice(["set", "count", "append", "pop", "read"])
+
+        def fn(v, box):
+            out = sum((v * read(v) for read in readers), v * box["k"])
+            if how == "set":
+                box["out"] = out
+            elif how == "count":
+                box["k"] += 1.0
+            elif how == "append":
+                box["all"].append(out * 2.0)
+            elif how == "pop" and box["all"]:
+                out = out + box["all"].pop()
+            return out
+
+    more = {"k": number(rng), "all": [1.0, 2.0]} if form == "box" else Thing(readers)
+    if form == "box":
+        changes.append(lambda: more["all"].append(number(rng)))
+        left.append(lambda: [more.get("out"), more["k"], *more["all"]])
+    return fn, (v_of(rng), more), changes, left, [p.__name__ for p in chosen], form
 
 
 def v_of(rng):
     return tensor([number(rng), number(rng)])
 
 
+def plain(x):
+    return np.asarray(x.detach().array, np.float64) if hasattr(x, "detach") else x
+
+
 def run(seed, wrap):
-    """Play one world: calls, with changes between them; returns all results, in text."""
-    fn, arguments, changes, *_ = world(seed)
+    """Play one world: calls, with changes between them; returns all results, and what is left."""
+    fn, arguments, changes, left, *_ = world(seed)
     call = wrap(fn)
     order = random.Random(seed + 1)
     found = []
     for turn in range(7):
         try:
-            out = call(*arguments)
-            found.append(
-                np.asarray(out.detach().array, np.float64) if hasattr(out, "detach") else out
-            )
+            found.append(plain(call(*arguments)))
+            found += [plain(x) for look in left for x in look()]
         except (TypeError, ValueError, AttributeError, StopIteration) as error:
             found.append(type(error).__name__)
         if turn in (1, 3, 4) or order.random() < 0.2:
@@ -693,14 +758,16 @@ def check(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompileWarning)
         eager, compiled = run(seed, lambda f: f), run(seed, lambda f: compile(f, verify=False))
+    if len(eager) != len(compiled):
+        return f"world {seed}: {len(compiled)} results and things left behind, eager {len(eager)}"
     for turn, (a, b) in enumerate(zip(eager, compiled, strict=True)):
         same = (
-            a == b if isinstance(a, str) or isinstance(b, str)
+            type(a) is type(b) and a == b if {type(a), type(b)} & {str, type(None)}
             else np.shape(a) == np.shape(b) and np.allclose(a, b, 1e-5, 1e-6, equal_nan=True)
         )  # fmt: skip
         if not same:
             *_, names, form = world(seed)
-            return f"world {seed} ({form} of {', '.join(names)}): call {turn} is {b}, eager {a}"
+            return f"world {seed} ({form} of {', '.join(names)}): result {turn} is {b}, eager {a}"
     return None
 
 

@@ -65,8 +65,8 @@ class Environment(Walk):
         The first object met that can be neither entered nor watched, by the way to it.
     suspicious : bool
         Whether a function was met that may answer otherwise each time.
-    asks_who : bool
-        Whether code was met that may ask which object another one is.
+    asks_who, asks_id : bool
+        Whether code was met that may ask which object another one is, or for its number.
     """
 
     def __init__(self, roots, values=None, arguments=()):
@@ -114,7 +114,7 @@ class Environment(Walk):
         if self.opaque is not None:
             return self.opaque
         if self._filled is None:
-            self._filled = [watch for watch in self._others if len(watch)]
+            self._filled = [watch for watch in self._others if watch]
         for watch in self._filled:
             found = watch.changed()
             if found is not None:

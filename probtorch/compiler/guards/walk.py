@@ -105,10 +105,12 @@ class Walk:
         Whether a function was met that may answer otherwise each time.
     asks_who : bool
         Whether code was met that may ask which object another one is.
+    asks_id : bool
+        Whether code was met that may ask for the number that Python has for it (`id`).
     """
 
     def __init__(self):
-        self.opaque, self.suspicious, self.asks_who = None, False, False
+        self.opaque, self.suspicious, self.asks_who, self.asks_id = None, False, False, False
         # Containers first, so that no item is looked for where there is none.
         self._items = Contents(iter, item_name)
         self._keys = Contents(iter, item_name, texts=True)
@@ -426,6 +428,8 @@ class Walk:
                 self._places.add(dict.get, known, name, known.get(name))
                 todo.append((known.get(name), Way(None, name)))
             if name not in known and name in vars(builtins):
+                if name == "id":
+                    self.asks_who = self.asks_id = True
                 value = vars(builtins)[name]
                 self._dicts.add(dict.get, vars(builtins), name, value)
                 todo.append((value, Way(None, name)))

@@ -96,6 +96,9 @@ class Contents:
     def __len__(self):
         return self._count
 
+    def __bool__(self):
+        return bool(self.places)  # an empty container counts: it may be filled
+
     def add(self, place, way=""):
         """Note the items of a container, reached by a way; returns them as a list."""
         found = self._listed(place)

@@ -19,6 +19,7 @@ from probtorch.core.tree import leaves, replace
 from probtorch.core.typed import TensorLike
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.forgotten import refuse_flat
+from probtorch.infer.gradient_check import refuse_fickle
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.integrators import DensityHandle
 from probtorch.infer.mcmc.kernel import Kernel
@@ -83,7 +84,7 @@ def new_chains(
     ------
     InferenceError
         If log density or gradient are not finite there, or no point was found; if the density
-        is no distribution.
+        is no distribution, or another each time.
     ShapeError
         If the parameters are neither for one chain nor for all.
     """
@@ -103,6 +104,7 @@ def new_chains(
         _new_chain(kernel, target, *start, tuner, warming)
         for start in zip(found.positions.reshape(shape), spectra, streams)
     ]
+    refuse_fickle(target, found.positions[0])
     refuse_flat(target, found.positions[0])
     return Starts(started, found.gradients + num_chains * members)
 

@@ -7,7 +7,7 @@ import probtorch
 from probtorch.compiler.paths import CompileWarning
 from probtorch.config import configure
 from probtorch.errors import InferenceError
-from probtorch.infer import Target
+from probtorch.infer import MCMC, NUTS, Target
 from tests.infer.gradient_check.whole_models import XT, normal, seen
 
 
@@ -53,3 +53,35 @@ def test_draws_in_a_density_are_named_with_their_line():
     with pytest.warns(CompileWarning, match="test_other_faults.py"):
         found = [target.value_and_grad([0.3])[0] for _ in range(5)]
     assert len(set(found)) == 5
+
+
+def dropping():
+    keep = probtorch.nn.Dropout(0.5)
+    return lambda: keep(probtorch.ones(20))
+
+
+def before():
+    """The point of the evaluation before."""
+    met = [0.0]
+
+    def read(b):
+        met.append(float(b.detach()))
+        return met[-2]
+
+    return read
+
+
+@pytest.mark.parametrize("make", [noisy, counting, dropping, before])
+def test_no_sampler_runs_on_a_density_that_is_another_each_time(make):
+    read = make()
+
+    def model():
+        b = normal("b")
+        seen(b * XT + (read(b) if make is before else read()))
+
+    mcmc = MCMC(NUTS(model), warmup_steps=5, num_samples=5, seed=0, disable_progbar=True)
+    with (
+        pytest.warns(CompileWarning),
+        pytest.raises(InferenceError, match=r"is no density[\s\S]*same point[\s\S]*a site of"),
+    ):
+        mcmc.run()

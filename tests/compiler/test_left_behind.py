@@ -1,0 +1,152 @@
+"""What a call leaves behind in Python, in containers outside and among the arguments; and ids."""
+
+import warnings
+
+import pytest
+
+from probtorch import nn, tensor
+from probtorch.compiler.compile import compile
+from probtorch.compiler.paths import CompileWarning
+from probtorch.errors import CompileError
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        yield
+
+
+@pytest.mark.parametrize("make", [list, dict, set])
+def test_a_container_that_was_empty_is_filled_by_every_call(make):
+    kept = make()
+    put = {list: list.append, dict: lambda d, x: d.update({len(d): x}), set: set.add}[make]
+
+    def fn(x):
+        put(kept, x * 3.0)
+        return x * 2.0
+
+    call = compile(fn, verify=False)
+    for i in range(6):
+        assert call(tensor(float(i))).item() == 2.0 * i
+    found = kept.values() if make is dict else kept
+    assert sorted(t.item() for t in found) == [0.0, 3.0, 6.0, 9.0, 12.0, 15.0]
+
+
+def put(x, d):
+    d["out"] = x * 2.0
+    return x
+
+
+def count(x, d):
+    d["n"] = d.get("n", 0) + 1
+    return x * d["n"]
+
+
+def append(x, d):
+    d["all"][0].append(x)
+    return x + len(d["all"][0])
+
+
+def take(x, d):
+    return x + d["all"].pop()[0] if d["all"] else x
+
+
+def other_order(x, d):
+    d["k"] = d.pop("k")
+    return x
+
+
+CHANGES = [put, count, append, take, other_order]
+
+
+def plain(x):
+    if isinstance(x, dict):
+        return [(key, plain(y)) for key, y in x.items()]
+    return [plain(y) for y in x] if isinstance(x, list) else getattr(x, "tolist", lambda: x)()
+
+
+@pytest.mark.parametrize("fn", CHANGES, ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("taped", [False, True])
+@pytest.mark.parametrize("how", ["position", "keyword"])
+def test_containers_among_the_arguments_are_the_callers(fn, taped, how):
+    call = compile(fn, verify=False)
+
+    def play(call):
+        d, found = {"k": 1.0, "all": [[2.0], [3.0]]}, []
+        inner = d["all"]
+        for i in range(5):
+            x = tensor(float(i), requires_grad=taped)
+            out = call(x, d) if how == "position" else call(x, d=d)
+            found.append((plain(out), plain(d)))
+            assert d["all"] is inner
+        return found
+
+    assert play(call) == play(fn)
+
+
+def test_what_is_kept_in_a_container_is_the_callers_own_tensor():
+    call, kept, x = compile(lambda x, kept: (kept.append(x), x)[1]), [], tensor(1.0)
+    call(x, kept)
+    assert kept[0] is x
+
+
+def test_a_changed_container_is_named_and_nothing_else_makes_a_function_eager():
+    with pytest.warns(CompileWarning, match=r"argument 1, a dict that it changes"):
+        compile(put)(tensor(1.0), {})
+    with pytest.raises(CompileError, match="argument 1"):
+        compile(put, fullgraph=True)(tensor(1.0), {})
+    reads = compile(lambda x, d: x * d["a"] + sum(d["all"]))
+    for _ in range(3):
+        reads(tensor(1.0), {"a": tensor(2.0), "all": [1.0, 2.0]})
+    assert reads.reason is None and len(reads.paths) == 1
+
+
+def test_a_refused_call_leaves_what_it_put_into_a_container():
+    def fn(x, d):
+        d["x"] = x
+        raise ValueError
+
+    d = {}
+    with pytest.raises(ValueError):
+        compile(fn)(x := tensor(1.0), d)
+    assert d == {"x": x}
+
+
+def test_the_number_that_python_has_for_a_tensor_is_its_own():
+    a, b = tensor(1.0), tensor(1.0)
+    names = {id(a): 2.0, id(b): 3.0}
+    for hidden in (False, True):  # whether the function can reach the tensors as well
+        by_names, by_ids = lambda x: x * names[id(x)], lambda x: x * {id(a): 2.0, id(b): 3.0}[id(x)]
+        call = compile(by_names if hidden else by_ids)
+        assert [call(x).item() for x in (a, b, a, b)] == [2.0, 3.0, 2.0, 3.0]
+
+
+def test_a_method_that_is_not_called_may_show_its_id():
+    class Thing:
+        k = 2.0
+
+        def __repr__(self):
+            return f"<{id(self)}>"
+
+    thing = Thing()
+    call = compile(lambda x: x * thing.k)
+    assert [call(tensor(float(i))).item() for i in range(12)] == [2.0 * i for i in range(12)]
+    assert call.reason is None and len(call.paths) == 1
+
+
+def test_modules_that_keep_what_went_through_them_keep_each():
+    class Keeping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kept = []
+
+        def forward(self, x):
+            self.kept.append(x * 2.0)
+            return x
+
+    net = Keeping()
+    call = compile(net, verify=False)
+    for i in range(5):
+        call(tensor(float(i)))
+    assert [t.item() for t in net.kept] == [0.0, 2.0, 4.0, 6.0, 8.0]
