@@ -8,11 +8,14 @@ replays could not repeat it, stays eager.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from probtorch.core.tree import Structure, unflatten
 
 __all__ = ["Rebuilt"]
+
+_Container: TypeAlias = list[object] | dict[object, object]
 
 
 class Rebuilt:
@@ -31,25 +34,31 @@ class Rebuilt:
     args, kwargs
     """
 
-    def __init__(self, given: Any, structure: Structure, items: list[object]) -> None:
-        made = unflatten(structure, items)
-        self.args, self.kwargs = made
+    def __init__(
+        self,
+        given: tuple[tuple[object, ...], Mapping[str, object]],
+        structure: Structure,
+        items: list[object],
+    ) -> None:
+        self.args, self.kwargs = unflatten(structure, items)
         # (the caller's container, the one made in its place, what that held, what to call it)
-        self._containers: list[tuple[Any, Any, list[object], str]] = []
+        self._containers: list[tuple[_Container, _Container, list[object], str]] = []
         self._own: dict[int, object] = {}  # of what was put into them, by id, the caller's
         for i, (x, y) in enumerate(zip(given[0], self.args, strict=True)):
             self._pair(x, y, f"argument {i}")
         for name, x in given[1].items():
             self._pair(x, self.kwargs[name], f"argument {name!r}")
 
-    def _pair(self, given: Any, made: Any, way: str) -> None:
+    def _pair(self, given: object, made: object, way: str) -> None:
         self._own[id(made)] = given
-        if type(made) is dict:
+        if given is made:
+            return  # a leaf, of whatever type, which the walk over Python values watches
+        if isinstance(given, dict) and isinstance(made, dict):
             self._containers.append((given, made, _contents(made), way))
             for key, x in made.items():
                 self._pair(given[key], x, f"{way}[{key!r:.40}]")
-        elif isinstance(made, (list, tuple)):
-            if type(made) is list:
+        elif isinstance(given, (list, tuple)) and isinstance(made, (list, tuple)):
+            if isinstance(given, list) and isinstance(made, list):
                 self._containers.append((given, made, _contents(made), way))
             for i, (x, y) in enumerate(zip(given, made, strict=True)):
                 self._pair(x, y, f"{way}[{i}]")
@@ -64,13 +73,15 @@ class Rebuilt:
             if len(now) == len(before) and all(a is b for a, b in zip(now, before)):
                 continue
             changed = changed or f"{way}, a {type(made).__name__}"
-            if type(made) is dict:
+            if isinstance(given, dict) and isinstance(made, dict):
                 given.clear()
                 given.update({key: self._own.get(id(x), x) for key, x in made.items()})
-            else:
+            elif isinstance(given, list):
                 given[:] = [self._own.get(id(x), x) for x in made]
         return changed
 
 
-def _contents(container: Any) -> list[object]:
-    return [y for x in container.items() for y in x] if type(container) is dict else list(container)
+def _contents(container: _Container) -> list[object]:
+    if isinstance(container, dict):
+        return [y for x in container.items() for y in x]
+    return list(container)

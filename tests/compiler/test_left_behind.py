@@ -1,5 +1,6 @@
 """What a call leaves behind in Python, in containers outside and among the arguments; and ids."""
 
+import collections
 import warnings
 
 import pytest
@@ -83,6 +84,17 @@ def test_containers_among_the_arguments_are_the_callers(fn, taped, how):
         return found
 
     assert play(call) == play(fn)
+
+
+@pytest.mark.parametrize("kind", [collections.OrderedDict, collections.defaultdict])
+def test_containers_of_other_types_are_the_callers_all_along(kind):
+    def fn(x, d):
+        d["n"] = d.get("n", 0.0) + 1.0
+        return x * d["n"]
+
+    call, d = compile(fn, verify=False), kind()
+    assert [call(tensor(2.0), d).item() for _ in range(5)] == [2.0, 4.0, 6.0, 8.0, 10.0]
+    assert d["n"] == 5.0
 
 
 def test_what_is_kept_in_a_container_is_the_callers_own_tensor():
