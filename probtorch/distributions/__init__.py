@@ -110,7 +110,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         MvNormal as MvNormal,
         MvStudentT as MvStudentT,
         NormalMixture as NormalMixture,
+        ScaledInvChi2 as ScaledInvChi2,
         SkewDoubleExponential as SkewDoubleExponential,
+        Zeta as Zeta,
     )
     from probtorch.distributions.gamma import (
         Chi2 as Chi2,
@@ -413,12 +415,16 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         IntervalCensoredDistribution as IntervalCensoredDistribution,
         LeftCensoredDistribution as LeftCensoredDistribution,
         LeftTruncatedDistribution as LeftTruncatedDistribution,
+        LeftTruncatedGamma as LeftTruncatedGamma,
         RightCensoredDistribution as RightCensoredDistribution,
         RightTruncatedDistribution as RightTruncatedDistribution,
+        RightTruncatedGamma as RightTruncatedGamma,
         Truncated as Truncated,
         TruncatedCauchy as TruncatedCauchy,
         TruncatedDistribution as TruncatedDistribution,
+        TruncatedGamma as TruncatedGamma,
         TwoSidedTruncatedDistribution as TwoSidedTruncatedDistribution,
+        TwoSidedTruncatedGamma as TwoSidedTruncatedGamma,
     )
     from probtorch.distributions.two_piece import (
         DoublesidedMaxwell as DoublesidedMaxwell,
@@ -479,9 +485,10 @@ else:
         "first_passage": "Wiener",
         "from_gammas": "ExpGamma ExpInverseGamma GammaGamma SigmoidBeta SkewStudentT",
         "further_spellings": (
-            "BinomialLogit ChiSquared Deterministic DiracDelta ExtGenPareto GenExtreme "
-            "GenPareto LogPoisson MultivariateNormalDiag MultivariateNormalFullCovariance "
-            "MultivariateNormalTriL MvNormal MvStudentT NormalMixture SkewDoubleExponential"
+            "BinomialLogit ChiSquared Deterministic DiracDelta ExtGenPareto GenExtreme GenPareto "
+            "LogPoisson MultivariateNormalDiag MultivariateNormalFullCovariance "
+            "MultivariateNormalTriL MvNormal MvStudentT NormalMixture ScaledInvChi2 "
+            "SkewDoubleExponential Zeta"
         ),
         "gamma": "Chi2 Gamma InverseGamma",
         "gaussian_hmm": "GammaGaussianHMM GaussianHMM",
@@ -570,8 +577,10 @@ else:
         "truncated": "TruncatedNormal",
         "truncation": (
             "Censored IntervalCensoredDistribution LeftCensoredDistribution "
-            "LeftTruncatedDistribution RightCensoredDistribution RightTruncatedDistribution "
-            "Truncated TruncatedCauchy TruncatedDistribution TwoSidedTruncatedDistribution"
+            "LeftTruncatedDistribution LeftTruncatedGamma RightCensoredDistribution "
+            "RightTruncatedDistribution RightTruncatedGamma Truncated TruncatedCauchy "
+            "TruncatedDistribution TruncatedGamma TwoSidedTruncatedDistribution "
+            "TwoSidedTruncatedGamma"
         ),
         "two_piece": "DoublesidedMaxwell TwoPieceNormal TwoPieceStudentT",
         "uniform": "Delta ImproperUniform Uniform",
@@ -584,14 +593,15 @@ else:
         "walks": "AR GARCH11 MvGaussianRandomWalk MvStudentTRandomWalk RandomWalk",
         "wishart": "InverseWishart InverseWishartCholesky Wishart WishartCholesky",
     }
-    # `torch.distributions` has these, too; their home is `transforms`.
+    # Second names of classes; and what `torch.distributions` has, too, whose home is `transforms`.
     _BESIDE = {
+        "further_spellings": "Copula Folded GEV Hurdle Quantized TorchDistribution ZeroInflated",
         "transforms": (
             "AbsTransform AffineTransform CatTransform ComposeTransform CorrCholeskyTransform "
             "CumulativeDistributionTransform ExpTransform IndependentTransform "
             "LowerCholeskyTransform PositiveDefiniteTransform PowerTransform ReshapeTransform "
             "SigmoidTransform SoftmaxTransform SoftplusTransform StackTransform "
             "StickBreakingTransform TanhTransform Transform identity_transform"
-        )
+        ),
     }
     __all__, __getattr__, __dir__ = late_names(__name__, _HOMES, beside=_BESIDE, missing=_missing)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -296,6 +296,7 @@ class Multinomial(_Categories):
     total_count: int = setting(default=1)
     probs: Parameter = normalised(WEIGHTS)
     logits: Parameter = normalised(constraints.real_vector)
+    _also: ClassVar = {"total_count_max": None}
 
     @constraints.dependent_property(event_dim=1, is_discrete=True)
     def support(self) -> Constraint:

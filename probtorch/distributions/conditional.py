@@ -74,6 +74,9 @@ class ConditionalTransformedDistribution(ConditionalDistribution):
             )
         self.base_dist, self.transforms = base_dist, transforms
 
+    def clear_cache(self) -> None:
+        """Do nothing, as nothing is cached: training loops written for Pyro call it."""
+
     def condition(self, context: Tensor) -> Distribution:
         """Return the `TransformedDistribution` for a context."""
         base = self.base_dist

@@ -10,7 +10,7 @@ them: what it has of logarithms is of the parameters alone, and one number for m
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -253,6 +253,7 @@ class Poisson(Distribution):
     """
 
     rate: Parameter = param(constraints.nonnegative)
+    _also: ClassVar = {"is_sparse": None}
     support = constraints.nonnegative_integer
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:

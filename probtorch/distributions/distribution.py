@@ -42,6 +42,7 @@ from probtorch.distributions.facts import FACTS, has_facts
 from probtorch.distributions.fields import INSTANCE_STATE, Values, WithFields, setting
 from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
+from probtorch.distributions.spelled import Spelled
 from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import NotDifferentiableError, ShapeError
 from probtorch.ops.arithmetic import minimum, sqrt, where
@@ -64,7 +65,7 @@ __all__ = [
 ]
 
 
-class Distribution(WithFields):
+class Distribution(WithFields, Spelled):
     """A probability distribution over tensors.
 
     Parameters
@@ -662,20 +663,20 @@ class MaskedDistribution(Distribution):
 
     Parameters
     ----------
-    base_distribution : Distribution
+    base_dist : Distribution
     mask : bool, or Tensor of bool that broadcasts with the batch shape
     """
 
     __tree_fields__ = ("base_dist", "_mask")
 
-    def __init__(self, base_distribution: Distribution, mask: Tensor | np.ndarray | bool) -> None:
+    def __init__(self, base_dist: Distribution, mask: Tensor | np.ndarray | bool) -> None:
         if not isinstance(mask, bool):
             mask = cast(as_tensor(mask, "mask"), dtypes.bool_)
-            shape = tuple(base_distribution._batch_shape)
+            shape = tuple(base_dist._batch_shape)
             wide = broadcast_shapes(shape, mask.array.shape, op="mask")
             if wide != shape:
-                base_distribution = base_distribution.expand(wide)
-        base = self.base_dist = base_distribution
+                base_dist = base_dist.expand(wide)
+        base = self.base_dist = base_dist
         self._mask = mask
         self._set_shapes(
             base._batch_shape,
@@ -684,8 +685,8 @@ class MaskedDistribution(Distribution):
             device=base._device,
             validate_args=base._validate_args,
         )
-        self._takes_integers = base_distribution._takes_integers
-        self.has_enumerate_support = base_distribution.has_enumerate_support
+        self._takes_integers = base_dist._takes_integers
+        self.has_enumerate_support = base_dist.has_enumerate_support
 
     @classmethod
     def _from_tree(cls, values: Values) -> Self:

@@ -150,6 +150,8 @@ class WithFields:
     _fields: ClassVar[dict[str, Parameter]] = {}
     __signature__: ClassVar[inspect.Signature]
     _alternatives: ClassVar[tuple[str, ...]] = ()
+    # What other libraries call fields; None for arguments of theirs that have no use here.
+    _also: ClassVar[Mapping[str, str | None]] = {}
     __static_fields__: ClassVar[tuple[str, ...]] = INSTANCE_STATE
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -170,7 +172,7 @@ class WithFields:
         if not fields:
             self._start_written(*args, validate_args=validate_args, **kwargs)
             return
-        values = _bind(cls, fields, args, kwargs)
+        values = self._completed(_bind(cls, fields, args, kwargs))
         if self._alternatives:
             _check_alternatives(cls.__name__, self._alternatives, values)
         store, shapes, strong = self.__dict__, [], []
@@ -238,6 +240,10 @@ class WithFields:
     @property
     def _others(self) -> tuple[tuple[str, object], ...]:
         return split_attributes(self)[1]
+
+    def _completed(self, values: Values) -> Values:
+        """Return the arguments, by name, with what some of them say about others."""
+        return values
 
     def _infer_event_shape(self) -> Shape:
         """Return the event shape from the parameters; () for distributions of single numbers."""
@@ -363,7 +369,10 @@ _MEANT = {
 
 
 def _bind(
-    cls: type, fields: Mapping[str, Parameter], args: Sequence[object], kwargs: Mapping[str, object]
+    cls: type[WithFields],
+    fields: Mapping[str, Parameter],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> Values:
     """Return a dict from field name to argument, as Python binds a call; missing ones left out.
 
@@ -380,7 +389,10 @@ def _bind(
             fix="pass a batch as one tensor per parameter",
         )
     values = dict(zip(fields, args))
-    for name, value in kwargs.items():
+    for given, value in kwargs.items():
+        name = given if given in fields else cls._also.get(given, given)
+        if name is None:
+            continue
         if name not in fields:
             near = closest(name, fields, _MEANT)
             raise ArgumentError(

@@ -9,17 +9,27 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike
 from probtorch.distributions.categorical import Categorical
 from probtorch.distributions.counts import Binomial, Poisson
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.extremes import (
     ExtendedGeneralizedPareto,
     GeneralizedExtremeValue,
     GeneralizedPareto,
 )
 from probtorch.distributions.fields import Given, as_parameter
-from probtorch.distributions.gamma import Chi2
+from probtorch.distributions.gamma import Chi2, InverseGamma
+from probtorch.distributions.inflated import (
+    FoldedDistribution,
+    HurdleDistribution,
+    QuantizedDistribution,
+    ZeroInflatedDistribution,
+)
 from probtorch.distributions.mixture import MixtureSameFamily
+from probtorch.distributions.mixtures import GaussianCopula
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal
+from probtorch.distributions.particular_counts import Zipf
 from probtorch.distributions.skewed import AsymmetricLaplaceQuantile
+from probtorch.distributions.spellings import ScaledInverseChi2
 from probtorch.distributions.uniform import Delta
 from probtorch.distributions.vectors import MultivariateStudentT
 from probtorch.errors import ArgumentError
@@ -30,11 +40,15 @@ from probtorch.ops.exponentials import exp
 __all__ = [
     "BinomialLogit",
     "ChiSquared",
+    "Copula",
     "Deterministic",
     "DiracDelta",
     "ExtGenPareto",
+    "Folded",
+    "GEV",
     "GenExtreme",
     "GenPareto",
+    "Hurdle",
     "LogPoisson",
     "MultivariateNormalDiag",
     "MultivariateNormalFullCovariance",
@@ -42,7 +56,12 @@ __all__ = [
     "MvNormal",
     "MvStudentT",
     "NormalMixture",
+    "Quantized",
+    "ScaledInvChi2",
     "SkewDoubleExponential",
+    "TorchDistribution",
+    "ZeroInflated",
+    "Zeta",
 ]
 
 
@@ -284,5 +303,37 @@ def SkewDoubleExponential(
     scale = as_parameter(sigma, "sigma")[0] * 0.5
     return AsymmetricLaplaceQuantile(mu, scale, tau, validate_args=validate_args)
 
+
+def Zeta(s: Given, *, validate_args: bool | None = None) -> Zipf:
+    """Return ``Zipf(s)``: another name of it.
+
+    Parameters
+    ----------
+    s : Tensor or number, above 1
+    validate_args : bool, optional
+    """
+    return Zipf(s, validate_args=validate_args)
+
+
+def ScaledInvChi2(nu: Given, sigma: Given, *, validate_args: bool | None = None) -> InverseGamma:
+    """Return ``ScaledInverseChi2(nu, sigma)``: Stan's name for it, in short.
+
+    Parameters
+    ----------
+    nu : Tensor or number, positive
+    sigma : Tensor or number, positive
+    validate_args : bool, optional
+    """
+    return ScaledInverseChi2(nu, sigma, validate_args=validate_args)
+
+
+# What needs no other arguments: short names, and Pyro's for the base of users' distributions.
+Folded = FoldedDistribution
+GEV = GeneralizedExtremeValue
+Hurdle = HurdleDistribution
+Quantized = QuantizedDistribution
+TorchDistribution = Distribution
+ZeroInflated = ZeroInflatedDistribution
+Copula = GaussianCopula
 
 explain_calls(globals())

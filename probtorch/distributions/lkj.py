@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class LKJCholesky(Distribution):
     dim: int = setting()
     concentration: Parameter = param(constraints.positive, default=1.0)
     support = constraints.corr_cholesky
+    _also: ClassVar = {"dimension": "dim", "sample_method": None}
 
     def _infer_event_shape(self) -> Shape:
         if not isinstance(self.dim, int) or self.dim < 2:
@@ -159,6 +161,7 @@ class LKJ(Distribution):
     dim: int = setting()
     concentration: Parameter = param(constraints.positive, default=1.0)
     support = constraints.corr_matrix
+    _also: ClassVar = LKJCholesky._also
     _infer_event_shape = LKJCholesky._infer_event_shape
     _mode = LKJCholesky._mode
 

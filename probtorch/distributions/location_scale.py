@@ -197,7 +197,7 @@ class Gumbel(Distribution):
     scale : Tensor or number, positive
     """
 
-    loc: Parameter = param(constraints.real)
+    loc: Parameter = param(constraints.real, default=0.0)
     scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 

@@ -32,9 +32,7 @@ NOTES = {
     "ParetoTypeII": "Lomax(concentration, scale, loc)",
     "pareto_type_2": "Lomax(concentration, scale, loc)",
     "SplitNormal": "TwoPieceNormal(loc, scale, asymmetry)",
-    "Zeta": "Zipf(power)",
     "FlatPos": "HalfFlat()",
-    "GEV": "GeneralizedExtremeValue(loc, scale, concentration)",
     "GeneralizedExtremeValueMin": "the negative of a GeneralizedExtremeValue",
     "Glow": "transforms.generalized_channel_permute and transforms.affine_coupling, composed",
     "FFJORD": "transforms.continuous_flow",
@@ -55,6 +53,7 @@ NOTES = {
     "Simulator": "a function, given to probtorch.infer.ABCSMC",
     "VariationalGaussianProcess": "a model with MultivariateNormal values at inducing points, "
     "and a guide for them",
+    "R2D2": "effects.R2D2M2CP, which makes the coefficients of a regression",
     "WishartBartlett": "WishartCholesky(df, scale_matrix), whose draws are by Bartlett's factors",
     "multi_gp": "MatrixNormal, or a MultivariateNormal for each row",
     "multi_normal_prec": "MultivariateNormal(loc, precision_matrix=precision)",

@@ -81,6 +81,11 @@ class MixtureSameFamily(Distribution):
         )
         self._takes_integers = component._takes_integers
 
+    @property
+    def mixing_distribution(self) -> Categorical:
+        """`mixture_distribution`: NumPyro's name for it."""
+        return self.mixture_distribution
+
     @classmethod
     def _from_tree(cls, values: Values) -> Self:
         return cls(*values.values())
@@ -128,6 +133,18 @@ class MixtureSameFamily(Distribution):
     def _cdf(self, value: Tensor) -> Tensor:
         weights = self.mixture_distribution._weights()
         return total(weights * self.component_distribution.cdf(unsqueeze(value, -1)), -1)
+
+    def _survival(self, value: Tensor) -> Tensor:
+        weights = self.mixture_distribution._weights()
+        return total(weights * self.component_distribution.survival(unsqueeze(value, -1)), -1)
+
+    def _log_cdf(self, value: Tensor) -> Tensor:
+        logs = self.component_distribution.log_cdf(unsqueeze(value, -1))
+        return logsumexp(self.mixture_distribution._log_weights() + logs, -1)
+
+    def _log_survival(self, value: Tensor) -> Tensor:
+        logs = self.component_distribution.log_survival(unsqueeze(value, -1))
+        return logsumexp(self.mixture_distribution._log_weights() + logs, -1)
 
     def _averaged(self, each: Tensor) -> Tensor:
         """Average over the components, which are the dim before the event dims of `each`."""

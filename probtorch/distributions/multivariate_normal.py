@@ -10,7 +10,7 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
-from probtorch.distributions.fields import Parameter, one_of, param
+from probtorch.distributions.fields import Parameter, Values, as_parameter, one_of, param
 from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
 from probtorch.ops.cholesky_factors import cholesky
@@ -22,7 +22,7 @@ from probtorch.ops.pieces import flip
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 
-__all__ = ["MultivariateNormal", "squared_length"]
+__all__ = ["MultivariateNormal", "squared_length", "with_whole_loc"]
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -40,6 +40,17 @@ def squared_length(tril: Tensor, x: Tensor) -> Tensor:
     return total(y * y, (-2, -1))
 
 
+def with_whole_loc(values: Values, *matrices: str) -> Values:
+    """Return arguments in which a number as `loc` is a vector, as long as a matrix is wide."""
+    loc = values.get("loc", 0.0)
+    matrix = next((values[n] for n in matrices if values.get(n) is not None), None)
+    number = type(loc) in (int, float) or getattr(loc, "ndim", 1) == 0
+    if matrix is None or not number:
+        return values
+    matrix = as_parameter(matrix, matrices[0])[0]
+    return {**values, "loc": matrix.new_zeros(matrix.array.shape[-1:]) + loc}
+
+
 class MultivariateNormal(Distribution):
     """Normal distribution of vectors.
 
@@ -48,8 +59,8 @@ class MultivariateNormal(Distribution):
 
     Parameters
     ----------
-    loc : Tensor, shape (..., n)
-        Mean.
+    loc : Tensor, shape (..., n), or number
+        Mean; a number for all elements.
     covariance_matrix : Tensor, shape (..., n, n), positive definite, optional
     precision_matrix : Tensor, shape (..., n, n), positive definite, optional
         Inverse of the covariance.
@@ -63,12 +74,15 @@ class MultivariateNormal(Distribution):
         If a matrix is not positive definite; the message has its least eigenvalue.
     """
 
-    loc: Parameter = param(constraints.real_vector)
+    loc: Parameter = param(constraints.real_vector, default=0.0)
     covariance_matrix: Parameter = param(constraints.positive_definite, default=None)
     precision_matrix: Parameter = param(constraints.positive_definite, default=None)
     scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
     given = one_of("covariance_matrix", "precision_matrix", "scale_tril")
     support = constraints.real_vector
+
+    def _completed(self, values: Values) -> Values:
+        return with_whole_loc(values, *self._alternatives)
 
     def _infer_event_shape(self) -> Shape:
         matrix = next(self.__dict__[n] for n in self._alternatives if self._given(n))

@@ -94,8 +94,8 @@ class LogNormal(Distribution):
         Standard deviation of the logarithm.
     """
 
-    loc: Parameter = param(constraints.real)
-    scale: Parameter = param(constraints.positive)
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.positive
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:

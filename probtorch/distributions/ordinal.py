@@ -7,6 +7,7 @@ the tail, so that far categories keep their digits.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from probtorch.core.casting import cast
 from probtorch.core.signatures import explain_calls
@@ -159,6 +160,7 @@ class DirichletMultinomial(Distribution):
 
     concentration: Parameter = param(constraints.independent(constraints.positive, 1))
     total_count: int = setting(default=1)
+    _also: ClassVar = {"total_count_max": None, "is_sparse": None}
 
     @constraints.dependent_property(event_dim=1, is_discrete=True)
     def support(self) -> Constraint:

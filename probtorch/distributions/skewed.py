@@ -153,6 +153,16 @@ class AsymmetricLaplace(TwoSided):
         """Return the mean lengths of the tail below and above."""
         return self.scale * self.asymmetry, self.scale / self.asymmetry
 
+    @property
+    def left_scale(self) -> Tensor:
+        """Mean length of the tail below."""
+        return self.sides()[0]
+
+    @property
+    def right_scale(self) -> Tensor:
+        """Mean length of the tail above."""
+        return self.sides()[1]
+
 
 class AsymmetricLaplaceQuantile(TwoSided):
     """Asymmetric Laplace distribution whose quantile at `quantile` is `loc`.
@@ -212,12 +222,23 @@ class SoftAsymmetricLaplace(Distribution):
     softness: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
+    @property
+    def left_scale(self) -> Tensor:
+        """Mean length of the tail below."""
+        return self.scale * self.asymmetry
+
+    @property
+    def right_scale(self) -> Tensor:
+        """Mean length of the tail above."""
+        return self.scale / self.asymmetry
+
+    @property
+    def soft_scale(self) -> Tensor:
+        """Standard deviation of the normal number."""
+        return self.scale * self.softness
+
     def _sides(self) -> tuple[Tensor, Tensor, Tensor]:
-        return (
-            self.scale * self.asymmetry,
-            self.scale / self.asymmetry,
-            self.scale * self.softness,
-        )
+        return self.left_scale, self.right_scale, self.soft_scale
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         left, right, soft = self._sides()

@@ -160,6 +160,9 @@ class TransformedDistribution(Distribution):
             validate_args=base._validate_args if validate_args is None else validate_args,
         )
 
+    def clear_cache(self) -> None:
+        """Do nothing, as nothing is cached: training loops written for Pyro call it."""
+
     @classmethod
     def _from_tree(cls, values: Values) -> Self:
         return cls(*values.values())

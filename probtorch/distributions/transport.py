@@ -17,7 +17,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
-from probtorch.distributions.kl import kl_divergence, register_kl
+from probtorch.distributions.kl_rules import kl_divergence, register_kl
 from probtorch.distributions.multivariate_normal import MultivariateNormal, squared_length
 from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.distributions.pathwise import at_level, moving
@@ -58,6 +58,18 @@ class FactoredNormal(Distribution):
     def _log_prob(self, x: Tensor) -> Tensor:
         constant = half_log_det(self.scale_tril) + self._event_shape[0] * HALF_LOG_2PI
         return squared_length(self.scale_tril, x - self.loc) * -0.5 - constant
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """The matrix ``scale_tril @ scale_tril.T``."""
+        return self.scale_tril @ self.scale_tril.mT
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """Inverse of `covariance_matrix`."""
+        return MultivariateNormal(
+            self.loc, scale_tril=self.scale_tril, validate_args=False
+        ).precision_matrix
 
     def _entropy(self) -> Tensor:
         n = self._event_shape[0]

@@ -20,6 +20,7 @@ from probtorch.distributions.atoms import Mixed, WithAtoms
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Given
+from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.heavy_tailed import Cauchy
 from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
@@ -36,12 +37,16 @@ __all__ = [
     "IntervalCensoredDistribution",
     "LeftCensoredDistribution",
     "LeftTruncatedDistribution",
+    "LeftTruncatedGamma",
     "RightCensoredDistribution",
     "RightTruncatedDistribution",
+    "RightTruncatedGamma",
     "Truncated",
     "TruncatedCauchy",
     "TruncatedDistribution",
+    "TruncatedGamma",
     "TwoSidedTruncatedDistribution",
+    "TwoSidedTruncatedGamma",
 ]
 
 
@@ -501,5 +506,31 @@ def TruncatedCauchy(
     base = Cauchy(loc, scale, validate_args=validate_args)
     return TruncatedDistribution(base, low, high, validate_args=validate_args)
 
+
+def TruncatedGamma(
+    concentration: Given = 1.0,
+    rate: Given = 1.0,
+    *,
+    low: Given | None = None,
+    high: Given | None = None,
+    validate_args: bool | None = None,
+) -> TruncatedDistribution:
+    """Return a gamma distribution restricted to [low, high].
+
+    Parameters
+    ----------
+    concentration : Tensor or number, positive
+    rate : Tensor or number, positive
+    low, high : Tensor or number, optional
+    validate_args : bool, optional
+    """
+    base = Gamma(concentration, rate, validate_args=validate_args)
+    return TruncatedDistribution(base, low, high, validate_args=validate_args)
+
+
+# NumPyro has classes of their own for gamma distributions.
+LeftTruncatedGamma = LeftTruncatedDistribution
+RightTruncatedGamma = RightTruncatedDistribution
+TwoSidedTruncatedGamma = TwoSidedTruncatedDistribution
 
 explain_calls(globals())

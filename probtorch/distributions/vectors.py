@@ -7,6 +7,7 @@ multivariate normal does.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,14 +16,18 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution, sum_rightmost
-from probtorch.distributions.fields import Parameter, param, setting
-from probtorch.distributions.multivariate_normal import squared_length
+from probtorch.distributions.fields import Parameter, Values, param, setting
+from probtorch.distributions.multivariate_normal import (
+    MultivariateNormal,
+    squared_length,
+    with_whole_loc,
+)
 from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.cholesky_factors import cholesky
-from probtorch.ops.diagonals import diagonal
+from probtorch.ops.diagonals import diag_embed, diagonal
 from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import expand, reshape, unsqueeze
@@ -99,6 +104,13 @@ class LowRankMultivariateNormal(Distribution):
         common = self.cov_factor @ unsqueeze(rng.normal((*shape[:-1], rank)), -1)
         return self.loc + reshape(common, shape) + sqrt(self.cov_diag) * rng.normal(shape)
 
+    @property
+    def precision_matrix(self) -> Tensor:
+        """Inverse of `covariance_matrix`: D^-1 less a matrix of the rank of W (Woodbury)."""
+        scaled = self.cov_factor / unsqueeze(self.cov_diag, -1)
+        half = _solved(self._capacitance(), scaled.mT)
+        return diag_embed(1.0 / self.cov_diag) - half.mT @ half
+
     def _capacitance(self) -> Tensor:
         """Return the factor of 1 + W^T D^-1 W."""
         w = self.cov_factor
@@ -164,6 +176,21 @@ class MultivariateStudentT(Distribution):
     loc: Parameter = param(constraints.real_vector)
     scale_tril: Parameter = param(constraints.lower_cholesky)
     support = constraints.real_vector
+
+    def _completed(self, values: Values) -> Values:
+        return with_whole_loc(values, "scale_tril")
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """The matrix ``scale_tril @ scale_tril.T``: the covariance of the normal vector."""
+        return self.scale_tril @ self.scale_tril.mT
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """Inverse of `covariance_matrix`."""
+        return MultivariateNormal(
+            self.loc, scale_tril=self.scale_tril, validate_args=False
+        ).precision_matrix
 
     def _infer_event_shape(self) -> Shape:
         n = self.loc.array.shape[-1]
@@ -267,6 +294,7 @@ class ZeroSumNormal(Distribution):
 
     scale: Parameter = param(constraints.positive)
     event_shape_: Shape = setting()
+    _also: ClassVar = {"event_shape": "event_shape_"}
 
     def _infer_event_shape(self) -> Shape:
         shape = self.event_shape_

@@ -7,6 +7,7 @@ below (Bartlett 1933). Densities work with factors: a matrix is factorised once.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -134,6 +135,11 @@ class Wishart(ByScale):
     scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
     given = one_of("covariance_matrix", "precision_matrix", "scale_tril")
     support: Constraint = constraints.positive_definite
+    _also: ClassVar = {
+        "concentration": "df",
+        "scale_matrix": "covariance_matrix",
+        "rate_matrix": "precision_matrix",
+    }
 
     def _scale_tril(self) -> Tensor:
         if self._given("covariance_matrix"):
@@ -315,6 +321,7 @@ class InverseWishart(InverseFamily):
     scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
     given = one_of("scale_matrix", "scale_tril")
     support = constraints.positive_definite
+    _also: ClassVar = {"concentration": "df"}
 
     def _mean(self) -> Tensor:
         rest = unsqueeze(unsqueeze(self.df - (self._size + 1.0), -1), -1)

@@ -1,6 +1,8 @@
 """Kullback-Leibler divergences against quadrature, enumeration, and the laws of a divergence."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import probtorch.distributions as dist
 from probtorch import compile
 from probtorch.autograd import grad
 from probtorch.core.rng import Generator
-from probtorch.distributions import constraints, kl, kl_divergence, register_kl
+from probtorch.distributions import constraints, kl_divergence, kl_rules, register_kl
 from probtorch.distributions.divergences import between
 from probtorch.distributions.skewed import TwoSided
 from probtorch.distributions.transforms import AffineTransform, ExpTransform
@@ -111,7 +113,7 @@ HALVES = t(0.5, 0.5)
 
 def test_every_rule_is_tested():
     tested = {ENTRIES[name].cls for name in SAME} | APART
-    ruled = {p for p, q in kl._RULES if p is q}
+    ruled = {p for p, q in kl_rules._RULES if p is q}
     assert {p for p in ruled if not any(issubclass(c, p) for c in tested)} == set()
 
 
@@ -309,7 +311,7 @@ BETWEEN = sorted(
         (p, q)
         for p in between._FAMILIES
         for q in between._CROSS
-        if p is not q and (p, q) in kl._RULES
+        if p is not q and (p, q) in kl_rules._RULES
     },
     key=str,
 )
@@ -428,7 +430,7 @@ HEAVY = {
 }
 PAIRS = [
     (p, q)
-    for p, q in kl._RULES
+    for p, q in kl_rules._RULES
     if None not in (entry_of(p), entry_of(q)) and not (p is q and p in ALIKE)
 ]
 
@@ -610,4 +612,14 @@ def test_the_most_specific_rule_is_taken():
         assert kl_divergence(Special(0.0, 1.0), dist.Normal(0.0, 1.0)).item() == 42.0
         assert kl_divergence(dist.Normal(0.0, 1.0), Special(0.0, 1.0)).item() == 0.0
     finally:
-        del kl._RULES[Special, dist.Normal]
+        del kl_rules._RULES[Special, dist.Normal]
+
+
+def test_the_module_that_pytorch_has_knows_all_rules():
+    code = (
+        "from probtorch.distributions.kl import kl_divergence\n"
+        "from probtorch.distributions import Normal\n"
+        "print(kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "0.5"

@@ -5,14 +5,18 @@ transforms, divergences between pairs, reparameterisations. What the others have
 there too, or the error for its name says what to write.
 """
 
+import numpy as np
 import pytest
 
 import probtorch.distributions as dist
 from probtorch import effects, infer
+from probtorch.core.rng import Generator
 from probtorch.distributions import constraints, transforms
-from probtorch.distributions.kl import _RULES
+from probtorch.distributions.kl_rules import _RULES
 from probtorch.distributions.missing import NOTES, RECIPES
-from probtorch.errors import UnknownNameError
+from probtorch.errors import ArgumentError, ShapeError, UnknownNameError
+from probtorch.tensor import tensor
+from probtorch.testing import assert_close
 
 TORCH = """
 Bernoulli Beta Binomial Categorical Cauchy Chi2 ContinuousBernoulli Dirichlet Exponential
@@ -147,14 +151,105 @@ def test_divergences_of_pytorch_are_there():
         for q in others.split()
     ]
     assert len(pairs) == 86
+    assert dist.kl_divergence  # whose room has the rules
     classes = [(getattr(dist, p), getattr(dist, q)) for p, q in pairs]
     known = lambda p, q: any(issubclass(p, a) and issubclass(q, b) for a, b in _RULES)
     assert [pair for pair in classes if not known(*pair)] == []
 
 
+def test_names_of_arguments_are_those_of_others_too():
+    eye, zero, one = np.eye(2), np.zeros(2), np.array(1.0)
+    pairs = [
+        (dist.LKJCholesky(3, 2.0), dist.LKJCholesky(dimension=3, concentration=2.0)),
+        (dist.LKJ(3, 2.0), dist.LKJ(dimension=3, concentration=2.0, sample_method="onion")),
+        (dist.Wishart(3.0, eye), dist.Wishart(concentration=3.0, scale_matrix=eye)),
+        (
+            dist.Wishart(3.0, precision_matrix=eye),
+            dist.Wishart(concentration=3.0, rate_matrix=eye),
+        ),
+        (
+            dist.InverseWishart(3.0, eye),
+            dist.InverseWishart(concentration=3.0, scale_matrix=eye),
+        ),
+        (dist.Poisson(2.0), dist.Poisson(2.0, is_sparse=True)),
+        (dist.Multinomial(3, zero + 0.5), dist.Multinomial(3, zero + 0.5, total_count_max=3)),
+        (
+            dist.DirichletMultinomial(zero + 0.5, 3),
+            dist.DirichletMultinomial(zero + 0.5, 3, is_sparse=True, total_count_max=3),
+        ),
+        (dist.ZeroSumNormal(1.0, (3,)), dist.ZeroSumNormal(1.0, event_shape=(3,))),
+        (dist.Gumbel(0.0, 1.0), dist.Gumbel()),
+        (dist.LogNormal(0.0, 1.0), dist.LogNormal()),
+        (dist.MultivariateNormal(zero, eye), dist.MultivariateNormal(covariance_matrix=eye)),
+        (
+            dist.MultivariateNormal(zero + 2.0, scale_tril=eye),
+            dist.MultivariateNormal(2.0, scale_tril=eye),
+        ),
+        (
+            dist.MultivariateStudentT(3.0, zero + 1.0, eye),
+            dist.MultivariateStudentT(3.0, one, eye),
+        ),
+        (dist.MaskedDistribution(dist.Normal(), True), dist.Normal()),
+        (
+            dist.Truncated(dist.Gamma(2.0, 3.0), 0.5, 4.0),
+            dist.TruncatedGamma(2.0, 3.0, low=0.5, high=4.0),
+        ),
+        (dist.Zipf(2.5), dist.Zeta(2.5)),
+        (dist.ScaledInverseChi2(3.0, 2.0), dist.ScaledInvChi2(3.0, 2.0)),
+    ]
+    for ours, theirs in pairs:
+        x = ours.sample((3,), Generator(0))
+        assert_close(theirs.log_prob(x), ours.log_prob(x))
+        assert theirs.event_shape == ours.event_shape
+    assert dist.MaskedDistribution(base_dist=dist.Normal(), mask=False).log_prob(0.0) == 0.0
+    narrow = dist.MultivariateNormal(2.0, np.eye(2, dtype=np.float32))
+    assert narrow.loc.dtype == narrow.sample().dtype == np.float32
+    with pytest.raises(ArgumentError, match="one by position and one by name"):
+        dist.LKJCholesky(3, dimension=3)
+    with pytest.raises(ShapeError, match="at least 1 dims"):
+        dist.MultivariateNormal(tensor(0.0), covariance_matrix=tensor(1.0))
+
+
+def test_names_of_methods_are_those_of_others_too():
+    d = dist.Normal(np.zeros((3, 1)), np.ones(4))
+    assert d.sample_n(2).shape == (2, 3, 4)
+    assert d.independent(1).event_shape == (4,)
+    assert d.reshape((5,), 1).batch_shape == (5, 3)
+    assert dist.Normal.infer_shapes(loc=(), scale=(3, 1)) == ((3, 1), ())
+    assert dist.Dirichlet.infer_shapes(concentration=(2, 3)) == ((2,), (3,))
+    shapes = dist.MultivariateNormal.infer_shapes(loc=(5,), scale_tril=(2, 5, 5))
+    assert shapes == ((2,), (5,))
+    assert dist.LKJCholesky.infer_shapes(dim=3, concentration=(2,)) == ((2,), (3, 3))
+    flow = transforms.ExpTransform()
+    assert flow.event_dim == 0 and flow.clear_cache() is None
+    assert dist.TransformedDistribution(d, flow).clear_cache() is None
+    assert dist.TorchDistribution is dist.Distribution
+
+
+def test_matrices_of_normal_and_t_vectors_are_inverse_to_each_other():
+    rng = np.random.default_rng(0)
+    tril = np.tril(rng.standard_normal((2, 3, 3)), -1) + 2.0 * np.eye(3)
+    loc, factor = np.zeros(3), rng.standard_normal((2, 3, 2))
+    for d in (
+        dist.MultivariateStudentT(5.0, loc, tril),
+        dist.OMTMultivariateNormal(loc, tril[0]),
+        dist.AVFMultivariateNormal(loc, tril[0], rng.standard_normal((2, 1, 3))),
+        dist.LowRankMultivariateNormal(loc, factor, np.array([0.5, 1.0, 2.0])),
+    ):
+        product = d.covariance_matrix @ d.precision_matrix
+        assert_close(product, np.broadcast_to(np.eye(3), product.shape), atol=1e-12)
+
+
+def test_scales_of_asymmetric_laplace_distributions_have_names():
+    d = dist.AsymmetricLaplace(0.0, 2.0, 0.5)
+    assert (d.left_scale.item(), d.right_scale.item()) == (1.0, 4.0)
+    d = dist.SoftAsymmetricLaplace(0.0, 2.0, 0.5, 3.0)
+    assert [v.item() for v in (d.left_scale, d.right_scale, d.soft_scale)] == [1.0, 4.0, 6.0]
+
+
 @pytest.mark.parametrize("name", PYMC + STAN + TFP)
 def test_what_others_have_is_there_or_told(name):
-    if hasattr(effects, name) or name in dist.__all__:
+    if hasattr(effects, name) or hasattr(dist, name):
         return
     with pytest.raises(UnknownNameError) as caught:
         getattr(dist, name)

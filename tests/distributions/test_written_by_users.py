@@ -6,6 +6,7 @@ import numpy as np
 from scipy import stats
 
 import probtorch
+import probtorch.distributions as dist
 from probtorch import compile
 from probtorch.core.rng import Generator
 from probtorch.distributions import (
@@ -13,6 +14,7 @@ from probtorch.distributions import (
     Normal,
     TruncatedDistribution,
     constraints,
+    utils,
 )
 from probtorch.effects import param, plate, sample
 from probtorch.infer import MCMC, NUTS, SVI, Trace_ELBO
@@ -203,3 +205,30 @@ def test_one_with_a_cdf_is_cut_off_expanded_and_put_in_a_plate():
     mcmc.run(tensor(y))
     # Conjugate but for the prior: 300 / sum(log(1 + y)), with a sd of about 4 / sqrt(300).
     assert abs(mcmc.summary()["shape"]["mean"] - 300 / np.log1p(y).sum()) < 0.35
+
+
+def test_helpers_that_pytorch_has_for_users_distributions_are_here():
+    class Rate(dist.TorchDistribution):
+        arg_constraints = {"probs": constraints.unit_interval}
+        support = constraints.boolean
+
+        def __init__(self, probs, weight, validate_args=None):
+            self.probs, self.weight = utils.broadcast_all(probs, weight)
+            super().__init__(self.probs.shape, validate_args=validate_args)
+
+        @utils.lazy_property
+        def logits(self):
+            """Log odds."""
+            return utils.probs_to_logits(self.probs, is_binary=True)
+
+        def log_prob(self, value):
+            return self.weight * dist.Bernoulli(logits=self.logits).log_prob(value)
+
+    d = Rate(tensor([0.2, 0.7]), 2)
+    assert d.batch_shape == (2,)
+    assert_close(d.log_prob(tensor([1.0, 0.0])), 2.0 * np.log(np.float32([0.2, 0.3])))
+    assert d.logits is d.logits and Rate.logits.__doc__ == "Log odds."
+    assert_close(utils.logits_to_probs(d.logits, True), d.probs)
+    weights = tensor([0.5, 0.25, 0.25])
+    assert_close(utils.logits_to_probs(utils.probs_to_logits(weights)), weights)
+    assert 0.0 < utils.clamp_probs(tensor([0.0, 1.0])).numpy()[0] < 1e-6

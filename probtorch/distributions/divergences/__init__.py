@@ -22,7 +22,7 @@ from probtorch.distributions.divergences import (
     same,
     vectors,
 )
-from probtorch.distributions.kl import kl_divergence, register_kl
+from probtorch.distributions.kl_rules import kl_divergence, register_kl
 
 __all__ = [
     "between",

@@ -29,7 +29,7 @@ from probtorch.distributions.divergences.expectations import (
 from probtorch.distributions.divergences.rarer_expectations import squares
 from probtorch.distributions.gamma import GammaFamily, InverseGamma
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
-from probtorch.distributions.kl import _RULES, register_kl
+from probtorch.distributions.kl_rules import _RULES, register_kl
 from probtorch.distributions.lifetimes import Frechet, LogLogistic, Maxwell, Rayleigh
 from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic
 from probtorch.distributions.normal import HALF_LOG_2PI, HalfNormal, LogNormal, Normal

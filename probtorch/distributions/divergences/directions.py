@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from probtorch.distributions.directions import PowerSpherical, SphericalUniform, VonMisesFisher
-from probtorch.distributions.kl import register_kl
+from probtorch.distributions.kl_rules import register_kl
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 

@@ -17,7 +17,7 @@ from probtorch.distributions.inflated import (
     HurdleDistribution,
     ZeroInflatedDistribution,
 )
-from probtorch.distributions.kl import kl_divergence, no_closed_form, register_kl, sum_over
+from probtorch.distributions.kl_rules import kl_divergence, no_closed_form, register_kl, sum_over
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, expm1, log, log1p

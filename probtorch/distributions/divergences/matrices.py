@@ -9,7 +9,7 @@ import numpy as np
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.graphs import CAR
-from probtorch.distributions.kl import kl_divergence, no_closed_form, register_kl
+from probtorch.distributions.kl_rules import kl_divergence, no_closed_form, register_kl
 from probtorch.distributions.lkj import LKJ
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal

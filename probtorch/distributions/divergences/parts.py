@@ -18,7 +18,7 @@ from probtorch.distributions.directions import PowerSpherical, SphericalUniform,
 from probtorch.distributions.extremes import ExtendedGeneralizedPareto
 from probtorch.distributions.from_gammas import GammaGamma
 from probtorch.distributions.inflated_shares import ZeroOneInflatedBeta
-from probtorch.distributions.kl import kl_divergence, no_closed_form, register_kl
+from probtorch.distributions.kl_rules import kl_divergence, no_closed_form, register_kl
 from probtorch.distributions.lifetimes import Levy
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal

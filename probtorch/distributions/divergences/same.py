@@ -15,7 +15,7 @@ from probtorch.distributions.divergences.rarer_expectations import squares
 from probtorch.distributions.from_gammas import ExpGamma, SigmoidBeta
 from probtorch.distributions.gamma import Gamma, GammaFamily, InverseGamma
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy
-from probtorch.distributions.kl import kl_divergence, no_closed_form, register_kl
+from probtorch.distributions.kl_rules import kl_divergence, no_closed_form, register_kl
 from probtorch.distributions.lifetimes import Frechet, Maxwell, Rayleigh
 from probtorch.distributions.location_scale import EULER_GAMMA, Gumbel, Laplace
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal

@@ -12,7 +12,7 @@ from probtorch.distributions.distribution import (
     MaskedDistribution,
     sum_rightmost,
 )
-from probtorch.distributions.kl import kl_divergence, no_closed_form, register_kl
+from probtorch.distributions.kl_rules import kl_divergence, no_closed_form, register_kl
 from probtorch.distributions.lkj import LKJCholesky
 from probtorch.distributions.multivariate_normal import MultivariateNormal, squared_length
 from probtorch.distributions.normal import Normal

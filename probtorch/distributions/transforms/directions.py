@@ -133,7 +133,7 @@ class Normalize(Transform):
     bijective = False
     _settings = ("p",)
 
-    def __init__(self, p: float = 2.0) -> None:
+    def __init__(self, p: float = 2.0, cache_size: int = 0) -> None:
         if not p > 0.0:
             raise ArgumentError(
                 "Normalize", expected="a p above 0", got=repr(p), fix="2 is the Euclidean norm"

@@ -68,7 +68,7 @@ class DiscreteCosineTransform(_Rotation):
 
     _settings = ("dim", "smooth")
 
-    def __init__(self, dim: int = -1, smooth: float = 0.0) -> None:
+    def __init__(self, dim: int = -1, smooth: float = 0.0, cache_size: int = 0) -> None:
         super().__init__(dim)
         self.smooth = float(smooth)
 
@@ -97,7 +97,7 @@ class HaarTransform(_Rotation):
 
     _settings = ("dim", "flip")
 
-    def __init__(self, dim: int = -1, flip: bool = False) -> None:
+    def __init__(self, dim: int = -1, flip: bool = False, cache_size: int = 0) -> None:
         super().__init__(dim)
         self.flip = flip
 

@@ -173,6 +173,7 @@ class AffineTransform(Transform):
     """
 
     _settings = ("loc", "scale", "event_dim")
+    event_dim: int = 0
 
     def __init__(
         self,

@@ -133,7 +133,7 @@ class PositivePowerTransform(Transform):
 
     _settings = ("exponent",)
 
-    def __init__(self, exponent: float) -> None:
+    def __init__(self, exponent: float, cache_size: int = 0) -> None:
         if not exponent > 0.0:
             raise ArgumentError(
                 "PositivePowerTransform",

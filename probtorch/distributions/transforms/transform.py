@@ -79,6 +79,14 @@ class Transform:
         return self._call(_tensor(x))
 
     @property
+    def event_dim(self) -> int:
+        """Number of dims of one element of the domain: Pyro's older name."""
+        return self.domain.event_dim
+
+    def clear_cache(self) -> None:
+        """Do nothing, as nothing is cached: training loops written for Pyro call it."""
+
+    @property
     def inv(self) -> Transform:
         """The inverse transform, whose `inv` is this one."""
         return inverse_of(self)

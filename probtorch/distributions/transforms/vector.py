@@ -199,7 +199,7 @@ class LowerCholeskyAffine(Transform):
     codomain = constraints.real_vector
     _settings = ("loc", "scale_tril")
 
-    def __init__(self, loc: Tensor, scale_tril: Tensor) -> None:
+    def __init__(self, loc: Tensor, scale_tril: Tensor, cache_size: int = 0) -> None:
         self.loc, self.scale_tril = loc, scale_tril
 
     def _call(self, x: Tensor) -> Tensor:

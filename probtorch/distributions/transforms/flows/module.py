@@ -101,7 +101,7 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
         The first in the list comes first.
     """
 
-    def __init__(self, parts: Sequence[Transform]) -> None:
+    def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         Module.__init__(self)
         flat = []
         for part in parts:
