@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Company"]
 
+# How much longer a call may take by the clock than it is meant to take of a processor.
+LONGER = 4.0
+
 
 class Company:
     """Chains that go together; `of` says whether they can.
@@ -186,9 +189,9 @@ class Company:
         done: int,
         pairs: np.ndarray | None,
     ) -> None:
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.thread_time()
         trace = self.rows.run(block, count, search=search, adapt=adapt)
-        seconds = time.perf_counter() - start
+        seconds, own = time.perf_counter() - start, time.thread_time() - busy
         runs = [self.runs[i] for i in block.tolist()]
         # Chains of one density: its costs are those of all of them.
         runs[0].context.density.costs.native += seconds
@@ -197,7 +200,8 @@ class Company:
             pairs[block, 0, done : done + count] = trace.positions
             pairs[block, 1, done : done + count] = 0.0 if trace.grads is None else trace.grads
         self._report(block[well], [runs[i] for i in well.tolist()], trace, well)
-        each = max(seconds / (count * len(block)), 1e-9)
+        # Where others have the processors too, calls may take longer by the clock.
+        each = max(own, seconds / LONGER, 1e-9) / (count * len(block))
         self._work = max(1, min(int(CALL_SECONDS / each), GROWTH * self._work, 2**20))
         self.rows.work = self._work
 
