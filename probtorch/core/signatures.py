@@ -117,7 +117,7 @@ def explain_calls(
                 setattr(found, "__init__", explained(None)(made))  # noqa: B010  # mypy: no method
     for name, listed in (methods or {}).items():
         for method in listed.split():
-            fn = vars(namespace[name])[method]
+            fn = vars(namespace[name]).get(method) or getattr(namespace[name], method)
             setattr(namespace[name], method, explained(f"{name}.{method}")(fn))
 
 

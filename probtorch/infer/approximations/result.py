@@ -8,11 +8,8 @@ posterior to it, up to the evidence: their tail says whether q can stand for the
 from __future__ import annotations
 
 import abc
-import dataclasses
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -22,16 +19,11 @@ from probtorch.diagnostics.psis import MIN_DRAWS
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.model_calls import check_model
 from probtorch.infer.potential import Target
-from probtorch.infer.results import ArvizGroups, SampledDraws, make_draws
+from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.sequential.weights import ancestors, log_mean, uniforms
 from probtorch.infer.starts.path_starts import Evaluations
-from probtorch.infer.vi.guide_quality import judge, quality_of, verdict
-
-if TYPE_CHECKING:
-    import arviz
-    import xarray
-
-    from probtorch.diagnostics.summary import Summary
+from probtorch.infer.vi.guide_quality import judge, quality_of
+from probtorch.infer.vi.of_draws import OfDraws
 
 __all__ = ["Approximation", "as_generator", "count_of", "free_values", "target_of"]
 
@@ -41,7 +33,7 @@ POOL, SMALLEST_POOL = 4, 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Approximation(abc.ABC):
+class Approximation(OfDraws):
     """An approximation of a posterior by something with a density.
 
     Attributes
@@ -157,48 +149,6 @@ class Approximation(abc.ABC):
         _, _, ratios = self._ratios(count, as_generator(seed))
         return log_mean(ratios)
 
-    @property
-    def pareto_k(self) -> float:
-        """Shape of the tail of the importance ratios; see `draws`."""
-        return float(self.draws().attrs["pareto_k"])
-
-    @property
-    def samples(self) -> dict[str, np.ndarray]:
-        """1000 draws by site, each (draw, *shape)."""
-        return self.draws().get_samples()
-
-    def summary(
-        self,
-        *,
-        names: str | Sequence[str] | None = None,
-        hdi_prob: float = 0.9,
-        round_to: int | None = None,
-    ) -> Summary:
-        """Return a table of mean, sd and interval per scalar parameter, with a verdict.
-
-        Parameters
-        ----------
-        names, hdi_prob, round_to
-            See `probtorch.diagnostics.summary`.
-        """
-        draws = self.draws()
-        table = draws.summary(names=names, hdi_prob=hdi_prob, round_to=round_to)
-        return dataclasses.replace(table, notes=(*table.notes, verdict(draws)))
-
-    def predict(
-        self, *args: object, seed: int | Generator | None = None, **kwargs: object
-    ) -> dict[str, np.ndarray]:
-        """Draw what the model predicts, one replication per draw; see `SampledDraws.predict`."""
-        return self.draws().predict(*args, seed=seed, **kwargs)
-
-    def to_arviz(self, **groups: Unpack[ArvizGroups]) -> arviz.InferenceData | xarray.DataTree:
-        """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
-        return self.draws().to_arviz(**groups)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the draws to a file; see `Draws.save`."""
-        self.draws().save(path)
-
     # ------------------------------------------------------------------------------------- drawing
 
     def _ratios(
@@ -249,9 +199,6 @@ class Approximation(abc.ABC):
         elif quality.log_weight is not None:
             stats["log_weight"] = quality.log_weight
         return points, stats, quality.attrs
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_made": {}}  # drawn again when asked for
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.target.name}, dim {self.target.dim})"

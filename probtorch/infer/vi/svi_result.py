@@ -9,12 +9,10 @@ predictions and an ArviZ export, as one chain.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +22,6 @@ from probtorch.backends.registry import to_host
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.diagnostics.summary import Summary
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.enumeration import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
@@ -35,13 +32,11 @@ from probtorch.factories import zeros
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.prediction.predictive import Predictive
-from probtorch.infer.results import ArvizGroups, SampledDraws, make_draws
-from probtorch.infer.vi.guide_quality import Quality, judge, quality_of, verdict
+from probtorch.infer.results import SampledDraws, make_draws
+from probtorch.infer.vi.guide_quality import Quality, judge, quality_of
+from probtorch.infer.vi.of_draws import OfDraws
 
 if TYPE_CHECKING:
-    import arviz
-    import xarray
-
     from probtorch.infer.objectives.protocol import Guide, Model
     from probtorch.infer.vi.svi import SVI
 
@@ -52,7 +47,7 @@ NUM_DRAWS = 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SVIResult:
+class SVIResult(OfDraws):
     """The end of `SVI.run`.
 
     Attributes
@@ -87,9 +82,6 @@ class SVIResult:
     seconds: float = 0.0
     converged: bool | None = None
     _made: dict[object, SampledDraws] = field(default_factory=dict)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_made": {}}  # drawn again when asked for
 
     def draws(self, num_draws: int = NUM_DRAWS, *, seed: int | Generator = 0) -> SampledDraws:
         """Return independent draws of the guide, as one chain.
@@ -135,38 +127,6 @@ class SVIResult:
             self._made[key] = made
         return self._made[key]
 
-    @property
-    def pareto_k(self) -> float:
-        """Shape of the tail of the importance ratios of 1000 draws; see `draws`."""
-        return float(self.draws().attrs["pareto_k"])
-
-    @property
-    def samples(self) -> dict[str, np.ndarray]:
-        """1000 draws of the guide by site, each (draw, *shape)."""
-        return self.draws().get_samples()
-
-    def summary(
-        self,
-        *,
-        names: str | Sequence[str] | None = None,
-        hdi_prob: float = 0.9,
-        round_to: int | None = None,
-    ) -> Summary:
-        """Return a table of mean, sd and interval per scalar parameter, with the guide's verdict.
-
-        Parameters
-        ----------
-        names, hdi_prob, round_to
-            See `probtorch.diagnostics.summary`.
-
-        Returns
-        -------
-        Summary
-        """
-        draws = self.draws()
-        table: Summary = draws.summary(names=names, hdi_prob=hdi_prob, round_to=round_to)
-        return dataclasses.replace(table, notes=(verdict(draws),))
-
     def predict(
         self, *args: object, seed: int | Generator | None = None, **kwargs: object
     ) -> dict[str, np.ndarray]:
@@ -196,14 +156,6 @@ class SVIResult:
             )
             found = predictive(*args, **kwargs)
         return {name: to_host(value.array)[None] for name, value in found.items()}
-
-    def to_arviz(self, **groups: Unpack[ArvizGroups]) -> arviz.InferenceData | xarray.DataTree:
-        """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
-        return self.draws().to_arviz(**groups)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the draws to a file; see `Draws.save`."""
-        self.draws().save(path)
 
     # ------------------------------------------------------------------------------------ drawing
 

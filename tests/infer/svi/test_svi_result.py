@@ -9,7 +9,7 @@ import pytest
 from probtorch.diagnostics import Draws
 from probtorch.distributions import Bernoulli, Normal
 from probtorch.effects import deterministic, param, plate, sample
-from probtorch.infer import SVI, AutoNormal, GuideWarning
+from probtorch.infer import SVI, AutoNormal, GuideWarning, TraceEnum_ELBO
 from probtorch.infer.vi.guide_quality import judge, quality_of
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
@@ -140,3 +140,16 @@ def test_discrete_latents_are_drawn_too():
     np.testing.assert_array_equal(draws.posterior["twice"], 2.0 * draws.posterior["a"])
     # Five standard errors of a share of 0.3.
     assert abs(draws.posterior["a"].mean() - 0.3) < 5.0 * math.sqrt(0.21 / 1000.0)
+
+
+def test_the_summary_says_what_the_model_was_summed_over():
+    def model():
+        a = sample("a", Bernoulli(0.3))
+        sample("y", Normal(sample("mu", Normal(a, 1.0)), 1.0), obs=tensor(0.5))
+
+    def guide():
+        sample("mu", Normal(param("loc", tensor(0.4, dtype=F8)), 0.75))
+
+    svi = SVI(model, guide, Adam({"lr": 1e-12}), TraceEnum_ELBO(), seed=0)
+    told = str(svi.run(1, progress_bar=False).summary())
+    assert "Summed out: 'a' (2 values)" in told and "Pareto k" in told
