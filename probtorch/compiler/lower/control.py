@@ -53,7 +53,7 @@ def scalar(low, v, block):
     return low.materialise(root)
 
 
-def inside(low, root, block):
+def inside(root):
     """A root of an outer block as seen in an inner one: memory that only an explicit owner may
     overwrite.
     """
@@ -65,7 +65,7 @@ def bring_in(low, values, block):
     out = []
     for v in values:
         root = low.whole(v, v.shape, block)
-        out.append(inside(low, root, block))
+        out.append(inside(root))
     return out
 
 
@@ -78,7 +78,7 @@ def lower_while(low, node, block):
     assert len(captured) == in_test + in_body
     carries = carried(low, node, n, captured, block)
     test_block = lower_subgraph(
-        low, test, [inside(low, c, block) for c in carries] + captured[:in_test], Block(block)
+        low, test, [inside(c) for c in carries] + captured[:in_test], Block(block)
     )
     flag = scalar(low, test.outputs[0], test_block)
     inner = Block(block)
@@ -155,7 +155,7 @@ def lower_cond(low, node, block):
     results, shared = branch_results(low, node, yes, no, operands, block)
     own = []
     for k, v in enumerate(operands):
-        own.append(shared.get(k) or inside(low, low.whole(v, v.shape, block), block))
+        own.append(shared.get(k) or inside(low.whole(v, v.shape, block)))
     captured = bring_in(low, node.inputs[1 + count :], block)
     blocks = []
     for graph, extra in ((yes, captured[:in_yes]), (no, captured[in_yes:])):

@@ -95,7 +95,7 @@ def call_routine(low, node, block, given, sizes, orders):
     fails = node.attrs[routine.fails] if isinstance(routine.fails, str) else routine.fails
     letter = "d" if dtype == np.float64 else "s"
     symbol = "pt_" + routine.name.format(letter=letter, type=ir_type(dtype))
-    g = call(low, block, node, symbol, arguments, fails=fails)
+    g = call(block, node, symbol, arguments, fails=fails)
     for name, out, order in zip(names, node.outs, orders, strict=True):
         made = passed[name]
         define_moved(low, out, made.buffer if isinstance(made, Root) else made, order, block, g)

@@ -118,7 +118,7 @@ def batched_gemm(low, node, block):
         return product(low, node, block, (x, y), (m * count, n, k), buffer)
     sizes = [m, n, k, x.leading, y.leading, int(x.turned), int(y.turned), x.step, y.step, count]
     symbol = f"pt_gemm_{'d' if out.dtype == 'float64' else 's'}"
-    g = call(low, block, node, symbol, [x.root, y.root, buffer, *sizes])
+    g = call(block, node, symbol, [x.root, y.root, buffer, *sizes])
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
 
 

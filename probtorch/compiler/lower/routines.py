@@ -46,7 +46,7 @@ def workspace(low, nbytes):
     return low.buffer("arena", _BYTES, max(int(nbytes), 1))
 
 
-def call(low, block, node, symbol, arguments, *, fails=False):
+def call(block, node, symbol, arguments, *, fails=False):
     """Append the call of a function; returns its statement.
 
     Parameters

@@ -19,7 +19,6 @@ def lower_searchsorted(low, node, block):
     per_row = math.prod(values.shape) // rows
     found = low.temporary(out.dtype, math.prod(out.shape))
     g = call(
-        low,
         block,
         node,
         f"pt_searchsorted_{ir_type(values.dtype)}",

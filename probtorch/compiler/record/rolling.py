@@ -343,7 +343,7 @@ def _operand(values, nodes, index, earlier, start, period):
         return Operand("stacked", np.stack([v.array for v in values])), -1
     where = _where(last, index, start, period)
     if where is None or where[0] < 0:
-        return _outside(values, index, earlier, start)
+        return _outside(values, index, earlier)
     lag, position = turns - 1 - where[0], where[1]
     if lag > MAX_LAG:
         return None, turns - 1
@@ -379,7 +379,7 @@ def _where(v, index, start, period):
     return (turn, position, v.index) if turn >= 0 else (-1, position, v.index)
 
 
-def _outside(values, index, earlier, start):
+def _outside(values, index, earlier):
     """An operand made before the loop: always the same one, or the rows of an earlier loop."""
     last = values[-1]
     for t in range(len(values) - 1, -1, -1):

@@ -168,7 +168,7 @@ def _begin(recorder, events, period, covered):
     for r in range(period):
         inputs = [event[1] for event in events[start + r : len(events) - behind : period]]
         row = [
-            _column(recorder, events, made, start, period, r, j, [x[j] for x in inputs])
+            _column(recorder, made, start, period, [x[j] for x in inputs])
             for j in range(len(last[r][1]))
         ]
         if None in row:
@@ -190,8 +190,8 @@ def _begin(recorder, events, period, covered):
     return Following.of(recorder, events[start:], operations, columns)
 
 
-def _column(recorder, events, made, start, period, r, j, values):
-    """Return what operand `j` of the operation `r` is in the last turns; None if it is nothing that
+def _column(recorder, made, start, period, values):
+    """Return what an operand is that had these values in the last turns; None if it is nothing that
     a loop could have.
     """
     x, before, turns = values[-1], values[-2], len(values)

@@ -74,7 +74,7 @@ class Phase:
 
 def split(low, group):
     """Return the phases of a group, in order; gives memory to values that cross between them."""
-    phases = [Phase("fill", [pair]) for pair in group.fills if not _overwritten(group, *pair)]
+    phases = [Phase("fill", [pair]) for pair in group.fills if not _overwritten(group, pair[0])]
     if not group.items or 0 in group.domain:
         return phases
     depth = _row_depth(group)
@@ -85,7 +85,7 @@ def split(low, group):
     for level in sorted(by_level):
         items = by_level[level]
         if level % 2 == 0:
-            phases.append(_map(low, group, items, depth))
+            phases.append(_map(low, group, items))
         else:
             phases += [_alone(low, group, item) for item in items]
     for phase in phases:
@@ -93,8 +93,8 @@ def split(low, group):
     return phases
 
 
-def _overwritten(group, buffer, value):
-    """Whether a fill is the start of a sum that writes its buffer anyway."""
+def _overwritten(group, buffer):
+    """Whether a fill of a buffer is the start of a sum that writes its buffer anyway."""
     return 0 not in group.domain and any(
         item.root is not None
         and item.root.buffer is buffer
@@ -153,7 +153,7 @@ def _stands_alone(low, item, group, depth):
     return item.kind == "axpy"
 
 
-def _map(low, group, items, depth):
+def _map(low, group, items):
     """Return a map phase; the sums in it are cut into slices where they are long and few."""
     reduces = [i for i in items if i.kind == "reduce" and i.attrs["depth"] != len(group.domain)]
     if not reduces:
@@ -186,7 +186,7 @@ def _alone(low, group, item):
     if item.kind == "scatter":
         return _scatter(low, group, item)
     if item.kind == "reduce" and item.attrs["depth"] is not None:
-        return _map(low, group, [item], item.attrs["depth"])
+        return _map(low, group, [item])
     if item.kind == "dot":
         phase = Phase("dot", [item], rows=math.prod(group.domain), length=item.attrs["size"])
         _share(phase, _MAX_SLICES)

@@ -17,7 +17,6 @@ class Format:
 
     suffix: str
     float_type: str
-    int_type: str
     bits: int
     mantissa: int
     bias: int
@@ -50,7 +49,6 @@ class Format:
 F64 = Format(
     suffix="f64",
     float_type="double",
-    int_type="i64",
     bits=64,
     mantissa=52,
     bias=1023,
@@ -124,7 +122,6 @@ F64 = Format(
 F32 = Format(
     suffix="f32",
     float_type="float",
-    int_type="i32",
     bits=32,
     mantissa=23,
     bias=127,
