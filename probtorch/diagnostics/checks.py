@@ -58,6 +58,9 @@ __all__ = [
     "warn_about",
 ]
 
+# Where a prior does not fall off, chains are lost above this R-hat, below this effective size per
+# chain, or beyond this number.
+LOST_RHAT, LOST_SIZE, BEYOND = 1.1, 10.0, 1e100
 # A chain whose spread is this share of the others' in everything did not move; of how many draws.
 STUCK_SHARE, STUCK_DRAWS = 1e-3, 20
 # Trajectories of the greatest length that go this far, in standard deviations as the metric knows
@@ -244,6 +247,7 @@ def diagnose(
     stuck = _stuck(draws, entries)
     findings = [
         _non_finite(entries, every),
+        _improper(draws, entries, quality),
         stuck,
         _divergences(draws, entries, max_divergences, diverging, shifts),
         _excess_variance(draws),
@@ -254,7 +258,7 @@ def diagnose(
     ]
     if stuck is None:
         # A chain that stands still is no matter of more draws or deeper trees.
-        findings[3:3] = [
+        findings[4:4] = [
             *_convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws),
             _treedepth(draws, quality, treedepth_share),
         ]
@@ -285,6 +289,37 @@ def _non_finite(entries: Entries, every: int) -> Finding | None:
         fix="look for overflow or a division by zero where the model computes it",
         parameters=tuple(label for _, label, _ in bad[:NAMED]),
         category=InferenceWarning,
+    )
+
+
+def _improper(
+    draws: Draws, entries: Entries, quality: tuple[list[str], np.ndarray, np.ndarray]
+) -> Finding | None:
+    """Chains that go on and on where no prior ends: what nothing bounds has no posterior."""
+    names = draws.attrs.get("improper_sites", ())
+    labels, r_hats, sizes = quality
+    with np.errstate(invalid="ignore"):
+        lost = (r_hats > LOST_RHAT) | (sizes < LOST_SIZE * draws.num_chains)
+    of_sites = [i for i, label in enumerate(labels) if _name(label) in names]
+    if draws.num_draws < STUCK_DRAWS or not of_sites:
+        return None
+    columns = dict(zip(of_sites, columns_of(entries, np.array(of_sites))))
+    bad = [i for i, x in columns.items() if lost[i] or np.max(np.abs(x)) > BEYOND]
+    if not bad:
+        return None
+    x = columns[bad[0]]
+    several = len({_name(labels[i]) for i in bad}) > 1
+    return Finding(
+        kind="improper",
+        subject=f"the posterior of {listed([labels[i] for i in bad])} may be no distribution",
+        expected=f"chains that agree on {'sites' if several else 'a site'} whose prior, an "
+        "ImproperUniform, does not fall off",
+        got=f"R-hat {r_hats[bad[0]]:.3g}, draws of {labels[bad[0]]} from {np.min(x):.3g} to "
+        f"{np.max(x):.3g}",
+        fix="give proper priors, such as Normal(0, 10) in the scale of the data; the data may not "
+        "bound them, or only their sum",
+        parameters=tuple(labels[i] for i in bad[:NAMED]),
+        category=ConvergenceWarning,
     )
 
 

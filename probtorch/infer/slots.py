@@ -20,9 +20,10 @@ from probtorch.core.dtype import float64
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.core.typed import TensorLike
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
-from probtorch.distributions.uniform import Delta
+from probtorch.distributions.uniform import Delta, ImproperUniform
 from probtorch.effects.runtime import Handler
 from probtorch.effects.scans import ScannedSite
 from probtorch.effects.site import Site, as_value
@@ -57,6 +58,8 @@ class Slot:
     levels : Levels or None
         Of a discrete site that is moved and not summed out: its values, which the coordinates
         number.
+    falls_off : bool
+        Whether the prior does; not that of an `ImproperUniform`.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Slot:
     shape: tuple[int, ...]
     location: str = ""
     levels: Levels | None = None
+    falls_off: bool = True
 
 
 def slot_values(q: TensorBase, slot: Slot) -> TensorBase:
@@ -95,7 +99,12 @@ class Discovery(Handler):
         free = tuple(transform.inverse_shape(shape))
         size = math.prod(free)
         start = self.slots[-1].stop if self.slots else 0
-        self.slots.append(Slot(site.name, start, start + size, free, shape, site.location))
+        self.slots.append(
+            Slot(
+                *(site.name, start, start + size, free, shape, site.location),
+                falls_off=not isinstance(_innermost(site.fn), ImproperUniform),
+            )
+        )
         point = wrap(self._point(size).reshape(free))
         # On the tape, as in every later run: an error can then name the op that made a bad value.
         point.requires_grad = True
@@ -119,6 +128,13 @@ class Discovery(Handler):
                 fix="leave subsample_size out, or use SVI",
                 at=site.location,
             )
+
+
+def _innermost(fn: Distribution) -> Distribution:
+    """The distribution inside of those that count dims or leave out elements."""
+    while isinstance(base := getattr(fn, "base_dist", None), Distribution):
+        fn = base
+    return fn
 
 
 class Evaluation(Handler):

@@ -66,6 +66,21 @@ def test_a_chain_that_never_moved_is_named_and_not_told_to_run_longer(width):
     assert "0 % of the proposals accepted" in finding.got
 
 
+def test_sites_without_a_prior_that_falls_off_are_named_where_chains_are_lost():
+    rng = np.random.default_rng(0)
+    lost = 1e9 * rng.normal(size=(4, 1)) + rng.normal(size=(4, 200)).cumsum(1)
+    for attrs, kinds in (
+        ({"improper_sites": ["a"]}, ["improper"]),
+        ({"improper_sites": ["b"]}, []),
+    ):
+        draws = Draws({"a": lost, "b": rng.normal(size=(4, 200))}, attrs=attrs)
+        found = [f for f in diagnose(draws) if f.kind == "improper"]
+        assert [f.kind for f in found] == kinds
+        assert all(f.parameters == ("a",) and "proper prior" in f.fix for f in found)
+    far = Draws({"a": 1e150 * rng.normal(size=(4, 200))}, attrs={"improper_sites": ["a"]})
+    assert diagnose(far)[0].kind == "improper"
+
+
 def test_one_chain_that_never_moved_is_named():
     posterior = {"mu": np.full((1, 200), 0.7)}
     for rate, kinds in ((0.0, ["stuck"]), (0.9, [])):

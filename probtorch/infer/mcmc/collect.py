@@ -203,6 +203,10 @@ def _attrs(run: OneRun, kept: list[int], *, interrupted: bool) -> dict[str, obje
         attrs["seed"] = asked.seed
     if len(kept) < len(runs):
         attrs["missing_chains"] = [i for i in range(len(runs)) if i not in kept]
+    if isinstance(run.target, ModelTarget):
+        slots = run.target.slots
+        if improper := [name for name, slot in slots.items() if not slot.falls_off]:
+            attrs["improper_sites"] = improper
     for name, chosen in (
         ("extended_chains", [i for i, chain_run in enumerate(runs) if chain_run.extensions]),
         ("moved_chains", [i for i, chain_run in enumerate(runs) if chain_run.moved]),

@@ -401,3 +401,22 @@ def test_a_small_window_that_overflows_leaves_the_matrix_as_it_is():
     with np.errstate(over="ignore"):
         moments = Moments.of(pairs)
     assert form.fitted(Window(moments, [pairs]), now, 0, True) is now
+
+
+@pytest.mark.parametrize("form", [Auto(3), Diagonal(3), Dense(3), Auto(40)], ids=lambda f: f.dim)
+def test_a_coordinate_whose_gradient_is_one_number_is_as_wide_as_its_ramp(form):
+    """Far out in a tail of exp(g x) the gradient says 1 / |g|, and its variance nothing."""
+    rng = np.random.default_rng(0)
+    mass, now = MassMatrix(form), form.of_variance(np.full(form.dim, 1e-3))
+    draws = rng.normal(size=(60, form.dim))
+    draws[:, 0] *= 1e-3
+    for noise in (0.0, 1e-16):
+        mass.forget()
+        grads = -draws + 0.0
+        grads[:, 0] = 0.25 * (1.0 + noise * rng.normal(size=60))
+        mass.add(draws, grads)
+        mass.end_segment(switch=False)
+        found = mass.learnt(now, choose=True).inverse_mass()
+        found = np.diag(found) if found.ndim == 2 else found
+        np.testing.assert_allclose(found[0], 16.0, rtol=0.2)
+        np.testing.assert_allclose(found[1:], 1.0, rtol=0.2)

@@ -26,6 +26,8 @@ __all__ = ["MassMatrix", "Window", "end_segments", "learnt_together", "shifts", 
 # way, and is forgotten; and where gradients were so many times as large, in a neck: few draws of
 # there would decide on the scale.
 ARRIVED = 5.0
+# Gradients whose standard deviation is below this share of them do not vary but for rounding.
+RAMP = 1e-10
 
 
 class Window:
@@ -216,6 +218,18 @@ def _steepness(older: _Sums, late: _Sums) -> np.ndarray:
     return np.sqrt(np.fmax.reduce(ratio, axis=1, initial=0.0))
 
 
+def _level_ramps(sums: _Sums) -> None:
+    """Where gradients are one number, have their squares say how wide the ramp is: 1 / |g|.
+
+    Far out in a tail of the log of a scale, say: how little they vary is rounding, and would say
+    that the coordinate is wide beyond measure, or nothing.
+    """
+    slope, (x, g) = sums.mean[1] ** 2, sums.squares
+    ramps = (g < RAMP**2 * slope * sums.count) & (x > 0.0)
+    if ramps.any():
+        g[ramps] = (x * slope**2)[ramps]
+
+
 def shifts(learners: Sequence[MassMatrix]) -> list[float | None]:
     """Return what `MassMatrix.shift` does of each."""
     older = _Sums.of([learner.older.moments for learner in learners])
@@ -290,7 +304,9 @@ def learnt_together(
             learners[i].drop_older()
         older.count[arrived], older.mean[:, arrived], older.squares[:, arrived] = 0.0, 0.0, 0.0
     with np.errstate(all="ignore"):
-        sums = (older + late).each()
+        both = older + late
+        _level_ramps(both)
+        sums = both.each()
     found = list(metrics)
     places = [i for i, moments in enumerate(sums) if moments.count >= FEWEST]
     if not places:
