@@ -535,16 +535,18 @@ from probtorch.ops.scattering import (
     index_add as index_add,
     index_copy as index_copy,
     index_fill as index_fill,
-    index_reduce as index_reduce,
     masked_fill as masked_fill,
     masked_scatter as masked_scatter,
     one_hot as one_hot,
     put_flat as put,
     scatter as scatter,
     scatter_add as scatter_add,
-    scatter_reduce as scatter_reduce,
     select_scatter as select_scatter,
     slice_scatter as slice_scatter,
+)
+from probtorch.ops.scattered_reductions import (
+    index_reduce as index_reduce,
+    scatter_reduce as scatter_reduce,
 )
 from probtorch.ops.sorting import argsort as argsort, sort as sort, unique as unique
 from probtorch.ops.order_statistics import (

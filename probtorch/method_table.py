@@ -44,6 +44,7 @@ from probtorch.ops import (
     repeating,
     reshaping,
     scans,
+    scattered_reductions,
     scattering,
     searching,
     sorting,
@@ -105,9 +106,10 @@ METHODS: dict[ModuleType, str] = {
         "take_along_dim"
     ),
     scattering: (
-        "diagonal_scatter index_add_ index_copy_ index_fill_ index_reduce_ masked_fill_ "
-        "masked_scatter_ scatter_ scatter_add_ scatter_reduce_ select_scatter slice_scatter"
+        "diagonal_scatter index_add_ index_copy_ index_fill_ masked_fill_ masked_scatter_ scatter_ "
+        "scatter_add_ select_scatter slice_scatter"
     ),
+    scattered_reductions: "index_reduce_ scatter_reduce_",
     striding: "as_strided as_strided_scatter storage_offset unfold",
     index_keys: "nonzero nonzero_static",
     membership: "histogram unique_consecutive",

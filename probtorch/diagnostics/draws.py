@@ -10,48 +10,30 @@ container.
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.arviz_ import (
-    fields_from_datatree,
-    json_ready,
-    read_datatree,
-    to_arviz,
-    to_datatree,
-)
-from probtorch.diagnostics.layout import (
-    GROUP_DIMS,
-    MATCHING_GROUPS,
-    PREDICTIONS,
-    chosen,
-    dim_names,
-    dims_key,
-)
+from probtorch.diagnostics.arviz_ import fields_from_datatree, read_datatree, to_arviz, to_datatree
+from probtorch.diagnostics.layout import chosen, dim_names
 from probtorch.diagnostics.stored import read_folder
 from probtorch.diagnostics.summary import Summary, summary
-from probtorch.errors import ArgumentError, DTypeError, FileError, ProbtorchError, ShapeError
-from probtorch.serialization.files import reading, replacing
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.serialization.files import replacing
 
 if TYPE_CHECKING:
     import arviz
     import xarray
 
-__all__ = ["Draws"]
+from probtorch.diagnostics.draw_checks import check_dims, check_groups
+from probtorch.diagnostics.draw_files import read_npz, write_npz
 
-# Groups of what the sampler did, mostly a number per draw.
-STATISTICS = ("sample_stats", "warmup_sample_stats")
-# The reader of a .npz file refuses others: a later layout gets a later number.
-NPZ_FORMAT = 1
+__all__ = ["Draws"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,8 +99,8 @@ class Draws:
             name: (given,) if isinstance(given, str) else tuple(given)
             for name, given in self.dims.items()
         }
-        _check_groups(arrays)
-        _check_dims(arrays, dims, coords)
+        check_groups(arrays)
+        check_dims(arrays, dims, coords)
         fields = {
             "posterior": arrays.pop("posterior"), "sample_stats": arrays.pop("sample_stats"),
             "dims": dims, "coords": coords, "groups": arrays, "attrs": dict(self.attrs),
@@ -333,7 +315,8 @@ class Draws:
         path = os.fspath(path)
         with replacing(path, shared=not path.endswith(".npz")) as stream:
             if path.endswith(".npz"):
-                _write_npz(stream, self)
+                variables = {**self._given_groups(), "coords": self.coords}
+                write_npz(stream, variables, self.dims, self.attrs, list(self.groups))
             else:
                 to_datatree(self).to_netcdf(stream.name, engine="h5netcdf")
 
@@ -363,7 +346,7 @@ class Draws:
         path = os.fspath(path)
         if os.path.isdir(path):
             return cls(**read_folder(path))
-        fields = _read_npz(path) if path.endswith(".npz") else fields_from_datatree(
+        fields = read_npz(path) if path.endswith(".npz") else fields_from_datatree(
             read_datatree(path)
         )  # fmt: skip
         return cls(**fields)
@@ -397,178 +380,7 @@ def _coord(dim: str, labels: Sequence[object] | np.ndarray) -> np.ndarray:
     return labels
 
 
-def _check_groups(arrays: dict[str, dict[str, np.ndarray]]) -> None:
-    """Groups are known, arrays are numeric, and leading dims agree."""
-    if not (arrays["posterior"] or arrays["sample_stats"]):
-        raise ArgumentError(
-            "Draws", expected="at least one variable in posterior or sample_stats", got="none",
-            fix="give posterior={name: array (chain, draw, *event)}",
-        )  # fmt: skip
-    for group, variables in arrays.items():
-        if group not in GROUP_DIMS:
-            raise ArgumentError(
-                f"group {group!r}", expected=f"one of {', '.join(GROUP_DIMS)}", got=repr(group),
-                fix="use the group of ArviZ's schema with this meaning, or keep it in `attrs`",
-            )  # fmt: skip
-        lead = GROUP_DIMS[group]
-        for name, values in variables.items():
-            kinds = "biufc" if lead else "biufcU"
-            if values.dtype.kind not in kinds:
-                raise DTypeError(
-                    f"{group}[{name!r}]",
-                    expected="numbers or booleans" + ("" if lead else ", or text"),
-                    got=f"dtype {values.dtype}", fix="convert it, or leave the variable out",
-                )  # fmt: skip
-            if values.ndim < len(lead):
-                raise ShapeError(
-                    f"{group}[{name!r}]", expected=f"leading dims {lead}",
-                    got=f"shape {values.shape}",
-                    fix="draws of a single chain need a leading dim: x[None]",
-                )  # fmt: skip
-    for family in MATCHING_GROUPS:
-        _check_leading_sizes({group: arrays[group] for group in family if group in arrays})
-
-
-def _check_leading_sizes(groups: dict[str, dict[str, np.ndarray]]) -> None:
-    """All variables of these groups have the same numbers of chains and draws."""
-    first = None
-    for group, variables in groups.items():
-        for name, values in variables.items():
-            sizes = values.shape[:2]
-            first = first or (f"{group}[{name!r}]", sizes)
-            if sizes != first[1] or sizes[0] == 0:
-                raise ShapeError(
-                    f"{group}[{name!r}]",
-                    expected=f"(chain, draw) = {first[1]} as in {first[0]}, at least one chain",
-                    got=f"shape {values.shape}",
-                    fix="put chain first and draw second: np.moveaxis, or reshape",
-                )  # fmt: skip
-
-
-def _check_dims(
-    arrays: Mapping[str, Mapping[str, np.ndarray]],
-    dims: Mapping[str, tuple[str | None, ...]],
-    coords: Mapping[str, np.ndarray],
-) -> None:
-    """Names of dims fit the arrays, and each name has one size."""
-    labelled = {dim: (f"coords[{dim!r}]", len(labels)) for dim, labels in coords.items()}
-    sizes = {False: dict(labelled), True: dict(labelled)}
-    for reserved in ("chain", "draw", "sample"):
-        users = [name for name, given in dims.items() if reserved in given]
-        if users or reserved in coords:
-            raise ArgumentError(
-                f"dim {reserved!r} of {users[0] if users else 'coords'}",
-                expected="a name other than chain, draw and sample", got=repr(reserved),
-                fix="rename the plate",
-            )  # fmt: skip
-    for group, variables in arrays.items():
-        for name, values in variables.items():
-            shape = values.shape[len(GROUP_DIMS[group]) :]
-            given, seen = dims.get(dims_key(group, name), ()), sizes[group in PREDICTIONS]
-            # A log density has lost the event dims of its site, which come last; a statistic of
-            # the sampler may have the name of a site.
-            lost = group in ("log_likelihood", "log_prior") or (not shape and group in STATISTICS)
-            if len(given) > len(shape) and not lost:
-                raise ShapeError(
-                    f"dims of {group}[{name!r}]", expected=f"at most {len(shape)} names",
-                    got=f"{given} for shape {values.shape}",
-                    fix="name event dims only; chain and draw need no names",
-                )  # fmt: skip
-            names = dim_names(name, len(shape), dims, group)
-            if len(set(names)) < len(names):
-                raise ArgumentError(
-                    f"dims of {group}[{name!r}]", expected="different names", got=str(names),
-                    fix="give the second one another name, such as school_other",
-                )  # fmt: skip
-            for dim, size in zip(names, shape):
-                where, known = seen.setdefault(dim, (f"{group}[{name!r}]", size))
-                if size != known:
-                    raise ShapeError(
-                        f"{group}[{name!r}], dim {dim!r}",
-                        expected=f"size {known} as in {where}", got=f"size {size}",
-                        fix="give each plate its own name, and one label per entry",
-                    )  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------- files
-
-
-def _write_npz(stream: IO[bytes], draws: Draws) -> None:
-    """Numbered arrays and one JSON text that says what they are: names never become file names."""
-    arrays: dict[str, Any] = {}
-    places = []
-    groups = {**draws._given_groups(), "coords": draws.coords}
-    for group, variables in groups.items():
-        for name, values in variables.items():
-            places.append([group, name])
-            arrays[f"array_{len(places) - 1}"] = values
-    contents = {
-        "format": NPZ_FORMAT,
-        "places": places,
-        "dims": {name: list(given) for name, given in draws.dims.items()},
-        "attrs": json_ready(draws.attrs),
-        "groups": list(draws.groups),
-    }
-    np.savez(stream, contents=np.array(json.dumps(contents)), **arrays)
-
-
-def _read_npz(path: str | os.PathLike[str]) -> dict[str, Any]:
-    with reading(path) as stream:
-        try:
-            _check_members(stream)
-            return _npz_fields(stream, path)
-        except ProbtorchError:
-            raise
-        except (zipfile.BadZipFile, LookupError, TypeError, ValueError, EOFError) as error:
-            raise FileError(
-                f"loading {path}", expected="a file written by Draws.save",
-                got=f"{type(error).__name__}: {error}",
-                fix="copy it again from where it came from",
-            ) from error  # fmt: skip
-
-
-def _check_members(stream: IO[bytes]) -> None:
-    """Refuse arrays that would take more memory than the file says: bombs are not unpacked."""
-    with zipfile.ZipFile(stream) as archive:
-        for member in archive.infolist():
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{member.filename} is compressed")
-            with archive.open(member) as file:
-                version = np.lib.format.read_magic(file)
-                header = (
-                    np.lib.format.read_array_header_1_0
-                    if version == (1, 0)
-                    else np.lib.format.read_array_header_2_0
-                )
-                shape, _, dtype = header(file)
-                if dtype.hasobject:
-                    raise ValueError(f"{member.filename} has pickled objects (allow_pickle=False)")
-                if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
-                    raise ValueError(f"{member.filename} has another size than it says")
-    stream.seek(0)
-
-
-def _npz_fields(stream: IO[bytes], path: str | os.PathLike[str]) -> dict[str, Any]:
-    with np.load(stream, allow_pickle=False) as file:
-        contents = json.loads(str(file["contents"])) if "contents" in file.files else {}
-        if contents.get("format") != NPZ_FORMAT:
-            raise ArgumentError(
-                path, expected=f"a file written by Draws.save, format {NPZ_FORMAT}",
-                got=f"format {contents.get('format')}",
-                fix="save it again, or read it with the version that wrote it",
-            )  # fmt: skip
-        groups = {"posterior": {}, "sample_stats": {}, "coords": {}}
-        groups |= {name: {} for name in contents["groups"]}
-        for index, (group, name) in enumerate(contents["places"]):
-            groups[group][name] = file[f"array_{index}"]
-    return {
-        "posterior": groups.pop("posterior"),
-        "sample_stats": groups.pop("sample_stats"),
-        "coords": groups.pop("coords"),
-        "groups": groups,
-        "dims": contents["dims"],
-        "attrs": contents["attrs"],
-    }
 
 
 explain_calls(globals(), methods={"Draws": "get_samples with_group select summary to_arviz"})

@@ -391,7 +391,7 @@ def slice_(x: TensorBase, spec: tuple[tuple[int, ...], ...]) -> TensorBase:
     return apply(_SLICE, (x,), {"spec": spec})
 
 
-def row(x, i):
+def row(x: TensorBase, i: int) -> TensorBase:
     """Return element `i` of the first dim, 0 <= i < its size: a slice without that dim."""
     array, rest = x.array, x.array.shape[1:]
     spec = ((i, 1, 1), *[(0, 1, n) for n in rest])

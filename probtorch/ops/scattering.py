@@ -17,17 +17,16 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.shape import integer, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
-from probtorch.core.typed import DType, Shape, TensorLike
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
-from probtorch.ops.arithmetic import clone, div, floor_divide, neg, where
-from probtorch.ops.comparisons import bitwise_not, eq, ge, isfinite, logical_and, lt
+from probtorch.ops.arithmetic import clone, where
+from probtorch.ops.comparisons import ge, logical_and, lt
 from probtorch.ops.diagonals import diagonal
 from probtorch.ops.fused import whole_factors
 from probtorch.ops.gathering import along, counted_from_0, grid, select
-from probtorch.ops.movement import broadcast_tensors, expand, movedim, reshape, slice_
+from probtorch.ops.movement import broadcast_tensors, movedim, reshape, slice_
 from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import cumsum
-from probtorch.ops.sorting import argsort
 from probtorch.ops.take_put import near, put, slice_put, take
 
 __all__ = [
@@ -35,14 +34,12 @@ __all__ = [
     "index_add",
     "index_copy",
     "index_fill",
-    "index_reduce",
     "masked_fill",
     "masked_scatter",
     "one_hot",
     "put_flat",
     "scatter",
     "scatter_add",
-    "scatter_reduce",
     "select_scatter",
     "slice_scatter",
 ]
@@ -130,7 +127,7 @@ def scatter_add(
     """Return a copy of `input` with ``out[index[i][j]][j] += src[i][j]``, here for dim 0."""
     input, src = as_tensor(input, "scatter_add"), as_tensor(src, "scatter_add")
     if src.array.dtype != input.array.dtype:
-        raise _other_dtype("scatter_add", input, src)
+        raise other_dtype("scatter_add", input, src)
     return scatter(input, dim, index, src, accumulate=True)
 
 
@@ -163,7 +160,7 @@ def index_add(
     """
     input = as_tensor(input, "index_add")
     whole_factors("index_add", input.array.dtype, alpha=alpha)
-    whole, dim, at, values = _slices("index_add", input, dim, index, source)
+    whole, dim, at, values = fitting_slices("index_add", input, dim, index, source)
     values = values if alpha == 1 else values * alpha
     return reshape(put(whole, values, (dim,), [at], True), input.array.shape)
 
@@ -179,7 +176,7 @@ def index_copy(
 ) -> TensorBase:
     """Return a copy of `input` with the slices of `source` written at `index` along `dim`."""
     input = as_tensor(input, "index_copy")
-    whole, dim, at, values = _slices("index_copy", input, dim, index, source)
+    whole, dim, at, values = fitting_slices("index_copy", input, dim, index, source)
     return reshape(put(whole, values, (dim,), [at], False), input.array.shape)
 
 
@@ -203,13 +200,13 @@ def index_fill(x: TensorLike, dim: int, index: TensorLike, value: TensorLike) ->
     return put(x, value, (normalize_dim(dim, x.array.ndim, "index_fill"),), [index], False)
 
 
-def _slices(
+def fitting_slices(
     op: str, x: TensorLike, dim: int, index: TensorLike, source: TensorLike
 ) -> tuple[TensorBase, int, TensorBase, TensorBase]:
     """Return what writes slices: `x`, the dim from 0, the index from 0 and slices that fit."""
     x, source = as_tensor(x, op), as_tensor(source, op)
     if source.array.dtype != x.array.dtype:
-        raise _other_dtype(op, x, source)
+        raise other_dtype(op, x, source)
     if not x.array.ndim:
         x, source = reshape(x, (1,)), reshape(source, -1)
     dim = normalize_dim(dim, x.array.ndim, op)
@@ -234,7 +231,8 @@ def _vector(op: str, index: TensorLike, dim: int, x: TensorBase) -> TensorBase:
     return counted_from_0(reshape(index, -1), dim, x, op)
 
 
-def _other_dtype(op: str, x: TensorBase, source: TensorBase) -> DTypeError:
+def other_dtype(op: str, x: TensorBase, source: TensorBase) -> DTypeError:
+    """Return the error for a source whose dtype is not that of `x`."""
     return DTypeError(
         op,
         expected=f"a source of dtype {x.array.dtype}, that of x",
@@ -266,7 +264,7 @@ def put_flat(
     """
     x, index, source = (as_tensor(t, "put") for t in (x, index, source))
     if source.array.dtype != x.array.dtype:
-        raise _other_dtype("put", x, source)
+        raise other_dtype("put", x, source)
     if source.array.size != index.array.size:
         raise ShapeError(
             "put",
@@ -298,7 +296,7 @@ def masked_scatter(x: TensorLike, mask: TensorLike, source: TensorLike) -> Tenso
     """
     x, source = as_tensor(x, "masked_scatter"), as_tensor(source, "masked_scatter")
     if source.array.dtype != x.array.dtype:
-        raise _other_dtype("masked_scatter", x, source)
+        raise other_dtype("masked_scatter", x, source)
     x, mask = broadcast_tensors(x, _mask("masked_scatter", mask))
     if not x.array.size:
         return x
@@ -397,151 +395,3 @@ def _written(x: TensorBase, src: TensorBase, spec: list[tuple[int, int, int]]) -
 
 
 # ---------------------------------------------------------------------------------- combining
-
-
-@takes_out
-def scatter_reduce(
-    input: TensorLike,
-    dim: int,
-    index: TensorLike,
-    src: TensorLike,
-    reduce: str,
-    *,
-    include_self: bool = True,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Return a copy of `input` with what falls on one place combined.
-
-    ``out[index[i][j]][j]`` combines all ``src[i][j]`` of that index, here for dim 0.
-
-    Parameters
-    ----------
-    input : Tensor
-    dim : int
-    index : Tensor of integers
-        As many dims as `input`.
-    src : Tensor
-        At least of the shape of `index`.
-    reduce : {"sum", "mean", "amax", "amin"}
-        Equal extremes share the gradient.
-    include_self : bool
-        Whether the element of `input` is one of those combined. Places on which nothing falls
-        keep it.
-    """
-    input, index = as_tensor(input, "scatter_reduce"), as_tensor(index, "scatter_reduce")
-    src = as_tensor(src, "scatter_reduce")
-    if src.array.dtype != input.array.dtype:
-        raise _other_dtype("scatter_reduce", input, src)
-    dim = along(index, dim, input, "scatter_reduce")
-    if not input.array.ndim:
-        found = scatter_reduce(
-            reshape(input, (1,)),
-            0,
-            reshape(index, (1,)),
-            reshape(src, -1),
-            reduce,
-            include_self=include_self,
-        )
-        return reshape(found, ())
-    if reduce not in ("sum", "mean", "amax", "amin"):
-        raise ArgumentError(
-            "scatter_reduce",
-            expected="reduce: 'sum', 'mean', 'amax' or 'amin'",
-            got=repr(reduce),
-            fix="for products of positive numbers, add up their logarithms",
-        )
-    values = slice_(src, tuple((0, 1, n) for n in index.array.shape))
-    (lin,) = near(input, [wrap(np.zeros((), np.int64))])
-    for at, n in zip(grid(index, dim, input, "scatter_reduce"), input.array.shape, strict=True):
-        lin = lin * n + near(input, [at])[0]
-    lin = reshape(expand(lin, index.array.shape), -1)
-    if not lin.array.size:
-        return clone(input)
-    found = _combined(reshape(input, -1), lin, reshape(values, -1), reduce, include_self)
-    return reshape(found, input.array.shape)
-
-
-@takes_out
-def index_reduce(
-    input: TensorLike,
-    dim: int,
-    index: TensorLike,
-    source: TensorLike,
-    reduce: str,
-    *,
-    include_self: bool = True,
-    out: TensorBase | None = None,
-) -> TensorBase:
-    """Return a copy of `input` with the slices of `source` that fall on one index combined.
-
-    Parameters and gradients are as for `scatter_reduce`, the index a vector as for `index_add`.
-    """
-    input, source = as_tensor(input, "index_reduce"), as_tensor(source, "index_reduce")
-    whole, dim, at, values = _slices("index_reduce", input, dim, index, source)
-    along_dim = [-1 if d == dim else 1 for d in range(values.array.ndim)]
-    found = scatter_reduce(
-        whole,
-        dim,
-        expand(reshape(at, along_dim), values.array.shape),
-        values,
-        reduce,
-        include_self=include_self,
-    )
-    return reshape(found, input.array.shape)
-
-
-def _combined(
-    x: TensorBase, lin: TensorBase, values: TensorBase, reduce: str, include_self: bool
-) -> TensorBase:
-    """Return a vector `x` with `values` combined at the places `lin`."""
-    counts = put(_zeros(x, dtypes.int64), _one(x), (0,), [lin], True)
-    if reduce in ("amax", "amin"):
-        found = _extreme(x, lin, values, reduce == "amin", include_self)
-    else:
-        (nothing,) = near(x, [wrap(np.zeros((), x.array.dtype))], None)
-        found = put(
-            x if include_self else where(eq(counts, 0), x, nothing), values, (0,), [lin], True
-        )
-        if reduce == "mean":
-            number = counts + int(include_self)
-            divide = div if x.array.dtype.kind in "fc" else floor_divide
-            found = cast(divide(found, where(eq(counts, 0), 1, number)), x.array.dtype)
-    return where(eq(counts, 0), x, found)
-
-
-def _zeros(x: TensorBase, dtype: DType) -> TensorBase:
-    return near(x, [wrap(np.zeros(x.array.shape, dtype))], None)[0]
-
-
-def _one(x: TensorBase) -> TensorBase:
-    return near(x, [wrap(np.ones((), np.int64))], None)[0]
-
-
-def _extreme(
-    x: TensorBase, lin: TensorBase, values: TensorBase, least: bool, include_self: bool
-) -> TensorBase:
-    """Return the largest or least of the values at each place, equal ones with equal gradients."""
-    size = x.array.shape[0]
-    if include_self:
-        (here,) = near(x, [wrap(np.arange(size))])
-        lin, values = cat([here, lin]), cat([x, values])
-    keys = values.detach()
-    if least:
-        keys = neg(keys) if keys.array.dtype.kind == "f" else bitwise_not(keys)
-    # By place, and at each place by value: nan, which sorts last, wins. The last of each place is
-    # written there, all others at a place of no one.
-    by_value = argsort(keys, 0, stable=True)
-    order = take(by_value, (0,), [argsort(take(lin, (0,), [by_value]), 0, stable=True)])
-    lin_in_order = take(lin, (0,), [order])
-    goes_on = eq(lin_in_order[1:], lin_in_order[:-1])
-    targets = cat([where(goes_on, size, lin_in_order[:-1]), lin_in_order[-1:]])
-    room = cat([x.detach(), x.detach()[:1]])
-    winner = put(room, take(values.detach(), (0,), [order]), (0,), [targets], False)[:size]
-    if x.array.dtype.kind != "f":
-        return winner
-    # The same number again, as the mean of those equal to it.
-    wins = eq(values, take(winner, (0,), [lin]))
-    shares = put(_zeros(x, dtypes.int64), cast(wins, dtypes.int64), (0,), [lin], True)
-    shared = put(_zeros(x, x.array.dtype), where(wins, values, 0), (0,), [lin], True)
-    shared = shared / where(eq(shares, 0), 1, shares)
-    return where(isfinite(shared), winner + (shared - shared.detach()), winner)

@@ -14,7 +14,8 @@ from probtorch.ops.arithmetic import maximum, where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.movement import expand, reshape, slice_, unsqueeze
 from probtorch.ops.padding import beside
-from probtorch.ops.scattering import index_add, index_reduce
+from probtorch.ops.scattered_reductions import index_reduce
+from probtorch.ops.scattering import index_add
 from probtorch.ops.searching import searchsorted
 from probtorch.tensor import Tensor
 
