@@ -4,7 +4,7 @@ What is here is in `probtorch.infer.guides` and `probtorch.infer.starts`.
 """
 
 from probtorch.infer.guides import *  # noqa: F403  # a guide states its name there alone
-from probtorch.infer.guides import __all__ as _guides
+from probtorch.infer.guides import __all__ as _guides  # type: ignore[attr-defined]  # by a table
 from probtorch.infer.starts.initialization import (
     init_to_feasible,
     init_to_generated,
