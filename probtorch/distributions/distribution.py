@@ -42,7 +42,7 @@ from probtorch.distributions.facts import FACTS, has_facts
 from probtorch.distributions.fields import INSTANCE_STATE, Values, WithFields, setting
 from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
-from probtorch.distributions.spelled import Spelled
+from probtorch.distributions.spelled import Spelled, told_of_classes
 from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import NotDifferentiableError, ShapeError
 from probtorch.ops.arithmetic import minimum, sqrt, where
@@ -524,6 +524,18 @@ class Distribution(WithFields, Spelled):
     def mask(self, mask: Tensor | np.ndarray | bool) -> Distribution:
         """Return the distribution with log density 0, and gradient 0, where `mask` is False."""
         return self if mask is True else MaskedDistribution(self, mask)
+
+
+def _draws_have_paths(cls: type[Distribution]) -> bool:
+    own = (cls._rsample, Distribution._rsample), (cls.rsample, Distribution.rsample)
+    return any(method is not base for method, base in own)
+
+
+setattr(  # noqa: B010  # mypy knows the property of instances
+    Distribution,
+    "has_rsample",
+    told_of_classes(vars(Distribution)["has_rsample"], _draws_have_paths),
+)
 
 
 # ------------------------------------------------------------------------------ wrappers

@@ -26,6 +26,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.spelled import told_of_classes
 from probtorch.distributions.validation import check_parameter, validation_in_force
 from probtorch.distributions.written import adopt, check_attributes, split_attributes
 from probtorch.errors import ArgumentError, ShapeError
@@ -315,6 +316,17 @@ class WithFields:
     @classmethod
     def _from_tree(cls, values: Values) -> Self:
         return cls(**values, validate_args=False)
+
+
+def _constraints_of(cls: type[WithFields]) -> dict[str, Constraint]:
+    return {n: f.constraint for n, f in cls._fields.items() if f.constraint is not None}
+
+
+setattr(  # noqa: B010  # mypy knows the property of instances
+    WithFields,
+    "arg_constraints",
+    told_of_classes(vars(WithFields)["arg_constraints"], _constraints_of),
+)
 
 
 # ------------------------------------------------------------------------------ helpers

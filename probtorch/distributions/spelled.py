@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,7 +15,25 @@ from probtorch.tensor import Tensor
 if TYPE_CHECKING:
     from probtorch.distributions.distribution import Distribution
 
-__all__ = ["Spelled"]
+__all__ = ["Spelled", "told_of_classes"]
+
+
+class told_of_classes(property):
+    """A property that a class can be asked for, too, as it can in PyTorch.
+
+    Parameters
+    ----------
+    of_instance : property
+    of_class : callable
+        From the class to what it says.
+    """
+
+    def __init__(self, of_instance: property, of_class: Callable[[Any], object]) -> None:
+        super().__init__(of_instance.fget, doc=of_instance.__doc__)
+        self.of_class = of_class
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self.of_class(owner) if instance is None else super().__get__(instance, owner)
 
 
 class _Shaped(Protocol):
@@ -43,6 +62,16 @@ class Spelled:
         }
         made = cls(**arguments, validate_args=False)  # type: ignore[call-arg]  # of every subclass
         return made.batch_shape, made.event_shape  # type: ignore[attr-defined]  # of every subclass
+
+    @property
+    def param_shape(self: Any) -> Size:
+        """Shape of the alternative that was given, such as `probs`, over the whole batch."""
+        given = next((n for n in self._alternatives if self._given(n)), None)
+        if given is None:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute 'param_shape'")
+        dims = self._fields[given].constraint.event_dim
+        shape = self.__dict__[given].array.shape
+        return Size((*self._batch_shape, *shape[len(shape) - dims :]))
 
     def sample_n(self: _Shaped, n: int) -> Tensor:
         """Return ``sample((n,))``: PyTorch's older name."""

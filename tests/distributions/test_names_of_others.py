@@ -226,6 +226,18 @@ def test_names_of_methods_are_those_of_others_too():
     assert dist.TorchDistribution is dist.Distribution
 
 
+def test_classes_can_be_asked_what_distributions_are_asked():
+    assert dist.Normal.has_rsample is True and dist.Bernoulli.has_rsample is False
+    assert dist.Normal(0.0, 1.0).has_rsample and not dist.Bernoulli(0.5).has_rsample
+    positive = constraints.positive
+    assert dist.Gamma.arg_constraints == {"concentration": positive, "rate": positive}
+    assert set(dist.Bernoulli.arg_constraints) == {"probs", "logits"}
+    assert set(dist.Bernoulli(0.5).arg_constraints) == {"probs"}
+    assert dist.Categorical(np.ones((2, 3))).expand((4, 2)).param_shape == (4, 2, 3)
+    assert dist.Bernoulli(logits=np.zeros(5)).param_shape == (5,)
+    assert not hasattr(dist.Normal(), "param_shape")
+
+
 def test_matrices_of_normal_and_t_vectors_are_inverse_to_each_other():
     rng = np.random.default_rng(0)
     tril = np.tril(rng.standard_normal((2, 3, 3)), -1) + 2.0 * np.eye(3)
