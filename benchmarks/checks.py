@@ -21,7 +21,7 @@ from benchmarks.peers import adapter  # noqa: E402 - after the thread settings
 from benchmarks.problems import PROBLEMS  # noqa: E402
 from benchmarks.report import duration  # noqa: E402
 from benchmarks.svi import autoencoder, batches  # noqa: E402
-from probtorch.compiler import compile as compile_module  # noqa: E402
+from probtorch.compiler import compiled_function  # noqa: E402
 from probtorch.compiler.density import NativeDensity  # noqa: E402
 from probtorch.compiler.replay import Path  # noqa: E402
 from probtorch.infer import SVI, AutoNormal  # noqa: E402
@@ -76,7 +76,7 @@ def places():
         ("gradients", DensityCheck, "after"),
         ("gradients", svi_check, "check_svi"),
         ("replays", NativeDensity, "verify"),
-        ("replays", compile_module, "called_twice"),
+        ("replays", compiled_function, "called_twice"),
         ("replays", Path, "compare_recorded"),
     ]
 

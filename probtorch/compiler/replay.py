@@ -1,7 +1,7 @@
 """`Path`: one recorded way through a function, compiled, with what it reads and changes outside.
 
 A path is tried when its function is called with arguments of its shapes and dtypes
-(`compile.py`). It declines where a Python value that it met has changed, an outside
+(`compiled_function.py`). It declines where a Python value that it met has changed, an outside
 tensor is of another kind, or a guard fails; then nothing has changed either. Each thread that calls
 it has a frame of its own.
 """

@@ -16,7 +16,7 @@ from types import new_class
 from typing import TYPE_CHECKING, SupportsIndex, cast
 
 if TYPE_CHECKING:
-    from probtorch.compiler.compile import CompiledFunction
+    from probtorch.compiler.compiled_function import CompiledFunction
     from probtorch.nn.module import Module
 
 __all__ = ["compiled_module"]

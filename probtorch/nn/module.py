@@ -31,7 +31,7 @@ from probtorch.nn.state import IncompatibleKeys, collect, load
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
-    from probtorch.compiler.compile import CompiledFunction
+    from probtorch.compiler.compiled_function import CompiledFunction
 
 __all__ = ["Module"]
 

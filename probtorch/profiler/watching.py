@@ -182,7 +182,7 @@ class Watcher:
         code = frame.f_code
         name = code.co_qualname.replace(".<locals>", "")
         kind = "call"
-        if code.co_name == "__call__" and code.co_filename.endswith("compile.py"):
+        if code.co_name == "__call__" and code.co_filename.endswith("compiled_function.py"):
             kind, name = "compiled", repr(frame.f_locals["self"])
         elif "self" in frame.f_locals and code.co_name in ("__call__", "forward"):
             name = f"{type(frame.f_locals['self']).__name__}.{code.co_name}"

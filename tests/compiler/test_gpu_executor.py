@@ -15,7 +15,8 @@ import probtorch.distributions as dist
 from probtorch import autograd
 from probtorch.backends import cupy_
 from probtorch.backends.registry import to_host
-from probtorch.compiler.compile import CompiledFunction, compile
+from probtorch.compiler.compile import compile
+from probtorch.compiler.compiled_function import CompiledFunction
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.paths import CompileWarning
 from probtorch.compiler.program import NativeProgram

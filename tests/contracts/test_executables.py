@@ -15,7 +15,7 @@ import probtorch
 from probtorch.backends.registry import device_of, to_host
 from probtorch.compiler import paths as paths_module
 from probtorch.compiler.batching import BatchedDensity
-from probtorch.compiler.compile import CompiledFunction
+from probtorch.compiler.compiled_function import CompiledFunction
 from probtorch.compiler.data_density import DataDensity
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.executable import CallFrame, Executable, arrays_of

@@ -1,8 +1,8 @@
 """`CompiledStep`: a whole step of SVI as one native call.
 
 Guide, model, objective, backward pass, the check that all is finite, the optimizer's update and the
-random draws are recorded together (compiler/compile.py) and replayed. A step whose loss or
-gradients are not finite fails its guard before anything is written, and is taken again eagerly,
+random draws are recorded together (compiler/compiled_function.py) and replayed. A step whose loss
+or gradients are not finite fails its guard before anything is written, and is taken again eagerly,
 where the error can be explained. So is whatever the compiler cannot express; the numbers are the
 same either way.
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
-from probtorch.compiler.compile import CompiledFunction
+from probtorch.compiler.compiled_function import CompiledFunction
 from probtorch.compiler.explain.explain import explain_reason
 from probtorch.compiler.guards.walk import Entries, Known
 from probtorch.compiler.native.host import InternalCompilerError

@@ -1,0 +1,473 @@
+"""`CompiledFunction`: a function with its paths, by version: what a call of it does.
+
+A call looks for a path of its version (shapes and types of its arguments) that fits; else the
+function runs in Python, is recorded, and has a path more. A result that needs a gradient is one
+entry on the tape (differentiable.py). Read compile.py first, then replay.py, whose paths these are.
+"""
+
+import functools
+import inspect
+import threading
+import types
+
+from probtorch.compiler.differentiable import Differentiable
+from probtorch.compiler.guards.calls import Calls
+from probtorch.compiler.guards.environment import Environment, objects_among
+from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
+from probtorch.compiler.rebuilt import Rebuilt
+from probtorch.compiler.record.gradients import is_spent
+from probtorch.compiler.record.record import Recorder, record
+from probtorch.compiler.record.returned import ReturnedNumbers
+from probtorch.compiler.replay import path_of
+from probtorch.compiler.room import Room, warn_crowded
+from probtorch.compiler.same_call import same_call
+from probtorch.compiler.verified_call import called_twice
+from probtorch.compiler.verify import ReplayError, next_due
+from probtorch.compiler.versions import (
+    FIXED,
+    hand_over,
+    same_ones,
+    stand_ins,
+    too_many,
+    version_of,
+    what_is_alike,
+)
+from probtorch.config import settings
+from probtorch.core.dispatch import grad_enabled, recorder
+from probtorch.core.dtype import promotion_rules
+from probtorch.core.history import hooked, hooks_changed
+from probtorch.core.naming import importable_name
+from probtorch.core.signatures import explain_calls
+from probtorch.core.surroundings import surroundings
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten, unflatten
+from probtorch.core.validation import validation_in_force
+from probtorch.errors import CompileError
+
+__all__ = ["CompiledFunction"]
+
+_PYTHON = object()  # in place of a path
+_CALLED = "a call of {}, which may answer otherwise each time"
+_FILLED = "{} that it changes"
+_DRAWN = "draws from {}, a random generator that is not ours and cannot be replayed"
+# Versions that differ only in numbers or other Python values among the arguments.
+MAX_VERSIONS = 8
+# Recordings in a row that changed Python values, after which the function is left alone.
+MAX_CHANGES = 2
+# Calls in a row that are recorded anew, as Python values were changed between them.
+MAX_CHANGED = 8
+
+
+def _modes():
+    """Return the modes that belong to a version."""
+    return grad_enabled(), promotion_rules(), validation_in_force()
+
+
+def _compiled_anew(fn, options):
+    return CompiledFunction(fn, **options)
+
+
+class CompiledFunction(Compiled):
+    """A function with its compiled paths; see `compile`.
+
+    Parameters
+    ----------
+    fn : callable
+    roots : callable, optional
+        Returns objects whose Python values count besides those that `fn` can reach.
+    values : callable, optional
+        Returns a tuple of further Python values that a path depends on.
+    saving : bool
+        Keep what updated tensors held before the last run.
+    convert : callable, optional
+        Applied to each leaf of the arguments.
+    quiet : bool
+        Do not warn where it runs eagerly; `reason` tells.
+    name : str, optional
+        For messages.
+    verify : bool
+        Now and then run `fn` too, and compare.
+    whole : bool
+        Raise an error where it cannot be compiled.
+    """
+
+    def __init__(
+        self,
+        fn,
+        *,
+        roots=tuple,
+        values=None,
+        saving=False,
+        convert=None,
+        quiet=False,
+        name=None,
+        verify=True,
+        whole=False,
+    ):
+        # What a function has for attributes, not what any other object consists of.
+        updated = ("__dict__",) if inspect.isroutine(fn) else ()
+        functools.update_wrapper(self, fn, updated=updated)
+        self.fn = fn
+        self.name = name or getattr(fn, "__name__", type(fn).__name__)
+        # By shapes and types of arguments.
+        self.paths = Paths(self.name, quiet=quiet, home=home_of(fn), whole=whole)
+        # The path that served the last call, and the one that it recorded, if any.
+        self.last = self.recorded = None
+        self._before = None  # the form of the last call, where the next one is told from it quickly
+        self.roots, self.values, self.saving = roots, values, saving
+        self._convert, self.verify = convert, verify
+        self._taped = {}  # versions whose result needs a gradient
+        self._untaped = False  # whether calls that need a gradient are always eager
+        self._known = {}  # id -> tensor that it finds outside, where it may ask which one that is
+        self._counts = {}  # shapes and types of arguments -> number of versions
+        self._room = Room(always=saving)
+        self._changes = self._changed = 0
+        self._statements = False  # whether it performs model statements
+        self._told_of_hooks = False
+        self._lock = threading.Lock()  # of all paths that draw or change tensors
+
+    def __repr__(self):
+        return f"compile({self.name})"
+
+    def __reduce__(self):
+        # Recordings and native code stay behind; the copy makes its own.
+        options = ("roots", "values", "saving", "name", "verify")
+        kept = {name: getattr(self, name) for name in options}
+        paths = self.paths
+        kept |= {"convert": self._convert, "quiet": paths.quiet, "whole": paths.whole}
+        return importable_name(self) or (_compiled_anew, (self.fn, kept))
+
+    def __get__(self, instance, owner=None):
+        # A decorated method binds like any other.
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __environment__(self):
+        """What counts of it where another compiled function calls it."""
+        return [self.fn, *self.roots()]
+
+    def __call__(self, *args, **kwargs):
+        self.last = self.recorded = None
+        if not settings.jit or recorder() is not None or (self._statements and self._surrounded()):
+            return self.fn(*args, **kwargs)
+        before, epoch = self._before, self.paths.epoch
+        if before is not None and before.epoch == epoch and not kwargs and not hooks_changed():
+            path = before.path
+            arrays = before.arrays(args) if before.modes == _modes() else None
+            if arrays is not None and path.count + 1 < path.due:
+                out = path.run(arrays)
+                if out is not None:
+                    self.last = path
+                    return out[0]
+        self._before = None
+        leaves, structure, tensors, key = self._leaves(args, kwargs)
+        if self._room.full:
+            self._room.met(key)
+        paths = self.paths.of(key)
+        if hooks_changed() and any(map(hooked, tensors)):
+            self._hooked("an argument")
+            return self._in_python(args, kwargs)
+        wanted = grad_enabled() and any(t.requires_grad for t in tensors)
+        if wanted or key in self._taped:
+            return self._on_tape(key, leaves, structure, tensors, args, kwargs)
+        out, path = self._native(key, paths, leaves, structure, tensors, args, kwargs)
+        # Of paths that take turns none is tried ahead of the others. What is known of tensors
+        # outside, and whether there is room, changes where paths do.
+        plain = not (kwargs or self._convert or self._known or self._room.full)
+        if plain and paths and path is paths[0]:
+            self._before = same_call(args, path, _modes(), epoch)
+        return out
+
+    def _in_python(self, args, kwargs):
+        """Call the function itself, unless it was to be compiled whole."""
+        if self.paths.whole:
+            self.paths.refuse()
+        return self.fn(*args, **kwargs)
+
+    def _hooked(self, what):
+        """Say, once, that hooks make a call eager."""
+        if not self._told_of_hooks:
+            self._told_of_hooks = True
+            self.paths.warn(f"a gradient hook of {what}")
+
+    def off_tape(self, args, kwargs):
+        """Call as if no result needed a gradient, though some argument does.
+
+        Returns
+        -------
+        result : object
+        path : Path or None
+            What made it; None if Python did, and it is on the tape.
+        """
+        self.last = self.recorded = None
+        leaves, structure, tensors, key = self._leaves(args, kwargs)
+        given = key, self.paths.of(key), leaves, structure, tensors, args, kwargs
+        found, path = self._native(*given, detached=True)
+        if path is None:  # a recording that is good for nothing, of others in place of `args`
+            return self.fn(*args, **kwargs), None
+        return found, None if path is _PYTHON else path
+
+    def _native(self, key, paths, leaves, structure, tensors, args, kwargs, detached=False):
+        """Return the result by a path, recorded now if there is none, or by Python; and that path,
+        `_PYTHON`, or None for a recording that came to nothing.
+        """
+        if paths:
+            arrays = [t.array for t in tensors]
+            for path in paths:
+                if path.count + 1 < path.due:
+                    out = path.run(arrays)
+                elif self.verify and settings.verify:
+                    out = self._due(path, arrays, leaves, structure, tensors)
+                else:
+                    path.due = next_due(path.count + 1)
+                    out = path.run(arrays)
+                if out is not None:
+                    if path is not paths[0]:
+                        self.paths.promote(path, key)
+                    self.last, self._changed = path, 0
+                    return out[0], path
+            if self.reason is None:
+                self._outdated(paths[0])
+        if self.reason is not None or (not paths and not self._admits(key)):
+            return self._in_python(args, kwargs), _PYTHON
+        try:
+            return self._record(leaves, structure, tensors, key, (args, kwargs), detached)
+        except Exception:
+            # Refused arguments are no version of their own.
+            alike = what_is_alike(key)
+            if not paths and alike in self._counts:
+                self._counts[alike] -= 1
+            raise
+
+    def _outdated(self, path):
+        """Leave the function alone where a Python value is changed ahead of every call."""
+        changed = path.environment.changed()
+        self._changed = self._changed + 1 if changed is not None else 0
+        if self._changed > MAX_CHANGED:
+            self.paths.give_up(
+                f"{changed}, which it can reach, has changed ahead of {MAX_CHANGED} calls in a row"
+            )
+
+    def _due(self, path, arrays, leaves, structure, tensors):
+        """Run a path, and the function in Python from the same state, unless that would take too
+        long; see `verify`.
+        """
+        if not path.affords_comparison():
+            return path.run_before_comparison(arrays)
+        out, what, error = called_twice(path, self.fn, leaves, structure, tensors)
+        if what is None:
+            return out
+        self.paths.give_up_wrong(what)
+        raise ReplayError(self.name, what, f"native call {path.count // 2 + 1}") from error
+
+    def _leaves(self, args, kwargs):
+        """Return the leaves of arguments, their structure, the tensors, and the version's key."""
+        leaves, structure = flatten((args, kwargs))
+        if self._convert is not None:
+            leaves = list(map(self._convert, leaves))
+        tensors = [x for x in leaves if isinstance(x, TensorBase)]
+        of_tensors = same_ones(tensors), self._who(tensors)
+        key = (structure, tuple(map(version_of, leaves)), *_modes(), *of_tensors)
+        return leaves, structure, tensors, key
+
+    def _who(self, tensors):
+        """Return which tensors are known from outside of the arguments, None where none are."""
+        if not self._known or self._known.keys().isdisjoint(map(id, tensors)):
+            return None
+        return tuple(id(t) if id(t) in self._known else None for t in tensors)
+
+    def _met(self, environment, tensors, key):
+        """Note tensors that are not to be taken for each other; returns the key with them."""
+        if environment.asks_who:
+            self._known.update(environment.tensors())
+        return (*key[:-1], self._who(tensors))
+
+    def _surrounded(self):
+        """Whether handlers or plates outside may change what model statements in it mean."""
+        return self._statements and surroundings().active()
+
+    def _on_tape(self, key, leaves, structure, tensors, args, kwargs):
+        """Call as one entry on the tape; eagerly where the function may not run twice."""
+        if self._untaped or self.reason is not None:
+            return self._in_python(args, kwargs)
+        if key not in self._taped and not self._has_room(key):
+            return self._in_python(args, kwargs)
+        version = self._taped.get(key)
+        if version is None or not version.holds():
+            environment = self._environment(leaves)
+            if environment.opaque is not None:
+                self._untape(environment.opaque, "")
+                return self._in_python(args, kwargs)
+            key = self._met(environment, tensors, key)
+            if key[-1] is not None:
+                self._untape("a gradient through an argument that it finds outside, too", "")
+                return self._in_python(args, kwargs)
+            performed = surroundings().performed()
+            version = Differentiable(self, leaves, structure, environment, (args, kwargs))
+            for reason, place in version.refusals[:1]:
+                self.paths.warn(reason, place)
+                self.paths.aside = self.paths.aside or (reason, place)
+            self._met_statements(performed, version.environment)
+            first, version.first = version.first, None
+            self._taped[key] = version
+            # Where each call changes what it reads, all are Python's own.
+            changed = version.environment.changed()
+            self._changes = 0 if changed is None else self._changes + 1
+            if version.filled is not None:
+                self._untape(_FILLED.format(version.filled), "")
+            elif version.called is not None:
+                self._untape(_CALLED.format(version.called[0]), version.called[1])
+            elif self._changes > MAX_CHANGES:
+                self._untape(f"every call changes {changed}, a Python value outside it", "")
+            return first
+        if version.closed_over is None:
+            return self._in_python(args, kwargs)
+        if hooks_changed() and any(map(hooked, (*tensors, *version.closed_over))):
+            self._hooked("a tensor outside")
+            return self._in_python(args, kwargs)
+        return version(tensors)
+
+    def _untape(self, reason, location):
+        self._untaped = True
+        self.paths.give_up(reason, location, loud=True)
+
+    def _environment(self, leaves):
+        return Environment((self.fn, *self.roots()), self.values, objects_among(leaves))
+
+    def _met_statements(self, performed, environment):
+        """Note whether model statements were performed, and what they read in a plain script."""
+        if surroundings().performed() != performed:
+            self._statements = True
+            if self.roots is tuple:  # whoever names roots has named these
+                environment.extend(surroundings().roots())
+
+    def _admits(self, key):
+        """Whether a new version may be recorded: not if numbers keep changing."""
+        if not self._has_room(key):
+            return False
+        alike = what_is_alike(key)
+        count = self._counts[alike] = self._counts.get(alike, 0) + 1
+        if count == MAX_VERSIONS + 1:
+            self.paths.warn(too_many(MAX_VERSIONS, alike, key))
+        return count <= MAX_VERSIONS
+
+    def _has_room(self, key):
+        """Whether there is room for another version, perhaps in place of an old one."""
+        kept = {*self.paths.versions, *self._taped}
+        told = self._room.full
+        admitted, oldest = self._room.place(kept)
+        if oldest is not None:
+            self.paths.forget(oldest)
+            self._taped.pop(oldest, None)
+            self._counts.pop(what_is_alike(oldest), None)
+        if self._room.full and not told:
+            warn_crowded(self.paths, self._room, key[1])
+        return admitted
+
+    def find(self, *args, **kwargs):
+        """Return ``(path, arrays)``, the path that a call would try first; None without one."""
+        _, _, tensors, key = self._leaves(args, kwargs)
+        if self._room.full:
+            self._room.met(key)
+        paths = self.paths.of(key)
+        arrays = [t.array for t in tensors]
+        return (paths[0] if paths and not self._surrounded() else None), arrays
+
+    def _record(self, leaves, structure, tensors, key, arguments, detached):
+        """Run in Python, and record that; returns the result, and the new path if there is one."""
+        found, plain, made = [], [], []
+        rec = Recorder(frozen=False)
+
+        def flat(*stand_ins):
+            walk = iter(stand_ins)
+            items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
+            made.append(Rebuilt(arguments, structure, items))
+            out, structure_of_it = flatten(self.fn(*made[-1].args, **made[-1].kwargs))
+            found[:] = [returned.tensor_of(x) for x in out], structure_of_it
+            plain[:] = map(returned.plain, out)
+            return tuple(x for x in found[0] if isinstance(x, TensorBase))
+
+        returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
+        before = self._environment(leaves)
+        key = self._met(before, tensors, key)
+        if before.opaque is not None:
+            self.paths.give_up(before.opaque, loud=True)
+            args, kwargs = arguments
+            return self._in_python(args, kwargs), _PYTHON
+        performed = surroundings().performed()
+        given, filled = stand_ins(tensors, key[-1] or (), before), None
+        try:
+            with Calls(before.suspicious) as calls:
+                _, result = record(flat, given, recorder=rec, turns=True)
+        finally:
+            for again in made:
+                filled = again.hand_over()
+        hand_over(given, tensors)
+        out, out_structure = plain, found[1]
+        if filled is not None:
+            self.paths.give_up(_FILLED.format(filled), loud=True)
+            return unflatten(out_structure, out), None
+        if calls.found is not None and not self._surrounded():
+            name, place = calls.found
+            self.paths.give_up(_CALLED.format(name), place, loud=True)
+            return unflatten(out_structure, out), None
+        self._met_statements(performed, before)
+        if self._surrounded():
+            return unflatten(out_structure, out), None
+        drawn = before.drew()
+        if drawn is not None:
+            self.paths.give_up(_DRAWN.format(drawn), loud=True)
+            return unflatten(out_structure, out), None
+        rec.followed.judge(before, rec.refuse)
+        changed = before.changed()
+        if changed is not None and not rec.unsupported:
+            # Perhaps something that is made once, at the first call; or a cache that was filled
+            # anew and looks again as it did when other paths were recorded.
+            self.paths.clear()
+            self._changes += 1
+            if self._changes > MAX_CHANGES:
+                self.paths.give_up(f"every call changes {changed}, a Python value outside it")
+            return unflatten(out_structure, out), None
+        self._changes = 0
+        if any(not isinstance(x, TensorBase) and type(x) not in FIXED for x in found[0]):
+            rec.refuse("a result that is neither a tensor nor a number")
+        flows = any(x.requires_grad and not is_spent(x) for x in result)
+        if flows and grad_enabled() and not detached:
+            # For a tensor outside: from the next call on, an entry on the tape.
+            self._taped[key] = None
+            return unflatten(out_structure, out), None
+        rec.shared_updates()
+        met = before.tensors()
+        if any(id(g) in met for g in rec.gradients_met()):
+            rec.refuse("a read of a .grad that the function finds elsewhere, too")
+        if rec.unsupported:
+            self.paths.give_up(*rec.unsupported[0])
+        elif (number := self.paths.restless_number(rec.graph.guards, key)) is not None:
+            self.paths.give_up(TOO_MANY_NUMBERS, number.place)
+        elif self.paths.are_full(key):
+            last = self.paths.of(key)[0]
+            self.paths.give_up_full(rec.graph, last.environment.changed())
+        else:
+            try:
+                path = path_of(rec, tensors, found, before, self._lock, self.saving)
+                if self.verify and settings.verify:
+                    path.compare_recorded(result, tensors)
+            except CompileError as e:
+                self.paths.give_up_refused(e)
+            else:
+                self.paths.add(path, key)
+                self.paths.promote(path, key)
+                self.recorded = path
+                tell_of_prints(self.name, rec.prints)
+                return path.rebuild(path.apart(result, tensors)), path
+        return unflatten(out_structure, out), None
+
+    def executables(self):
+        """Return what its paths run."""
+        return [path.program for path in self.paths]
+
+    def source(self):
+        """Return the generated LLVM IR or CUDA C of all paths."""
+        return "\n\n".join(program.ir for program in self.executables())
+
+
+explain_calls(globals())
