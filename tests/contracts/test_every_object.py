@@ -355,6 +355,7 @@ ROWS = {
         lambda: infer.CSIS(line, infer.AutoNormal(line), Adam({"lr": 0.1}), seed=1),
         lambda c: (c.num_samples, c.training_batch_size),
     ),
+    "AutoProposal": (lambda: infer.AutoProposal(line), lambda g: (g.hidden, g.components)),
     "SampledDraws": (lambda: chains(True).draws, lambda d: d.posterior),
     "Draws": (
         lambda: diagnostics.Draws({"a": np.zeros((2, 5))}),

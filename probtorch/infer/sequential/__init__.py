@@ -1,11 +1,11 @@
 """Sequential and importance sampling: particles, their weights, and the evidence they estimate.
 
 `Importance` (importance.py) weights the draws of a guide or of the prior; `CSIS` (csis.py) trains
-the guide. `SMC` (smc.py) goes from the prior to the posterior by temperatures (tempering.py); any
-kernel moves its particles (mutation.py). `ParticleFilter` (particle_filter.py) follows the
-states of a series that is given by functions, `SMCFilter` (smc_filter.py) one of sample statements;
-`ParticleGibbs` (particle_gibbs.py) is a chain of runs of any program. `ABC` and `ABCSMC` (abc.py)
-need simulations only (simulations.py).
+the guide, and `AutoProposal` (proposals.py) is one that writes itself. `SMC` (smc.py) goes from the
+prior to the posterior by temperatures (tempering.py); any kernel moves its particles (mutation.py).
+`ParticleFilter` (particle_filter.py) follows the states of a series that is given by functions,
+`SMCFilter` (smc_filter.py) one of sample statements; `ParticleGibbs` (particle_gibbs.py) is a chain
+of runs of any program. `ABC` and `ABCSMC` (abc.py) need simulations only (simulations.py).
 
 weights.py is what all here share: effective sizes, resampling, the mean weight with its error.
 Results with weights are `WeightedDraws` (weighted_draws.py).
@@ -38,6 +38,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         ParticleGibbs as ParticleGibbs,
         RunDraws as RunDraws,
     )
+    from probtorch.infer.sequential.proposals import (
+        AutoProposal as AutoProposal,
+    )
     from probtorch.infer.sequential.smc import (
         SMC as SMC,
         SMCDraws as SMCDraws,
@@ -57,6 +60,7 @@ else:
         "importance": "Importance",
         "particle_filter": "FilteredStates ParticleFilter",
         "particle_gibbs": "ParticleGibbs RunDraws",
+        "proposals": "AutoProposal",
         "smc": "SMC SMCDraws",
         "smc_filter": "SMCFilter",
         "weighted_draws": "ImportanceWarning WeightedDraws",

@@ -109,6 +109,8 @@ class CSIS(Importance):
         )
         self.svi = SVI(model, guide, optim, self._loss, seed=generator)
         self._validation: list[Trace] = []
+        # The sites of runs, as they come; of several kinds no program is made.
+        self._kinds: set[tuple[str, ...]] = set()
 
     def step(self, *args: object, **kwargs: object) -> float:
         """Take one step on fresh runs of the model, and return its loss.
@@ -125,6 +127,10 @@ class CSIS(Importance):
             Mean negative log density of the guide, in nats.
         """
         check_model_call(self.model, args, kwargs, "csis.step")
+        if len(self._kinds) > 1 and self.svi.compiled.reason is None:
+            self.svi.compiled.reason = (
+                "runs of the model have different sites, so each batch of them is another program"
+            )
         return self.svi.step(*args, **kwargs)
 
     def set_validation_batch(self, *args: object, **kwargs: object) -> None:
@@ -187,6 +193,8 @@ class CSIS(Importance):
             )
         for name in drawn.names:
             found[name].observed = True
+        if len(self._kinds) < 2:
+            self._kinds.add(tuple(found.stochastic_nodes))
         return found
 
     def _particle(
