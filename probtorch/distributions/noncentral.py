@@ -319,8 +319,10 @@ def _t_tail(df: Tensor, nc: Tensor, t: Tensor, upper: bool) -> Tensor:
 
 
 def _t_cdf(df: Tensor, nc: Tensor, t: Tensor) -> Tensor:
-    above, size = t > 0.0, minimum(absolute(t), 1e150)
+    # Off 0, where the share of t^2 has no slope; neither has it where a side is not used.
+    above = t > 0.0
+    size = minimum(where(above, t, -t) + 1e-150, 1e150)
     df = df + size * 0.0
-    below = _t_tail(df, -nc, where(above, 0.0, size), True)
-    p = where(above, ndtr(-nc) + _t_tail(df, nc, where(above, size, 0.0), False), below)
+    below = _t_tail(df, -nc, where(above, 1.0, size), True)
+    p = where(above, ndtr(-nc) + _t_tail(df, nc, where(above, size, 1.0), False), below)
     return clamp(p, 0.0, 1.0)

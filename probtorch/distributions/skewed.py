@@ -479,10 +479,12 @@ class GeneralizedNormal(Distribution):
 
     def _cdf(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
-        apart = z != 0.0
-        far = power(where(apart, absolute(z), 1.0), self.power)
-        tail = where(apart, gammaincc(1.0 / self.power, far) * 0.5, 0.5)
-        return where(z < 0.0, tail, 1.0 - tail)
+        # Near the middle a line; the power may be no number there, and has no slope at 0.
+        near = power(absolute(z).detach(), self.power.detach()) < 1e-18
+        line = 0.5 + 0.5 * where(near, z, 0.0) * exp(-lgamma(1.0 + 1.0 / self.power))
+        far = power(where(near, 1.0, absolute(z)), self.power)
+        tail = gammaincc(1.0 / self.power, far) * 0.5
+        return where(near, line, where(z < 0.0, tail, 1.0 - tail))
 
     def _survival(self, x: Tensor) -> Tensor:
         return self._cdf(2.0 * self.loc - x)

@@ -179,3 +179,39 @@ def test_draws_that_round_to_the_lower_bound_are_put_above_it():
     x = d.sample((2000,), Generator(0))
     assert (x > d.loc).numpy().all()
     assert np.isfinite(d.log_prob(x).numpy()).all()
+
+
+@pytest.mark.parametrize(("df", "nc"), [(1.7, -1.8), (5.0, 0.3), (0.3, 0.3)])
+def test_the_cdf_of_a_noncentral_t_has_slopes(df, nc):
+    def cdf(df, nc, x):
+        return dist.NoncentralT(df, nc, 0.5, 2.0).cdf(x)
+
+    x = np.array([-62.0, -0.3, 0.5, 0.7, 3.0])
+    leaves = [tensor(np.full(5, v), requires_grad=True) for v in (df, nc)]
+    leaves.append(tensor(x, requires_grad=True))
+    slopes = grad(cdf(*leaves).sum(), leaves)
+    given = [np.full(5, df), np.full(5, nc), x]
+    for k, slope in enumerate(slopes[:2]):
+        ends = [
+            cdf(*(tensor(v + (h if i == k else 0.0)) for i, v in enumerate(given))).numpy()
+            for h in (1e-5, -1e-5)
+        ]
+        assert_close(slope, (ends[0] - ends[1]) / 2e-5, rtol=1e-6, atol=1e-9)
+    density = dist.NoncentralT(df, nc, 0.5, 2.0).log_prob(x).exp()
+    assert_close(slopes[2], density, rtol=1e-9)
+
+
+@both
+@pytest.mark.parametrize("power", [0.3, 2.0, 40.0, 300.0])
+def test_the_cdf_of_a_generalised_normal_has_its_density_as_slope_in_the_middle(power, dtype):
+    d = dist.GeneralizedNormal(dtype(1.0), dtype(0.5), dtype(power))
+    x = tensor(np.array([0.7, 0.98, 1.0, 1.0 + 1e-6, 1.01, 1.3], dtype), requires_grad=True)
+    p = d.cdf(x)
+    exact = []
+    for v in x.detach().numpy():
+        z = (mpmath.mpf(float(v)) - 1) / mpmath.mpf(0.5)
+        part = mpmath.gammainc(1 / d.power.item(), 0, abs(z) ** d.power.item(), regularized=True)
+        exact.append(float(0.5 + 0.5 * mpmath.sign(z) * part))
+    assert_close(p, np.array(exact, dtype), rtol=1e-12 if dtype is np.float64 else 2e-6)
+    (slope,) = grad(p.sum(), [x])
+    assert_close(slope, d.log_prob(x.detach()).exp(), rtol=1e-9 if dtype is np.float64 else 1e-4)
