@@ -55,7 +55,9 @@ NOT_CALLED = set(
     "Tensor.backward Tensor.cuda Tensor.register_hook Tensor.retain_grad compile cond "
     "enable_grad from_dlpack from_numpy get_default_dtype get_num_threads inference_mode "
     "is_grad_enabled load manual_seed no_grad save set_default_dtype set_num_threads vmap "
-    "while_loop".split()
+    "while_loop finfo get_default_device set_default_device set_default_tensor_type "
+    "are_deterministic_algorithms_enabled use_deterministic_algorithms "
+    "get_float32_matmul_precision set_float32_matmul_precision".split()
 )
 # What is called with complex numbers there; recipes call some of it with real ones.
 OF_COMPLEX = set(
