@@ -14,7 +14,7 @@ from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
-from probtorch.compiler.rebuilt import Rebuilt
+from probtorch.compiler.rebuilt import Rebuilt, boxes
 from probtorch.compiler.record.gradients import is_spent
 from probtorch.compiler.record.record import Recorder, record
 from probtorch.compiler.record.returned import ReturnedNumbers
@@ -118,7 +118,9 @@ class CompiledFunction(Compiled):
         self._convert, self.verify = convert, verify
         self._taped = {}  # versions whose result needs a gradient
         self._untaped = False  # whether calls that need a gradient are always eager
-        self._known = {}  # id -> tensor that it finds outside, where it may ask which one that is
+        # id -> tensor, list or dict that it finds outside, where it may ask which one that is or
+        # both are one; and whether it may ask.
+        self._known, self._asks = {}, False
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._room = Room(always=saving)
         self._changes = self._changed = 0
@@ -173,6 +175,7 @@ class CompiledFunction(Compiled):
         # Of paths that take turns none is tried ahead of the others. What is known of tensors
         # outside, and whether there is room, changes where paths do.
         plain = not (kwargs or self._convert or self._known or self._room.full)
+        plain = plain and not (self._asks and boxes((args, kwargs)))
         if plain and paths and path is paths[0]:
             self._before = same_call(args, path, _modes(), epoch)
         return out
@@ -265,21 +268,31 @@ class CompiledFunction(Compiled):
         if self._convert is not None:
             leaves = list(map(self._convert, leaves))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
-        of_tensors = same_ones(tensors), self._who(tensors)
+        of_tensors = same_ones(tensors), self._who(tensors, (args, kwargs))
         key = (structure, tuple(map(version_of, leaves)), *_modes(), *of_tensors)
         return leaves, structure, tensors, key
 
-    def _who(self, tensors):
-        """Return which tensors are known from outside of the arguments, None where none are."""
-        if not self._known or self._known.keys().isdisjoint(map(id, tensors)):
+    def _who(self, tensors, arguments):
+        """Return which tensors, lists and dicts are known from outside of the arguments, and which
+        of these are one; None where there are none.
+        """
+        if not self._known and not self._asks:
             return None
-        return tuple(id(t) if id(t) in self._known else None for t in tensors)
+        found = boxes(arguments)
+        alike = same_ones(found)
+        if alike is None and self._known.keys().isdisjoint(map(id, (*tensors, *found))):
+            return None
+        known = (id(x) if id(x) in self._known else None for x in (*tensors, *found))
+        return (*known, alike)
 
-    def _met(self, environment, tensors, key):
-        """Note tensors that are not to be taken for each other; returns the key with them."""
-        if environment.asks_who:
+    def _met(self, environment, tensors, arguments, key):
+        """Note what is not to be taken for each other; returns the key with it."""
+        outside = environment.boxes()
+        self._asks |= environment.asks_who
+        if environment.asks_who or not outside.keys().isdisjoint(map(id, boxes(arguments))):
             self._known.update(environment.tensors())
-        return (*key[:-1], self._who(tensors))
+            self._known.update(outside)
+        return (*key[:-1], self._who(tensors, arguments))
 
     def _surrounded(self):
         """Whether handlers or plates outside may change what model statements in it mean."""
@@ -297,7 +310,7 @@ class CompiledFunction(Compiled):
             if environment.opaque is not None:
                 self._untape(environment.opaque, "")
                 return self._in_python(args, kwargs)
-            key = self._met(environment, tensors, key)
+            key = self._met(environment, tensors, (args, kwargs), key)
             if key[-1] is not None:
                 self._untape("a gradient through an argument that it finds outside, too", "")
                 return self._in_python(args, kwargs)
@@ -380,7 +393,7 @@ class CompiledFunction(Compiled):
         def flat(*stand_ins):
             walk = iter(stand_ins)
             items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
-            made.append(Rebuilt(arguments, structure, items))
+            made.append(Rebuilt(arguments, structure, items, self._known))
             out, structure_of_it = flatten(self.fn(*made[-1].args, **made[-1].kwargs))
             found[:] = [returned.tensor_of(x) for x in out], structure_of_it
             plain[:] = map(returned.plain, out)
@@ -388,7 +401,7 @@ class CompiledFunction(Compiled):
 
         returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
         before = self._environment(leaves)
-        key = self._met(before, tensors, key)
+        key = self._met(before, tensors, arguments, key)
         if before.opaque is not None:
             self.paths.give_up(before.opaque, loud=True)
             args, kwargs = arguments

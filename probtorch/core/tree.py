@@ -22,6 +22,7 @@ __all__ = [
     "flatten",
     "is_leaf_type",
     "leaves",
+    "make_leaf_type",
     "map_tree",
     "record",
     "replace",
@@ -82,6 +83,11 @@ def is_leaf_type(kind: type) -> bool:
     return kind in _leaf_types
 
 
+def make_leaf_type(kind: type) -> None:
+    """Let objects of a type be leaves, though they inherit fields: they cannot be made of these."""
+    _leaf_types.add(kind)
+
+
 def _flatten(tree: Any, out: list[Any]) -> Structure:
     kind = type(tree)
     if kind in _leaf_types:
@@ -97,7 +103,7 @@ def _flatten(tree: Any, out: list[Any]) -> Structure:
         # Keys may be equal and yet not the same.
         same = all(type(k) is str for k in keys)
         return (dict, keys, below) if same else (dict, keys, below, tuple(map(token, keys)))
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+    if isinstance(tree, tuple) and hasattr(tree, "_fields") and not getattr(tree, "__dict__", None):
         return (kind, tuple([_flatten(x, out) for x in tree]))
     names = getattr(tree, "__tree_fields__", None)
     if names is not None:
@@ -127,7 +133,8 @@ def _unflatten(structure: Any, items: Iterator[object]) -> Any:
     if kind is dict:
         return {k: _unflatten(s, items) for k, s in zip(structure[1], structure[2], strict=True)}
     if len(structure) == 2:
-        return kind(*(_unflatten(s, items) for s in structure[1]))
+        # Past a `__new__` of the user's, whose arguments may be others.
+        return kind._make(_unflatten(s, items) for s in structure[1])
     values = dict(zip(structure[1], (_unflatten(s, items) for s in structure[2]), strict=True))
     values.update(zip(kind.__static_fields__, structure[3], strict=True))
     build = getattr(kind, "__tree_build__", None)

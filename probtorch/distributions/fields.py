@@ -23,6 +23,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import closest
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import make_leaf_type
 from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -165,6 +166,8 @@ class WithFields:
             cls.__static_fields__ = (*settings, *INSTANCE_STATE)
             cls.__signature__ = _signature(cls._fields)
         adopt(cls)
+        if cls._fields and not own and "__init__" in cls.__dict__ and _is_users(cls):
+            make_leaf_type(cls)
         if not cls._fields and "__init__" in cls.__dict__ and "log_prob" in cls.__dict__:
             cls.__static_fields__ = cls.__dict__.get("__static_fields__", ("_others",))
 
@@ -330,6 +333,12 @@ setattr(  # noqa: B010  # mypy knows the property of instances
 
 
 # ------------------------------------------------------------------------------ helpers
+
+
+def _is_users(cls: type[WithFields]) -> bool:
+    """Whether a class is made by the constructor of its own, and nobody says how of its fields."""
+    rebuilt = cls._from_tree.__func__ is not WithFields._from_tree.__func__  # type: ignore[attr-defined]
+    return not rebuilt and not cls.__module__.startswith("probtorch.")
 
 
 def as_size(shape: SizeLike) -> Shape:

@@ -8,6 +8,7 @@ import pytest
 from probtorch import nn, tensor
 from probtorch.compiler.compile import compile
 from probtorch.compiler.paths import CompileWarning
+from probtorch.distributions import Normal
 from probtorch.errors import CompileError
 
 
@@ -95,6 +96,100 @@ def test_containers_of_other_types_are_the_callers_all_along(kind):
     call, d = compile(fn, verify=False), kind()
     assert [call(tensor(2.0), d).item() for _ in range(5)] == [2.0, 4.0, 6.0, 8.0, 10.0]
     assert d["n"] == 5.0
+
+
+class Wide(collections.namedtuple("Narrow", "a b")):
+    """Has more than its fields."""
+
+
+class Doubled(collections.namedtuple("Pair", "a b")):
+    def __new__(cls, a):
+        return super().__new__(cls, a, a * 2.0)
+
+
+class Powered(Normal):
+    def __init__(self, loc, scale, power=1.0):
+        super().__init__(loc, scale)
+        self.power = power
+
+    def log_prob(self, value):
+        return super().log_prob(value) * self.power
+
+
+def wide(extra):
+    made = Wide(1.0, 2.0)
+    made.extra = extra
+    return made
+
+
+def both(call, a, b):
+    return [call(tensor(1.0), x).item() for x in (a, b, a)]
+
+
+@pytest.mark.parametrize(
+    ("fn", "a", "b"),
+    [
+        (lambda x, p: x * p.extra + p.a, wide(2.0), wide(3.0)),
+        (lambda x, p: x * p.b, Doubled(2.0), Doubled(tensor(3.0))),
+        (lambda x, d: d.log_prob(x), Powered(0.0, 1.0, 3.0), Powered(0.0, 1.0, 5.0)),
+    ],
+    ids=["attributes", "constructor", "distribution"],
+)
+def test_arguments_with_more_than_their_fields_keep_it(fn, a, b):
+    assert both(compile(fn, verify=False), a, b) == pytest.approx(both(fn, a, b))
+
+
+def test_what_a_function_sets_of_a_distribution_is_set():
+    def fn(x, d):
+        d.loc = x
+        return d.log_prob(x + 1.0)
+
+    call, d = compile(fn, verify=False), Normal(0.0, 1.0)
+    for i in range(4):
+        assert call(tensor(float(i)), d).item() == pytest.approx(-1.4189385)
+        assert d.loc.item() == i
+
+
+def test_a_container_given_twice_is_one():
+    def fn(x, a, b):
+        a.append(x)
+        return x * len(b)
+
+    call, kept = compile(fn, verify=False), []
+    assert [call(tensor(1.0), kept, kept).item() for _ in range(4)] == [1.0, 2.0, 3.0, 4.0]
+    assert [call(tensor(1.0), kept, []).item() for _ in range(2)] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("by", ["argument", "name"])
+def test_a_container_that_is_found_outside_too_is_one(by):
+    d = {"k": tensor(2.0)}
+
+    def fn(x, given):
+        written, read = (given, d) if by == "argument" else (d, given)
+        written["k"] = x * 7.0
+        return x * read["k"]
+
+    call = compile(fn, verify=False)
+    assert [call(tensor(float(i)), d).item() for i in range(5)] == [7.0 * i * i for i in range(5)]
+    assert d["k"].item() == 28.0
+
+
+def test_one_container_is_told_from_another_where_that_is_asked():
+    outside = {"k": 1.0}
+    given = [
+        (outside, outside),
+        (outside, {"k": 1.0}),
+        ({"k": 1.0}, {"k": 1.0}),
+        (outside, outside),
+    ]
+    for fn in (
+        lambda x, a, b: x * (2.0 if a is b else 3.0),
+        lambda x, a, b: x * (2.0 if a is outside else 3.0),
+    ):
+        call = compile(fn, verify=False)
+        for _ in range(2):
+            found = [call(tensor(1.0), a, b).item() for a, b in given]
+            assert found == [fn(tensor(1.0), a, b).item() for a, b in given]
 
 
 def test_what_is_kept_in_a_container_is_the_callers_own_tensor():

@@ -153,6 +153,10 @@ class Environment(Walk):
             for key in [key for key in values if named(known[key])]:
                 self._places.add(dict.get, table, key, values.pop(key))
 
+    def boxes(self):
+        """Return the lists and dicts that were met, as a dict by their ids."""
+        return {id(x): x for x in self._seen.values() if type(x) in (list, dict)}
+
     def tensors(self):
         """Return the tensors that were met, as a dict by their ids."""
         return {id(x): x for x in self._seen.values() if isinstance(x, TensorBase)}
