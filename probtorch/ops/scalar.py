@@ -67,8 +67,8 @@ ceil       ceil              llvm.ceil         ceil
 trunc      trunc             llvm.trunc        trunc
 rint       rint              llvm.rint         rint
 copysign   copysign          llvm.copysign     copysign         2
-sin        sin               libm.sin          sin
-cos        cos               libm.cos          cos
+sin        sin               pt.sin            sin
+cos        cos               pt.cos            cos
 tan        tan               libm.tan          tan
 asin       arcsin            libm.asin         asin
 acos       arccos            libm.acos         acos
@@ -79,14 +79,14 @@ asinh      arcsinh           libm.asinh        asinh
 acosh      arccosh           libm.acosh        acosh
 atanh      arctanh           libm.atanh        atanh
 atan2      arctan2           libm.atan2        atan2            2
-pow        power             libm.pow          pow              2
+pow        power             pt.pow            pow              2
 fmod       fmod              libm.fmod         fmod             2
 cbrt       cbrt              libm.cbrt         cbrt
 nextafter  nextafter         libm.nextafter    nextafter        2
-lgamma     special.gammaln   scipy.gammaln     pt_lgamma
-digamma    special.digamma   scipy.psi         pt_digamma
-erf        special.erf       scipy.erf         erf
-erfc       special.erfc      scipy.erfc        erfc
+lgamma     special.gammaln   pt.lgamma         pt_lgamma
+digamma    special.digamma   pt.digamma        pt_digamma
+erf        special.erf       pt.erf            erf
+erfc       special.erfc      pt.erfc           erfc
 erfinv     special.erfinv    scipy.erfinv      erfinv
 erfcx      special.erfcx     scipy.erfcx       erfcx
 ndtr       special.ndtr      scipy.ndtr        normcdf

@@ -330,12 +330,13 @@ class Builder:
         return self.put(nodes.Cast(x, ty, unsigned=x.ty == "i1"))
 
     def pow(self, x: Operand, y: Operand) -> Value:
-        """Write a power; the exponents 2, 1 and -1 are products, 0.5 is a root, as NumPy's."""
-        if not isinstance(y, Value) and y in (1, 2, -1, 0.5):
+        """Write a power; exponents 3, 2, 1 and -1 are products, 0.5 is a root, as NumPy's."""
+        if not isinstance(y, Value) and y in (1, 2, 3, -1, 0.5):
             base = self.value(x, self.default)
             forms: dict[float, Callable[[], Value]] = {
                 1: lambda: base,
                 2: lambda: base * base,
+                3: lambda: base * base * base,
                 -1: lambda: 1.0 / base,
                 0.5: lambda: self.sqrt(base),
             }

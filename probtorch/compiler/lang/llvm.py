@@ -318,6 +318,37 @@ class LlvmPrinter(Printer):
         head = f"{word}{kind} @{f.name}({parameters}) {f.attributes} {{"
         return "\n".join([head, "entry:", *f.cells, *f.lines, ending, "}"])
 
+    def seldom(
+        self, f: KernelFunction, c: Value, function: str, args: list[Value], usual: Value
+    ) -> Value:
+        """Return `usual`, but where `c` holds what a function of the C library or SciPy's, as
+        "libm.sin" or "scipy.psi", gives for those numbers; they are asked one by one.
+        """
+        place, _, name = function.partition(".")
+        ask = LLVM._libm if place == "libm" else LLVM._scipy
+        before, slow, out = f.block, f.label("slow"), f.label("out")
+        anywhere = c
+        if self.width > 1:
+            every = f"@llvm.vector.reduce.or.v{self.width}i1"
+            anywhere = f.emit(f"call i1 {every}({self._listed([c])})", "i1")
+        f.lines.append(f"  br i1 {anywhere}, label %{slow}, label %{out}")
+        _begin(f, slow)
+        if self.width == 1:
+            other = ask(f, name, "double", args)
+        else:
+            other = usual
+            for i in range(self.width):
+                lane = [
+                    f.emit(f"extractelement {self._listed([a])}, i32 {i}", "double") for a in args
+                ]
+                one = ask(f, name, "double", lane)
+                put = f"insertelement {self._listed([other])}, double {one}, i32 {i}"
+                other = f.emit(put, "double")
+        other = f.emit(f"select {self._listed([c, other, usual])}", "double")
+        _go_on(f, out)
+        ways = f"[ {usual}, %{before} ], [ {other}, %{slow} ]"
+        return f.emit(f"phi {self.types['double']} {ways}", "double")
+
     def splat(self, f: KernelFunction, x: Value) -> Value:
         """Copy an argument that is one number to all lanes."""
         if self.width == 1:

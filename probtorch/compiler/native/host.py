@@ -142,6 +142,10 @@ def _here() -> Processor:
             wide = 512 if features.get("avx512f") and features.get("avx512vl") else 256
             bits = wide if features.get("avx2") else 128
             has_fma = bool(features.get("fma"))
+            # LLVM halves the vectors of Intel's processors, for those up to Ice Lake lower their
+            # clock for wide ones. Later ones, which have this feature, do not.
+            if wide == 512 and features.get("avx512fp16"):
+                features["prefer-256-bit"] = False
         else:
             # NEON, VSX and the like are 128 bits wide. Among these only aarch64 and ppc64 are sure
             # to have a fused multiply-add; elsewhere the intrinsic could become a slow library

@@ -50,6 +50,8 @@ SPECIAL = {
     for where, _, name in [row.llvm.partition(".")]
     if where == "scipy"
 }
+# And those that our vector runtime asks for what it does not do itself.
+SPECIAL |= {"gammaln": 1, "psi": 1}
 
 # Not touching our memory, so calls may be merged and moved out of loops.
 _PURE = "nocallback nofree nosync nounwind willreturn memory(none)"

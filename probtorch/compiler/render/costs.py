@@ -8,6 +8,7 @@ much as an operation or two, and indexed access more. Measured on an AMD EPYC (Z
 
 from probtorch.compiler.lang.builder import Builder
 from probtorch.compiler.lang.llvm import LLVM, LlvmModule
+from probtorch.compiler.lang.routines.doubles import DOUBLES
 from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type
 from probtorch.compiler.nests.loops import Mem
 from probtorch.errors import CompileError
@@ -18,6 +19,7 @@ __all__ = ["cost_of"]
 _LINE = 0.05  # an instruction on vectors of 64 bytes
 _MEMORY = 0.12  # an element from the second-level cache
 _RUNTIME = 1.5  # exp, log and their kin
+_DOUBLES = 4.0  # sin, pow, lgamma and theirs
 _LIBM = 12.0
 _LIBRARY = 20.0  # SciPy's functions
 _NATIVE = 80.0  # draws and incomplete integrals
@@ -85,8 +87,13 @@ class _Counted(Builder):
             self.cost += 2 * _LINE * width
         elif "@pt_" in text:
             # Those of the vector runtime end in their type and have been noted there.
-            vector = text.partition("@")[2].partition("(")[0] in self.module.runtime
-            self.cost += _RUNTIME * width if vector else _LIBRARY
+            name = text.partition("@")[2].partition("(")[0]
+            if name not in self.module.runtime:
+                self.cost += _LIBRARY
+            elif name[3:].rpartition("_")[0] in DOUBLES:
+                self.cost += _DOUBLES
+            else:
+                self.cost += _RUNTIME * width
         else:
             self.cost += _LIBM
         return super().emit(text, ty)

@@ -18,6 +18,8 @@ fused multiply-add. The largest errors met among 8 million or more random argume
     exp 0.83 / 0.80   log 0.83 / 0.84   log1p 0.84 / 0.84   expm1 0.83 / 0.71   tanh 0.83 / 0.83
     log1p_unit (log1p on [0, 1]) 0.89 / 0.91
 
+`lang/routines/doubles.py` has sin, cos, pow, erf, erfc, lgamma and digamma, of doubles alone.
+
 Read `host` for how text becomes code.
 """
 
@@ -33,16 +35,17 @@ from probtorch.compiler import lang
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LlvmModule, LlvmPrinter, typed
 from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.routines.doubles import DOUBLES, power
 from probtorch.compiler.lang.routines.elementary import FUNCTIONS
 from probtorch.compiler.lang.routines.formats import F64, FORMATS, Format
 from probtorch.compiler.lang.routines.philox import philox
 from probtorch.compiler.lang.routines.quantile import normal_of_uniform, normal_quantile
 from probtorch.compiler.lang.routines.zeta import zeta
-from probtorch.compiler.native import cache, host
+from probtorch.compiler.native import cache, host, library
 from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 
 __all__ = [
-    *("FUNCTIONS", "address", "declarations", "defines"),
+    *("DOUBLES", "FUNCTIONS", "address", "calls", "declarations", "defines"),
     *("function_ir", "names", "symbols"),
 ]
 
@@ -115,9 +118,17 @@ def _linked(name: str) -> host.LoadedObject:
     key = cache.key_of(f"{name} {_fingerprint()}", 2)
     entry = cache.load(key)
     if entry is None:
-        entry = cache.CacheEntry(host.emit_object(function_ir(name)), {"symbols": symbols(name)})
+        text = function_ir(name)
+        meta = {"symbols": symbols(name), "calls": calls(text)}
+        entry = cache.CacheEntry(host.emit_object(text), meta)
         cache.store(key, entry.data, entry.meta)
-    return host.load_object(entry.data, entry.meta["symbols"], {})
+    addresses = library.require(entry.meta["calls"])
+    return host.load_object(entry.data, entry.meta["symbols"], addresses)
+
+
+def calls(ir: str) -> list[str]:
+    """Return the routines of the library that a text declares."""
+    return sorted(set(filter(library.knows, re.findall(r"^declare .*@(pt_\w+)\(", ir, re.M))))
 
 
 @functools.cache
@@ -184,11 +195,16 @@ def _functions() -> dict[str, _Function]:
         for f in FORMATS
         for name, formula in FUNCTIONS.items()
     }
+    for name, routine in DOUBLES.items():
+        kinds = "vv" if name == "pow" else "v"
+        table[f"pt_{name}_f64"] = _Function("double", kinds, routine)
     quantile = _for_format(normal_quantile, F64)
     table["pt_normal_quantile_f64"] = _Function("double", "v", quantile)
     table["pt_normal_of_uniform"] = _Function("double", "v", normal_of_uniform)
     table["pt_philox"] = _Function("i64", "uuv", philox)
-    table["pt_zeta_f64"] = _Function("double", "vv", zeta, loops=True)
+    table["pt_zeta_f64"] = _Function(
+        "double", "vv", functools.partial(zeta, power=power), loops=True
+    )
     return table
 
 

@@ -18,7 +18,7 @@ from probtorch.compiler.lang.routines.formats import Format
 if TYPE_CHECKING:
     from probtorch.compiler.lang.builder import Builder
 
-__all__ = ["FUNCTIONS", "log", "polynomial", "split"]
+__all__ = ["FUNCTIONS", "exp_of_parts", "log", "polynomial", "split"]
 
 
 def _exp(w: Builder, f: Format, x: Value) -> Value:
@@ -29,6 +29,18 @@ def _exp(w: Builder, f: Format, x: Value) -> Value:
     high = 1.0 + r
     low = (1.0 - high) + r
     return _scale(w, f, high + w.fma(r * r, polynomial(w, r, f.exp_tail), low), n)
+
+
+def exp_of_parts(
+    w: Builder, f: Format, x: Value, x_low: Value, factor: Value | float = 1.0
+) -> Value:
+    """exp(x + x_low) times a factor, which is rounded with it where the result is subnormal."""
+    x = _clamp(w, x, f.underflow, f.overflow)
+    n, r, r_low = _reduce(w, f, x)
+    high = 1.0 + r
+    low = w.fma(r * r, polynomial(w, r, f.exp_tail), (1.0 - high) + r)
+    low = low + (r_low + x_low) * (high + low)
+    return _scale(w, f, (high + low) * factor, n)
 
 
 def _expm1(w: Builder, f: Format, x: Value) -> Value:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from math import comb, factorial
 from typing import TYPE_CHECKING
@@ -28,12 +29,13 @@ _CORRECTIONS = 12
 _LOWEST = -1e5
 
 
-def zeta(w: KernelFunction, s: Value, q: Value) -> Value:
-    """Write zeta(s, q).
+def zeta(w: KernelFunction, s: Value, q: Value, power: Callable[..., Value] | None = None) -> Value:
+    """Write zeta(s, q) with a function that writes powers.
 
     Values: inf for s = 1 and at the poles q = 0, -1, ...; nan for s < 1, and for negative q
     unless s is a whole number; 0 for q = inf.
     """
+    power = power or type(w).pow
     reachable = q >= _LOWEST
     a, head, done = w.variable("double", q), w.variable("double", 0.0), w.variable("i1", False)
 
@@ -43,7 +45,7 @@ def zeta(w: KernelFunction, s: Value, q: Value) -> Value:
 
     with w.repeat_while(more):
         here = a.value
-        term = w.pow(here, -s)
+        term = power(w, here, -s)
         head.value = head.value + term
         a.value = here + 1.0
         # A term that no longer counts ends the sum: with large s the limit may be far away.
@@ -51,7 +53,7 @@ def zeta(w: KernelFunction, s: Value, q: Value) -> Value:
         done.value = w.logical_and(here > 0.0, small)
     b = a.value
     # All relative to b**(1 - s), which is there where b**-s has underflowed already.
-    p = w.pow(b, 1.0 - s)
+    p = power(w, b, 1.0 - s)
     # t_j = s (s + 1) ... (s + 2 j - 2) b**(-2 j); summed from the smallest on.
     square = b * b
     terms = [s / square]
