@@ -294,7 +294,10 @@ class ExtendedGeneralizedPareto(Stretched):
 
     def _moment_of(self, name: str, orders: int, closed: Tensor, known: Tensor) -> Tensor:
         finite = self.concentration * orders < 1.0
-        found = where(finite, where(known, closed, FACTS[name](self)), math.inf)
+        # Of the others the integral is not used, and may have no slope.
+        c = where(known | ~finite, 0.0, self.concentration)
+        near = type(self)(self.loc, self.scale, c, self.kappa, validate_args=False)
+        found = where(finite, where(known, closed, FACTS[name](near)), math.inf)
         return cast(found, self.concentration.array.dtype)
 
     def _mean(self) -> Tensor:

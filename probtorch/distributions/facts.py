@@ -27,7 +27,7 @@ from probtorch.distributions.constraints import Circular
 from probtorch.distributions.quantiles import bounds
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, minimum, where
-from probtorch.ops.comparisons import isfinite, isnan
+from probtorch.ops.comparisons import isfinite, isinf, isnan
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import exp, log, sigmoid
 from probtorch.ops.extremes import argmax
@@ -100,7 +100,11 @@ class _Points:
         x = cat([p[0] for p in parts], 0)
         # Between counts the formula goes on.
         log_p = d._to_batch(d._density(x, d.is_discrete))
-        log_p = where(isnan(log_p) | (log_p == math.inf), -math.inf, log_p)
+        none = isnan(log_p) | isinf(log_p)
+        if log_p.requires_grad:
+            # Where the density is no number its slopes are none, whatever they are multiplied by.
+            log_p = d._to_batch(d._density(where(none, self.center, x), d.is_discrete))
+        log_p = where(none, -math.inf, log_p)
         self.x, self.log_p = x, log_p
         weights = [expand(p[1], p[0].array.shape) for p in parts]
         self.log_mass = log_p + cat(weights, 0)

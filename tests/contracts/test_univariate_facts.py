@@ -286,6 +286,23 @@ def test_facts_of_made_distributions_are_those_of_scipy():
     assert math.isnan(dist.Wiener(np.array(1.0), 0.1).skewness.item())
 
 
+@pytest.mark.parametrize("name", ["Gompertz", "ExtendedGeneralizedPareto", "Bates"])
+def test_facts_by_quadrature_have_slopes_where_the_density_ends_or_overflows(name):
+    case = SCALAR[name]
+    given = {n: v for n, v in vars(case.arguments(3)).items() if n in case.params}
+
+    def fact(what, values):
+        d = case.cls(**values, **case.fixed)
+        return d.entropy() if what == "entropy" else getattr(d, what)
+
+    for what in ("mean", "variance", "entropy"):
+        leaves = {n: v.detach().requires_grad_() for n, v in given.items()}
+        slopes = grad(fact(what, leaves).sum(), list(leaves.values()), materialize_grads=True)
+        for n, slope in zip(given, slopes, strict=True):
+            ends = [fact(what, {**given, n: given[n] + h}).numpy() for h in (1e-5, -1e-5)]
+            assert_close(slope, (ends[0] - ends[1]) / 2e-5, rtol=1e-4, atol=1e-6, msg=(what, n))
+
+
 @pytest.mark.slow
 def test_facts_by_quadrature_have_slopes_and_are_compiled():
     def entropy(a, high):
