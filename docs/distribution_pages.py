@@ -15,7 +15,7 @@ import numpy as np
 
 import probtorch.distributions as dist
 from probtorch import Generator, Tensor, tensor
-from probtorch.distributions import biject_to, constraints, kl
+from probtorch.distributions import biject_to, constraints, kl_rules
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -399,7 +399,7 @@ def _facts(cls, instances):
 
 
 def _divergences(cls):
-    names = sorted({q.__name__ for p, q in kl._RULES if issubclass(cls, p) and q in PUBLIC})
+    names = sorted({q.__name__ for p, q in kl_rules._RULES if issubclass(cls, p) and q in PUBLIC})
     if not names:
         return ""
     return f"Divergences in closed form, or known to be infinite, to: {', '.join(names)}."

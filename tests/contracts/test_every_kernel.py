@@ -400,7 +400,7 @@ PUBLIC = [
 ]
 # What runs kernels, whichever.
 DRIVER = (
-    "adapted budget chain chunk collect control driver guard handle progress recording run_results "
+    "adapted budget chain chunk collect driver guard handle progress recording run_results "
     "running saved standstill starts store threads"
 ).split()
 

@@ -174,7 +174,7 @@ def fit(
     ...     with probtorch.plate("toss", len(y)):
     ...         probtorch.sample("y", dist.Bernoulli(p), obs=y)
     >>> y = probtorch.tensor([1.0, 1.0, 0.0, 1.0])
-    >>> result = fit(coin, y, num_samples=300, warmup_steps=200, seed=0, verbose=False)
+    >>> result = fit(coin, y, num_samples=600, warmup_steps=200, seed=0, verbose=False)
     >>> result.plan.method, result.trusted
     ('nuts', True)
     >>> bool(abs(result["p"].mean() - 4 / 6) < 0.05)

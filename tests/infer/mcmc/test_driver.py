@@ -304,8 +304,7 @@ def test_flat_density_has_no_step_size():
 
 def test_density_with_a_wrong_gradient_has_no_step_size():
     """Any step goes from value 0 to -100 or lower."""
-    values = iter([0.0, *(-100.0 - i for i in range(10_000))])
-    drop = python_target(lambda q: (next(values), np.zeros(1)))
+    drop = python_target(lambda q: (-100.0 if q.any() else 0.0, np.zeros(1)))
     with pytest.raises(InferenceError, match="no step size") as error:
         run(MCMC(NUTS(drop), 10, seed=1), init_params=np.zeros(1))
     assert "rejection down to 1e-30" in str(error.value)
