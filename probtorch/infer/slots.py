@@ -80,6 +80,12 @@ def slot_values(q: TensorBase, slot: Slot) -> TensorBase:
     return part if len(slot.free_shape) == 1 else reshape(part, slot.free_shape)
 
 
+UNCONDITIONAL = (
+    "make the statement unconditional; choose between values with where(). Sites that come and go "
+    "are for ParticleGibbs(model) and Importance(model)"
+)
+
+
 class Discovery(Handler):
     """Give each latent site a slot, and the value at 0 or at a random point."""
 
@@ -200,7 +206,7 @@ class Evaluation(Handler):
                 f"site {name!r} was not met in this run of the model",
                 expected=f"the same latent sites in every run: {', '.join(map(repr, self.slots))}",
                 got=f"only {', '.join(map(repr, self.values)) or 'none'}",
-                fix="make the statement unconditional; choose between values with where()",
+                fix=UNCONDITIONAL,
                 at=self.slots[name].location,
             )
         if not self.terms:
@@ -315,7 +321,7 @@ def _changed(site: Site, slot, shape):
             f"site {site.name!r} was not there when inference began",
             expected="the same latent sites in every run of the model",
             got=f"a new latent site {site.name!r}",
-            fix="make the statement unconditional; choose between values with where()",
+            fix=UNCONDITIONAL,
             at=site.location,
         )
     return ModelError(

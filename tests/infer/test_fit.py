@@ -281,3 +281,29 @@ def test_many_tied_sites_are_drawn_by_gibbs_at_once():
     reason = str(refused.value).splitlines()[0]
     plan = planned(facts, math.nan, method=None, budget=None, intractable=reason, **SETTINGS)
     assert plan.method == "gibbs" and "sites meet in one sum" in plan.explain()
+
+
+def test_programs_whose_sites_come_and_go_are_for_particles(capsys):
+    def model(y):
+        loc = sample("loc", Normal(0.0, 2.0)) if sample("moved", Bernoulli(0.5)).item() else 0.0
+        sample("y", Normal(loc, 1.0), obs=y)
+
+    found = fit(model, tensor(2.0), num_samples=1500, num_chains=1, seed=0)
+    assert found.plan.method == "particles" and "'loc' not in every run" in capsys.readouterr().out
+    densities = 0.5 * np.exp([-2.0, -0.4]) / np.sqrt([1.0, 5.0])
+    share = densities[1] / densities.sum()
+    assert abs(found["moved"].mean() - share) < 4.5 * np.sqrt(share * (1.0 - share) / 400.0)
+    with pytest.raises(ArgumentError, match="the same sites in every run"):
+        fit(model, tensor(2.0), method="nuts")
+
+
+def test_finite_sites_that_python_looks_at_are_for_particles_too():
+    def sprinkler():
+        rain = sample("rain", Bernoulli(0.2))
+        on = sample("sprinkler", Bernoulli(0.01 if rain else 0.4))
+        wet = {(1, 1): 0.99, (1, 0): 0.8, (0, 1): 0.9, (0, 0): 0.0}[int(rain), int(on)]
+        sample("wet", Bernoulli(wet), obs=tensor(1.0))
+
+    found = fit(sprinkler, num_samples=1500, num_chains=1, seed=0, verbose=False)
+    assert found.plan.method == "particles" and "enumerated" in found.explain()
+    assert abs(found["rain"].mean() - 0.3577) < 4.5 * np.sqrt(0.23 / 400.0)

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.checks import diagnose
+from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.psis import pareto_k_limit
 from probtorch.effects.enumeration import config_enumerate
 from probtorch.effects.handlers import block
@@ -40,12 +42,16 @@ from probtorch.infer.plans.planning import (
     Plan,
     gradient_seconds,
     look_at,
+    not_enumerated,
     out_of_time,
     planned,
 )
 from probtorch.infer.potential import Target
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.results import SampledDraws
+from probtorch.infer.sequential.importance import Importance
+from probtorch.infer.sequential.particle_gibbs import ParticleGibbs
+from probtorch.infer.sequential.weighted_draws import ImportanceWarning
 from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.vi.converged import Converged
 from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, verdict
@@ -64,6 +70,8 @@ TARGET_ACCEPT = 0.9
 # Draws of a guide go through guide and model one by one: at least so many, at most so many numbers
 # together, and this share of a time budget; a draw takes about as long as so many first runs.
 FEWEST_DRAWS, MOST_NUMBERS, DRAWING_SHARE, DRAW_RUNS = 100, 4_000_000, 0.25, 3.0
+# What weights of the prior's draws have to be worth, and the share of a time budget for a try.
+ENOUGH, EVEN, IMPORTANCE_SHARE = 400, 0.25, 0.25
 # Ratios with a larger k have no variance: the limit of `pareto_k_limit` is that of weighted means
 # that still converge, not of an approximation that nobody has looked at.
 TRUSTED_K = 0.5
@@ -122,14 +130,15 @@ def fit(
     Finite discrete sites are summed out; where there is nothing else, the posterior is a table, and
     draws are exact. Continuous sites are sampled by NUTS; by Pathfinder, if that would take longer
     than there is time. Discrete sites without a bound, or whose sum is intractable, are for Gibbs;
-    subsamples and learnt parameters for SVI.
+    subsamples and learnt parameters for SVI; programs whose sites differ from run to run for
+    particles.
 
     Parameters
     ----------
     model : callable
     *args, **kwargs
         What it is called with.
-    method : {"exact", "nuts", "gibbs", "pathfinder", "svi"}, optional
+    method : {"exact", "nuts", "gibbs", "pathfinder", "svi", "particles"}, optional
         Decide yourself.
     guide : callable, optional
         For SVI; by default a normal, with all covariances for up to 60 numbers.
@@ -200,7 +209,8 @@ def fit(
     began = time.monotonic()
     facts = look_at(model, args, kwargs)
     target, gradient, intractable = None, math.nan, ""
-    if facts.numbers and not facts.unbounded and not facts.subsampled and method != "gibbs":
+    dense = facts.numbers and not facts.unbounded and not facts.subsampled and not facts.changing
+    if dense and method not in ("gibbs", "particles"):
         try:
             target = Target.from_model(model, *args, **kwargs)
             gradient = gradient_seconds(target)
@@ -233,11 +243,11 @@ def fit(
     )  # fmt: skip
     try:
         draws, engine = getattr(job, plan.method)()
-    except _OutOfTime as error:
-        plan = error.instead
+    except _Instead as error:
+        plan = error.plan
         if verbose:
             print(plan, flush=True)
-        draws, engine = job.pathfinder()
+        draws, engine = getattr(job, plan.method)()
     said, trusted = _JUDGES[plan.method](draws, facts)
     fields = {f.name: getattr(draws, f.name) for f in dataclasses.fields(SampledDraws)}
     fields["attrs"] = {**draws.attrs, "plan": str(plan), "verdict": said}
@@ -246,12 +256,12 @@ def fit(
     return Fitted(**fields, plan=plan, engine=engine, verdict=said, trusted=trusted)
 
 
-class _OutOfTime(Exception):
-    """The time was up before NUTS had a draw; `instead` is the plan to go on with."""
+class _Instead(Exception):
+    """What was planned came to nothing; `plan` is the one to go on with."""
 
-    def __init__(self, instead: Plan) -> None:
-        super().__init__(str(instead))
-        self.instead = instead
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(str(plan))
+        self.plan = plan
 
 
 @dataclass(frozen=True)
@@ -294,7 +304,7 @@ class _Job:
             asked = self.plan.decisions[0].because == ASKED_FOR
             if asked or self.budget is None or error.subject != NO_DRAWS_IN_TIME:
                 raise
-            raise _OutOfTime(out_of_time(self.plan, self.budget)) from error
+            raise _Instead(out_of_time(self.plan, self.budget)) from error
 
     def gibbs(self) -> tuple[SampledDraws, object]:
         return self._chains(Gibbs(self.model, **self._start), *self.args, **self.kwargs)
@@ -317,13 +327,48 @@ class _Job:
         found = Pathfinder(self.target, seed=self.generator).run()
         return found.draws(self.num_samples * self.num_chains), found
 
+    def particles(self) -> tuple[SampledDraws, object]:
+        count = self.num_samples * self.num_chains
+        one, other = self.generator.spawn(2)
+        seconds = None if self.budget is None else IMPORTANCE_SHARE * self.budget
+        importance = Importance(self.model, num_samples=count, seed=one)
+        with warnings.catch_warnings():
+            # Poor weights are what the other engine is for.
+            warnings.simplefilter("ignore", ImportanceWarning)
+            found = importance.run(*self.args, max_seconds=seconds, **self.kwargs)
+        # Weights that are nearly equal have no tail to speak of.
+        even = found.ess >= EVEN * found.log_ratios.size
+        if found.ess >= ENOUGH and (even or not found.pareto_k > TRUSTED_K):
+            drawn, engine = found.draws(count, seed=other), found
+        else:
+            gibbs = ParticleGibbs(
+                self.model,
+                num_samples=self.num_samples,
+                warmup_steps=min(self.warmup_steps, self.num_samples // 4),
+                seed=other,
+                progress_bar=self.shown,
+            )
+            drawn = engine = gibbs.run(*self.args, max_seconds=self._left, **self.kwargs)
+        fields = {f.name: getattr(drawn, f.name) for f in dataclasses.fields(Draws)}
+        fields["attrs"] = {"model_name": self.facts.name, **drawn.attrs}
+        return SampledDraws(**fields), engine
+
     def exact(self) -> tuple[SampledDraws, object]:
-        found = Predictive(
+        state = self.generator.get_state()
+        predictive = Predictive(
             self.model,
             num_samples=self.num_samples * self.num_chains,
             infer_discrete=True,
             seed=self.generator,
-        )(*self.args, **self.kwargs)
+        )
+        try:
+            found = predictive(*self.args, **self.kwargs)
+        except ProbtorchError as error:
+            if self.plan.decisions[0].because == ASKED_FOR:
+                raise
+            # It runs at single values: Python looks at them, or tells them apart.
+            self.generator.set_state(state)
+            raise _Instead(not_enumerated(self.plan, str(error).splitlines()[0])) from error
         attrs = {"inference_library": "probtorch", "inference_method": "enumeration"}
         values = {name: np.asarray(x)[None] for name, x in found.items()}
         return SampledDraws(posterior=values, attrs={"model_name": self.facts.name, **attrs}), None
@@ -426,7 +471,17 @@ def _of_table(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
     return f"exact: {draws.num_draws} independent draws of the posterior", True
 
 
+def _of_particles(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
+    if draws.attrs.get("inference_method") == "ParticleGibbs":
+        return _of_chains(draws, facts)
+    return (
+        f"draws of the prior, whose weights are worth {draws.attrs['weighted_ess']:.0f} of them",
+        True,
+    )
+
+
 _JUDGES = {
+    "particles": _of_particles,
     "exact": _of_table,
     "nuts": _of_chains,
     "gibbs": _of_chains,

@@ -34,7 +34,7 @@ __all__ = [
     *("out_of_time", "planned"),
 ]
 
-METHODS = ("exact", "nuts", "gibbs", "pathfinder", "svi")
+METHODS = ("exact", "nuts", "gibbs", "pathfinder", "svi", "particles")
 
 # Leapfrog steps per draw grow with d^(1/4) at a fixed acceptance rate; 8 in one dimension are those
 # of trees of depth 3. A guess, as good as nothing for a posterior with long correlations.
@@ -46,6 +46,8 @@ FULL_RANK = 60
 ASKED_FOR = "it was asked for"
 # Runs until one stays where the model is defined.
 FIRST_RUNS = 5
+# Runs of a model with discrete sites that are compared, and the seconds that this may take.
+MORE_RUNS, LOOKING = 20, 0.2
 # Gradients that are timed.
 TIMED = 5
 
@@ -74,6 +76,8 @@ class Facts:
         Parameters that are learnt, not inferred.
     seconds : float
         That the run took, eagerly; nan if it was not timed.
+    changing : tuple of str
+        Sites that some runs have and others have not.
     """
 
     name: str
@@ -86,6 +90,7 @@ class Facts:
     subsampled: tuple[str, ...]
     params: tuple[str, ...]
     seconds: float = math.nan
+    changing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"{self.numbers} continuous numbers" if self.numbers != 1 else "1 number"]
@@ -98,6 +103,8 @@ class Facts:
         parts.append(f"{self.data} observed" if self.observed else "nothing observed")
         if self.subsampled:
             parts.append(f"subsamples of {_listed(self.subsampled)}")
+        if self.changing:
+            parts.append(f"{_listed(self.changing)} not in every run")
         return ", ".join(parts)
 
 
@@ -127,7 +134,7 @@ class Plan:
 
     Attributes
     ----------
-    method : {"exact", "nuts", "gibbs", "pathfinder", "svi"}
+    method : {"exact", "nuts", "gibbs", "pathfinder", "svi", "particles"}
     facts : Facts
     seconds : float
         What it is expected to take, a guess; nan if unknown.
@@ -206,15 +213,35 @@ def look_at(
     return Facts(
         name, numbers, tuple(continuous), finite, tuple(unbounded),
         tuple(found.observation_nodes), data, tuple(sorted(plates)), params, seconds,
+        _changing(found, model, args, kwargs, seconds) if finite or unbounded else (),
     )  # fmt: skip
 
 
+def _changing(
+    first: Trace,
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    seconds: float,
+) -> tuple[str, ...]:
+    """Sites that are not in all of some runs, as many as take little time."""
+    runs = max(2, min(MORE_RUNS, int(LOOKING / max(seconds, 1e-9))))
+    kinds = [set(first.stochastic_nodes)]
+    for number in range(1, runs):
+        kinds.append(set(_drawn(model, args, kwargs, number * FIRST_RUNS).stochastic_nodes))
+    everywhere = set.intersection(*kinds)
+    return tuple(sorted(set.union(*kinds) - everywhere))
+
+
 def _drawn(
-    model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    first: int = 0,
 ) -> Trace:
     """The trace of a run; a few are tried, as draws of a wide prior may be where a model raises."""
     failure: Exception | None = None
-    for stream in range(FIRST_RUNS):
+    for stream in range(first, first + FIRST_RUNS):
         try:
             with no_grad(), trace() as found, seed_handler(None, Generator(0, stream)):
                 model(*args, **kwargs)
@@ -285,8 +312,10 @@ def planned(
     chosen, because = _method(facts, gradient, expected, method, budget, guide, intractable)
     _check(facts, chosen, method, guide)
     instead = ", ".join(f"method={m!r}" for m in METHODS if m != chosen)
+    if facts.changing:
+        instead = "Importance(model), ParticleGibbs(model) or CSIS, with settings of your own"
     decisions = [Decision("method", _TITLES[chosen], because, instead)]
-    if facts.finite and chosen not in ("exact", "gibbs"):
+    if facts.finite and chosen not in ("exact", "gibbs", "particles"):
         decisions.append(
             Decision(
                 "discrete sites", f"{_listed(facts.finite)} summed out",
@@ -331,12 +360,20 @@ def out_of_time(plan: Plan, budget: float) -> Plan:
     return Plan("pathfinder", plan.facts, math.nan, (first, *rest))
 
 
+def not_enumerated(plan: Plan, why: str) -> Plan:
+    """Return what is run where all values of the discrete sites cannot be had at once."""
+    because = f"{_listed(plan.facts.finite)} cannot be enumerated: {why}"
+    first = Decision("method", _TITLES["particles"], because, "method='gibbs'")
+    return Plan("particles", plan.facts, math.nan, (first,))
+
+
 _TITLES = {
     "exact": "exact draws by enumeration",
     "nuts": "NUTS",
     "gibbs": "Gibbs",
     "pathfinder": "Pathfinder, resampled by importance weights",
     "svi": "SVI",
+    "particles": "importance sampling, and particle Gibbs where its weights are poor",
 }
 
 
@@ -354,6 +391,8 @@ def _method(
         return method, ASKED_FOR
     if guide is not None:
         return "svi", "a guide was given"
+    if facts.changing:
+        return "particles", f"not every run has {_listed(facts.changing)}: there is no one density"
     if facts.subsampled:
         return "svi", f"{_listed(facts.subsampled)} work on subsamples: no density of all data"
     if facts.params:
@@ -380,7 +419,11 @@ def _method(
 def _check(facts: Facts, chosen: str, method: str | None, guide: object) -> None:
     """Refuse a method that cannot answer."""
     wrong = None
-    if chosen == "exact" and (facts.numbers or facts.unbounded):
+    if chosen == "particles" and facts.subsampled:
+        wrong = "plates that work on all rows"
+    elif facts.changing and chosen not in ("particles", "svi"):
+        wrong = "the same sites in every run, but for method='particles'"
+    elif chosen == "exact" and (facts.numbers or facts.unbounded):
         wrong = "finite discrete latent sites only"
     elif chosen in ("nuts", "pathfinder") and (facts.subsampled or not facts.numbers):
         wrong = "continuous latent sites, and plates that work on all rows"
@@ -390,7 +433,7 @@ def _check(facts: Facts, chosen: str, method: str | None, guide: object) -> None
         wrong = "no guide: only method='svi' uses one"
     elif chosen == "gibbs" and (facts.subsampled or not (facts.finite or facts.unbounded)):
         wrong = "discrete latent sites, and plates that work on all rows"
-    elif facts.unbounded and chosen != "gibbs" and guide is None:
+    elif facts.unbounded and chosen not in ("gibbs", "particles") and guide is None:
         wrong = "no discrete sites without a bound: they are for method='gibbs'"
     if wrong:
         raise ArgumentError(
