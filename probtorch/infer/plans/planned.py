@@ -339,7 +339,8 @@ class _Job:
         # Weights that are nearly equal have no tail to speak of.
         even = found.ess >= EVEN * found.log_ratios.size
         if found.ess >= ENOUGH and (even or not found.pareto_k > TRUSTED_K):
-            drawn, engine = found.draws(count, seed=other), found
+            drawn: Draws = found.draws(count, seed=other)
+            engine: object = found
         else:
             gibbs = ParticleGibbs(
                 self.model,
