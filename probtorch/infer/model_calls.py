@@ -19,7 +19,7 @@ from probtorch.errors import ArgumentError
 __all__ = ["check_model", "check_model_call", "is_rng_key"]
 
 # What people ask runs for that is asked for otherwise.
-_TO_STOP = "runs end by until_ess=400 and max_seconds=60, and SVI by until='converged'"
+_TO_STOP = "where run() has them: until_ess=400, max_seconds=60; until='converged' for SVI"
 OF_RUNS = {
     **dict.fromkeys(("stop", "until", "until_ess", "max_time", "timeout", "time_limit"), _TO_STOP),
     "blocking": "run it by itself: in_background(engine.run, ...) returns a handle",
