@@ -2,7 +2,7 @@
 
 A form says what the windows of draws and gradients (mass_matrix.py) ask for: variances, variances
 with a few directions where they pay, all covariances, or blocks of them. The estimates themselves
-are in estimates.py, those of few dimensions, which many chains share, in small_fits.py.
+are in estimates.py, those of few dimensions, in native code, in small_fits.py.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FEWEST, TO_CHOOSE = 4, 10
 ENOUGH = 30
 # Decompositions of matrices of so few dimensions take little time: up to so many draws they are
 # made at each update. In more dimensions fewer draws say nothing of directions.
-SMALL, OFTEN = 32, 20
+SMALL, OFTEN = 40, 20
 # Ridges within this factor make no difference.
 ALIKE = 20.0
 # Most directions of a low-rank matrix.
