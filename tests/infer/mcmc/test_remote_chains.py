@@ -225,7 +225,7 @@ def test_draws_on_a_pool_of_mpi_are_the_same():
     script = Path(__file__).with_name("mpi_chains.py")
     environment = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path]),
         # Of Open MPI, which asks for them; others do not know them.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
