@@ -7,7 +7,7 @@ import math
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -17,13 +17,15 @@ from probtorch.serialization.files import reading
 
 __all__ = ["read_npz", "write_npz"]
 
+# What is in a file, by name.
+Contents: TypeAlias = dict[str, Any]
 # The reader of a .npz file refuses others: a later layout gets a later number.
 NPZ_FORMAT = 1
 
 
 def write_npz(
     stream: IO[bytes],
-    variables: Mapping[str, Mapping[str, Any]],
+    variables: Mapping[str, Mapping[str, Sequence[object] | np.ndarray]],
     dims: Mapping[str, Sequence[str | None]],
     attrs: Mapping[str, object],
     groups: Sequence[str],
@@ -31,7 +33,7 @@ def write_npz(
     """Write variables by group and name (coords are a group, too) as numbered arrays, and one JSON
     text that says what they are: names never become file names.
     """
-    arrays: dict[str, Any] = {}
+    arrays: Contents = {}
     places = []
     for group, named in variables.items():
         for name, values in named.items():
@@ -47,7 +49,7 @@ def write_npz(
     np.savez(stream, contents=np.array(json.dumps(contents)), **arrays)
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_npz(path: str | os.PathLike[str]) -> Contents:
     """Return the fields of the draws in a file."""
     with reading(path) as stream:
         try:
@@ -84,7 +86,7 @@ def _check_members(stream: IO[bytes]) -> None:
     stream.seek(0)
 
 
-def _npz_fields(stream: IO[bytes], path: str | os.PathLike[str]) -> dict[str, Any]:
+def _npz_fields(stream: IO[bytes], path: str | os.PathLike[str]) -> Contents:
     with np.load(stream, allow_pickle=False) as file:
         contents = json.loads(str(file["contents"])) if "contents" in file.files else {}
         if contents.get("format") != NPZ_FORMAT:

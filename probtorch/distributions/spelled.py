@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from probtorch.core.rng import Generator
 from probtorch.core.shape import Size
 from probtorch.core.typed import SizeLike
+from probtorch.distributions.fields import Parameter, Values
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ class told_of_classes(property):
 class _Shaped(Protocol):
     """A distribution, of which this module may know no more."""
 
+    _alternatives: ClassVar[tuple[str, ...]]
+    _fields: ClassVar[dict[str, Parameter]]
+    _batch_shape: Size
+
+    def _given(self, name: str) -> bool: ...
     def sample(self, sample_shape: SizeLike = (), generator: Generator | None = None) -> Tensor: ...
     def expand_by(self, sample_shape: SizeLike) -> Distribution: ...
     def to_event(self, reinterpreted_batch_ndims: int | None = None) -> Distribution: ...
@@ -56,7 +62,7 @@ class Spelled:
         **arg_shapes : tuple of int
             By the names of tensors that the class takes; settings such as sizes as they are.
         """
-        arguments: dict[str, Any] = {
+        arguments: Values = {
             name: np.broadcast_to(0.5, shape) if isinstance(shape, tuple | list) else shape
             for name, shape in arg_shapes.items()
         }
@@ -64,12 +70,13 @@ class Spelled:
         return made.batch_shape, made.event_shape  # type: ignore[attr-defined]  # of every subclass
 
     @property
-    def param_shape(self: Any) -> Size:
+    def param_shape(self: _Shaped) -> Size:
         """Shape of the alternative that was given, such as `probs`, over the whole batch."""
         given = next((n for n in self._alternatives if self._given(n)), None)
         if given is None:
             raise AttributeError(f"{type(self).__name__!r} has no attribute 'param_shape'")
-        dims = self._fields[given].constraint.event_dim
+        constraint = self._fields[given].constraint
+        dims = 0 if constraint is None else constraint.event_dim
         shape = self.__dict__[given].array.shape
         return Size((*self._batch_shape, *shape[len(shape) - dims :]))
 

@@ -17,6 +17,7 @@ from typing import Any
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike
 from probtorch.distributions import constraints
+from probtorch.distributions.fields import Values
 from probtorch.distributions.transforms.flows.autoregressive import Autoregressive, InContext
 from probtorch.distributions.transforms.flows.coupling import split_of
 from probtorch.distributions.transforms.flows.module import (
@@ -364,7 +365,7 @@ class SplineCoupling(OnePass, TransformModule):
     ) -> None:
         super().__init__()
         self.split_dim, self.identity = split_of("SplineCoupling", input_dim, split_dim), identity
-        settings: dict[str, Any] = {"count_bins": count_bins, "bound": bound, "order": order}
+        settings: Values = {"count_bins": count_bins, "bound": bound, "order": order}
         self.lower_spline = None if identity else Spline(split_dim, **settings)
         self.upper_spline = ConditionalSpline(hypernet, input_dim - split_dim, **settings)
 
