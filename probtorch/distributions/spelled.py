@@ -10,11 +10,11 @@ import numpy as np
 from probtorch.core.rng import Generator
 from probtorch.core.shape import Size
 from probtorch.core.typed import SizeLike
-from probtorch.distributions.fields import Parameter, Values
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
     from probtorch.distributions.distribution import Distribution
+    from probtorch.distributions.fields import Parameter, Values
 
 __all__ = ["Spelled", "told_of_classes"]
 
