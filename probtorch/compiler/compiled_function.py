@@ -219,7 +219,7 @@ class CompiledFunction(Compiled):
                 if path.count + 1 < path.due:
                     out = path.run(arrays)
                 elif self.verify and settings.verify:
-                    out = self._due(path, arrays, leaves, structure, tensors)
+                    out = self._due(path, arrays, leaves, structure, tensors, (args, kwargs))
                 else:
                     path.due = next_due(path.count + 1)
                     out = path.run(arrays)
@@ -250,13 +250,17 @@ class CompiledFunction(Compiled):
                 f"{changed}, which it can reach, has changed ahead of {MAX_CHANGED} calls in a row"
             )
 
-    def _due(self, path, arrays, leaves, structure, tensors):
+    def _due(self, path, arrays, leaves, structure, tensors, arguments):
         """Run a path, and the function in Python from the same state, unless that would take too
         long; see `verify`.
         """
         if not path.affords_comparison():
             return path.run_before_comparison(arrays)
-        out, what, error = called_twice(path, self.fn, leaves, structure, tensors)
+
+        def rebuilt(items):
+            return Rebuilt(arguments, structure, items, self._known)
+
+        out, what, error = called_twice(path, self.fn, leaves, rebuilt, tensors)
         if what is None:
             return out
         self.paths.give_up_wrong(what)
@@ -276,9 +280,9 @@ class CompiledFunction(Compiled):
         """Return which tensors, lists and dicts are known from outside of the arguments, and which
         of these are one; None where there are none.
         """
-        if not self._known and not self._asks:
-            return None
         found = boxes(arguments)
+        if not self._known and not self._asks and len(found) < 2:
+            return None
         alike = same_ones(found)
         if alike is None and self._known.keys().isdisjoint(map(id, (*tensors, *found))):
             return None
@@ -289,7 +293,7 @@ class CompiledFunction(Compiled):
         """Note what is not to be taken for each other; returns the key with it."""
         outside = environment.boxes()
         self._asks |= environment.asks_who
-        if environment.asks_who or not outside.keys().isdisjoint(map(id, boxes(arguments))):
+        if environment.asks_who or (outside and boxes(arguments)):
             self._known.update(environment.tensors())
             self._known.update(outside)
         return (*key[:-1], self._who(tensors, arguments))
@@ -337,7 +341,7 @@ class CompiledFunction(Compiled):
         if hooks_changed() and any(map(hooked, (*tensors, *version.closed_over))):
             self._hooked("a tensor outside")
             return self._in_python(args, kwargs)
-        return version(tensors)
+        return version(tensors, (args, kwargs) if self._convert is None else None)
 
     def _untape(self, reason, location):
         self._untaped = True

@@ -73,16 +73,19 @@ class Differentiable:
         self.environment = environment
         # None where the function draws or changes tensors outside: it must not run twice.
         self.others, self.refusals, found = [], [], []
-        with Calls(self.environment.suspicious) as calls:
-            self.closed_over = captured(
-                lambda: found.append(owner.fn(*made.args, **made.kwargs)),
-                own,
-                branches=True,
-                others=self.others,
-                refusals=self.refusals,
-            )
+        try:
+            with Calls(self.environment.suspicious) as calls:
+                self.closed_over = captured(
+                    lambda: found.append(owner.fn(*made.args, **made.kwargs)),
+                    own,
+                    branches=True,
+                    others=self.others,
+                    refusals=self.refusals,
+                )
+        finally:
+            self.filled = made.hand_over()
         (self.first,) = found
-        self.called, self.filled = calls.found, made.hand_over()
+        self.called = calls.found
         self._learned = weakref.WeakSet()
         self._start_pull()
 
@@ -118,9 +121,9 @@ class Differentiable:
         """Whether Python values and what the function closes over are what they were."""
         return self.environment.changed() is None
 
-    def __call__(self, tensors):
-        """Return the result for these tensors among the arguments."""
-        args, kwargs = self.arguments(tensors)
+    def __call__(self, tensors, given=None):
+        """Return the result for these tensors among the arguments, `given` where they are those."""
+        args, kwargs = given or self.arguments(tensors)
         found, path = self.owner.off_tape(args, kwargs)
         if path is None:
             return found

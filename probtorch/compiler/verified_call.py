@@ -12,12 +12,12 @@ from typing import NamedTuple
 from probtorch.compiler.verify import OtherRounding, difference, moved, wavers
 from probtorch.core.dispatch import mark_changed, wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, unflatten
+from probtorch.core.tree import flatten
 
 __all__ = ["called_twice"]
 
 
-def called_twice(path, fn, leaves, structure, tensors):
+def called_twice(path, fn, leaves, rebuilt, tensors):
     """Run a path, and the function in Python from the same state.
 
     Parameters
@@ -25,8 +25,10 @@ def called_twice(path, fn, leaves, structure, tensors):
     path : Path
     fn : callable
         What it was recorded of.
-    leaves, structure
+    leaves : list
         Of the arguments of the call.
+    rebuilt : callable
+        From other leaves to the arguments around them, see `Rebuilt`.
     tensors : list of Tensor
         Those among the leaves.
 
@@ -51,9 +53,9 @@ def called_twice(path, fn, leaves, structure, tensors):
         """Run in Python and go back; returns what was computed."""
         walk = iter(arguments)
         items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
-        args, kwargs = unflatten(structure, items)
+        given = rebuilt(items)
         try:
-            found, kind = flatten(fn(*args, **kwargs))
+            found, kind = flatten(fn(*given.args, **given.kwargs))
             return _tensors_and_rest(found, kind, path), state.get()
         finally:
             state.put(before)

@@ -12,6 +12,7 @@ are not its constructor's arguments, a class method `__tree_build__(values)` reb
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
@@ -103,8 +104,11 @@ def _flatten(tree: Any, out: list[Any]) -> Structure:
         # Keys may be equal and yet not the same.
         same = all(type(k) is str for k in keys)
         return (dict, keys, below) if same else (dict, keys, below, tuple(map(token, keys)))
-    if isinstance(tree, tuple) and hasattr(tree, "_fields") and not getattr(tree, "__dict__", None):
-        return (kind, tuple([_flatten(x, out) for x in tree]))
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        if not _has_more(tree):
+            return (kind, tuple([_flatten(x, out) for x in tree]))
+        out.append(tree)
+        return _LEAF
     names = getattr(tree, "__tree_fields__", None)
     if names is not None:
         fixed = tuple([getattr(tree, n) for n in kind.__static_fields__])
@@ -115,6 +119,12 @@ def _flatten(tree: Any, out: list[Any]) -> Structure:
         _leaf_types.add(kind)
     out.append(tree)
     return _LEAF
+
+
+def _has_more(tree: object) -> bool:
+    """Whether a named tuple has attributes beside its fields that these do not decide."""
+    kind, more = type(tree), getattr(tree, "__dict__", None) or ()
+    return any(not isinstance(getattr(kind, n, None), functools.cached_property) for n in more)
 
 
 def unflatten(structure: Structure, items: Iterable[object]) -> Any:

@@ -166,7 +166,7 @@ class WithFields:
             cls.__static_fields__ = (*settings, *INSTANCE_STATE)
             cls.__signature__ = _signature(cls._fields)
         adopt(cls)
-        if cls._fields and not own and "__init__" in cls.__dict__ and _is_users(cls):
+        if cls._fields and not own and _is_more_than_fields(cls):
             make_leaf_type(cls)
         if not cls._fields and "__init__" in cls.__dict__ and "log_prob" in cls.__dict__:
             cls.__static_fields__ = cls.__dict__.get("__static_fields__", ("_others",))
@@ -335,10 +335,17 @@ setattr(  # noqa: B010  # mypy knows the property of instances
 # ------------------------------------------------------------------------------ helpers
 
 
-def _is_users(cls: type[WithFields]) -> bool:
-    """Whether a class is made by the constructor of its own, and nobody says how of its fields."""
-    rebuilt = cls._from_tree.__func__ is not WithFields._from_tree.__func__  # type: ignore[attr-defined]
-    return not rebuilt and not cls.__module__.startswith("probtorch.")
+def _is_more_than_fields(cls: type[WithFields]) -> bool:
+    """Whether a user's class is made by a constructor that asks for something beside the fields."""
+    if cls._from_tree.__func__ is not WithFields._from_tree.__func__:  # type: ignore[attr-defined]
+        return False
+    if cls.__init__ is WithFields.__init__ or cls.__module__.startswith("probtorch."):
+        return False
+    taken = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    named = {p.name for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    wanted = {*cls._fields, "validate_args"}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in taken)
+    return not named <= wanted or not (takes_any or wanted <= named)
 
 
 def as_size(shape: SizeLike) -> Shape:

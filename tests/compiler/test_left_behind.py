@@ -1,15 +1,20 @@
 """What a call leaves behind in Python, in containers outside and among the arguments; and ids."""
 
 import collections
+import functools
 import warnings
 
 import pytest
 
 from probtorch import nn, tensor
+from probtorch.autograd.transforms import grad
+from probtorch.autograd.vmap import vmap
 from probtorch.compiler.compile import compile
 from probtorch.compiler.paths import CompileWarning
+from probtorch.core.tree import map_tree
 from probtorch.distributions import Normal
 from probtorch.errors import CompileError
+from probtorch.testing import assert_close
 
 
 @pytest.fixture(autouse=True)
@@ -257,3 +262,92 @@ def test_modules_that_keep_what_went_through_them_keep_each():
     for i in range(5):
         call(tensor(float(i)))
     assert [t.item() for t in net.kept] == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+
+# ------------------------------------------------------------------- compared with Python, too
+
+
+def test_the_comparison_knows_containers_as_the_call_does():
+    x, default, shared = tensor([1.0, 2.0]), {"scale": 2.0}, [tensor(1.0)]
+
+    def scaled(x, options=None):
+        options = default if options is None else options
+        return (x if options is default else x + 100.0) * options["scale"]
+
+    compiled = compile(scaled)
+    for options in (default, default, {"scale": 2.0}, default):
+        assert_close(compiled(x, options), scaled(x, options))
+    alike = compile(lambda a, b, x: x * 2.0 if a is b else x * 3.0)
+    for other, factor in ((shared, 2.0), (shared, 2.0), ([tensor(1.0)], 3.0), (shared, 2.0)):
+        assert_close(alike(shared, other, x), x * factor)
+
+
+@pytest.mark.parametrize("wants_grad", [False, True])
+def test_containers_that_are_one_are_not_taken_for_two(wants_grad):
+    def grown(a, b, x):
+        a.append(1)
+        r = x * len(b)
+        a.pop()
+        return r
+
+    compiled, x = compile(grown), tensor([1.0, 2.0], requires_grad=wants_grad)
+    a, b = [], []
+    for first, second in ((a, b), (a, b), (a, a), (a, a), (b, a)):
+        assert_close(compiled(first, second, x), grown(first, second, x))
+
+
+def test_what_a_taped_call_fills_is_the_callers_at_every_call_and_on_errors():
+    def kept(c, x):
+        if len(c) < 1 and x.sum() > 0:
+            c["m"] = x.sum()
+        return (x * 2.0).sum() + (c["m"] if c else 0.0)
+
+    compiled, c, d = compile(kept), {}, {}
+    for v in (-1.0, -1.0, 1.0, 2.0, 3.0):
+        x = tensor([v], requires_grad=True)
+        assert_close(compiled(c, x), kept(d, x))
+    assert_close(c["m"], d["m"])
+
+    def fails(seen, x):
+        seen.append(1)
+        raise ValueError
+
+    compiled, seen = compile(fails), []
+    for _ in range(3):
+        with pytest.raises(ValueError):
+            compiled(seen, tensor([1.0], requires_grad=True))
+    assert len(seen) == 3
+
+
+def test_what_is_no_more_than_its_fields_stays_a_tree():
+    class Pair(collections.namedtuple("Pair", "a b")):
+        @functools.cached_property
+        def product(self):
+            return self.a * self.b
+
+    x = tensor([1.0, 2.0])
+    pair = Pair(x, x)
+    pair.product  # noqa: B018  # makes an attribute
+    assert isinstance(map_tree(lambda t: t * 2.0, pair), Pair)
+    noted = Pair(x, x)
+    noted.note = "kept"
+    assert map_tree(lambda t: t, noted) is noted
+    assert_close(grad(lambda s: (s.a * s.b).sum())(Pair(x, x)).a, x)
+
+    class Own(Normal):
+        def __init__(self, loc, scale, validate_args=None):
+            super().__init__(loc, scale, validate_args=validate_args)
+
+    class Powered(Normal):
+        def __init__(self, loc, scale, power):
+            super().__init__(loc, scale)
+            self.power = power
+
+    class Child(Powered):
+        pass
+
+    assert_close(vmap(lambda d, v: d.log_prob(v))(Own(x, x), x), Normal(x, x).log_prob(x))
+    compiled = compile(lambda d, v: d.log_prob(v) * d.power)
+    for kind in (Powered, Child):
+        d = kind(0.0, 1.0, 2.0)
+        assert_close(compiled(d, x), d.log_prob(x) * 2.0)

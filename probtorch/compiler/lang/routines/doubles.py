@@ -217,6 +217,11 @@ _ERFCX = (
 )
 
 
+# From this square on SciPy's erfc is 0, not yet subnormal: the same numbers are infinitely unlikely
+# eager and compiled.
+_UNDERFLOW = 709.782712893384
+
+
 def _error_function(w: KernelFunction, x: Value) -> tuple[Value, Value]:
     """erf(x) as it is near 0, and erfc(|x|) as it is elsewhere."""
     near = x * polynomial(w, x * x, _ERF)
@@ -235,6 +240,7 @@ def _erf(w: KernelFunction, x: Value) -> Value:
 
 def _erfc(w: KernelFunction, x: Value) -> Value:
     near, upper = _error_function(w, x)
+    upper = w.where(x * x > _UNDERFLOW, 0.0, upper)
     return w.where(abs(x) < 0.5, 1.0 - near, w.where(x < 0.0, 2.0 - upper, upper))
 
 
