@@ -307,3 +307,36 @@ def test_finite_sites_that_python_looks_at_are_for_particles_too():
     found = fit(sprinkler, num_samples=1500, num_chains=1, seed=0, verbose=False)
     assert found.plan.method == "particles" and "enumerated" in found.explain()
     assert abs(found["rain"].mean() - 0.3577) < 4.5 * np.sqrt(0.23 / 400.0)
+
+
+def test_branches_on_continuous_sites_are_seen_whatever_some_runs_run_into():
+    def branch(y):
+        a = sample("a", Normal(0.0, 1.0))
+        b = sample("up", Normal(5.0, 1.0)) if a > 0 else sample("down", Normal(-5.0, 1.0))
+        sample("y", Normal(b, 1.0), obs=y)
+
+    facts = look_at(branch, (tensor(4.5),), {})
+    assert facts.changing == ("down", "up")
+    plan = planned(facts, 1e-6, method=None, budget=None, **SETTINGS)
+    assert plan.method == "particles"
+
+    def often_impossible(y):
+        k, s = sample("k", Poisson(3.0)), sample("s", Normal(0.0, 1.0))
+        sample("y", Normal(k, s - 0.3), obs=y)
+
+    assert look_at(often_impossible, (tensor(1.0),), {}).changing == ()
+
+
+def test_particle_gibbs_takes_over_where_no_draw_of_the_prior_agrees():
+    def signals(seen):
+        for i, y in enumerate(seen):
+            on = sample(f"on{i}", Bernoulli(0.5))
+            if on.item():
+                sample(f"level{i}", Normal(0.0, 1.0))
+            sample(f"y{i}", Bernoulli(probs=on * 1.0), obs=tensor(y))
+
+    seen = [1.0, 0.0] * 6
+    found = fit(signals, seen, num_samples=8, seed=0, verbose=False)
+    assert found.plan.method == "particles"
+    for i, y in enumerate(seen):
+        assert (found[f"on{i}"] == y).all()

@@ -51,7 +51,7 @@ from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.importance import Importance
 from probtorch.infer.sequential.particle_gibbs import ParticleGibbs
-from probtorch.infer.sequential.weighted_draws import ImportanceWarning
+from probtorch.infer.sequential.weighted_draws import ImportanceWarning, WeightedDraws
 from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.vi.converged import Converged
 from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, verdict
@@ -143,8 +143,10 @@ def fit(
     guide : callable, optional
         For SVI; by default a normal, with all covariances for up to 60 numbers.
     num_samples, num_chains, warmup_steps : int
-        Of NUTS and Gibbs. Other methods make one chain of ``num_samples * num_chains`` draws; SVI
-        fewer where a draw has more than 1000 numbers, or where they would take most of the time.
+        Of NUTS and Gibbs. Particle Gibbs, each step of which runs the model many times in Python,
+        makes one chain of `num_samples` draws. Other methods make one of
+        ``num_samples * num_chains``; SVI fewer where a draw has more than 1000 numbers, or where
+        they would take most of the time.
     seconds : float, optional
         Time that there is: chains and SVI end then, with what they have. Chains that have no draw
         by then, still in their warm-up, make way for Pathfinder.
@@ -335,10 +337,11 @@ class _Job:
         with warnings.catch_warnings():
             # Poor weights are what the other engine is for.
             warnings.simplefilter("ignore", ImportanceWarning)
-            found = importance.run(*self.args, max_seconds=seconds, **self.kwargs)
-        # Weights that are nearly equal have no tail to speak of.
-        even = found.ess >= EVEN * found.log_ratios.size
-        if found.ess >= ENOUGH and (even or not found.pareto_k > TRUSTED_K):
+            try:
+                found = importance.run(*self.args, max_seconds=seconds, **self.kwargs)
+            except InferenceError:  # no draw of the prior agrees with the data
+                found = None
+        if found is not None and _is_trusted(found):
             drawn: Draws = found.draws(count, seed=other)
             engine: object = found
         else:
@@ -442,6 +445,12 @@ class _Until:
 
 
 # ----------------------------------------------------------------------------------------- verdicts
+
+
+def _is_trusted(found: WeightedDraws) -> bool:
+    """Whether draws of the prior are worth enough; weights that are nearly equal have no tail."""
+    even = found.ess >= EVEN * found.log_ratios.size
+    return found.ess >= ENOUGH and (even or not found.pareto_k > TRUSTED_K)
 
 
 def _of_chains(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:

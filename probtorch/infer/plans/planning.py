@@ -7,6 +7,7 @@ for into a `Plan`, whose every decision keeps its reason; planned.py carries it 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -46,8 +47,8 @@ FULL_RANK = 60
 ASKED_FOR = "it was asked for"
 # Runs until one stays where the model is defined.
 FIRST_RUNS = 5
-# Runs of a model with discrete sites that are compared, and the seconds that this may take.
-MORE_RUNS, LOOKING = 20, 0.2
+# Runs of a model that are compared, and the seconds from which on a run is too long for so many.
+MORE_RUNS, LONG = 20, 0.2
 # Gradients that are timed.
 TIMED = 5
 
@@ -213,7 +214,7 @@ def look_at(
     return Facts(
         name, numbers, tuple(continuous), finite, tuple(unbounded),
         tuple(found.observation_nodes), data, tuple(sorted(plates)), params, seconds,
-        _changing(found, model, args, kwargs, seconds) if finite or unbounded else (),
+        _changing(found, model, args, kwargs, seconds),
     )  # fmt: skip
 
 
@@ -224,11 +225,11 @@ def _changing(
     kwargs: Mapping[str, object],
     seconds: float,
 ) -> tuple[str, ...]:
-    """Sites that are not in all of some runs, as many as take little time."""
-    runs = max(2, min(MORE_RUNS, int(LOOKING / max(seconds, 1e-9))))
+    """Sites that are not in all of some runs; those that the model does not bear tell nothing."""
     kinds = [set(first.stochastic_nodes)]
-    for number in range(1, runs):
-        kinds.append(set(_drawn(model, args, kwargs, number * FIRST_RUNS).stochastic_nodes))
+    for number in range(1, MORE_RUNS if seconds < LONG else 2):
+        with contextlib.suppress(*OUTSIDE):
+            kinds.append(set(_drawn(model, args, kwargs, number * FIRST_RUNS).stochastic_nodes))
     everywhere = set.intersection(*kinds)
     return tuple(sorted(set.union(*kinds) - everywhere))
 
@@ -392,7 +393,10 @@ def _method(
     if guide is not None:
         return "svi", "a guide was given"
     if facts.changing:
-        return "particles", f"not every run has {_listed(facts.changing)}: there is no one density"
+        why = f"not every run has {_listed(facts.changing)}: there is no one density"
+        if facts.params:
+            why += f"; {_listed(facts.params)}, which could be learnt, stay what they are"
+        return "particles", why
     if facts.subsampled:
         return "svi", f"{_listed(facts.subsampled)} work on subsamples: no density of all data"
     if facts.params:

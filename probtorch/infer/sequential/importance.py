@@ -227,6 +227,9 @@ class Importance:
             else {n: np.concatenate([p[0][n] for p in parts]) for n in parts[0][0]}
         )
         labels = self._labels(first, samples, args, kwargs)
+        short = log_ratios.size < self.num_samples or (
+            wanted is not None and effective_size(log_ratios) < wanted
+        )
         same = all(row.keys() == samples.keys() for row in rows)
         return weighted(
             samples,
@@ -238,7 +241,7 @@ class Importance:
             attrs={
                 "inference_library": "probtorch",
                 "inference_method": self.name,
-                "interrupted": interrupt.asked,
+                "interrupted": short and interrupt.asked,
                 "model_name": getattr(self.model, "__name__", type(self.model).__name__),
             },
         )
