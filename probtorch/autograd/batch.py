@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op, Operand
     from probtorch.core.rng import Generator
 
-__all__ = ["RANDOMNESS", "Batch"]
+__all__ = ["RANDOMNESS", "Batch", "first_slice", "whole_batch"]
 
 T = TypeVar("T")
 RANDOMNESS = ("error", "different", "same")
@@ -51,7 +51,7 @@ class Batch(Listener):
 
     # -------------------------------------------------------------------------------------- wholes
 
-    def argument(self, whole: TensorBase) -> TensorBase:
+    def _argument(self, whole: TensorBase) -> TensorBase:
         """Return the first slice of a batch, to be given to the function."""
         shape = whole.array.shape[1:]
         # A copy, as nothing may be written to the batch through it.
@@ -80,7 +80,7 @@ class Batch(Listener):
             return None
         return entry[1]
 
-    def full(self, t: TensorBase) -> TensorBase:
+    def _full(self, t: TensorBase) -> TensorBase:
         """Return the batch of `t`; copies of it if it is the same for all slices."""
         whole = self._whole(t)
         return spread(t, False, self.size) if whole is None else whole
@@ -106,7 +106,7 @@ class Batch(Listener):
             return super().of_one_where(test, t)
         with _Outside(self):
             tests = reshape(tests, (self.size,))
-            found = self.full(t).detach()[argmax(where(tests, 1, 0))]
+            found = self._full(t).detach()[argmax(where(tests, 1, 0))]
             anywhere = any_(tests)
             if not super().batched(anywhere):
                 return found
@@ -218,7 +218,7 @@ class Batch(Listener):
             )
         self._stale.update(id(t) for t in self._views.pop(id(target), ()))
         with _Outside(self):
-            self._set(target, self.full(value))
+            self._set(target, self._full(value))
 
     def alias(self, source: TensorBase, t: TensorBase, taped: bool) -> None:
         """Let `t` have the batch of `source`, with its gradient or without."""
@@ -312,6 +312,16 @@ def _reserved(generator: Generator, count: int) -> tuple[TensorBase, TensorBase,
     numbers = (generator.initial_seed(), generator.stream, generator.advance(count))
     seed, stream, first = (wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
     return seed, stream, first
+
+
+def first_slice(batch: Batch, whole: TensorBase) -> TensorBase:
+    """Return what the function is given in the place of a whole batch."""
+    return batch._argument(whole)
+
+
+def whole_batch(batch: Batch, t: TensorBase) -> TensorBase:
+    """Return the batch of a result; copies of it if it is the same for all slices."""
+    return batch._full(t)
 
 
 class _Outside:

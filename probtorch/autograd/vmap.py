@@ -18,7 +18,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from probtorch.autograd.batch import RANDOMNESS, Batch
+from probtorch.autograd.batch import RANDOMNESS, Batch, first_slice, whole_batch
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -138,12 +138,12 @@ def vmap(
 
 def _mapped(func, items, flags, structure, batch):
     """Run `func` on all slices; returns the batches of its results and their structure."""
-    own = [batch.argument(x) if f else x for x, f in zip(items, flags, strict=True)]
+    own = [first_slice(batch, x) if f else x for x, f in zip(items, flags, strict=True)]
     with batch:
         args, kwargs = unflatten(structure, own)
         outs, out_structure = flatten(func(*args, **kwargs))
         outs = [as_tensor(x, "vmap") for x in outs]
-    return [batch.full(x) for x in outs], out_structure
+    return [whole_batch(batch, x) for x in outs], out_structure
 
 
 def _rows(x: TensorBase, start: int, stop: int) -> TensorBase:

@@ -566,7 +566,7 @@ def test_nuts_finds_the_scales_of_a_level_from_values_with_gaps():
 
     y = level(t([-0.7, 0.3]), steps=40).sample((), Generator(1)).numpy().copy()
     y[10:14] = np.nan
-    mcmc = MCMC(NUTS(model), num_samples=1000, warmup_steps=300, num_chains=2, seed=2)
+    mcmc = MCMC(NUTS(model), num_samples=4000, warmup_steps=300, num_chains=2, seed=2)
     mcmc.run(tensor(y))
     # The posterior on a grid, by the dense normal of what is seen.
     axis = np.linspace(-2.2, 1.4, 25)

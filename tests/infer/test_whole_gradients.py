@@ -333,10 +333,10 @@ def test_svi_is_left_alone_and_not_for_want_of_a_verdict(name, monkeypatch):
 
 
 GUIDES = [n for n in dir(infer) if n.startswith("Auto")]
-# Bases, a guide that the user's function is, and one of discrete sites.
+# Bases, a guide that the user's function is, one of discrete sites, one that CSIS trains.
 ABSTRACT = {
     *("AutoGuide", "AutoContinuous", "AutoGuideList", "AutoNormalizingFlow", "AutoMessenger"),
-    *("AutoCallable", "AutoDiscreteParallel"),
+    *("AutoCallable", "AutoDiscreteParallel", "AutoProposal"),
 }
 
 
