@@ -24,7 +24,7 @@ QUICK = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=60,
+    max_examples=35,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )

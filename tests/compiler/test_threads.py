@@ -350,7 +350,7 @@ def same_bits(program):
 def test_random_programs_do_not_depend_on_the_number_of_threads(everything_is_cut):
     cut = []
 
-    @settings(QUICK, max_examples=40)
+    @settings(QUICK, max_examples=25)
     @given(programs(max_steps=12))
     def check(program):
         with quiet():
@@ -361,7 +361,7 @@ def test_random_programs_do_not_depend_on_the_number_of_threads(everything_is_cu
 
 
 def test_random_programs_in_parts_agree_with_eager(everything_is_cut):
-    @settings(QUICK, max_examples=40)
+    @settings(QUICK, max_examples=25)
     @given(programs(max_steps=8), st.booleans())
     def check(program, gradients):
         with quiet():
