@@ -8,8 +8,8 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --on
 BENCH ?= all
 # A process per core, whole files at a time in their order.
 PYTEST := pytest -q -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
-# A test that waits for ever fails, and says where each thread stood.
-PATIENCE := --timeout 300 --timeout-method signal
+# A test that waits for ever fails, and says where each thread stood; one that waits where Python cannot interrupt it ends its process.
+PATIENCE := --timeout 300 --timeout-method signal -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint docs bench clean
