@@ -7,8 +7,8 @@ reversible chain: the sum stops at the first pair that is not positive and is ma
 al. 2021, section 3.2).
 
 Most sums stop after a few pairs, which are cheaper one lag at a time, for the entries that still
-want them; for the rest all lags are made at once by Fourier transforms. Draws that are 0 or 1 are
-multiplied 64 at a time, as bits.
+want them; for the rest all lags are made at once by Fourier transforms. Of large blocks native code
+makes the first lags. Draws that are 0 or 1 are multiplied 64 at a time, as bits.
 
 Read `effective_size` first.
 """
@@ -22,11 +22,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.fft import irfft, rfft
 
-__all__ = ["Halves", "effective_size", "effective_size_of_bits", "fast_size", "rhat_of_halves"]
+from probtorch.diagnostics import native_halves
+
+__all__ = [
+    "Halves",
+    "effective_size",
+    "effective_size_of_bits",
+    "fast_size",
+    "rhat_of_halves",
+    "rhat_of_moments",
+    "sure",
+]
 
 # Pairs of lags that are made one by one, from one look at the sums to the next: half of the sums of
 # independent draws stop at the second pair, and a transform takes about as long as 16 pairs.
 STEPS = (2, 2, 4)
+# Where native code made the first lags, they come first, all together.
+EARLY_STEPS = (native_halves.LAGS // 2, 4)
 # Bits are multiplied so quickly that more of them come before a transform.
 STEPS_OF_BITS = (2, 2, 4, 8)
 
@@ -45,15 +57,22 @@ class Halves:
     means : ndarray, shape (entry, half)
     variance : ndarray, shape (entry,)
         With divisor n; the mean over the halves.
+    early : ndarray, shape (entry, lag), or None
+        Autocovariances at the first lags, where they are known.
     """
 
     deviations: np.ndarray
     means: np.ndarray
     variance: np.ndarray
+    early: np.ndarray | None = None
 
     @classmethod
     def of(cls, halves: np.ndarray, *, overwrite: bool = False) -> Halves:
         """Centre halves (entry, half, draw), in their own memory with `overwrite`."""
+        if native_halves.worth_it(halves):
+            centred = halves if overwrite and halves.flags.c_contiguous else halves.copy()
+            means, early = native_halves.remember(centred)
+            return cls(centred, means, early[:, 0], early)
         means = halves.mean(axis=2)
         centred = np.subtract(halves, means[:, :, None], out=halves if overwrite else None)
         return cls(centred, means, _autocovariance(centred, 0))
@@ -76,7 +95,7 @@ class Halves:
 
     def _certain(self, variance: np.ndarray, looked_at) -> np.ndarray:
         """Whether a variance is one, looking at the values where it may be rounding noise."""
-        found = variance > NOISE * np.square(self.means).max(axis=1)
+        found = sure(self.means, variance)
         if not found.all():
             doubtful = np.flatnonzero(~found)
             found[doubtful] = looked_at(doubtful)
@@ -85,12 +104,32 @@ class Halves:
 
 def rhat_of_halves(halves: Halves) -> np.ndarray:
     """Return R-hat of chains that are already split, shape (entry,)."""
-    draws = halves.deviations.shape[2]
-    within = halves.variance * (draws / (draws - 1.0))
-    between = draws * halves.means.var(axis=1, ddof=1)
     # The variance of a stuck chain is rounding noise, not 0.
-    moving = halves.within()
-    result = np.where(halves.vary(), np.inf, np.nan)
+    moving, varying = halves.within(), halves.vary()
+    return rhat_of_moments(
+        halves.means, halves.variance, halves.deviations.shape[2], moving, varying
+    )
+
+
+def sure(means: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Tell of which entries, given moments of their halves, the variance is no rounding noise."""
+    return variance > NOISE * np.square(means).max(axis=1)
+
+
+def rhat_of_moments(
+    means: np.ndarray,
+    variance: np.ndarray,
+    draws: int,
+    moving: np.ndarray,
+    varying: np.ndarray,
+) -> np.ndarray:
+    """Return R-hat, shape (entry,), given the moments of `Halves` and their number of draws.
+
+    `moving` tells which entries vary within a half, `varying` which do at all.
+    """
+    within = variance * (draws / (draws - 1.0))
+    between = draws * means.var(axis=1, ddof=1)
+    result = np.where(varying, np.inf, np.nan)
     result[moving] = np.sqrt((between[moving] / within[moving] + draws - 1) / draws)
     return result
 
@@ -110,12 +149,12 @@ def effective_size(halves: Halves) -> np.ndarray:
     _, count, draws = halves.deviations.shape
     pooled = halves.pooled
     return _size(
-        lambda rows: _Series(halves.deviations[rows]),
+        _Series(halves.deviations, halves.early).rows,
         halves.variance,
         pooled,
         halves.vary() & (pooled > 0),
         (count, draws),
-        STEPS,
+        STEPS if halves.early is None else EARLY_STEPS,
     )
 
 
@@ -235,18 +274,23 @@ def _geyer(
 
 
 class _Series:
-    """Autocovariances, the mean over the halves of each entry, of deviations."""
+    """Autocovariances, the mean over the halves of each entry, of deviations.
 
-    def __init__(self, deviations):
-        self.deviations = deviations
+    `early` are those at the first lags, (entry, lag), where they are known.
+    """
+
+    def __init__(self, deviations: np.ndarray, early: np.ndarray | None) -> None:
+        self.deviations, self.early = deviations, early
 
     def at(self, lag):
         """Autocovariance at one lag."""
+        if self.early is not None and lag < self.early.shape[1]:
+            return self.early[:, lag]
         return _autocovariance(self.deviations, lag)
 
     def rows(self, some):
         """Only some of the entries."""
-        return _Series(self.deviations[some])
+        return _Series(self.deviations[some], None if self.early is None else self.early[some])
 
     def first(self, lags: int) -> np.ndarray:
         """Autocovariances at the first `lags` lags, shape (lag, entry)."""

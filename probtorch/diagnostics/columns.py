@@ -15,14 +15,17 @@ import math
 
 import numpy as np
 
+from probtorch.diagnostics import native_halves
 from probtorch.diagnostics.autocorrelation import (
     Halves,
     effective_size,
     effective_size_of_bits,
     fast_size,
     rhat_of_halves,
+    rhat_of_moments,
+    sure,
 )
-from probtorch.diagnostics.ranks import SortedRows, normal_scores
+from probtorch.diagnostics.ranks import SortedRows, normal_scores, quantiles_of_ranks
 
 __all__ = [
     "bulk_size",
@@ -199,9 +202,26 @@ def rank_rhat(columns: np.ndarray) -> np.ndarray:
 
 def rhat_of_scores(scores: Halves, order: SortedRows, columns: np.ndarray) -> np.ndarray:
     """Rank-normalised R-hat, given the normal scores of the halves and the order of their draws."""
-    folded = SortedRows.of(_distances_from_median(split(columns), order))
     # Two values at equal distance from the median fold into one and give NaN: location decides.
-    return np.fmax(rhat_of_halves(scores), rhat_of_halves(scores_of_halves(folded, columns)))
+    return np.fmax(rhat_of_halves(scores), _rhat_of_distances(order, columns))
+
+
+def _rhat_of_distances(order: SortedRows, columns: np.ndarray) -> np.ndarray:
+    """R-hat of the normal scores of distances from the median."""
+    _, chains, draws = columns.shape
+    largest = np.abs(order[:, [0, -1]]).max(initial=0.0)
+    if not native_halves.worth_it(columns) or largest > np.finfo(float).max / 4.0:
+        folded = SortedRows.of(_distances_from_median(split(columns), order))
+        return rhat_of_halves(scores_of_halves(folded, columns))
+    quantiles = quantiles_of_ranks(order.shape[1])
+    means, variance = native_halves.fold(order.rows, order.positions, quantiles, 2 * chains)
+    moving = sure(means, variance)
+    result = rhat_of_moments(means, variance, draws // 2, moving, moving)
+    if not moving.all():  # halves that may be stuck are looked at
+        doubtful = columns[~moving]
+        folded = SortedRows.of(_distances_from_median(split(doubtful), order_of_halves(doubtful)))
+        result[~moving] = rhat_of_halves(scores_of_halves(folded, doubtful))
+    return result
 
 
 def _distances_from_median(halves: np.ndarray, ordered: SortedRows) -> np.ndarray:

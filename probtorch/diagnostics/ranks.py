@@ -17,7 +17,7 @@ import numpy as np
 
 from probtorch.core.late import special
 
-__all__ = ["SortedRows", "normal_scores"]
+__all__ = ["SortedRows", "normal_scores", "quantiles_of_ranks"]
 
 # Of the 52 bits of a significand at least these stay: of 2,000 draws of a smooth distribution with
 # a mean of 100 standard deviations, one column in a thousand then has a pair that they do not tell
@@ -88,7 +88,7 @@ class SortedRows:
             lengths = last - first + 1
             before = np.cumsum(lengths) - lengths
             where = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
-            shared = _quantiles(size)[first + last - first // size * (2 * size)]
+            shared = quantiles_of_ranks(size)[first + last - first // size * (2 * size)]
             found[self.positions.ravel()[where]] = np.repeat(shared, lengths)
         return found.reshape(count, size)
 
@@ -147,7 +147,7 @@ def _counted(count: int, size: int) -> np.ndarray:
 
 
 @_kept
-def _quantiles(size: int) -> np.ndarray:
+def quantiles_of_ranks(size: int) -> np.ndarray:
     """Normal scores of the ranks 1, 1.5, 2, ... of `size` values."""
     ranks = np.arange(2 * size - 1) / 2.0 + 1.0
     return special.ndtri((ranks - 0.375) / (size + 0.25))
@@ -156,7 +156,7 @@ def _quantiles(size: int) -> np.ndarray:
 @_kept
 def _untied(count: int, size: int) -> np.ndarray:
     """Normal scores of sorted rows of different values, one row after the other."""
-    return np.tile(_quantiles(size)[::2], count)
+    return np.tile(quantiles_of_ranks(size)[::2], count)
 
 
 def normal_scores(columns: np.ndarray) -> np.ndarray:

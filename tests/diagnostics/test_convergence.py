@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from probtorch.diagnostics import autocorrelation, convergence, entrywise, ranks
+from probtorch.diagnostics import autocorrelation, convergence, entrywise, native_halves, ranks
 from probtorch.diagnostics import columns as column_arithmetic
 from probtorch.diagnostics.convergence import (
     autocovariance,
@@ -50,9 +50,19 @@ def autoregressive(rng, phi, shape):
     return series
 
 
+@pytest.fixture(params=["arrays", "native code"])
+def code(request, monkeypatch):
+    """Both ways to compute: small blocks by NumPy, large ones in native code."""
+    monkeypatch.setattr(native_halves, "LEAST", 1 if request.param == "native code" else 2**62)
+
+
+BOTH = pytest.mark.usefixtures("code")
+
+
 # ------------------------------------------------------------------------------------ known answers
 
 
+@BOTH
 @pytest.mark.parametrize("phi", [-0.5, 0.0, 0.5, 0.9])
 def test_ess_of_an_autoregressive_chain_is_the_theoretical_one(phi):
     # tau is estimated from about 40 000 / tau independent pieces: a relative error near 4 % at
@@ -63,6 +73,7 @@ def test_ess_of_an_autoregressive_chain_is_the_theoretical_one(phi):
     assert ess_bulk(x) == pytest.approx(expected, rel=0.15)
 
 
+@BOTH
 def test_ess_sd_of_an_autoregressive_chain_follows_the_squares():
     # Squares of a Gaussian AR(1) have autocorrelation phi^(2 t).
     phi = 0.8
@@ -111,6 +122,7 @@ def test_bfmi_is_nan_where_it_means_nothing():
     assert np.isnan(bfmi(np.zeros((2, 1)))).all()
 
 
+@BOTH
 def test_split_rhat_is_the_textbook_formula():
     x = np.random.default_rng(6).normal(size=(3, 11)) + [[0.0], [0.5], [1.0]]
     halves = [half for chain in x for half in (chain[:5], chain[-5:])]
@@ -119,12 +131,14 @@ def test_split_rhat_is_the_textbook_formula():
     assert split_rhat(x) == pytest.approx(math.sqrt((0.8 * within + between) / within), rel=1e-13)
 
 
+@BOTH
 def test_rhat_sees_chains_that_differ_only_in_spread():
     x = np.random.default_rng(7).normal(size=(4, 500)) * [[1.0], [1.0], [1.0], [5.0]]
     assert split_rhat(x) < 1.02
     assert rhat(x) > 1.1
 
 
+@BOTH
 def test_rhat_sees_a_single_chain_that_drifts():
     rng = np.random.default_rng(8)
     still = rng.normal(size=(1, 1000))
@@ -202,6 +216,7 @@ def test_a_quantile_inside_an_atom_is_the_atom():
 # ------------------------------------------------------------------------------------ against ArviZ
 
 
+@BOTH
 @pytest.mark.parametrize("shape", [(4, 500), (3, 57), (2, 7), (4, 4)], ids=str)
 @pytest.mark.parametrize("phi", [-0.7, 0.0, 0.95])
 def test_statistics_agree_with_arviz(az, shape, phi):
@@ -225,6 +240,7 @@ def test_statistics_agree_with_arviz(az, shape, phi):
         np.testing.assert_allclose(ours, theirs["x"].values, rtol=1e-10, err_msg=name)
 
 
+@BOTH
 def test_the_shared_computation_equals_the_single_functions():
     x = autoregressive(np.random.default_rng(13), 0.5, (4, 101))[..., None] * [1.0, -3.0]
     columns = statistics(x, 0.8)
@@ -240,6 +256,7 @@ def test_the_shared_computation_equals_the_single_functions():
 # ------------------------------------------------------------------------------------ awkward draws
 
 
+@BOTH
 @pytest.mark.parametrize("name", SCALARS)
 def test_event_dims_and_blocks_match_a_loop_over_entries(name, monkeypatch):
     x = autoregressive(np.random.default_rng(14), 0.3, (2, 30, 6)).reshape(2, 30, 2, 3)
@@ -249,6 +266,7 @@ def test_event_dims_and_blocks_match_a_loop_over_entries(name, monkeypatch):
     assert SCALARS[name](x[..., :0]).shape == (2, 0)
 
 
+@BOTH
 @pytest.mark.parametrize("name", SCALARS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_draw_that_is_not_finite_gives_nan_for_its_entry_alone(name, bad):
@@ -258,6 +276,7 @@ def test_a_draw_that_is_not_finite_gives_nan_for_its_entry_alone(name, bad):
     assert np.isnan(value[0]) and value[1] == SCALARS[name](x[..., 1])
 
 
+@BOTH
 def test_infinities_of_both_signs_give_nan_and_sums_that_overflow_do_not():
     x = np.random.default_rng(15).normal(size=(4, 20, 3))
     x[0, 0, 0], x[1, 0, 0] = np.inf, -np.inf
@@ -266,6 +285,7 @@ def test_infinities_of_both_signs_give_nan_and_sums_that_overflow_do_not():
     assert ess_bulk(x)[1] == ess_bulk(x[..., 1] * 2.0**-9)
 
 
+@BOTH
 def test_an_entry_that_never_varies_has_full_ess_and_no_rhat():
     x = np.full((4, 26), 0.1)
     assert np.isnan(rhat(x)) and np.isnan(split_rhat(x))
@@ -275,17 +295,20 @@ def test_an_entry_that_never_varies_has_full_ess_and_no_rhat():
     assert (columns["mcse_mean"], columns["mcse_sd"]) == (0.0, 0.0)
 
 
+@BOTH
 def test_chains_stuck_at_different_values_have_infinite_rhat():
     x = np.broadcast_to(np.array([[0.1], [0.2], [0.3]]), (3, 40))
     assert rhat(x) == np.inf and split_rhat(x) == np.inf
     assert ess_bulk(x) < 10
 
 
+@BOTH
 def test_two_values_around_zero_are_judged_by_location_alone():
     x = np.random.default_rng(16).choice([-1.0, 1.0], (4, 100))
     assert rhat(x) == pytest.approx(split_rhat(x), rel=1e-2)
 
 
+@BOTH
 @pytest.mark.parametrize("exponent", [-700, 900])
 def test_very_small_and_large_units_change_nothing(exponent):
     # The scale is a power of two, so equality is exact; plain squares would vanish or overflow.
@@ -299,6 +322,7 @@ def test_very_small_and_large_units_change_nothing(exponent):
     assert statistics(scaled)["sd"] == np.ldexp(statistics(x)["sd"], exponent)
 
 
+@BOTH
 @pytest.mark.parametrize("draws", [0, 1, 3])
 def test_too_few_draws_give_nan_where_chains_must_be_split(draws):
     x = np.arange(2.0 * draws).reshape(2, draws)
@@ -376,3 +400,27 @@ def test_blocks_shared_out_over_threads_are_put_together(monkeypatch):
     monkeypatch.setattr(entrywise, "BLOCK_ELEMENTS", 500)
     monkeypatch.setattr(entrywise, "get_num_threads", lambda: 3)
     np.testing.assert_array_equal(convergence.rhat(x), whole)
+
+
+@pytest.mark.parametrize("draws", [4, 5, 9, 33, 120])
+@pytest.mark.parametrize(
+    "kind", ["plain", "ties", "sticky", "stuck", "binary", "huge", "subnormal"]
+)
+def test_native_code_computes_what_arrays_do(kind, draws, monkeypatch):
+    rng = np.random.default_rng(18)
+    x = rng.normal(size=(3, draws, 40))
+    if kind == "sticky":
+        x = np.moveaxis([autoregressive(rng, 0.95, (3, draws)) for _ in range(40)], 0, -1)
+    x = {
+        "ties": lambda: np.round(x, 1),
+        "stuck": lambda: np.where(np.arange(40) % 2, x, [[[0.1]], [[0.2]], [[0.1]]]),
+        "binary": lambda: x > 1.0,
+        "huge": lambda: x * 1e307,
+        "subnormal": lambda: x * 1e-310,
+    }.get(kind, lambda: x)()
+    found = []
+    for least in (1, 2**62):
+        monkeypatch.setattr(native_halves, "LEAST", least)
+        found.append(statistics(x))
+    for name, values in found[0].items():
+        np.testing.assert_allclose(values, found[1][name], rtol=1e-10, atol=0, err_msg=name)

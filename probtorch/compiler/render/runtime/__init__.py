@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.compiler.lang.routines.climbs import CLIMBS
+from probtorch.compiler.lang.routines.halves import HALVES
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.sorting import SORTING
 from probtorch.compiler.lang.routines.spectra import SPECTRA
@@ -66,7 +67,7 @@ def _modules():
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
-    for name, routines in (("climbs", CLIMBS), ("spectra", SPECTRA)):
+    for name, routines in (("climbs", CLIMBS), ("halves", HALVES), ("spectra", SPECTRA)):
         out[name] = _of_routines(routines)
     out["integers"] = _of_routines(draws.INTEGERS)
     for name in draws.NUMBERS:
