@@ -24,7 +24,8 @@ from probtorch import (
     random as random,
     special as special,
 )
-from probtorch.absent import advice
+from probtorch.absent import INSTEAD
+from probtorch.core.absent import no_such_name
 from probtorch.core.device import (
     device as device,
 )
@@ -723,6 +724,11 @@ if TYPE_CHECKING:
     from probtorch.diagnostics.checks import (
         InferenceWarning as InferenceWarning,
     )
+    from probtorch.effects.handlers import (
+        condition as condition,
+        do as do,
+        get_mask as get_mask,
+    )
     from probtorch.effects.markov import (
         markov as markov,
     )
@@ -744,6 +750,7 @@ if TYPE_CHECKING:
     )
     from probtorch.effects.pyro_module import (
         PyroModule as PyroModule,
+        PyroModuleList as PyroModuleList,
         PyroParam as PyroParam,
         PyroSample as PyroSample,
         pyro_method as pyro_method,
@@ -841,10 +848,13 @@ _LAZY_NAMES = {
     "save": "probtorch.serialization",
     "set_num_threads": "probtorch.compiler.native.threads",
     "settings": "probtorch.config",
+    "get_mask": "probtorch.effects.handlers",
+    "condition": "probtorch.effects.handlers",
+    "do": "probtorch.effects.handlers",
     **dict.fromkeys(
         "clear_param_store deterministic factor get_param_store markov module param plate "
-        "plate_stack pyro_method PyroModule PyroParam PyroSample random_module sample scan "
-        "subsample to_pyro_module_".split(),
+        "plate_stack pyro_method PyroModule PyroModuleList PyroParam PyroSample random_module "
+        "sample scan subsample to_pyro_module_".split(),
         "probtorch.effects",
     ),
     **dict.fromkeys(
@@ -874,10 +884,12 @@ if not TYPE_CHECKING:  # checkers know the names from above, and tell of others
             except ModuleNotFoundError as missing:
                 if missing.name != f"probtorch.{name}":
                     raise
-        raise AttributeError(f"module 'probtorch' has no attribute {name!r}{advice(name)}")
+        if name.startswith("_"):
+            raise AttributeError(f"module 'probtorch' has no attribute {name!r}", name=name)
+        raise no_such_name("probtorch", INSTEAD, name, __dir__())
 
 
 def __dir__() -> list[str]:
     built = {name for name in _LAZY_PACKAGES if find_spec(f"probtorch.{name}")}
-    helpers = {"TYPE_CHECKING", "advice", "find_spec", "import_module"}
+    helpers = {"INSTEAD", "TYPE_CHECKING", "find_spec", "import_module", "no_such_name"}
     return sorted({*globals(), *_LAZY_NAMES, *built} - helpers)

@@ -1,13 +1,18 @@
-"""What stands in for names of PyTorch that are not here: `advice`, for the error that says so.
+"""What stands in for names of PyTorch, Pyro and NumPyro that the front door has not: `INSTEAD`.
 
-The reasons are in docs/reference/differences.md.
+Other rooms have a table of their own. The reasons are in docs/reference/differences.md.
 """
 
 from __future__ import annotations
 
-__all__ = ["advice"]
+__all__ = ["INSTEAD"]
 
-_INSTEAD = {
+_SPARSE = "there are no sparse tensors: index_add and gather work on rows"
+_PLATE = "write `with plate(name, size):`; for i in plate(name, size) is the loop"
+_SOURCE = "leave it out: what is computed where is said by device=, and NumPy's arrays are welcome"
+
+INSTEAD = {
+    # PyTorch's.
     "bfloat16": "there is no bfloat16: use float32, or float16 for less memory",
     "export": "onnx.export writes a network for other programs",
     "fx": "compile(fn).explain() shows the graph of a function",
@@ -16,12 +21,32 @@ _INSTEAD = {
     "multiprocessing": "DataLoader(num_workers=), threads, or Python's multiprocessing with arrays",
     "nested": "there are no nested tensors: nn.utils.rnn pads sequences, or packs them",
     "quantization": "there are no quantised tensors",
-    "sparse": "there are no sparse tensors: index_add and gather work on rows",
-    "sparse_coo_tensor": "there are no sparse tensors: index_add and gather work on rows",
+    "sparse": _SPARSE,
+    "sparse_coo_tensor": _SPARSE,
     "version": "__version__ is the version; cuda.is_available() says whether there is a GPU",
+    # Pyro's.
+    "barrier": "leave it out: it is for Funsor's backend, and statements here run as they come",
+    "contrib": "its parts have rooms of their own: see docs/reference/differences.md",
+    "iarange": _PLATE,
+    "irange": _PLATE,
+    # NumPyro's and JAX's.
+    "compat": "leave it out: Pyro's names are at the front door",
+    "device_get": "x.numpy() is the array of a tensor",
+    "enable_x64": "leave it out: inference computes in float64; "
+    "set_default_dtype(float64) is for tensors of your own",
+    "grad": "func.grad(fn) differentiates a function, x.grad is what backward() left",
+    "hessian": "func.hessian(fn)",
+    "jacfwd": "func.jacfwd(fn)",
+    "jacrev": "func.jacrev(fn)",
+    "jvp": "func.jvp(fn, primals, tangents)",
+    "lax": "functions are at the front door; scan(f, init, xs) is a statement of models",
+    "numpy": "functions of arrays are at the front door: probtorch.exp, probtorch.where",
+    "prng_key": "leave it out: draws of a model have their generator from handlers.seed, "
+    "manual_seed, or MCMC(seed=)",
+    "set_host_device_count": "leave it out: chains of MCMC(num_chains=) run in threads",
+    "set_platform": _SOURCE,
+    "util": "enable_validation is at the front door; "
+    "fori_loop and its kin are loops, which compile(fn) compiles",
+    "value_and_grad": "func.value_and_grad(fn)",
+    "vjp": "func.vjp(fn, *primals)",
 }
-
-
-def advice(name: str) -> str:
-    """Return what to use instead of a name, as the end of a message; "" if nothing is known."""
-    return f": {_INSTEAD[name]}" if name in _INSTEAD else ""

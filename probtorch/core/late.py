@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "difflib",
+    "late_beside",
     "late_names",
     "opt_einsum",
     "optimize",
@@ -71,13 +72,33 @@ def late_names(
         # Protocols of Python and of notebooks ask for names with underscores on any module.
         inner = f"{package}.{name}"
         if not name.startswith("_"):
-            if importlib.util.find_spec(inner) is not None:
+            if "__path__" in room and importlib.util.find_spec(inner) is not None:
                 return importlib.import_module(inner)
             if missing is not None:
-                raise missing(name, offered)
+                raise missing(name, offered or room["__all__"])
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
 
     return offered, fetch, lambda: sorted({*room, *offered})
+
+
+def late_beside(
+    package: str,
+    names: Mapping[str, str],
+    missing: Callable[[str, list[str]], Exception],
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a room that imports its own names at once.
+
+    Parameters
+    ----------
+    package : str
+        Its ``__name__``.
+    names : dict
+        As `homes` of `late_names`: names that the room offers besides, from rooms above it.
+    missing : callable
+        Makes the error for a name that is not there, of it and the names that are.
+    """
+    _, fetch, shown = late_names(package, {}, beside=names, missing=missing)
+    return fetch, lambda: sorted({*shown(), *_places(package, names)})
 
 
 def _places(package: str, homes: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["enable_validation", "validation_enabled", "validation_in_force"]
+__all__ = [
+    "enable_validation",
+    "is_validation_enabled",
+    "validation_enabled",
+    "validation_in_force",
+]
 
 _DEFAULT = True
 
@@ -27,6 +32,10 @@ def validation_in_force() -> bool:
     """Return the default of `validate_args` for distributions that this thread makes now."""
     chosen = _THREAD.chosen
     return _DEFAULT if chosen is None else chosen
+
+
+# Pyro's name for the question.
+is_validation_enabled = validation_in_force
 
 
 def enable_validation(is_validate: bool = True) -> None:

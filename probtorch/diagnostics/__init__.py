@@ -5,6 +5,12 @@
 alone; ArviZ, pandas and matplotlib are imported only by the calls that need them.
 """
 
+from functools import partial
+from typing import TYPE_CHECKING
+
+from probtorch.core.absent import no_such_name
+from probtorch.core.late import late_beside
+from probtorch.diagnostics.absent import INSTEAD
 from probtorch.diagnostics.checks import (
     ConvergenceWarning,
     DivergenceWarning,
@@ -39,6 +45,14 @@ from probtorch.diagnostics.criteria import (
 )
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.intervals import eti, hdi
+from probtorch.diagnostics.older_forms import (
+    autocorrelation,
+    effective_sample_size,
+    gelman_rubin,
+    hpdi,
+    print_summary,
+    split_gelman_rubin,
+)
 from probtorch.diagnostics.plots import trace_plot
 from probtorch.diagnostics.psis import pareto_k_limit, psis
 from probtorch.diagnostics.scores import (
@@ -60,11 +74,13 @@ __all__ = [
     "InferenceWarning",
     "Summary",
     "TreeDepthWarning",
+    "autocorrelation",
     "autocovariance",
     "bfmi",
     "compare",
     "crps_empirical",
     "diagnose",
+    "effective_sample_size",
     "energy_score_empirical",
     "ess_bulk",
     "ess_mean",
@@ -72,7 +88,9 @@ __all__ = [
     "ess_sd",
     "ess_tail",
     "eti",
+    "gelman_rubin",
     "hdi",
+    "hpdi",
     "loo",
     "loo_pit",
     "loo_score",
@@ -80,8 +98,10 @@ __all__ = [
     "mcse_quantile",
     "mcse_sd",
     "pareto_k_limit",
+    "print_summary",
     "psis",
     "rhat",
+    "split_gelman_rubin",
     "split_rhat",
     "stacking_weights",
     "summary",
@@ -89,3 +109,6 @@ __all__ = [
     "waic",
     "warn_about",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = late_beside(__name__, {}, partial(no_such_name, __name__, INSTEAD))

@@ -373,17 +373,21 @@ def mcse_quantile(x: np.ndarray, prob: float) -> np.ndarray:
 # ------------------------------------------------------------------------- time series and energies
 
 
-def autocovariance(x: np.ndarray) -> np.ndarray:
+def autocovariance(x: np.ndarray, axis: int = 1, bias: bool = True) -> np.ndarray:
     """Autocovariance of each chain along its draws, at all lags.
 
     Parameters
     ----------
     x : array_like, shape (chain, draw, *event)
-        Real draws.
+        Real draws; with another `axis` of any shape.
+    axis : int
+        Where the draws are; NumPyro's default is 0.
+    bias : bool
+        Divide by n at all lags, else by the number of terms, n - t.
 
     Returns
     -------
-    ndarray, shape (chain, draw, *event)
+    ndarray, of the shape of `x`
         Entry t of the draw dim is (1/n) sum_i (x[i] - mean) (x[i+t] - mean): the biased form,
         whose lag 0 is the variance with divisor n. NaN for a chain that is not finite.
 
@@ -396,15 +400,17 @@ def autocovariance(x: np.ndarray) -> np.ndarray:
     -----
     By the fast Fourier transform: n log n operations per chain.
     """
-    x = checked_draws("autocovariance", x).astype(np.float64)
-    n = x.shape[1]
-    finite = np.isfinite(x).all(axis=1, keepdims=True)
+    x = np.asarray(x) if axis != 1 else checked_draws("autocovariance", x)
+    x = np.moveaxis(x.astype(np.float64), axis, -1)
+    n = x.shape[-1]
+    finite = np.isfinite(x).all(axis=-1, keepdims=True)
     x = np.where(finite, x, np.nan)
-    centred = x - x.mean(axis=1, keepdims=True)
+    centred = x - x.mean(axis=-1, keepdims=True)
     size = fast_size(2 * n)
-    spectrum = rfft(centred, size, axis=1)
+    spectrum = rfft(centred, size, axis=-1)
     power = spectrum.real**2 + spectrum.imag**2
-    return irfft(power, size, axis=1)[:, :n] / n
+    terms = n if bias else np.arange(n, 0.0, -1.0)
+    return np.moveaxis(irfft(power, size, axis=-1)[..., :n] / terms, -1, axis)
 
 
 def bfmi(energy: np.ndarray) -> np.ndarray:

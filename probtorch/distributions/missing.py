@@ -8,10 +8,9 @@ and compare their densities with SciPy's.
 
 from __future__ import annotations
 
-import dis
 import sys
-from types import FrameType
 
+from probtorch.core.absent import asked_by_import
 from probtorch.core.signatures import closest
 from probtorch.errors import UnknownImportError, UnknownNameError
 
@@ -88,16 +87,10 @@ def missing(name: str, known: list[str]) -> UnknownNameError | UnknownImportErro
             if written
             else f"state its density: {_FACTOR}; what there is: dir(probtorch.distributions)"
         )
-    cls = UnknownImportError if _imports(sys._getframe(2)) else UnknownNameError
+    cls = UnknownImportError if asked_by_import(sys._getframe(2)) else UnknownNameError
     return cls(
         f"module 'probtorch.distributions' has no attribute {name!r}",
         expected="a distribution of this module",
         got=repr(name),
         fix=fix,
     )
-
-
-def _imports(frame: FrameType) -> bool:
-    """Whether a frame is at a ``from ... import``, which would replace an AttributeError's text."""
-    code = frame.f_code.co_code
-    return frame.f_lasti >= 0 and code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]

@@ -34,6 +34,7 @@ from probtorch.effects.plates import EmptyPlateWarning, plate, plate_stack
 from probtorch.effects.primitives import deterministic, factor, param, sample
 from probtorch.effects.pyro_module import (
     PyroModule,
+    PyroModuleList,
     PyroParam,
     PyroSample,
     pyro_method,
@@ -72,6 +73,7 @@ __all__ = [
     "PlateInfo",
     "ProjectedNormalReparam",
     "PyroModule",
+    "PyroModuleList",
     "PyroParam",
     "PyroSample",
     "Reparam",

@@ -34,6 +34,7 @@ __all__ = [
     "block",
     "condition",
     "do",
+    "get_mask",
     "infer_config",
     "lift",
     "markov",
@@ -487,15 +488,39 @@ class mask(Handler):
 
     def on_sample(self, site: Site) -> None:
         """Combine the masks."""
-        if site.mask is None or site.mask is True:
-            site.mask = self.mask
-        elif self.mask is False or site.mask is False:
-            site.mask = False
-        elif self.mask is not True:
-            assert self.mask is not None  # None is True here
-            site.mask = logical_and(site.mask, self.mask)
+        site.mask = _both(site.mask, self.mask)
 
     on_factor = on_sample
+
+
+def _both(one: Mask, other: Mask) -> Mask:
+    """Where both masks let elements count."""
+    if one is None or one is True:
+        return other
+    if one is False or other is False:
+        return False
+    return one if other is None or other is True else logical_and(one, other)
+
+
+def get_mask() -> Mask:
+    """Return the mask in force, to leave out work whose result would not count.
+
+    Returns
+    -------
+    None, bool or bool Tensor
+        The masks of all `mask` handlers around, combined with "and"; None without any.
+
+    Examples
+    --------
+    >>> with mask(mask=False):
+    ...     get_mask()
+    False
+    """
+    found: Mask = None
+    for handler in reversed(STATE.handlers):
+        if isinstance(handler, mask):
+            found = _both(found, handler.mask)
+    return found
 
 
 class scale(Handler):

@@ -36,12 +36,20 @@ from probtorch.effects.primitives import owned_param, sample_from
 from probtorch.effects.priors import Prior, fit_prior
 from probtorch.effects.site import as_value
 from probtorch.errors import DomainError, DTypeError
+from probtorch.nn.containers import ModuleList
 from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
 from probtorch.nn.utils import with_weights
 from probtorch.tensor import Tensor, tensor
 
-__all__ = ["PyroModule", "PyroParam", "PyroSample", "pyro_method", "to_pyro_module_"]
+__all__ = [
+    "PyroModule",
+    "PyroModuleList",
+    "PyroParam",
+    "PyroSample",
+    "pyro_method",
+    "to_pyro_module_",
+]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -360,6 +368,10 @@ def _with_powers(base: type[Module]) -> type[Module]:
     # The base comes first: its constructor has its own arguments.
     namespace = {"_generated": True, "__doc__": base.__doc__, "__module__": base.__module__}
     return type(f"Pyro{base.__name__}", (base, PyroModule), namespace)
+
+
+# A `ModuleList` whose modules are named by their place: Pyro's name for PyroModule[ModuleList].
+PyroModuleList = _with_powers(ModuleList)
 
 
 def _prepare(module: Module, name: str) -> None:

@@ -7,12 +7,19 @@ particles is in sequential/. `Predictive` (prediction/) goes the other way, from
 the model; `check` (critique/) asks what speaks against it, and `fit` (plans/) picks one of all.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from probtorch.core.absent import no_such_name
 from probtorch.core.late import late_names
 from probtorch.infer import approximations, guides, objectives, sequential
+from probtorch.infer.absent import INSTEAD
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
+    from probtorch.core.validation import (
+        enable_validation as enable_validation,
+        is_validation_enabled as is_validation_enabled,
+    )
     from probtorch.effects.density import (
         log_density as log_density,
     )
@@ -198,6 +205,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.vi.svi_result import (
         SVIResult as SVIResult,
     )
+    from probtorch.infer.util import (
+        initialize_model as initialize_model,
+    )
 else:
     _HOMES = {
         "background": "BackgroundRun in_background",
@@ -243,6 +253,7 @@ else:
         "plans.planning": "Plan",
         "potential": "Target",
         "prediction.predictive": "Predictive log_likelihood",
+        "probtorch.core.validation": "enable_validation is_validation_enabled",
         "probtorch.effects.density": "log_density",
         "probtorch.effects.enumeration": "config_enumerate",
         "results": "SampledDraws",
@@ -257,9 +268,11 @@ else:
         "vi.guide_quality": "GuideWarning",
         "vi.svi": "SVI",
         "vi.svi_result": "SVIResult",
+        "util": "initialize_model",
         "approximations": " ".join(approximations.__all__),
         "guides": " ".join(guides.__all__),
         "objectives": " ".join(objectives.__all__),
         "sequential": " ".join(sequential.__all__),
     }
-    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES)
+    _missing = partial(no_such_name, __name__, INSTEAD)
+    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES, missing=_missing)

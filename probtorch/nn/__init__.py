@@ -4,7 +4,13 @@ Names, signatures, defaults and initial values are PyTorch's. Read `module.py` f
 `linear.py`.
 """
 
+from functools import partial
+from typing import TYPE_CHECKING
+
+from probtorch.core.absent import no_such_name
+from probtorch.core.late import late_beside
 from probtorch.nn import functional, init, parallel, regularize, utils
+from probtorch.nn.absent import INSTEAD
 from probtorch.nn.activation import (
     CELU,
     ELU,
@@ -399,3 +405,21 @@ __all__ = [
     "regularize",
     "utils",
 ]
+
+# Pyro's networks import these from here; they are statements of models, and stand in effects.
+if TYPE_CHECKING:
+    from probtorch.effects.pyro_module import (
+        PyroModule as PyroModule,
+        PyroModuleList as PyroModuleList,
+        PyroParam as PyroParam,
+        PyroSample as PyroSample,
+        pyro_method as pyro_method,
+        to_pyro_module_ as to_pyro_module_,
+    )
+else:
+    _EFFECTS = {
+        "probtorch.effects.pyro_module": (
+            "PyroModule PyroModuleList PyroParam PyroSample pyro_method to_pyro_module_"
+        )
+    }
+    __getattr__, __dir__ = late_beside(__name__, _EFFECTS, partial(no_such_name, __name__, INSTEAD))

@@ -10,7 +10,9 @@ made from a dict of options.
 from functools import partial
 from typing import TYPE_CHECKING
 
+from probtorch.core.absent import no_such_name
 from probtorch.optim import lr_scheduler, swa_utils
+from probtorch.optim.absent import INSTEAD
 from probtorch.optim.adafactor import Adafactor
 from probtorch.optim.adam import Adam, Adamax, AdamW, ClippedAdam
 from probtorch.optim.elementwise import ElementwiseOptimizer
@@ -56,4 +58,6 @@ if not TYPE_CHECKING:  # checkers tell of names that are not in __all__
         """Pyro's schedules, ``ExponentialLR({"optimizer": Adam, "gamma": 0.9})`` and its kin."""
         if name in lr_scheduler.__all__:
             return partial(PyroLRScheduler, getattr(lr_scheduler, name))
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        raise no_such_name(__name__, INSTEAD, name, __all__)

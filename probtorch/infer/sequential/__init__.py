@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     )
     from probtorch.infer.sequential.importance import (
         Importance as Importance,
+        psis_diagnostic as psis_diagnostic,
     )
     from probtorch.infer.sequential.particle_filter import (
         FilteredStates as FilteredStates,
@@ -57,7 +58,7 @@ else:
         "abc": "ABC ABCSMC SimulationWarning",
         "course": "SMCWarning",
         "csis": "CSIS",
-        "importance": "Importance",
+        "importance": "Importance psis_diagnostic",
         "particle_filter": "FilteredStates ParticleFilter",
         "particle_gibbs": "ParticleGibbs RunDraws",
         "proposals": "AutoProposal",

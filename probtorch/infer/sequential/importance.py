@@ -8,6 +8,7 @@ takes. What comes out is `WeightedDraws` with an estimate of the evidence.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -29,10 +30,10 @@ from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import OUTSIDE, untraced
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.prediction.predictive import Predictive
-from probtorch.infer.sequential.weighted_draws import WeightedDraws, weighted
+from probtorch.infer.sequential.weighted_draws import ImportanceWarning, WeightedDraws, weighted
 from probtorch.infer.sequential.weights import effective_size
 
-__all__ = ["Importance", "checked_count", "prior", "refuse_subsample"]
+__all__ = ["Importance", "checked_count", "prior", "psis_diagnostic", "refuse_subsample"]
 
 # Elements of all sites together in one vectorised run: 64 MiB of float64.
 BLOCK_ELEMENTS = 2**23
@@ -315,6 +316,47 @@ class Importance:
             names = [n for n in run.model.nodes if n in {*names, *_latent(run)}]
             rows.append({n: to_host(run.model[n].value.array) for n in names})
         return np.array(log_ratios)
+
+
+def psis_diagnostic(
+    model: Callable[..., object],
+    guide: Callable[..., object],
+    *args: object,
+    num_particles: int = NUM_SAMPLES,
+    params: Mapping[str, TensorLike] | None = None,
+    seed: int | Generator | None = None,
+    **kwargs: object,
+) -> float:
+    """Return the Pareto k of a guide: whether it is close enough to the posterior to be weighted.
+
+    Parameters
+    ----------
+    model, guide : callable
+    *args, **kwargs
+        What both are called with.
+    num_particles : int
+        Number of draws of the guide.
+    params : dict, optional
+        Values for `param` sites, such as those of an `SVIResult`; of the parameter store if None.
+    seed : int or Generator, optional
+        The default generator if None.
+
+    Returns
+    -------
+    float
+        Below ``pareto_k_limit(num_particles)``, at most 0.7, weighted draws can be trusted; above,
+        the guide lacks tails that matter. ``Importance(model, guide).run(*args).pareto_k``, without
+        its warning.
+
+    References
+    ----------
+    [vehtari2024]_.
+    """
+    found = Importance(model, guide, num_particles, params=params, seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImportanceWarning)
+        run: Callable[..., WeightedDraws] = found.run
+        return float(run(*args, **kwargs).pareto_k)
 
 
 def checked_count(owner: str, name: str, count: int, least: int = 1) -> int:

@@ -1,0 +1,24 @@
+"""What stands in for names of Pyro's and NumPyro's inference that `probtorch.infer` has not."""
+
+from __future__ import annotations
+
+__all__ = ["INSTEAD"]
+
+_DRAWS = "results have their draws: MCMC(...).get_samples(), SVI(...).run(n).draws(), or Draws"
+
+INSTEAD = {
+    "BlockMassMatrix": 'full_mass=[("a", "b")] makes blocks of sites; metrics are chosen by it',
+    "CustomGibbs": "Gibbs(model, [...]), whose FullConditional takes a function",
+    "DiscreteGibbs": "Gibbs(model), which draws each discrete site from its full conditional",
+    "EmpiricalMarginal": _DRAWS + "; of weighted ones WeightedDraws.marginal(name)",
+    "MCMCKernel": "infer.mcmc.kernel says what a kernel is",
+    "MHResampler": "Importance(model, guide).run(), whose weights are smoothed",
+    "NestedSampler": "SMC gives the evidence, too: infer.SMC(model).run().log_evidence",
+    "StreamingMCMC": "MCMC.run(store=folder) streams draws to the disk, with diagnostics",
+    "TraceMCMC": "MCMC",
+    "TracePosterior": _DRAWS,
+    "TracePredictive": "Predictive(model, samples)(*args)",
+    "WeighedPredictive": "Predictive takes Importance(...).run().draws(), resampled by weight",
+    "hmc_util": "step sizes and metrics are tuned by NUTS itself; NUTS(...) has the settings",
+    "run_inference": "fit(model, *args)",
+}

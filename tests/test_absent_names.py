@@ -1,0 +1,74 @@
+"""Names that a room has not, typed by whoever knows them from elsewhere: told what to use."""
+
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import probtorch
+from probtorch.core.absent import no_such_name
+from probtorch.errors import UnknownImportError, UnknownNameError
+
+ROOMS = {
+    "probtorch": "probtorch.absent",
+    "probtorch.diagnostics": "probtorch.diagnostics.absent",
+    "probtorch.handlers": "probtorch.handlers",
+    "probtorch.infer": "probtorch.infer.absent",
+    "probtorch.nn": "probtorch.nn.absent",
+    "probtorch.optim": "probtorch.optim.absent",
+    "probtorch.poutine": "probtorch.handlers",
+}
+ABSENT = [
+    (room, name) for room, table in ROOMS.items() for name in importlib.import_module(table).INSTEAD
+]
+
+
+@pytest.mark.parametrize(("room", "name"), ABSENT, ids=".".join)
+def test_a_name_of_the_table_is_absent_and_says_what_to_use(room, name):
+    module = importlib.import_module(room)
+    instead = importlib.import_module(ROOMS[room]).INSTEAD[name]
+    assert not hasattr(module, name)
+    with pytest.raises(UnknownNameError, match=re.escape(instead)):
+        getattr(module, name)
+    with pytest.raises(UnknownImportError, match=re.escape(instead)):
+        exec(f"from {room} import {name}")  # noqa: S102
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "probtorch.ops.stats"])
+def test_a_misspelt_name_has_the_near_one_beside_it(room):
+    module = importlib.import_module(room)
+    name = max(getattr(module, "__all__", ["distributions"]), key=len)
+    with pytest.raises(UnknownNameError, match=f"did you mean {name}"):
+        getattr(module, name + "s")
+    with pytest.raises(AttributeError, match="__wrapped_by_nobody__"):
+        module.__wrapped_by_nobody__  # noqa: B018
+
+
+def test_the_error_is_for_whoever_asks():
+    with pytest.raises(UnknownNameError, match=r"write f\(x\)"):
+        raise no_such_name("room", {"old": "write f(x)"}, "old")
+
+
+def test_networks_of_pyro_import_their_names_from_nn():
+    from probtorch.nn import (
+        PyroModule,
+        PyroModuleList,
+        PyroParam,
+        PyroSample,
+        pyro_method,
+        to_pyro_module_,
+    )
+
+    assert PyroModule is probtorch.PyroModule
+    assert (PyroParam, PyroSample) == (probtorch.PyroParam, probtorch.PyroSample)
+    assert (pyro_method, to_pyro_module_) == (probtorch.pyro_method, probtorch.to_pyro_module_)
+    assert PyroModuleList is PyroModule[probtorch.nn.ModuleList]
+    assert {"PyroModule", "Linear"} <= set(dir(probtorch.nn))
+
+
+def test_nn_alone_loads_nothing_of_models():
+    code = "import sys, probtorch.nn; print('probtorch.effects' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
