@@ -65,6 +65,9 @@ __all__ = ["DensityContext", "NativeDensity"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _DOUBLES = ctypes.POINTER(ctypes.c_double)
+# Paths from which on a density is said to have many: each takes about as long to compile as the
+# first, and a branch on a latent value in a loop has one for each turn.
+MANY_PATHS = 16
 _FICKLE = (
     "it gives another value each time at the same point: it draws from a generator that is not "
     "probtorch's, reads on in a file, or counts"
@@ -293,6 +296,7 @@ class NativeDensity(Compiled):
             try:
                 self._compile(rec, key, q)
                 tell_of_prints(self.name, rec.prints)
+                self._tell_of_paths(rec.graph)
             except CompileError as e:
                 if rolled:
                     self._rolls = False
@@ -302,6 +306,12 @@ class NativeDensity(Compiled):
         if rolled and len(self.paths) == known:
             return self.eager(np.array(q))  # there is no gradient yet
         return float(value.array), None if g is None else np.array(g.array, np.float64)
+
+    def _tell_of_paths(self, graph):
+        """Warn once where so many points took a way of their own that it is a matter of time."""
+        if len(self.paths) != MANY_PATHS or self._whole is not None or not graph.guards:
+            return
+        self.paths.warn_of_many(graph.guards[-1][2].place, self.seconds)
 
     def _rolled(self, rec, loops, q):
         """Record a function with loops, gradient and all; returns the recorder, None where the
@@ -479,6 +489,8 @@ class DensityContext:
 
     def _call_back(self, q, g, _):
         # Called from native code, so no exception may leave: it is kept for the caller to raise.
+        if self.error is not None and not isinstance(self.error, Exception):
+            return math.nan  # Ctrl-C: what is still asked for will be thrown away
         try:
             raise_pending()
             dim = self.density.dim

@@ -204,6 +204,18 @@ class Paths(Sequence[P]):
             fix="rewrite that part, or leave out fullgraph=True: it then runs eagerly",
         )
 
+    def warn_of_many(self, place: str, seconds: float) -> None:
+        """Say that values lead to ever other branches of Python, each of which is compiled."""
+        self._issue(
+            f"{self.name} takes other branches of Python for other values\n"
+            f"  reason:   {len(self)} paths by now, {seconds:.2g} s to compile them, and at most "
+            f"{self.limit}; here is a branch of the last one\n"
+            f"  at:       {place}\n"
+            "  fix:      choose by where(condition, a, b) in place of if, for all rows at once "
+            "where it stands in a loop; or sum a discrete choice out",
+            place,
+        )
+
     def warn(self, reason: str, place: str = "", *, loud: bool = False) -> None:
         """Say that the function, or some calls of it, run eagerly: at the user's line, if known."""
         if self.whole:
@@ -217,11 +229,15 @@ class Paths(Sequence[P]):
             f"{self.name} runs eagerly, which is slower\n  reason:   {reason}{at}\n"
             "  fix:      rewrite that part if speed matters; results are those of eager execution"
         )
+        self._issue(message, place)
+
+    @staticmethod
+    def _issue(message: str, place: str) -> None:
         file, _, line = place.rpartition(":")
         if file and line.isdigit():
             warnings.warn_explicit(message, CompileWarning, file, int(line))
         else:
-            warnings.warn(message, CompileWarning, stacklevel=3)
+            warnings.warn(message, CompileWarning, stacklevel=4)
 
 
 class Compiled:

@@ -146,6 +146,16 @@ class default_dtype_as:
         _RULES.default, _RULES.scalar_rank = self.before
 
 
+def rules_of_thread() -> tuple[DType | None, int]:
+    """Return what `default_dtype_as` changed in this thread, for `set_rules_of_thread`."""
+    return _RULES.default, _RULES.scalar_rank
+
+
+def set_rules_of_thread(rules: tuple[DType | None, int]) -> None:
+    """Let this thread have the rules of another one, which works for it."""
+    _RULES.default, _RULES.scalar_rank = rules
+
+
 def promotion_rules() -> tuple[DType, int]:
     """Return what promotion depends on: the default dtype, and where 0-d tensors stand."""
     return default_dtype(), _RULES.scalar_rank

@@ -156,8 +156,10 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         SGNHT as SGNHT,
     )
     from probtorch.infer.objectives import *
-    from probtorch.infer.plans.planned import (
+    from probtorch.infer.plans.fitted import (
         Fitted as Fitted,
+    )
+    from probtorch.infer.plans.planned import (
         fit as fit,
     )
     from probtorch.infer.plans.planning import (
@@ -249,7 +251,8 @@ else:
         "mcmc.subsampling.sghmc": "SGHMC",
         "mcmc.subsampling.sgld": "SGLD",
         "mcmc.subsampling.sgnht": "SGNHT",
-        "plans.planned": "Fitted fit",
+        "plans.fitted": "Fitted",
+        "plans.planned": "fit",
         "plans.planning": "Plan",
         "potential": "Target",
         "prediction.predictive": "Predictive log_likelihood",

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
 
+from probtorch.core.dispatch import grad_enabled, set_grad_enabled
+from probtorch.core.dtype import rules_of_thread, set_rules_of_thread
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.effects.runtime import STATE
@@ -50,15 +52,20 @@ class BackgroundRun(Generic[R]):
         self._error: BaseException | None = None
         self._made: list[R] = []
         checked, surroundings = validation_in_force(), dict(vars(STATE))
+        taped, dtypes = grad_enabled(), rules_of_thread()
 
         def run() -> None:
             under_control(self._control)
             vars(STATE).update(surroundings)
+            set_grad_enabled(taped)
+            set_rules_of_thread(dtypes)
             try:
                 with validation_enabled(checked):
                     self._returned = work(self._control)
             except BaseException as error:  # raised where the result is asked for
                 self._error = error
+            finally:
+                set_grad_enabled(True)  # threads without a tape are counted
 
         # A daemon: nothing waits for it when the process ends.
         self._thread = threading.Thread(target=run, name="probtorch run", daemon=True)
@@ -189,7 +196,8 @@ def in_background(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Bac
 
     Notes
     -----
-    Handlers and plates of the place of the call hold in the run. Pauses and ends come through
+    Handlers, plates, `no_grad`, `validation_enabled` and the default dtype of the place of the call
+    hold in the run, to its end. Pauses and ends come through
     between two steps of `SVI`, `SVGD`, `SteinVI`, `SMC`, `ABCSMC`, `ParticleGibbs`, `Importance`
     and `MCMC`; others run to their end. For chains ``mcmc.run(..., blocking=False)`` has more to
     tell. Two runs of one object at a time are no good idea.

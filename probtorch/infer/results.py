@@ -425,7 +425,9 @@ class SampledDraws(Draws):
         raise InferenceError(
             "predictions from these draws",
             expected="draws that know their model",
-            got="draws of a hand-written density" if self.target else "draws read from a file",
+            got="draws of a hand-written density"
+            if self.target
+            else "draws read from a file, or of no density: of particles, or of a table",
             fix="write Predictive(model, draws)(...)",
         )
 

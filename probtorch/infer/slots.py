@@ -37,7 +37,23 @@ if TYPE_CHECKING:
     from probtorch.core.rng import Generator
 
 
-__all__ = ["Discovery", "Evaluation", "Inversion", "Slot", "slot_values"]
+__all__ = ["Discovery", "Evaluation", "Inversion", "SitesChangedError", "Slot", "slot_values"]
+
+
+class SitesChangedError(ModelError):
+    """A model whose latent sites, or their shapes, are others than when inference began.
+
+    Attributes
+    ----------
+    site : str
+        One that came, went or changed.
+    """
+
+    def __init__(
+        self, subject: str, *, site: str, expected: str, got: str, fix: str, at: str
+    ) -> None:
+        super().__init__(subject, expected=expected, got=got, fix=fix, at=at)
+        self.site = site
 
 
 @record
@@ -202,8 +218,9 @@ class Evaluation(Handler):
         """The sum of all terms, a 0-d float64 tensor."""
         if len(self.values) < len(self.slots):
             name = next(name for name in self.slots if name not in self.values)
-            raise ModelError(
+            raise SitesChangedError(
                 f"site {name!r} was not met in this run of the model",
+                site=name,
                 expected=f"the same latent sites in every run: {', '.join(map(repr, self.slots))}",
                 got=f"only {', '.join(map(repr, self.values)) or 'none'}",
                 fix=UNCONDITIONAL,
@@ -317,15 +334,17 @@ def _moving_support(site: Site) -> InferenceError:
 
 def _changed(site: Site, slot, shape):
     if slot is None:
-        return ModelError(
+        return SitesChangedError(
             f"site {site.name!r} was not there when inference began",
+            site=site.name,
             expected="the same latent sites in every run of the model",
             got=f"a new latent site {site.name!r}",
             fix=UNCONDITIONAL,
             at=site.location,
         )
-    return ModelError(
+    return SitesChangedError(
         f"site {site.name!r} changed its shape",
+        site=site.name,
         expected=f"shape {slot.shape}, as when inference began",
         got=f"shape {shape}",
         fix="let no shape depend on the value of another site",

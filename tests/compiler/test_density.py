@@ -10,6 +10,7 @@ import pytest
 
 import probtorch
 from probtorch.autograd.tape import grad
+from probtorch.compiler import density as compiled_density
 from probtorch.compiler import paths
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.paths import CompileWarning
@@ -95,6 +96,27 @@ def test_the_first_evaluation_of_a_path_is_the_native_one():
     again = density.value_and_grad(Q)
     assert first[0] == again[0]
     np.testing.assert_array_equal(first[1], again[1])
+
+
+def test_many_paths_are_told_of_once_with_the_branch_and_the_cure(monkeypatch):
+    monkeypatch.setattr(compiled_density, "MANY_PATHS", 3)
+
+    def change_point(q):
+        levels = [q[0] if i < q[1] else q[2] for i in range(8)]
+        return sum(-((level - 1.0) ** 2) for level in levels)
+
+    density = NativeDensity(change_point, 3, name="the log density of change_point")
+    told = r"(?s)other branches of Python.*3 paths by now.*test_density.py:\d+.*where\(condition"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for at in (0.5, 1.5):
+            density.value_and_grad(np.array([0.0, at, 0.0]))
+    with pytest.warns(CompileWarning, match=told):
+        density.value_and_grad(np.array([0.0, 2.5, 0.0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert density.value_and_grad(np.array([0.0, 3.5, 0.0]))[0] == -8.0
+    assert len(density.paths) == 4
 
 
 def test_beyond_the_limit_of_paths_the_known_ones_stay_native(monkeypatch):

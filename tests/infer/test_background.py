@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch.core.dtype import default_dtype_as
+from probtorch.core.validation import validation_enabled, validation_in_force
 from probtorch.distributions import Bernoulli, HalfNormal, Normal
-from probtorch.effects import plate, sample
+from probtorch.effects import factor, plate, sample
 from probtorch.effects.handlers import condition
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import (
@@ -22,6 +24,7 @@ from probtorch.infer import (
     SVI,
     AutoNormal,
     Importance,
+    ImportanceWarning,
     ParticleGibbs,
     RandomWalk,
     RBFKernel,
@@ -148,6 +151,28 @@ def test_what_a_run_returns_and_raises_comes_with_its_result():
     mcmc = MCMC(NUTS(model), 50, 50, num_chains=1, seed=0, progress_bar=False)
     mcmc.diagnose = False
     assert in_background(mcmc.run, Y).result().num_draws == 50
+
+
+def test_importance_says_that_its_weights_never_got_there():
+    with pytest.warns(ImportanceWarning, match=r"(?s)until_ess=300.*gave up.*from 300 draws"):
+        found = Importance(tilted, num_samples=3, seed=0).run(until_ess=300.0)
+    assert 200.0 < found.ess < 300.0 and not found.attrs["interrupted"]
+
+
+def tilted():
+    factor("slope", 0.3 * sample("x", Normal(0.0, 1.0)))
+
+
+def test_modes_around_the_call_hold_in_the_run():
+    def modes():
+        made = probtorch.tensor(1.0).dtype
+        return probtorch.is_grad_enabled(), made, validation_in_force()
+
+    with probtorch.no_grad(), default_dtype_as("float64"), validation_enabled(False):
+        expected = modes()
+        found = in_background(modes).result()
+    assert found == expected == (False, probtorch.float64, False)
+    assert in_background(modes).result() == modes() == (True, probtorch.float32, True)
 
 
 def test_handlers_around_the_call_hold_in_the_run():

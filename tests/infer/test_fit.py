@@ -3,6 +3,7 @@
 import itertools
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy import stats
 from probtorch.diagnostics import ConvergenceWarning, InferenceWarning, loo
 from probtorch.distributions import Bernoulli, Categorical, Normal, Poisson, constraints
 from probtorch.effects import deterministic, factor, param, plate, sample
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer import AutoNormal, Fitted, Target, fit, init_to_value
 from probtorch.infer.plans.planning import Facts, look_at, planned
 from probtorch.ops.exponentials import logaddexp
@@ -340,3 +341,66 @@ def test_particle_gibbs_takes_over_where_no_draw_of_the_prior_agrees():
     assert found.plan.method == "particles"
     for i, y in enumerate(seen):
         assert (found[f"on{i}"] == y).all()
+    # Each run by itself, and what it predicts: the data again, as nothing else can be drawn.
+    assert all(("level0" in run, "level1" in run) == (True, False) for run in found.values[0])
+    assert found.expectation(lambda run: "level0" in run) == 1.0
+    again = found.predict(seed=1)
+    assert all(
+        (again[f"y{i}"] == y).all() and again["y0"].shape == (1, 8) for i, y in enumerate(seen)
+    )
+    assert set(found.predict(seen[:2], seed=1)) == set()
+    kept = pickle.loads(pickle.dumps(found))
+    assert kept.expectation(lambda run: "level1" in run) == 0.0
+    with pytest.raises(InferenceError, match="of no density: of particles"):
+        kept.predict()
+
+
+def test_particle_gibbs_makes_chains_and_has_draws_whatever_the_time(monkeypatch):
+    monkeypatch.setattr("probtorch.infer.plans.planned.FEWEST_SWEEPS", 20)
+
+    def steps(seen):
+        level = 0.0
+        for i, y in enumerate(seen):
+            if sample(f"up{i}", Bernoulli(0.5)).item():
+                level = level + sample(f"by{i}", Normal(1.0, 1.0))
+            sample(f"y{i}", Normal(level, 0.02), obs=tensor(y))
+
+    seen = [0.0, 1.2, 1.2, 3.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InferenceWarning)
+        found = fit(steps, seen, num_samples=40, num_chains=2, seed=0, verbose=False)
+        hasty = fit(steps, seen, seconds=1e-3, seed=0, verbose=False)
+    assert found["up0"].shape == (2, 20) and len(found.values[1]) == 20
+    # Without a step in between there is none; with one there is a step, whatever the draw.
+    assert found["up3"].mean() == 1.0 and found["up1"].mean() == 1.0
+    assert hasty.num_draws >= 1 and hasty.attrs["interrupted"]
+
+
+def test_a_branch_that_turns_up_late_leads_to_particles_after_all():
+    def rare(y):
+        on, mu = sample("on", Bernoulli(0.001)), sample("mu", Normal(0.0, 1.0))
+        loc = sample("loc", Normal(3.0, 1.0)) if on.item() else mu
+        sample("y", Normal(loc, 1.0), obs=y)
+
+    def far(y):
+        a = sample("a", Normal(0.0, 1.0))
+        loc = sample("loc", Normal(5.0, 1.0)) if a > 3.9 else a
+        sample("y", Normal(loc, 0.5), obs=y)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InferenceWarning)
+        found = fit(rare, tensor(3.0), num_samples=100, num_chains=1, seed=0, verbose=False)
+        other = fit(far, tensor(9.0), num_samples=100, num_chains=1, seed=0, verbose=False)
+    for one, name in ((found, "loc"), (other, "loc")):
+        assert one.plan.method == "particles" and f"'{name}'" in one.explain()
+    with pytest.raises(ModelError, match="'loc' was not there when inference began"):
+        fit(far, tensor(9.0), method="nuts", num_samples=10, seed=0, verbose=False)
+
+
+def test_exact_draws_predict():
+    found = fit(alarm, 1.0, num_samples=500, num_chains=1, seed=0, verbose=False)
+    again = found.predict(seed=0)["heard"]
+    expected = (0.05 + 0.5 * found["burglar"] + 0.4 * found["earthquake"]).mean()
+    # 500 zeros and ones, 4.5 standard errors: false alarm rate 1e-5.
+    assert again.shape == (1, 500) and abs(again.mean() - expected) < 4.5 * 0.5 / np.sqrt(500)
+    assert set(found.predict(None, seed=0)) == {"heard", "both"}

@@ -97,6 +97,25 @@ def test_native_climbs_are_those_of_numpy(fn, dim):
     )
 
 
+def test_ctrl_c_in_an_eager_climb_is_the_end_of_its_evaluations():
+    count = 0
+
+    def slow(q):
+        nonlocal count
+        count += 1
+        if count >= 20:
+            raise KeyboardInterrupt
+        return -0.5 * float(q @ q) ** 1.5, -1.5 * q * np.sqrt(q @ q)
+
+    context = NativeDensity.from_python(slow, 3).context()
+    begun = np.full((4, 3), 1e6)
+    values, gradients = (np.array(x) for x in zip(*map(slow, begun), strict=True))
+    told = {"tolerance": 0.0, "patience": np.inf, "reluctance": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        climb(context, begun, values, gradients, max_gradients=1000, **told)
+    assert count == 20
+
+
 def test_a_climb_stays_away_from_where_the_model_raises():
     def fails_beyond(q):
         if float(q[0].detach()) > 5.0:

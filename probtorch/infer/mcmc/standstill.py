@@ -3,7 +3,8 @@
 Two ways to stand still: every proposal is rejected, or every trajectory is of the greatest length
 and yet short, since the step size is tiny beside the scale that warm-up has learnt. Both come of a
 log density that is rough where the chain is (a solver that has lost its digits, a jump), and both
-take all the time there is: more draws or deeper trees do not help.
+take all the time there is: more draws or deeper trees do not help. A draw of a conditional is no
+proposal: discrete sites may keep their values for long, which effective sizes tell of.
 """
 
 from __future__ import annotations
@@ -69,7 +70,11 @@ class Standstill:
             everywhere = tuple(range(1, positions.ndim))
             moved = (positions[1:] != positions[:-1]).any(axis=everywhere)
             first = before is None or (positions[0] != before).any()
-            self._rejected = _in_a_row(self._rejected, ~np.append(first, moved))
+            # Updates that reject nothing, draws of conditionals, may well give the same value.
+            refused, still = told("acceptance_rate"), ~np.append(first, moved)
+            if refused is not None:
+                still &= refused.reshape(len(positions), -1).min(axis=1) < 1.0
+            self._rejected = _in_a_row(self._rejected, still)
         if saturated is not None and saturated[-1]:
             # Those of the greatest length have so many steps; of how many gradients is another
             # matter.

@@ -1,7 +1,7 @@
 """`fit`: one call that looks at a model, plans, says what it is going to do, and does it.
 
 planning.py decides; here each method is carried out by the engine that it stands for, and ends as
-draws with a verdict (`Fitted`), whichever it was.
+draws (fitted.py) with a verdict (judged.py), whichever it was.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.checks import diagnose
 from probtorch.diagnostics.draws import Draws
-from probtorch.diagnostics.psis import pareto_k_limit
 from probtorch.effects.enumeration import config_enumerate
 from probtorch.effects.handlers import block
 from probtorch.errors import ArgumentError, InferenceError, ProbtorchError
@@ -36,6 +34,8 @@ from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
+from probtorch.infer.plans.fitted import CalledModel, Fitted
+from probtorch.infer.plans.judged import JUDGES, is_trusted
 from probtorch.infer.plans.planning import (
     ASKED_FOR,
     Facts,
@@ -45,20 +45,22 @@ from probtorch.infer.plans.planning import (
     not_enumerated,
     out_of_time,
     planned,
+    sites_changed,
 )
 from probtorch.infer.potential import Target
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.importance import Importance
 from probtorch.infer.sequential.particle_gibbs import ParticleGibbs
-from probtorch.infer.sequential.weighted_draws import ImportanceWarning, WeightedDraws
+from probtorch.infer.sequential.run_draws import RunDraws, Values
+from probtorch.infer.sequential.weighted_draws import ImportanceWarning
+from probtorch.infer.slots import SitesChangedError
 from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.vi.converged import Converged
-from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, verdict
 from probtorch.infer.vi.svi import SVI
 from probtorch.optim.adam import Adam
 
-__all__ = ["Fitted", "fit"]
+__all__ = ["fit"]
 
 # Steps of an optimisation at most; it ends when the loss has stopped falling.
 MAX_STEPS = 30_000
@@ -70,45 +72,10 @@ TARGET_ACCEPT = 0.9
 # Draws of a guide go through guide and model one by one: at least so many, at most so many numbers
 # together, and this share of a time budget; a draw takes about as long as so many first runs.
 FEWEST_DRAWS, MOST_NUMBERS, DRAWING_SHARE, DRAW_RUNS = 100, 4_000_000, 0.25, 3.0
-# What weights of the prior's draws have to be worth, and the share of a time budget for a try.
-ENOUGH, EVEN, IMPORTANCE_SHARE = 400, 0.25, 0.25
-# Ratios with a larger k have no variance: the limit of `pareto_k_limit` is that of weighted means
-# that still converge, not of an approximation that nobody has looked at.
-TRUSTED_K = 0.5
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Fitted(SampledDraws):
-    """What `fit` returns: draws that know how they were made, and whether to believe them.
-
-    Parameters
-    ----------
-    plan : Plan
-        What was run, and why.
-    engine : object
-        What ran: `MCMC`, an `SVIResult`, a `PathfinderResult`; None for exact draws. Not kept by
-        `save` and by pickle.
-    verdict : str
-        Whether to believe the draws, in words.
-    trusted : bool
-        The same as yes or no.
-    """
-
-    plan: Plan | None = None  # gone where draws were read from a file
-    engine: object = None
-    verdict: str = ""
-    trusted: bool = True
-
-    def explain(self) -> str:
-        """Return what was decided, each decision with its reason, and the verdict."""
-        plan = [] if self.plan is None else [self.plan.explain()]
-        return "\n".join([*plan, f"verdict: {self.verdict}"])
-
-    def __repr__(self) -> str:
-        return f"{SampledDraws.__repr__(self)}\n{self.verdict}"
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**SampledDraws.__getstate__(self), "engine": None}
+# The share of a time budget for a try of importance sampling.
+IMPORTANCE_SHARE = 0.25
+# A chain of particle Gibbs has at least so many draws, if there are so many in all.
+FEWEST_SWEEPS = 100
 
 
 def fit(
@@ -144,12 +111,13 @@ def fit(
         For SVI; by default a normal, with all covariances for up to 60 numbers.
     num_samples, num_chains, warmup_steps : int
         Of NUTS and Gibbs. Particle Gibbs, each step of which runs the model many times in Python,
-        makes one chain of `num_samples` draws. Other methods make one of
+        makes `num_samples` draws in all, which its chains share. Other methods make one chain of
         ``num_samples * num_chains``; SVI fewer where a draw has more than 1000 numbers, or where
         they would take most of the time.
     seconds : float, optional
-        Time that there is: chains and SVI end then, with what they have. Chains that have no draw
-        by then, still in their warm-up, make way for Pathfinder.
+        Time that there is: chains and SVI end then, with what they have. Chains of NUTS that have
+        no draw by then, still in their warm-up, make way for Pathfinder; particle Gibbs leaves a
+        quarter of its sweeps out in place of a warm-up.
     seed : int or Generator, optional
         Source of all randomness; the default generator if None.
     verbose : bool
@@ -161,7 +129,8 @@ def fit(
     Returns
     -------
     Fitted
-        Draws like those of any engine, with ``plan``, ``verdict`` and ``explain()``.
+        Draws like those of any engine, with ``plan``, ``verdict`` and ``explain()``; where sites
+        change from run to run, with ``values`` of each run.
 
     Raises
     ------
@@ -216,6 +185,8 @@ def fit(
         try:
             target = Target.from_model(model, *args, **kwargs)
             gradient = gradient_seconds(target)
+        except SitesChangedError as error:
+            facts, target = _changing_too(facts, error, method, guide), None
         except ProbtorchError as error:
             # The model runs at single values, so it is the run with all values at once that fails,
             # or their sum; whatever else it is, Gibbs will say it again.
@@ -244,18 +215,49 @@ def fit(
         seconds, began, generator.spawn(1)[0], verbose, guide, plan, init_strategy,
     )  # fmt: skip
     try:
-        draws, engine = getattr(job, plan.method)()
+        found = job.run(plan.method)
     except _Instead as error:
         plan = error.plan
         if verbose:
             print(plan, flush=True)
-        draws, engine = getattr(job, plan.method)()
-    said, trusted = _JUDGES[plan.method](draws, facts)
+        found = job.run(plan.method)
+    draws = found.draws
+    said, trusted = JUDGES[plan.method](draws, facts)
     fields = {f.name: getattr(draws, f.name) for f in dataclasses.fields(SampledDraws)}
     fields["attrs"] = {**draws.attrs, "plan": str(plan), "verdict": said}
     if verbose:
         print(f"verdict: {said}", flush=True)
-    return Fitted(**fields, plan=plan, engine=engine, verdict=said, trusted=trusted)
+    call = None
+    if plan.method in ("exact", "particles"):
+        latent = (*facts.continuous, *facts.finite, *facts.unbounded)
+        call = CalledModel(model, args, kwargs, latent, facts.observed)
+    return Fitted(
+        **fields, plan=plan, engine=found.engine, verdict=said, trusted=trusted,
+        values=found.values, call=call,
+    )  # fmt: skip
+
+
+def _changing_too(
+    facts: Facts, error: SitesChangedError, method: str | None, guide: object
+) -> Facts:
+    """The facts of a model of which a later run had other sites than the first ones.
+
+    Raises
+    ------
+    SitesChangedError
+        Where the caller has decided on something else than particles.
+    """
+    if method is not None or guide is not None:
+        raise error
+    return replace(facts, changing=(*facts.changing, error.site))
+
+
+class _Outcome(NamedTuple):
+    """What a method gave: draws, what made them, and runs whose sites differ, one by one."""
+
+    draws: SampledDraws
+    engine: object = None
+    values: Sequence[Sequence[Values]] = ()
 
 
 class _Instead(Exception):
@@ -297,7 +299,25 @@ class _Job:
     def _start(self) -> dict[str, Any]:
         return {} if self.init_strategy is None else {"init_strategy": self.init_strategy}
 
-    def nuts(self) -> tuple[SampledDraws, object]:
+    def run(self, method: str) -> _Outcome:
+        """Carry a method out.
+
+        Raises
+        ------
+        _Instead
+            If it came to nothing, and it was not the caller who had chosen it.
+        """
+        carry_out: Callable[[], _Outcome] = getattr(self, method)
+        if method not in ("nuts", "gibbs", "pathfinder"):
+            return carry_out()
+        try:
+            return carry_out()
+        except SitesChangedError as error:
+            if self.plan.decisions[0].because == ASKED_FOR:
+                raise
+            raise _Instead(sites_changed(self.plan, str(error.subject))) from error
+
+    def nuts(self) -> _Outcome:
         assert self.target is not None  # planned for continuous sites
         kernel = NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start)
         try:
@@ -308,12 +328,10 @@ class _Job:
                 raise
             raise _Instead(out_of_time(self.plan, self.budget)) from error
 
-    def gibbs(self) -> tuple[SampledDraws, object]:
+    def gibbs(self) -> _Outcome:
         return self._chains(Gibbs(self.model, **self._start), *self.args, **self.kwargs)
 
-    def _chains(
-        self, kernel: Kernel[Any], *args: object, **kwargs: Any
-    ) -> tuple[SampledDraws, object]:
+    def _chains(self, kernel: Kernel[Any], *args: object, **kwargs: Any) -> _Outcome:
         mcmc = MCMC(
             kernel,
             num_samples=self.num_samples,
@@ -322,14 +340,14 @@ class _Job:
             seed=self.generator,
             progress_bar=self.shown,
         )
-        return mcmc.run(*args, max_seconds=self._left, **kwargs), mcmc
+        return _Outcome(mcmc.run(*args, max_seconds=self._left, **kwargs), mcmc)
 
-    def pathfinder(self) -> tuple[SampledDraws, object]:
+    def pathfinder(self) -> _Outcome:
         assert self.target is not None  # planned for continuous sites
         found = Pathfinder(self.target, seed=self.generator).run()
-        return found.draws(self.num_samples * self.num_chains), found
+        return _Outcome(found.draws(self.num_samples * self.num_chains), found)
 
-    def particles(self) -> tuple[SampledDraws, object]:
+    def particles(self) -> _Outcome:
         count = self.num_samples * self.num_chains
         one, other = self.generator.spawn(2)
         seconds = None if self.budget is None else IMPORTANCE_SHARE * self.budget
@@ -341,23 +359,37 @@ class _Job:
                 found = importance.run(*self.args, max_seconds=seconds, **self.kwargs)
             except InferenceError:  # no draw of the prior agrees with the data
                 found = None
-        if found is not None and _is_trusted(found):
+        if found is not None and is_trusted(found):
             drawn: Draws = found.draws(count, seed=other)
             engine: object = found
         else:
-            gibbs = ParticleGibbs(
-                self.model,
-                num_samples=self.num_samples,
-                warmup_steps=min(self.warmup_steps, self.num_samples // 4),
-                seed=other,
-                progress_bar=self.shown,
-            )
-            drawn = engine = gibbs.run(*self.args, max_seconds=self._left, **self.kwargs)
+            drawn = engine = self._particle_gibbs(other)
         fields = {f.name: getattr(drawn, f.name) for f in dataclasses.fields(Draws)}
         fields["attrs"] = {"model_name": self.facts.name, **drawn.attrs}
-        return SampledDraws(**fields), engine
+        values = drawn.values if isinstance(drawn, RunDraws) else ()
+        return _Outcome(SampledDraws(**fields), engine, values)
 
-    def exact(self) -> tuple[SampledDraws, object]:
+    def _particle_gibbs(self, generator: Generator) -> RunDraws:
+        """Chains that share the draws, since each sweep takes many runs of the model in Python.
+
+        The warm-up is left out afterwards: where the time is up before it is over, a quarter of
+        what there is.
+        """
+        chains = min(self.num_chains, max(self.num_samples // FEWEST_SWEEPS, 1))
+        each = -(-self.num_samples // chains)
+        warmup = min(self.warmup_steps, each // 4)
+        gibbs = ParticleGibbs(
+            self.model,
+            num_samples=each + warmup,
+            warmup_steps=0,
+            num_chains=chains,
+            seed=generator,
+            progress_bar=self.shown,
+        )
+        found = gibbs.run(*self.args, max_seconds=self._left, **self.kwargs)
+        return found.without_first(min(warmup, found.num_draws // 4))
+
+    def exact(self) -> _Outcome:
         state = self.generator.get_state()
         predictive = Predictive(
             self.model,
@@ -375,9 +407,10 @@ class _Job:
             raise _Instead(not_enumerated(self.plan, str(error).splitlines()[0])) from error
         attrs = {"inference_library": "probtorch", "inference_method": "enumeration"}
         values = {name: np.asarray(x)[None] for name, x in found.items()}
-        return SampledDraws(posterior=values, attrs={"model_name": self.facts.name, **attrs}), None
+        attrs["model_name"] = self.facts.name
+        return _Outcome(SampledDraws(posterior=values, attrs=attrs))
 
-    def svi(self) -> tuple[SampledDraws, object]:
+    def svi(self) -> _Outcome:
         hidden = list(self.facts.finite)
         latent = block(self.model, hide=hidden) if hidden else self.model
         model = config_enumerate(self.model) if hidden else self.model
@@ -396,7 +429,7 @@ class _Job:
             until=_Until(end),
             **self.kwargs,
         )
-        return result.draws(count), result
+        return _Outcome(result.draws(count), result)
 
     def _guide_draws(self) -> tuple[int, float]:
         """How many draws a guide gives, and how many seconds they are expected to take."""
@@ -443,60 +476,5 @@ class _Until:
             return step - step % LOOK + LOOK
         return max(self._next, step + 1)
 
-
-# ----------------------------------------------------------------------------------------- verdicts
-
-
-def _is_trusted(found: WeightedDraws) -> bool:
-    """Whether draws of the prior are worth enough; weights that are nearly equal have no tail."""
-    even = found.ess >= EVEN * found.log_ratios.size
-    return found.ess >= ENOUGH and (even or not found.pareto_k > TRUSTED_K)
-
-
-def _of_chains(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
-    found = [finding for finding in diagnose(draws) if finding.category is not None]
-    if not found:
-        return (
-            "no sign of trouble: chains agree, and draws are enough for means and quantiles",
-            True,
-        )
-    return "; ".join(f"{finding.subject} ({finding.fix})" for finding in found), False
-
-
-def _of_approximation(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
-    k = float(draws.attrs.get("pareto_k", math.nan))
-    good = k <= min(TRUSTED_K, pareto_k_limit(max(draws.num_draws, 2)))
-    wide = float(draws.attrs.get("sd_ratio", math.nan))
-    if "log_weight" in draws.sample_stats and wide > LARGEST_SD_RATIO:
-        good = False
-    if good:
-        return verdict(draws), True
-    # Parameters and subsamples have no other method.
-    alone = facts.params or facts.subsampled
-    cure = "give a guide= that fits better" if alone else "compare with method='nuts'"
-    return f"{verdict(draws)} Not to be relied on: {cure}.", False
-
-
-def _of_table(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
-    return f"exact: {draws.num_draws} independent draws of the posterior", True
-
-
-def _of_particles(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
-    if draws.attrs.get("inference_method") == "ParticleGibbs":
-        return _of_chains(draws, facts)
-    return (
-        f"draws of the prior, whose weights are worth {draws.attrs['weighted_ess']:.0f} of them",
-        True,
-    )
-
-
-_JUDGES = {
-    "particles": _of_particles,
-    "exact": _of_table,
-    "nuts": _of_chains,
-    "gibbs": _of_chains,
-    "pathfinder": _of_approximation,
-    "svi": _of_approximation,
-}
 
 explain_calls(globals())

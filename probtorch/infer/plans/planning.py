@@ -32,7 +32,7 @@ from probtorch.infer.starts.path_starts import Evaluations
 
 __all__ = [
     *("ASKED_FOR", "METHODS", "Decision", "Facts", "Plan", "gradient_seconds", "look_at"),
-    *("out_of_time", "planned"),
+    *("not_enumerated", "out_of_time", "planned", "sites_changed"),
 ]
 
 METHODS = ("exact", "nuts", "gibbs", "pathfinder", "svi", "particles")
@@ -359,6 +359,14 @@ def out_of_time(plan: Plan, budget: float) -> Plan:
     first = Decision("method", _TITLES["pathfinder"], because, "method='nuts' and more seconds=")
     rest = tuple(d for d in plan.decisions if d.what == "discrete sites")
     return Plan("pathfinder", plan.facts, math.nan, (first, *rest))
+
+
+def sites_changed(plan: Plan, what: str) -> Plan:
+    """Return what is run where a later run of the model had other sites than the first ones."""
+    because = f"{what}: there is no one density"
+    instead = "Importance(model), ParticleGibbs(model) or CSIS, with settings of your own"
+    first = Decision("method", _TITLES["particles"], because, instead)
+    return Plan("particles", plan.facts, math.nan, (first,))
 
 
 def not_enumerated(plan: Plan, why: str) -> Plan:

@@ -5,7 +5,8 @@ the guide, and `AutoProposal` (proposals.py) is one that writes itself. `SMC` (s
 prior to the posterior by temperatures (tempering.py); any kernel moves its particles (mutation.py).
 `ParticleFilter` (particle_filter.py) follows the states of a series that is given by functions,
 `SMCFilter` (smc_filter.py) one of sample statements; `ParticleGibbs` (particle_gibbs.py) is a chain
-of runs of any program. `ABC` and `ABCSMC` (abc.py) need simulations only (simulations.py).
+of runs of any program, which are `RunDraws` (run_draws.py). `ABC` and `ABCSMC` (abc.py) need
+simulations only (simulations.py).
 
 weights.py is what all here share: effective sizes, resampling, the mean weight with its error.
 Results with weights are `WeightedDraws` (weighted_draws.py).
@@ -37,10 +38,12 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     )
     from probtorch.infer.sequential.particle_gibbs import (
         ParticleGibbs as ParticleGibbs,
-        RunDraws as RunDraws,
     )
     from probtorch.infer.sequential.proposals import (
         AutoProposal as AutoProposal,
+    )
+    from probtorch.infer.sequential.run_draws import (
+        RunDraws as RunDraws,
     )
     from probtorch.infer.sequential.smc import (
         SMC as SMC,
@@ -60,8 +63,9 @@ else:
         "csis": "CSIS",
         "importance": "Importance psis_diagnostic",
         "particle_filter": "FilteredStates ParticleFilter",
-        "particle_gibbs": "ParticleGibbs RunDraws",
+        "particle_gibbs": "ParticleGibbs",
         "proposals": "AutoProposal",
+        "run_draws": "RunDraws",
         "smc": "SMC SMCDraws",
         "smc_filter": "SMCFilter",
         "weighted_draws": "ImportanceWarning WeightedDraws",

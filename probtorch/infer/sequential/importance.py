@@ -23,7 +23,7 @@ from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute
 from probtorch.effects.site import Site
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.control import Interrupt, positive
 from probtorch.infer.labels import Labels, labels_of
 from probtorch.infer.model_calls import check_model, check_model_call
@@ -141,7 +141,7 @@ class Importance:
             What model and guide are called with.
         until_ess : float, optional
             Go on beyond `num_samples`, as many draws at a time, until the weights are worth so many
-            draws, or there are a hundred times as many.
+            draws, or there are a hundred times as many, of which it warns.
         max_seconds : float, optional
             Draw no more after this time, as after Ctrl-C.
 
@@ -159,7 +159,7 @@ class Importance:
         Warns
         -----
         ImportanceWarning
-            If the weights cannot be trusted.
+            If the weights cannot be trusted, or are worth less than `until_ess` in the end.
         """
         check_model_call(self.model, args, kwargs, f"{self.name}(...).run")
         wanted = positive(f"{self.name}.run", "until_ess", until_ess, 400)
@@ -232,6 +232,8 @@ class Importance:
             wanted is not None and effective_size(log_ratios) < wanted
         )
         same = all(row.keys() == samples.keys() for row in rows)
+        if wanted is not None and short and not interrupt.asked:
+            _warn_of_few(self.name, wanted, effective_size(log_ratios), log_ratios.size)
         return weighted(
             samples,
             log_ratios,
@@ -357,6 +359,18 @@ def psis_diagnostic(
         warnings.simplefilter("ignore", ImportanceWarning)
         run: Callable[..., WeightedDraws] = found.run
         return float(run(*args, **kwargs).pareto_k)
+
+
+def _warn_of_few(owner: str, wanted: float, found: float, count: int) -> None:
+    """Say that weights are worth less than was asked for, at most draws that there may be."""
+    warnings.warn_explicit(
+        f"{owner}.run(until_ess={wanted:g}) gave up\n"
+        f"  expected: weights worth {wanted:g} draws, from at most {MOST} x num_samples\n"
+        f"  got:      {found:.1f} from {count} draws\n"
+        "  fix:      give a guide that is closer to the posterior, more num_samples, or use SMC",
+        ImportanceWarning,
+        *(user_frame() or ("<unknown>", 0)),
+    )
 
 
 def checked_count(owner: str, name: str, count: int, least: int = 1) -> int:

@@ -19,11 +19,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
@@ -32,7 +31,6 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
-from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
@@ -43,6 +41,7 @@ from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted, untraced
 from probtorch.infer.sequential.importance import checked_count, refuse_subsample
+from probtorch.infer.sequential.run_draws import RunDraws, shared_sites
 from probtorch.infer.sequential.saved_particles import (
     ParticleProgress,
     SavedParticles,
@@ -51,29 +50,10 @@ from probtorch.infer.sequential.saved_particles import (
 )
 from probtorch.infer.sequential.weights import ancestors, normalised, uniforms
 
-__all__ = ["ParticleGibbs", "RunDraws"]
+__all__ = ["ParticleGibbs"]
 
 # Tries to find a first run that can have made the data.
 FIRST_SWEEPS = 20
-
-Values = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RunDraws(Draws):
-    """Draws of runs of a model: what all of them have as arrays, and each by itself.
-
-    Parameters
-    ----------
-    values : sequence of sequence of dict
-        By chain and draw, all values of the run by name.
-    """
-
-    values: Sequence[Sequence[Values]] = field(default_factory=tuple)
-
-    def expectation(self, of: Callable[[Values], ArrayLike]) -> np.ndarray:
-        """Return the mean over all draws of a function of one draw, a dict of arrays by name."""
-        return np.mean([np.asarray(of(draw)) for chain in self.values for draw in chain], axis=0)
 
 
 class _Stop(Exception):
@@ -171,7 +151,7 @@ class ParticleGibbs:
     warmup_steps : int
         Sweeps before these.
     num_chains : int
-        One after the other.
+        They take turns.
     seed : int or Generator, optional
         Where random numbers come from; the default generator if None.
     progress_bar : bool
@@ -246,8 +226,7 @@ class ParticleGibbs:
             As for `SMC.run`; all draws are in each file.
         until_ess : float, optional
             Go on beyond `num_samples` until bulk and tail effective size of all numbers that every
-            run has are at least this, over all chains, which then take turns of `num_samples`
-            draws.
+            run has are at least this, over all chains.
         max_seconds : float, optional
             End the run after this time, as Ctrl-C does.
 
@@ -257,7 +236,7 @@ class ParticleGibbs:
             `posterior` has the sites that all runs have in one shape, `values` all of each run.
             `sample_stats` has ``lp``, the log joint density, and ``moved``, whether the draw is
             another run than the one before. After Ctrl-C they are of as many draws as every chain
-            has that was begun, and ``attrs["interrupted"]`` is true.
+            with a draw has, and ``attrs["interrupted"]`` is true.
 
         Raises
         ------
@@ -306,7 +285,7 @@ class ParticleGibbs:
             "num_particles": self.num_particles,
             "interrupted": course.ended,
         }
-        return RunDraws(_shared(values), stats, attrs=attrs, values=values)
+        return RunDraws(shared_sites(values), stats, attrs=attrs, values=values)
 
     def _settings(self) -> dict[str, object]:
         """What a checkpoint has to agree in."""
@@ -324,7 +303,7 @@ _Draw: TypeAlias = tuple[dict[str, np.ndarray], float, bool]
 
 
 class _Course:
-    """The chains of one run, one after the other, as far as they have got."""
+    """The chains of one run, as far as they have got."""
 
     def __init__(
         self,
@@ -335,39 +314,32 @@ class _Course:
     ) -> None:
         self.gibbs, self.generators, self.saved = gibbs, generators, saved
         self.interrupt = interrupt
-        self.chains: list[list[_Draw]] = []
-        self.done = 0  # sweeps of the last one of them
-        self.kept: list[_Particle | None] = []  # where each of them stands
+        self.chains: list[list[_Draw]] = [[] for _ in generators]
+        self.done = 0  # sweeps of all of them together
+        self.kept: list[_Particle | None] = [None for _ in generators]  # where each of them stands
         self.ended = False  # before its time
 
     def to_the_end(self, sweeps: _Sweeps) -> None:
-        """Make all draws, or as many as there is time for."""
-        total = self.gibbs.warmup_steps + self.gibbs.num_samples
+        """Make all draws, or as many as there is time for; chains take turns, sweep by sweep."""
+        warmup, count = self.gibbs.warmup_steps, len(self.generators)
+        total = (warmup + self.gibbs.num_samples) * count
         with ParticleProgress(shown=self.gibbs.progress_bar) as progress:
-            while len(self.chains) < len(self.generators) or self.done < total:
+            while self.done < total:
                 if self.interrupt.asked:
                     self.ended = True
                     break
-                if not self.chains or self.done == total:
-                    self.chains.append([])
-                    self.kept.append(None)
-                    self.done = 0
-                chain = len(self.chains)
+                self._sweep(self.done % count, sweeps, kept=self.done >= warmup * count)
                 self.done += 1
-                self._sweep(chain - 1, sweeps, kept=self.done > self.gibbs.warmup_steps)
                 self.saved.update(self.snapshot)
-                progress.tell(
-                    f"chain {chain} of {len(self.generators)}, {self.done}/{total} sweeps",
-                    (chain - 1 + self.done / total) / len(self.generators),
-                )
+                progress.tell(f"{count} chains, {self.done}/{total} sweeps", self.done / total)
             self.saved.update(self.snapshot, last=True)
         if not self.ended:
             return
-        # A chain that was only just begun would leave nothing of the others.
-        full = [chain for chain in self.chains if len(chain) == self.gibbs.num_samples]
-        self.chains = full or self.chains[:1]
-        if not self.chains or not self.chains[0]:
+        # Chains that have no draw yet would leave nothing of the others.
+        begun = [chain for chain in self.chains if chain]
+        if not begun:
             raise self.interrupt.without("the first draw")
+        self.chains = [chain[: len(begun[-1])] for chain in begun]
         self._tell()
 
     def extend(self, count: int, sweeps: _Sweeps) -> None:
@@ -412,12 +384,13 @@ class _Course:
 
     def snapshot(self) -> Tree:
         """Return all that the rest depends on, as plain values."""
-        last = self.kept[-1] if self.kept else None
-        kept = None if last is None else last.values
         return {
             "chains": [[tuple(draw) for draw in chain] for chain in self.chains],
             "done": self.done,
-            "kept": None if kept is None else {n: to_host(x.array) for n, x in kept.items()},
+            "kept": [
+                None if last is None else {n: to_host(x.array) for n, x in last.values.items()}
+                for last in self.kept
+            ],
             "generators": [tuple(g.get_state()) for g in self.generators],
         }
 
@@ -431,12 +404,12 @@ class _Course:
         """
         self.chains = [[(dict(a), lp, moved) for a, lp, moved in c] for c in saved["chains"]]
         self.done = saved["done"]
-        self.kept = [None] * len(self.chains)
-        if saved["kept"] is not None:
-            last = _Particle({n: wrap(np.array(x)) for n, x in saved["kept"].items()})
-            self.kept[-1] = last
-            if self.chains[-1]:
-                was, now = self.chains[-1][-1][1], sweeps.running(last.values, None).log_joint
+        for i, (chain, last) in enumerate(zip(self.chains, saved["kept"], strict=True)):
+            if last is None:
+                continue
+            self.kept[i] = kept = _Particle({n: wrap(np.array(x)) for n, x in last.items()})
+            if chain:
+                was, now = chain[-1][1], sweeps.running(kept.values, None).log_joint
                 check_densities("ParticleGibbs", np.array([was]), np.array([now]))
         for generator, state in zip(self.generators, saved["generators"], strict=True):
             generator.set_state(state)
@@ -519,17 +492,6 @@ class _Sweeps:
         free = ancestors(weights, self.count - keeps, generator, "multinomial")
         chosen = [*([0] if keeps else []), *free.tolist()]
         return [_Particle(particles[i].values, 0.0, particles[i].finished) for i in chosen]
-
-
-def _shared(values: Sequence[Sequence[Values]]) -> dict[str, np.ndarray]:
-    """Sites that all runs have in one shape, as arrays (chain, draw, ...)."""
-    every = [draw for chain in values for draw in chain]
-    names = [
-        name
-        for name, x in every[0].items()
-        if all(name in draw and draw[name].shape == x.shape for draw in every)
-    ]
-    return {name: np.array([[draw[name] for draw in chain] for chain in values]) for name in names}
 
 
 explain_calls(globals())

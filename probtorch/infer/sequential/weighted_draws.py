@@ -23,6 +23,7 @@ from probtorch.diagnostics.psis import MIN_DRAWS, pareto_k_limit, psis
 from probtorch.distributions.empirical import Empirical
 from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.names import unknown_name
+from probtorch.infer.sequential.run_draws import RunDraws, Values
 from probtorch.infer.sequential.weights import ancestors, effective_size, log_mean
 from probtorch.tensor import Tensor
 
@@ -31,8 +32,6 @@ __all__ = ["ImportanceWarning", "WeightedDraws", "weighted"]
 # Ratios within rounding of each other; and how many draws have to have the largest one for it to
 # be the end of the tail.
 TIED, SEEN_OFTEN = 1e-9, 5
-# One draw, by name.
-Values = Mapping[str, np.ndarray]
 
 
 class ImportanceWarning(InferenceWarning):
@@ -176,7 +175,8 @@ class WeightedDraws:
         Returns
         -------
         Draws
-            One chain; `attrs` has the evidence, the effective size and `pareto_k`.
+            One chain; `attrs` has the evidence, the effective size and `pareto_k`. `RunDraws` where
+            sites change from draw to draw.
 
         Raises
         ------
@@ -201,7 +201,11 @@ class WeightedDraws:
             "weighted_ess": self.ess,
         }
         dims = {name: self.dims[name] for name in posterior if name in self.dims}
-        return Draws(posterior, dims=dims, coords=self.coords, attrs={**self.attrs, **facts})
+        attrs = {**self.attrs, **facts}
+        if not self.values:
+            return Draws(posterior, dims=dims, coords=self.coords, attrs=attrs)
+        values = (tuple(self.values[i] for i in rows),)
+        return RunDraws(posterior, dims=dims, coords=self.coords, attrs=attrs, values=values)
 
     def marginal(self, name: str) -> Empirical:
         """Return the weighted draws of one site as a distribution."""

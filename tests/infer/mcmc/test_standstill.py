@@ -85,6 +85,18 @@ def test_a_chain_that_moves_is_left_alone():
     assert "proposals in a row" in still.how
 
 
+def test_draws_of_conditionals_that_come_out_the_same_are_not_rejections():
+    place, rates = np.ones((40, 2)), np.ones(40)
+    still = Standstill()
+    for _ in range(5):
+        still.update(place, {"acceptance_rate": rates}.get)
+    assert not still.how
+    still.update(place, {"acceptance_rate": rates * 0.0}.get)
+    assert not still.how  # 40 of them
+    still.update(place, {"acceptance_rate": rates * 0.0}.get)
+    assert "80 proposals in a row" in still.how
+
+
 HARES = np.array(
     [[30, 4], [47.2, 6.1], [70.2, 9.8], [77.4, 35.2], [36.3, 59.4], [20.6, 41.7], [18.1, 19]]
     + [[21.4, 13], [22, 8.3], [25.4, 9.1], [27.1, 7.4], [40.3, 8], [57, 12.3], [76.6, 19.5]]

@@ -1,0 +1,134 @@
+"""`RunDraws`: draws of whole runs of a model, each of which may have sites of its own.
+
+What all runs have in one shape are arrays as of any other draws; what each has is kept by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from probtorch.autograd.modes import no_grad
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explain_calls
+from probtorch.diagnostics.draws import Draws
+from probtorch.effects.handlers import seed as seed_handler
+from probtorch.effects.handlers import substitute, trace
+from probtorch.infer.model_runs import untraced
+
+__all__ = ["RunDraws", "Values", "mean_over_runs", "predicted_by_runs", "shared_sites"]
+
+# One run, by the names of its sites.
+Values = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunDraws(Draws):
+    """Draws of runs of a model: what all of them have as arrays, and each by itself.
+
+    Parameters
+    ----------
+    values : sequence of sequence of dict
+        By chain and draw, all values of the run by name.
+    """
+
+    values: Sequence[Sequence[Values]] = field(default_factory=tuple)
+
+    def expectation(self, of: Callable[[Values], ArrayLike]) -> np.ndarray:
+        """Return the mean over all draws of a function of one draw, a dict of arrays by name."""
+        return mean_over_runs(self.values, of)
+
+    def without_first(self, count: int) -> RunDraws:
+        """Return the draws of each chain but for the first `count`."""
+        return replace(
+            self,
+            posterior={name: x[:, count:] for name, x in self.posterior.items()},
+            sample_stats={name: x[:, count:] for name, x in self.sample_stats.items()},
+            values=tuple(chain[count:] for chain in self.values),
+        )
+
+
+def mean_over_runs(
+    values: Sequence[Sequence[Values]], of: Callable[[Values], ArrayLike]
+) -> np.ndarray:
+    """Return the mean over all draws of a function of one, a dict of arrays by name.
+
+    Parameters
+    ----------
+    values : sequence of sequence of dict
+        By chain and draw.
+    of : callable
+        Returns a number, or an array of the same shape for every draw.
+    """
+    return np.mean([np.asarray(of(draw)) for chain in values for draw in chain], axis=0)
+
+
+def shared_sites(values: Sequence[Sequence[Values]]) -> dict[str, np.ndarray]:
+    """Return what all runs have in one shape, as arrays (chain, draw, ...).
+
+    Parameters
+    ----------
+    values : sequence of sequence of dict
+        By chain and draw; of at least one.
+    """
+    every = [draw for chain in values for draw in chain]
+    names = [
+        name
+        for name, x in every[0].items()
+        if all(name in draw and draw[name].shape == x.shape for draw in every)
+    ]
+    return {name: np.array([[draw[name] for draw in chain] for chain in values]) for name in names}
+
+
+def predicted_by_runs(
+    model: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    values: Sequence[Sequence[Values]],
+    seed: int | Generator | None = None,
+) -> dict[str, np.ndarray]:
+    """Run a model once for each draw, with its values, and return what else it draws or computes.
+
+    Parameters
+    ----------
+    model : callable
+        Draws what is to be predicted: without data for it.
+    args, kwargs
+        What it is called with.
+    values : sequence of sequence of dict
+        By chain and draw.
+    seed : int or Generator, optional
+        Where random numbers come from; the default generator if None.
+
+    Returns
+    -------
+    dict of str to ndarray, each (chain, draw, *shape)
+        Sites that all runs have in one shape: those without value and data, and deterministic ones.
+    """
+    generator = default_generator if seed is None else seed
+    generator = generator if isinstance(generator, Generator) else Generator(generator)
+    found: list[list[Values]] = []
+    with no_grad(), untraced(), seed_handler(None, generator):
+        for chain in values:
+            found.append([])
+            for draw in chain:
+                known = {name: wrap(x) for name, x in draw.items()}
+                with trace() as seen, substitute(data=known):
+                    model(*args, **kwargs)
+                found[-1].append(
+                    {
+                        name: to_host(site.value.array)
+                        for name, site in seen.nodes.items()
+                        if site.kind == "deterministic"
+                        or (site.kind == "sample" and not site.observed and name not in draw)
+                    }
+                )
+    return shared_sites(found)
+
+
+explain_calls(globals())
