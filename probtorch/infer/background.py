@@ -198,8 +198,7 @@ def in_background(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Bac
     -----
     Handlers, plates, `no_grad`, `validation_enabled` and the default dtype of the place of the call
     hold in the run, to its end. Pauses and ends come through
-    between two steps of `SVI`, `SVGD`, `SteinVI`, `SMC`, `ABCSMC`, `ParticleGibbs`, `Importance`
-    and `MCMC`; others run to their end. For chains ``mcmc.run(..., blocking=False)`` has more to
+    between two steps of whatever takes `max_seconds`; others run to their end. For chains ``mcmc.run(..., blocking=False)`` has more to
     tell. Two runs of one object at a time are no good idea.
 
     Examples

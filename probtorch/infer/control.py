@@ -130,6 +130,11 @@ class Interrupt:
     max_seconds : float, optional
         From now, pauses aside; then `asked` is true.
 
+    Attributes
+    ----------
+    heeded : bool
+        Whether the loop was told to end when it asked: what it has is not all.
+
     Raises
     ------
     ArgumentError
@@ -141,7 +146,7 @@ class Interrupt:
         self._seconds = positive(subject, "max_seconds", max_seconds, 60)
         self._began = time.perf_counter()
         self._control = control_here()
-        self._noted = self._late = False
+        self._noted = self._late = self.heeded = False
         self._before: Callable[[int, FrameType | None], object] | int | None = None
 
     def __enter__(self) -> Interrupt:
@@ -162,14 +167,15 @@ class Interrupt:
 
     @property
     def asked(self) -> bool:
-        """Whether the loop is to end; once true it stays so."""
+        """Whether the loop is to end; once true it stays so, and so does `heeded`."""
         control = self._control
         if control is not None and not control.go_on():
             self._noted = True
         if self._seconds is not None and not self._late:
             waited = 0.0 if control is None else control.waited
             self._late = time.perf_counter() >= self._began + self._seconds + waited
-        return self._noted or self._late
+        self.heeded = self._noted or self._late
+        return self.heeded
 
     @property
     def told(self) -> str:

@@ -11,12 +11,14 @@ import pytest
 import probtorch
 from probtorch.core.dtype import default_dtype_as
 from probtorch.core.validation import validation_enabled, validation_in_force
-from probtorch.distributions import Bernoulli, HalfNormal, Normal
+from probtorch.distributions import Bernoulli, HalfNormal, Normal, StudentT
 from probtorch.effects import factor, plate, sample
 from probtorch.effects.handlers import condition
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import (
+    ABC,
     ABCSMC,
+    DADVI,
     MCMC,
     NUTS,
     SMC,
@@ -25,7 +27,10 @@ from probtorch.infer import (
     AutoNormal,
     Importance,
     ImportanceWarning,
+    LaplaceApproximation,
+    NaturalGradientVI,
     ParticleGibbs,
+    Pathfinder,
     RandomWalk,
     RBFKernel,
     SteinVI,
@@ -95,6 +100,52 @@ def test_an_engine_ends_when_its_time_is_up_and_keeps_what_there_is(name, monkey
         assert found.interrupted if name == "SVI" else found.attrs["interrupted"]
     with pytest.raises(ArgumentError, match=rf"{name}.run\(max_seconds(.|\n)*a positive number"):
         run(*args, max_seconds=-1.0)
+
+
+def wide_tails(y):
+    sample("x", StudentT(1.0, 0.0, 0.01))
+
+
+SEARCHES = {
+    "Pathfinder": lambda: Pathfinder(model, max_gradients=10**9, seed=0).run,
+    "NaturalGradientVI": lambda: NaturalGradientVI(model, num_steps=10**9, seed=0).run,
+    "ABC": lambda: ABC(simulator, 5, 10**9, summary=mean_of, seed=0).run,
+    "DADVI": lambda: DADVI(model, seed=0).run,
+    "LaplaceApproximation": lambda: LaplaceApproximation(model, seed=0).run,
+    "LaplaceApproximation on wide tails": lambda: LaplaceApproximation(wide_tails, seed=0).run,
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_ends_when_its_time_is_up_with_what_it_found_or_with_a_word(name, monkeypatch):
+    """By a clock that goes on by 0.1 s at each look: 5 of them, or 200."""
+    monkeypatch.setattr("probtorch.infer.sequential.abc.BLOCK", 20)
+    data = {"y": Y} if name == "ABC" else Y
+
+    def ended(seconds):
+        ticks = itertools.count()
+        clock = SimpleNamespace(perf_counter=lambda: 0.1 * next(ticks))
+        monkeypatch.setattr(control, "time", clock)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return SEARCHES[name]()(data, max_seconds=seconds)
+
+    if name in ("DADVI", "LaplaceApproximation on wide tails"):
+        with pytest.raises(InferenceError, match=r"(?s)time for the search for the .*0.15"):
+            ended(0.15)
+        assert not ended(1e3).attrs["interrupted"]
+        return
+    found = ended(0.55)
+    attrs = found.attrs
+    assert attrs["interrupted"]
+    if name == "NaturalGradientVI":
+        assert attrs["num_steps"] == len(found.elbos) == 6
+    if name == "ABC":
+        assert attrs["num_simulations"] == 120 and found.num_draws == 1
+    if name == "LaplaceApproximation":
+        np.testing.assert_allclose(found.mean, ended(1e3).mean, atol=1e-6)
+    if name == "Pathfinder":
+        assert np.isfinite(found.elbos).all() and attrs["gradients"] < 500
 
 
 def test_time_that_does_not_reach_is_an_error_with_the_cure():

@@ -25,6 +25,7 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
 from probtorch.infer.approximations.result import Approximation, as_generator, count_of, target_of
 from probtorch.infer.approximations.second_order import Hessians
+from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.lbfgs_paths import LbfgsPaths, best_of_paths
 from probtorch.infer.starts.path_starts import Evaluations, candidates, normal_numbers
@@ -101,13 +102,16 @@ class DADVI:
             )
         self.radius = float(radius)
 
-    def run(self, *args: object, **kwargs: object) -> DADVIResult:
+    def run(self, *args: object, max_seconds: float | None = None, **kwargs: object) -> DADVIResult:
         """Find the top of the bound.
 
         Parameters
         ----------
         *args, **kwargs
             What the model is called with.
+        max_seconds : float, optional
+            End the search after this time, as Ctrl-C does; what it has found is kept if it is as
+            good as the top, and ``attrs["interrupted"]`` is true.
 
         Returns
         -------
@@ -119,6 +123,7 @@ class DADVI:
             If no point with a finite log density was found, or the search did not arrive at a top.
         """
         began = time.perf_counter()
+        interrupt = Interrupt("DADVI.run", max_seconds)
         target = target_of("DADVI", self.model, args, kwargs)
         begun, drawn = as_generator(self.seed).spawn(2)
         half = normal_numbers(drawn, (-(-self.num_draws // 2), target.dim))
@@ -127,16 +132,21 @@ class DADVI:
         bound = _Bound(evaluate, np.concatenate([half, -half]))
         start, _, _ = candidates(target, evaluate, 1, begun, self.radius)
         first = np.concatenate([start, np.full_like(start, LOG_SD)], axis=1)
-        best = best_of_paths(
-            LbfgsPaths(bound, first, *bound(first)),
-            lambda paths, rows: paths.value[rows],
-            max_gradients=self.max_gradients,
-            tolerance=TOLERANCE,
-            patience=math.inf,
-        )
+        with interrupt:
+            best = best_of_paths(
+                LbfgsPaths(bound, first, *bound(first)),
+                lambda paths, rows: paths.value[rows],
+                max_gradients=self.max_gradients,
+                tolerance=TOLERANCE,
+                patience=math.inf,
+                interrupt=interrupt,
+            )
         slope = best.gradient
         gain = 0.5 * float((slope * best.hessian.apply(slope)).sum())
-        if not (math.isfinite(best.value[0]) and gain < FLAT):
+        arrived = math.isfinite(best.value[0]) and gain < FLAT
+        if not arrived and interrupt.heeded:
+            raise interrupt.without("the search for the top of the bound")
+        if not arrived:
             raise _not_arrived(target, f"a bound of {best.value[0]:.6g} that still rises")
         mean, log_sd = np.split(best.position[0], 2)
         sd = np.exp(log_sd)
@@ -147,7 +157,10 @@ class DADVI:
             normal = GaussianDensity(mean, np.linalg.cholesky(covariance))
             error = _sampling_error(bound, mean, sd, inverse)
         entropy = 0.5 * target.dim * (1.0 + LOG_2PI)
-        attrs = {"num_draws": 2 * len(half), "gradients": evaluate.count}
+        attrs = {
+            "num_draws": 2 * len(half), "gradients": evaluate.count,
+            "interrupted": interrupt.heeded,
+        }  # fmt: skip
         return DADVIResult(
             target,
             time.perf_counter() - began,

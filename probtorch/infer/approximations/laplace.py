@@ -27,6 +27,7 @@ from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
 from probtorch.infer.approximations.result import Approximation, as_generator, count_of, target_of
 from probtorch.infer.approximations.second_order import Hessians, hessian_diagonal
+from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.lbfgs_paths import BestPoints, LbfgsPaths, best_of_paths
 from probtorch.infer.starts.path_starts import Evaluations, candidates
@@ -125,13 +126,18 @@ class LaplaceApproximation:
             )
         self.radius, self.seed = float(radius), seed
 
-    def run(self, *args: object, **kwargs: object) -> LaplaceResult:
+    def run(
+        self, *args: object, max_seconds: float | None = None, **kwargs: object
+    ) -> LaplaceResult:
         """Find the mode, and the curvature there.
 
         Parameters
         ----------
         *args, **kwargs
             What the model is called with.
+        max_seconds : float, optional
+            End the search after this time, as Ctrl-C does; it is kept if Newton's steps lead from
+            its best point to a mode, and ``attrs["interrupted"]`` is true.
 
         Returns
         -------
@@ -148,14 +154,21 @@ class LaplaceApproximation:
         GuideWarning
             If another start led to a mode of comparable evidence.
         """
+        interrupt = Interrupt("LaplaceApproximation.run", max_seconds)
         target = target_of("LaplaceApproximation", self.model, args, kwargs)
-        (found,) = self.run_many([target], [as_generator(self.seed)])
+        with interrupt:
+            (found,) = self.run_many([target], [as_generator(self.seed)], interrupt)
         if isinstance(found, Exception):
+            if interrupt.heeded:
+                raise interrupt.without("the search for the mode") from found
             raise found
         return found
 
     def run_many(
-        self, targets: Sequence[Target], generators: Sequence[Generator]
+        self,
+        targets: Sequence[Target],
+        generators: Sequence[Generator],
+        interrupt: Interrupt | None = None,
     ) -> list[LaplaceResult | Exception]:
         """Return what `run` does for each of some targets of one dimension, or its error.
 
@@ -164,6 +177,8 @@ class LaplaceApproximation:
         targets : sequence of Target
         generators : sequence of Generator
             Where the starts of each are drawn from.
+        interrupt : Interrupt, optional
+            Asked whether the search is to end.
 
         Notes
         -----
@@ -181,20 +196,27 @@ class LaplaceApproximation:
             else:
                 climbs.append(_Climb(target, evaluate, *found))
         begun = [c for c in climbs if isinstance(c, _Climb)]
-        together = iter(_bests(begun, self.max_gradients)) if begun else iter(())
+        together = iter(_bests(begun, self.max_gradients, interrupt)) if begun else iter(())
         results: list[LaplaceResult | Exception] = []
         for climb in climbs:
             if isinstance(climb, Exception):
                 results.append(climb)
                 continue
             try:
-                results.append(self._at_best(climb.target, climb.evaluate, next(together), began))
+                ended = interrupt is not None and interrupt.heeded
+                best = next(together)
+                results.append(self._at_best(climb.target, climb.evaluate, best, began, ended))
             except Exception as error:
                 results.append(error)
         return results
 
     def _at_best(
-        self, target: Target, evaluate: Evaluations, best: BestPoints, began: float
+        self,
+        target: Target,
+        evaluate: Evaluations,
+        best: BestPoints,
+        began: float,
+        ended: bool,
     ) -> LaplaceResult:
         """The normal at the top of the best path."""
         top = int(np.argmax(best.value))
@@ -209,7 +231,10 @@ class LaplaceApproximation:
             gain = 0.5 * float(slope @ best.hessian.rows(np.array([top])).apply(slope[None])[0])
         _check_concave(target, precision, gain)
         normal = GaussianDensity.of_precision(point, precision)
-        attrs = {"hessian_structure": self.hessian_structure, "gradients": evaluate.count}
+        attrs = {
+            "hessian_structure": self.hessian_structure, "gradients": evaluate.count,
+            "interrupted": ended,
+        }  # fmt: skip
         evidence = value + 0.5 * (normal.log_det + target.dim * LOG_2PI)
         _tell_of_rivals(target, best, normal, evidence)
         return LaplaceResult(
@@ -277,7 +302,9 @@ class _Climb:
     gradients: np.ndarray
 
 
-def _bests(climbs: Sequence[_Climb], max_gradients: int) -> list[BestPoints]:
+def _bests(
+    climbs: Sequence[_Climb], max_gradients: int, interrupt: Interrupt | None
+) -> list[BestPoints]:
     """Climb from the starts of several targets in step; return the best points of each."""
     ends = np.cumsum([len(c.values) for c in climbs])
     owner = np.repeat(np.arange(len(climbs)), [len(c.values) for c in climbs])
@@ -302,6 +329,7 @@ def _bests(climbs: Sequence[_Climb], max_gradients: int) -> list[BestPoints]:
         max_gradients=max_gradients,
         tolerance=TOLERANCE,
         patience=math.inf,
+        interrupt=interrupt,
     )
     return [best.rows(rows) for rows in np.split(np.arange(len(owner)), ends[:-1])]
 

@@ -23,6 +23,7 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
 from probtorch.infer.approximations.result import Approximation, as_generator, count_of, target_of
 from probtorch.infer.approximations.second_order import Hessians
+from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.path_starts import FEWEST_PATHS, climbed, normal_numbers
 
@@ -110,13 +111,18 @@ class NaturalGradientVI:
             )
         self.lr, self.radius = float(lr), float(radius)
 
-    def run(self, *args: object, **kwargs: object) -> NaturalGradientResult:
+    def run(
+        self, *args: object, max_seconds: float | None = None, **kwargs: object
+    ) -> NaturalGradientResult:
         """Take all steps.
 
         Parameters
         ----------
         *args, **kwargs
             What the model is called with.
+        max_seconds : float, optional
+            Take no more steps after this time, as after Ctrl-C: the normal of the last one is kept,
+            which is noisier than at the end, and ``attrs["interrupted"]`` is true.
 
         Returns
         -------
@@ -129,6 +135,7 @@ class NaturalGradientVI:
             however small the step.
         """
         began = time.perf_counter()
+        interrupt = Interrupt("NaturalGradientVI.run", max_seconds)
         target = target_of("NaturalGradientVI", self.model, args, kwargs)
         begun, drawn = as_generator(self.seed).spawn(2)
         best, evaluate = climbed(target, FEWEST_PATHS, begun, self.radius)
@@ -141,31 +148,37 @@ class NaturalGradientVI:
         elbos = np.empty(self.num_steps)
         step = np.zeros(target.dim)
         previous = precision
-        for k in range(self.num_steps):
-            normals = normal_numbers(drawn, (half, target.dim))
-            normals = np.concatenate([normals, -normals])
-            for _ in range(HALVINGS):
-                points = normal.mean + _times_root(normal, normals)
-                values, gradients = evaluate(points)
-                if np.isfinite(values).all():
+        with interrupt:
+            for k in range(self.num_steps):
+                if k and interrupt.asked:
+                    elbos = elbos[:k]
                     break
-                # Back along the last step, half of the way.
-                step, precision = 0.5 * step, 0.5 * (precision + previous)
-                normal = GaussianDensity.of_precision(normal.mean - step, precision)
-            else:
-                raise _lost(target, int((~np.isfinite(values)).sum()), len(values))
-            elbos[k] = values.mean() + 0.5 * (normal.log_det + target.dim * (1.0 + LOG_2PI))
-            if hessians is not None:
-                curvature = -hessians(points).mean(axis=0)
-            else:
-                # Bonnet and Price: the mean Hessian from gradients, coordinate by coordinate.
-                curvature = -(gradients * (points - normal.mean)).mean(axis=0) * precision
-            rate = self.lr * min(1.0, (1.0 - k / self.num_steps) / (1.0 - FALLING))
-            previous, precision = precision, _moved(precision, curvature, rate)
-            after = GaussianDensity.of_precision(normal.mean, precision)
-            step = rate * _times_covariance(after, gradients.mean(axis=0))
-            normal = GaussianDensity(normal.mean + step, after.root)
-        attrs = {"num_steps": self.num_steps, "gradients": evaluate.count}
+                normals = normal_numbers(drawn, (half, target.dim))
+                normals = np.concatenate([normals, -normals])
+                for _ in range(HALVINGS):
+                    points = normal.mean + _times_root(normal, normals)
+                    values, gradients = evaluate(points)
+                    if np.isfinite(values).all():
+                        break
+                    # Back along the last step, half of the way.
+                    step, precision = 0.5 * step, 0.5 * (precision + previous)
+                    normal = GaussianDensity.of_precision(normal.mean - step, precision)
+                else:
+                    raise _lost(target, int((~np.isfinite(values)).sum()), len(values))
+                elbos[k] = values.mean() + 0.5 * (normal.log_det + target.dim * (1.0 + LOG_2PI))
+                if hessians is not None:
+                    curvature = -hessians(points).mean(axis=0)
+                else:
+                    # Bonnet and Price: the mean Hessian from gradients, coordinate by coordinate.
+                    curvature = -(gradients * (points - normal.mean)).mean(axis=0) * precision
+                rate = self.lr * min(1.0, (1.0 - k / self.num_steps) / (1.0 - FALLING))
+                previous, precision = precision, _moved(precision, curvature, rate)
+                after = GaussianDensity.of_precision(normal.mean, precision)
+                step = rate * _times_covariance(after, gradients.mean(axis=0))
+                normal = GaussianDensity(normal.mean + step, after.root)
+        attrs = {
+            "num_steps": len(elbos), "gradients": evaluate.count, "interrupted": interrupt.heeded,
+        }  # fmt: skip
         return NaturalGradientResult(
             target, time.perf_counter() - began, False, attrs, normal=normal, elbos=elbos
         )

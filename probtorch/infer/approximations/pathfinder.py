@@ -26,6 +26,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import GaussianPaths
 from probtorch.infer.approximations.result import Approximation, as_generator, count_of, target_of
+from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.lbfgs_paths import HISTORY, LbfgsPaths, best_of_paths
 from probtorch.infer.starts.path_starts import Evaluations, candidates
@@ -111,13 +112,18 @@ class Pathfinder:
             )
         self.radius, self.resample, self.seed = float(radius), bool(resample), seed
 
-    def run(self, *args: object, **kwargs: object) -> PathfinderResult:
+    def run(
+        self, *args: object, max_seconds: float | None = None, **kwargs: object
+    ) -> PathfinderResult:
         """Follow the paths.
 
         Parameters
         ----------
         *args, **kwargs
             What the model is called with.
+        max_seconds : float, optional
+            End the paths after this time, as Ctrl-C does: of each the best normal so far is kept,
+            and ``attrs["interrupted"]`` is true.
 
         Returns
         -------
@@ -130,18 +136,23 @@ class Pathfinder:
             ELBO on any path.
         """
         began = time.perf_counter()
+        interrupt = Interrupt("Pathfinder.run", max_seconds)
         target = target_of("Pathfinder", self.model, args, kwargs)
         begun, drawn = as_generator(self.seed).spawn(2)
         evaluate = Evaluations(target)
         starts, values, gradients = candidates(target, evaluate, self.num_paths, begun, self.radius)
-        best = best_of_paths(
-            LbfgsPaths(evaluate, starts, values, gradients, self.history),
-            functools.partial(path_elbo, evaluate, drawn, self.num_elbo_draws),
-            max_gradients=self.max_gradients,
-            tolerance=TOLERANCE,
-            patience=math.inf,
-        )
+        with interrupt:
+            best = best_of_paths(
+                LbfgsPaths(evaluate, starts, values, gradients, self.history),
+                functools.partial(path_elbo, evaluate, drawn, self.num_elbo_draws),
+                max_gradients=self.max_gradients,
+                tolerance=TOLERANCE,
+                patience=math.inf,
+                interrupt=interrupt,
+            )
         good = np.flatnonzero(np.isfinite(best.score))
+        if not good.size and interrupt.heeded:
+            raise interrupt.without("a normal with a finite ELBO")
         if not good.size:
             raise InferenceError(
                 f"Pathfinder for {target.name}",
@@ -151,7 +162,9 @@ class Pathfinder:
             )
         hessian = best.hessian.rows(good)
         means = best.position[good] + hessian.apply(best.gradient[good])
-        attrs = {"num_paths": len(good), "gradients": evaluate.count}
+        attrs = {
+            "num_paths": len(good), "gradients": evaluate.count, "interrupted": interrupt.heeded,
+        }  # fmt: skip
         return PathfinderResult(
             target,
             time.perf_counter() - began,

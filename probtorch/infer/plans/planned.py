@@ -344,7 +344,7 @@ class _Job:
 
     def pathfinder(self) -> _Outcome:
         assert self.target is not None  # planned for continuous sites
-        found = Pathfinder(self.target, seed=self.generator).run()
+        found = Pathfinder(self.target, seed=self.generator).run(max_seconds=self._left)
         return _Outcome(found.draws(self.num_samples * self.num_chains), found)
 
     def particles(self) -> _Outcome:

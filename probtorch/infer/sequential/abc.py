@@ -57,6 +57,8 @@ PILOT_MOVES = 2
 # Scale of the random walk: 2.38^2 / dim times the covariance [roberts1997].
 SCALE = 2.38
 MOST_STAGES = 100
+# Simulations of rejection between two looks at the clock.
+BLOCK = 1000
 # Particles that a covariance is taken of.
 FEWEST = 5
 
@@ -147,7 +149,13 @@ class ABC(Simulating):
     def __repr__(self) -> str:
         return f"ABC({self._model_name()}, num_samples={self.num_samples})"
 
-    def run(self, observed: Mapping[str, TensorLike], *args: object, **kwargs: object) -> Draws:
+    def run(
+        self,
+        observed: Mapping[str, TensorLike],
+        *args: object,
+        max_seconds: float | None = None,
+        **kwargs: object,
+    ) -> Draws:
         """Simulate and keep.
 
         Parameters
@@ -156,12 +164,15 @@ class ABC(Simulating):
             The data, by the names of the sites that simulate them.
         *args, **kwargs
             What the model is called with.
+        max_seconds : float, optional
+            Simulate no more after this time, as after Ctrl-C: draws are kept of what there is, in
+            the share that was asked for, and ``attrs["interrupted"]`` is true.
 
         Returns
         -------
         Draws
             One chain of independent draws, the closest first; `sample_stats` has ``distance``, and
-            `attrs` the ``epsilon`` that was kept to.
+            `attrs` the ``epsilon`` that was kept to, and ``num_simulations``.
 
         Raises
         ------
@@ -172,23 +183,35 @@ class ABC(Simulating):
         ShapeError
             If simulated data have not the shape of the real ones.
         """
+        interrupt = Interrupt("ABC.run", max_seconds)
         problem = self._problem(observed, args, kwargs)
         rng = self._generator or default_generator
-        found = problem.simulated(rng, None, self.num_simulations)
+        parts: list[dict[str, np.ndarray]] = []
+        with interrupt:
+            for begin in range(0, self.num_simulations, BLOCK):
+                if begin and interrupt.asked:
+                    break
+                size = min(BLOCK, self.num_simulations - begin)
+                parts.append(problem.simulated(rng, None, size))
+        found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         away = problem.distances(found)
-        order = np.argsort(away, kind="stable")[: self.num_samples]
+        # As close as asked for: of fewer simulations fewer are kept.
+        wanted = -(-self.num_samples * len(away) // self.num_simulations)
+        order = np.argsort(away, kind="stable")[:wanted]
         limit = math.inf if self.epsilon is None else self.epsilon
         kept = order[np.isfinite(away[order]) & (away[order] <= limit)]
         if not kept.size:
             raise InferenceError(
                 "ABC: no simulation is close to the data",
                 expected=f"a distance of at most {limit:g}",
-                got=f"{away.min():g} as the smallest of {self.num_simulations}",
+                got=f"{away.min():g} as the smallest of {len(away)}",
                 fix="simulate more, allow a larger epsilon, or use ABCSMC",
             )
         params = {name: found[name][kept] for name in problem.parameters}
         epsilon = float(away[kept].max()) if self.epsilon is None else self.epsilon
-        facts: dict[str, object] = {"epsilon": epsilon, "num_simulations": self.num_simulations}
+        facts: dict[str, object] = {
+            "epsilon": epsilon, "num_simulations": len(away), "interrupted": interrupt.heeded,
+        }  # fmt: skip
         return self._draws(params, away[kept], facts)
 
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from probtorch.infer.control import Interrupt
+
 __all__ = ["BestPoints", "InverseHessian", "LbfgsPaths", "best_of_paths", "updated_diagonal"]
 
 # Pairs that an estimate is made of: 5 to 20 are customary [liu1989]; Pathfinder has 6.
@@ -317,6 +319,7 @@ def best_of_paths(
     tolerance: float,
     patience: float,
     reluctance: float = 0.0,
+    interrupt: Interrupt | None = None,
 ) -> BestPoints:
     """Climb, and return of each path the point with the highest score, or an early one near it.
 
@@ -336,6 +339,8 @@ def best_of_paths(
         below the highest of it: the path climbs towards a pole, which has no volume.
     reluctance : float
         In nats: how much more than the score of the point that is kept a later one needs.
+    interrupt : Interrupt, optional
+        Asked before each step whether all paths are to end.
     """
     everything = np.arange(len(paths.paths))
     best = BestPoints(
@@ -352,7 +357,7 @@ def best_of_paths(
     paths.end(np.zeros(len(everything), bool))
     calm = np.zeros(len(everything), int)
     for _ in range(max_gradients):
-        if not len(paths.paths):
+        if not len(paths.paths) or (interrupt is not None and interrupt.asked):
             break
         paths.advance()
         rows = np.flatnonzero(paths.bent)
