@@ -197,8 +197,8 @@ def in_background(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Bac
     Notes
     -----
     Handlers, plates, `no_grad`, `validation_enabled` and the default dtype of the place of the call
-    hold in the run, to its end. Pauses and ends come through
-    between two steps of whatever takes `max_seconds`; others run to their end. For chains ``mcmc.run(..., blocking=False)`` has more to
+    hold in the run, to its end. Pauses and ends come through between two steps of whatever takes
+    `max_seconds`; others run to their end. For chains ``mcmc.run(..., blocking=False)`` has more to
     tell. Two runs of one object at a time are no good idea.
 
     Examples
