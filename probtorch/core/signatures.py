@@ -23,7 +23,7 @@ from probtorch.core.late import difflib
 from probtorch.core.misuse import misused
 from probtorch.errors import ArgumentError
 
-__all__ = ["closest", "explain_calls", "explained", "misfit"]
+__all__ = ["also_called", "closest", "explain_calls", "explained", "misfit"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -173,6 +173,48 @@ def explained(
             raise found from cause
 
         setattr(call, _MARK, True)
+        return call
+
+    return decorate
+
+
+def also_called(
+    subject: str | None, **names: str | None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator: keywords that other libraries use are taken beside those of a signature.
+
+    Parameters
+    ----------
+    subject : str or None
+        As for `explained`, which calls go through.
+    **names : str or None
+        By the other name that of the signature; None for what has no use here.
+
+    Notes
+    -----
+    The names are the attribute ``also`` of the function; type checkers do not know them.
+    """
+
+    def decorate(fn):
+        told = explained(subject)(fn)
+
+        @functools.wraps(told)
+        def call(*args, **kwargs):
+            for given in [name for name in kwargs if name in names]:
+                value, name = kwargs.pop(given), names[given]
+                if name is None:
+                    continue
+                if name in kwargs:
+                    raise ArgumentError(
+                        f"{subject or _class_of(args[0], call)}({given}=...)",
+                        expected=f"one of {name} and {given}, which are the same",
+                        got="both",
+                        fix="leave one of them out",
+                    )
+                kwargs[name] = value
+            return told(*args, **kwargs)
+
+        setattr(call, "also", names)  # noqa: B010  # functions have no such attribute for mypy
         return call
 
     return decorate

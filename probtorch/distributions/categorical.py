@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+from typing import cast as typed
 
 import numpy as np
 
@@ -18,13 +19,14 @@ from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.counts import binomial_masses
 from probtorch.distributions.distribution import Distribution
-from probtorch.distributions.fields import Parameter, one_of, setting
+from probtorch.distributions.fields import Parameter, one_of, param, setting
 from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import require, without_tape
@@ -287,16 +289,22 @@ class Multinomial(_Categories):
 
     Parameters
     ----------
-    total_count : int
-        Number of draws, the same for the whole batch.
+    total_count : int, or Tensor, shape (...), whole numbers >= 0
+        Number of draws: one for the whole batch, or one for each of its elements.
     probs, logits : Tensor, shape (..., categories), optional
         As for `Categorical`; exactly one is given.
     """
 
-    total_count: int = setting(default=1)
+    total_count: int | Tensor = setting(default=1)
     probs: Parameter = normalised(WEIGHTS)
     logits: Parameter = normalised(constraints.real_vector)
     _also: ClassVar = {"total_count_max": None}
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Make one of `MultinomialOfEach` where counts come as a tensor."""
+        given = args[0] if args else kwargs.get("total_count")
+        each = cls is Multinomial and are_several(given)
+        return object.__new__(typed(type[Self], MultinomialOfEach) if each else cls)
 
     @constraints.dependent_property(event_dim=1, is_discrete=True)
     def support(self) -> Constraint:
@@ -310,7 +318,7 @@ class Multinomial(_Categories):
         # Category by category: a binomial share of the trials that are left.
         p = expand(self._weights(), shape)
         rest: float | Tensor = 1.0
-        left: float | Tensor = self.total_count
+        left: float | Tensor = self._left()
         counts = []
         for k in range(shape[-1] - 1):
             share = p[..., k]
@@ -321,6 +329,14 @@ class Multinomial(_Categories):
             left, rest = left - draw, rest - share
         counts.append(expand(_full(left, p[..., 0]), shape[:-1]))
         return stack(counts, -1)
+
+    def _left(self) -> float | Tensor:
+        """Return the number of draws, for what has no dim of categories."""
+        return self._trials()
+
+    def _trials(self) -> float | Tensor:
+        """Return the number of draws, as it broadcasts with weights."""
+        return float(self.total_count)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         n = float(self.total_count)
@@ -340,27 +356,67 @@ class Multinomial(_Categories):
         return in_double(partial(_entropy_of_counts, float(self.total_count)), self._weights())
 
     def _mean(self) -> Tensor:
-        return self._weights() * float(self.total_count)
+        return self._weights() * self._trials()
 
     def _mode(self) -> Tensor:
         # Counts are summed, and large ones are no single floats.
         p = cast(self._as_given().detach(), dtypes.float64)
         p = p / total(p, -1, True) if self._given("probs") else softmax(p, -1)
-        return cast(_seats(p, float(self.total_count)), self._as_given().array.dtype)
+        return cast(_seats(p, self._trials()), self._as_given().array.dtype)
 
     def _variance(self) -> Tensor:
         p = self._weights()
-        return p * (1.0 - p) * float(self.total_count)
+        return p * (1.0 - p) * self._trials()
 
 
-def _seats(p: Tensor, n: float) -> Tensor:
+class MultinomialOfEach(Multinomial):
+    """A `Multinomial` with a number of draws for each batch element."""
+
+    total_count: Parameter = param(constraints.nonnegative_integer, default=1.0)
+    probs: Parameter = normalised(WEIGHTS)
+    logits: Parameter = normalised(constraints.real_vector)
+
+    def _left(self) -> Tensor:
+        return in_own_dtype(self, self.total_count)
+
+    def _trials(self) -> Tensor:
+        return unsqueeze(self._left(), -1)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        # As for large counts above; where there are no draws, nothing can be said.
+        n, p, rest = self._trials(), self._weights(), factorial_rest(x)
+        some = n > 0.0
+        n = where(some, n, 1.0)
+        lost = p < float(dtypes.finfo(p.array.dtype).tiny)
+        far = count_times(x, self._log_weights() + log(n)) + (rest - lgamma(x + 1.0))
+        near = gamma_kernel(x + 1.0, n, where(lost, 1.0, p))
+        each = where(some, where(lost, far, near) - rest, 0.0)
+        return total(each, -1) + where(some, factorial_rest(n), 0.0)[..., 0]
+
+    def _entropy(self) -> Tensor:
+        n, p = self._trials(), self._weights()
+        return in_double(_entropy_of_counts, n + p * 0.0, p)
+
+
+def in_own_dtype(dist: Distribution, count: Tensor) -> Tensor:
+    """Return counts in the dtype of a distribution, whose other parameters may be wider."""
+    dtype = dist._dtype
+    return count if dtype is None or count.array.dtype == dtype else cast(count, dtype)
+
+
+def are_several(count: object) -> bool:
+    """Whether a number of draws is given for each batch element."""
+    return isinstance(count, TensorBase | np.ndarray | list | tuple)
+
+
+def _seats(p: Tensor, n: float | Tensor) -> Tensor:
     """Return whole numbers with the sum n and the largest multinomial mass.
 
     From x to x + 1 the mass grows with p / (x + 1), so they are the seats of d'Hondt: floor(p / q)
     for a quota q, whose reciprocal is found by bisection. Of those that the last step would add at
     once, as many as are left get one, the likeliest first.
     """
-    low = total(p, -1, True) * 0.0
+    low = (total(p, -1, True) + n) * 0.0
     high = low + (n + p.array.shape[-1] + 1.0)
     for _ in range(_HALVINGS):
         middle = (low + high) * 0.5
@@ -372,15 +428,17 @@ def _seats(p: Tensor, n: float) -> Tensor:
     return where(cast(rank, p.array.dtype) < n - total(x, -1, True), x + 1.0, x)
 
 
-def _entropy_of_counts(n: float, p: Tensor) -> Tensor:
+def _entropy_of_counts(n: float | Tensor, p: Tensor) -> Tensor:
     # -log(n!) - n sum(p log p) + sum E log(x!), each count alone being binomial, is the sum of
     # E[log(x!) - x log(n p) + n p] less that of n: neither has the size of n.
-    size, some = p.new_full((), n), p > 0.0
+    size, some = n if isinstance(n, Tensor) else p.new_full((), n), p > 0.0
     p = where(some, p, 0.5)
     k, logs, weights = binomial_masses(size, p)
-    rest = factorial_rest(k) - poisson_kernel(k, unsqueeze(p * n, -1))
+    rest = factorial_rest(k) - poisson_kernel(k, unsqueeze(p * size, -1))
     terms = where(some, weighted(exp(logs) * rest, weights), 0.0)
-    return total(terms, -1) - (factorial_rest(size) if n else size)
+    size = size[..., 0] if size.array.ndim else size
+    # With no draws the rest of the factorial is that of none, and all terms are 0.
+    return total(terms, -1) - where(size > 0.0, factorial_rest(where(size > 0.0, size, 1.0)), 0.0)
 
 
 def _full(number: Tensor | float, like: Tensor) -> Tensor:

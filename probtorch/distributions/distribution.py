@@ -32,7 +32,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.refusals import real_only
 from probtorch.core.rng import Generator, generator_for
 from probtorch.core.shape import Size, broadcast_shapes
-from probtorch.core.signatures import explain_calls
+from probtorch.core.signatures import also_called, explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape, SizeLike, TensorLike
@@ -575,6 +575,7 @@ class Independent(Distribution):
     __static_fields__ = ("reinterpreted_batch_ndims", *INSTANCE_STATE)
     __tree_fields__ = ("base_dist",)
 
+    @also_called(None, base_dist="base_distribution")
     def __init__(
         self,
         base_distribution: Distribution,

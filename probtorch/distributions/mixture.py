@@ -7,7 +7,7 @@ from typing import Self
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled
 from probtorch.core.shape import broadcast_shapes
-from probtorch.core.signatures import explain_calls
+from probtorch.core.signatures import also_called, explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.categorical import Categorical
@@ -48,6 +48,7 @@ class MixtureSameFamily(Distribution):
     __tree_fields__ = ("mixture_distribution", "component_distribution")
     __static_fields__ = ("_expanded", "_validate_args", "_weak")
 
+    @also_called(None, mixing_distribution="mixture_distribution")
     def __init__(
         self,
         mixture_distribution: Distribution,

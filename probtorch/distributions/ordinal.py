@@ -7,13 +7,14 @@ the tail, so that far categories keep their digits.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Self
+from typing import cast as typed
 
 from probtorch.core.casting import cast
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.categorical import Categorical, Multinomial
+from probtorch.distributions.categorical import Categorical, Multinomial, are_several, in_own_dtype
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Given, Parameter, as_parameter, param, setting
@@ -154,13 +155,19 @@ class DirichletMultinomial(Distribution):
     ----------
     concentration : Tensor, shape (..., categories), positive
         Of the Dirichlet.
-    total_count : int
-        Number of draws, the same for the whole batch.
+    total_count : int, or Tensor, shape (...), whole numbers >= 0
+        Number of draws: one for the whole batch, or one for each of its elements.
     """
 
     concentration: Parameter = param(constraints.independent(constraints.positive, 1))
-    total_count: int = setting(default=1)
+    total_count: int | Tensor = setting(default=1)
     _also: ClassVar = {"total_count_max": None, "is_sparse": None}
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Make one of `DirichletMultinomialOfEach` where counts come as a tensor."""
+        given = args[1] if len(args) > 1 else kwargs.get("total_count")
+        each = cls is DirichletMultinomial and are_several(given)
+        return object.__new__(typed(type[Self], DirichletMultinomialOfEach) if each else cls)
 
     @constraints.dependent_property(event_dim=1, is_discrete=True)
     def support(self) -> Constraint:
@@ -180,7 +187,7 @@ class DirichletMultinomial(Distribution):
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         # Category by category: a beta-binomial share of the draws that are left.
         c = self.concentration
-        left: float | Tensor = float(self.total_count)
+        left: float | Tensor = self._left()
         counts = []
         for k in range(shape[-1] - 1):
             a, b = c[..., k], total(c[..., k + 1 :], -1)
@@ -196,21 +203,49 @@ class DirichletMultinomial(Distribution):
         return stack(counts, -1)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        c, n = self.concentration, float(self.total_count)
+        c, n = self.concentration, self._left()
         whole = total(c, -1)
         some = x > 0.0
         k = where(some, x, 1.0)
         each = where(some, lgamma_difference(c, k), 0.0) - lgamma(x + 1.0)
+        if isinstance(n, Tensor):
+            some = n > 0.0
+            begun = where(some, lgamma_difference(whole, where(some, n, 1.0)), 0.0)
+            return total(each, -1) + lgamma(n + 1.0) - begun
         ends = lgamma_difference(whole, n) if n else 0.0
         return total(each, -1) + math.lgamma(n + 1.0) - ends
 
+    def _left(self) -> float | Tensor:
+        """Return the number of draws, for what has no dim of categories."""
+        return self._trials()
+
+    def _trials(self) -> float | Tensor:
+        """Return the number of draws, as it broadcasts with concentrations."""
+        return float(self.total_count)
+
     def _mean(self) -> Tensor:
-        return self.concentration / total(self.concentration, -1, True) * float(self.total_count)
+        return self.concentration / total(self.concentration, -1, True) * self._trials()
 
     def _variance(self) -> Tensor:
-        n, whole = float(self.total_count), total(self.concentration, -1, True)
+        n, whole = self._trials(), total(self.concentration, -1, True)
         p = self.concentration / whole
         return p * (1.0 - p) * n * ((whole + n) / (whole + 1.0))
+
+
+class DirichletMultinomialOfEach(DirichletMultinomial):
+    """A `DirichletMultinomial` with a number of draws for each batch element."""
+
+    concentration: Parameter = param(constraints.independent(constraints.positive, 1))
+    total_count: Parameter = param(constraints.nonnegative_integer, default=1.0)
+
+    def _infer_event_shape(self) -> Shape:
+        return self.concentration.array.shape[-1:]
+
+    def _left(self) -> Tensor:
+        return in_own_dtype(self, self.total_count)
+
+    def _trials(self) -> Tensor:
+        return unsqueeze(self._left(), -1)
 
 
 explain_calls(globals())

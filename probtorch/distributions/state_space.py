@@ -24,10 +24,11 @@ from probtorch.distributions.series import Series, broadcast, same_dtype, whole_
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_parameter
 from probtorch.distributions.vectors import check_sizes, half_log_det
+from probtorch.distributions.wishart import inverse_of_factor
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.exponentials import log
-from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
+from probtorch.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
 from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
@@ -171,7 +172,7 @@ class EulerMaruyama(Series):
 
 
 class GaussianStateSpace(Series):
-    """Vectors that follow each other linearly: z[t] = A z[t - 1] + noise[t], from z = 0 on.
+    """Vectors that follow each other linearly: z[t] = A z[t - 1] + noise[t].
 
     Parameters
     ----------
@@ -183,6 +184,8 @@ class GaussianStateSpace(Series):
     precision_matrix : Tensor, shape (..., n, n), positive definite, optional
     scale_tril : Tensor, shape (..., n, n), lower-triangular with positive diagonal, optional
         Exactly one of the three is given.
+    initial_value : Tensor, shape (..., n), optional
+        The state z[0] before the first one of the series; 0 if None.
 
     Notes
     -----
@@ -190,10 +193,11 @@ class GaussianStateSpace(Series):
     a `GaussianHMM`, whose transition matrix is the transpose of A.
     """
 
-    _parts = ("transition_matrix", "scale_tril")
+    _parts = ("transition_matrix", "scale_tril", "initial_value")
     _told = ("num_steps",)
     transition_matrix: Tensor
     scale_tril: Tensor
+    initial_value: Tensor
     support = constraints.real_matrix
 
     def __init__(
@@ -203,6 +207,7 @@ class GaussianStateSpace(Series):
         covariance_matrix: Given | None = None,
         precision_matrix: Given | None = None,
         scale_tril: Given | None = None,
+        initial_value: Given | None = None,
         *,
         validate_args: bool | None = None,
     ) -> None:
@@ -220,9 +225,30 @@ class GaussianStateSpace(Series):
         )
         self._note(noise)
         self.scale_tril = noise.scale_tril
-        shapes = (matrix.array.shape[:-2], self.scale_tril.array.shape[:-2])
-        batch = broadcast_shapes(*shapes, op="GaussianStateSpace")
+        if initial_value is None:
+            self.initial_value = matrix.new_zeros((n,))
+        else:
+            self._take(transition_matrix=matrix, initial_value=initial_value)
+            self._note(noise)
+            check_sizes("GaussianStateSpace", "an initial_value", (n,), self.initial_value)
+        batch = broadcast_shapes(*self._batches(), op="GaussianStateSpace")
         self._shape(batch, (self.num_steps, n), validate_args)
+
+    def _batches(self) -> list[Shape]:
+        """Return the batch shapes of the parts."""
+        dims = ((self.transition_matrix, 2), (self.scale_tril, 2), (self.initial_value, 1))
+        return [tuple(x.array.shape[: x.array.ndim - k]) for x, k in dims]
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """Covariance of the noise, shape (..., n, n)."""
+        return self.scale_tril @ self.scale_tril.mT
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """Inverse of the covariance of the noise, shape (..., n, n)."""
+        inverse = inverse_of_factor(self.scale_tril)
+        return inverse.mT @ inverse
 
     def _step(self, z: Tensor) -> Tensor:
         """Return A z for vectors z, shape (..., steps, n)."""
@@ -230,15 +256,13 @@ class GaussianStateSpace(Series):
 
     def _log_prob(self, z: Tensor) -> Tensor:
         n, tril = self._event_shape[1], same_dtype(self.scale_tril, z)
-        first, rest = z[..., :1, :], z[..., 1:, :]
-        shape = (*broadcast_shapes(z.array.shape[:-2], self._shared(), op="log_prob"), 1, n)
-        noise = cat([expand(first, shape), rest - self._step(z[..., :-1, :])], -2)
+        a, _, before = self._batches()
+        batch = broadcast_shapes(z.array.shape[:-2], a, before, op="log_prob")
+        start = expand(unsqueeze(same_dtype(self.initial_value, z), -2), (*batch, 1, n))
+        noise = z - self._step(cat([start, expand(z[..., :-1, :], (*batch, -1, n))], -2))
         square = squared_length(_over_time(tril), noise)
         size = half_log_det(tril) + n * HALF_LOG_2PI
         return total(square, -1) * -0.5 - size * float(self.num_steps)
-
-    def _shared(self) -> Shape:
-        return tuple(self.transition_matrix.array.shape[:-2])
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         batch, n = shape[:-2], shape[-1]
@@ -250,19 +274,26 @@ class GaussianStateSpace(Series):
             new = reshape(unsqueeze(z, -2) @ matrix, z.array.shape) + e
             return new, new
 
-        _, path = scan(step, e.new_zeros((*batch, n)), movedim(noise, -2, 0))
+        start = expand(same_dtype(self.initial_value, e), (*batch, n))
+        _, path = scan(step, start, movedim(noise, -2, 0))
         return movedim(path, 0, -2)
 
     def _mean(self) -> Tensor:
-        zero = total(self.transition_matrix, -1) * 0.0 + total(self.scale_tril, -1) * 0.0
-        shape = (*zero.array.shape[:-1], *self._event_shape)
-        return expand(unsqueeze(zero, -2), shape)
+        a, batch = self.transition_matrix, broadcast_shapes(*self._batches())
+        start = expand(same_dtype(self.initial_value, a), (*batch, self._event_shape[1]))
+
+        def step(z: Tensor, _: None) -> tuple[Tensor, Tensor]:
+            new = squeeze(a @ unsqueeze(z, -1), -1)
+            return new, new
+
+        _, path = scan(step, start, length=self.num_steps)
+        return movedim(path, 0, -2)
 
     _mode = _mean
 
     def _variance(self) -> Tensor:
         tril, a = self.scale_tril, self.transition_matrix
-        shape = (*broadcast_shapes(tril.array.shape[:-2], self._shared()), *tril.array.shape[-2:])
+        shape = (*broadcast_shapes(*self._batches()), *tril.array.shape[-2:])
 
         def step(spread: Tensor, _: None) -> tuple[Tensor, Tensor]:
             return a @ spread, total(spread * spread, -1)

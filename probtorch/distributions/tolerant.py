@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -210,6 +211,7 @@ class Unit(Distribution):
 
     log_factor: Parameter = param(constraints.real)
     support = constraints.real_vector
+    _also: ClassVar = {"has_rsample": None}
 
     def _infer_event_shape(self) -> Shape:
         return (0,)

@@ -53,11 +53,11 @@ def half_log_det(tril: Tensor) -> Tensor:
 
 
 def check_sizes(owner: str, what: str, expected: Shape, matrix: Tensor) -> None:
-    """Raise ShapeError unless the last two dims of a matrix are those expected."""
-    if matrix.array.shape[-2:] != expected:
+    """Raise ShapeError unless the last dims of a matrix, or of a vector, are those expected."""
+    if matrix.array.shape[-len(expected) :] != expected:
         raise ShapeError(
             owner,
-            expected=f"{what} of shape (..., {expected[0]}, {expected[1]})",
+            expected=f"{what} of shape (..., {', '.join(map(str, expected))})",
             got=f"shape {matrix.array.shape}",
             fix="check the sizes of the vectors and of the matrix",
         )

@@ -102,7 +102,7 @@ class ByScale(Distribution):
         return 0.5 * (digamma(half) + LOG_2)
 
 
-MATRICES = ("covariance_matrix", "precision_matrix", "scale_matrix", "scale_tril")
+MATRICES = ("covariance_matrix", "precision_matrix", "scale_matrix", "rate_matrix", "scale_tril")
 
 
 def _above_size(owner: object) -> Constraint:
@@ -268,13 +268,21 @@ class InverseFamily(ByScale):
     """The density and the draws of an inverse Wishart matrix."""
 
     scale_matrix: Parameter
+    rate_matrix: Parameter
     scale_tril: Parameter
+    _also: ClassVar = {"concentration": "df"}
 
     def _scale_tril(self) -> Tensor:
-        return cholesky(self.scale_matrix)
+        if self._given("scale_matrix"):
+            return cholesky(self.scale_matrix)
+        return factor_of_inverse(self.rate_matrix)
 
     def _scale_matrix(self) -> Tensor:
         return self.scale_tril @ self.scale_tril.mT
+
+    def _rate_matrix(self) -> Tensor:
+        inverse = inverse_of_factor(self.scale_tril)
+        return inverse.mT @ inverse
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         # (L^-T A A^T L^-1)^-1 = (L A^-T)(L A^-T)^T
@@ -312,16 +320,18 @@ class InverseWishart(InverseFamily):
     df : Tensor or number, above the size of the matrices less 1
     scale_matrix : Tensor, shape (..., n, n), positive definite, optional
         The mean is ``scale_matrix / (df - n - 1)``.
+    rate_matrix : Tensor, shape (..., n, n), positive definite, optional
+        Its inverse.
     scale_tril : Tensor, shape (..., n, n), optional
-        Its Cholesky factor; exactly one of the two is given.
+        Its Cholesky factor; exactly one of the three is given.
     """
 
     df: Parameter = param(constraints.dependent(_above_size))
     scale_matrix: Parameter = param(constraints.positive_definite, default=None)
+    rate_matrix: Parameter = param(constraints.positive_definite, default=None)
     scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
-    given = one_of("scale_matrix", "scale_tril")
+    given = one_of("scale_matrix", "rate_matrix", "scale_tril")
     support = constraints.positive_definite
-    _also: ClassVar = {"concentration": "df"}
 
     def _mean(self) -> Tensor:
         rest = unsqueeze(unsqueeze(self.df - (self._size + 1.0), -1), -1)
@@ -351,14 +361,16 @@ class InverseWishartCholesky(InverseFamily):
     ----------
     df : Tensor or number, above the size of the matrices less 1
     scale_matrix : Tensor, shape (..., n, n), positive definite, optional
+    rate_matrix : Tensor, shape (..., n, n), positive definite, optional
     scale_tril : Tensor, shape (..., n, n), optional
-        Exactly one of the two is given, as for `InverseWishart`.
+        Exactly one of the three is given, as for `InverseWishart`.
     """
 
     df: Parameter = param(constraints.dependent(_above_size))
     scale_matrix: Parameter = param(constraints.positive_definite, default=None)
+    rate_matrix: Parameter = param(constraints.positive_definite, default=None)
     scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
-    given = one_of("scale_matrix", "scale_tril")
+    given = one_of("scale_matrix", "rate_matrix", "scale_tril")
     support = constraints.lower_cholesky
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:

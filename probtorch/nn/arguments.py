@@ -140,8 +140,9 @@ def check_keywords(cls: type, kwargs: Mapping[str, object]) -> None:
     allowed = _keywords(cls) if kwargs else None
     if allowed is None:
         return
+    also: Mapping[str, object] = getattr(vars(cls).get("__init__"), "also", {})
     for name in kwargs:
-        if name not in allowed:
+        if name not in allowed and name not in also:
             near = difflib.get_close_matches(name, allowed, n=1)
             raise ArgumentError(
                 f"{cls.__name__} got an unexpected keyword argument {name!r}",

@@ -28,6 +28,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import DenseNN, Module
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
+from tests.distributions.test_flows import CONDITIONAL
 
 
 @dataclass
@@ -140,6 +141,7 @@ FLOWS = [
     Case(flow(tr.affine_autoregressive, 3).inv, (3,)),
     Case(flow(tr.iterated, 2, tr.affine_autoregressive, 3), (3,)),
     Case(flow(tr.affine_coupling, 3), (3,)),
+    Case(flow(tr.affine_coupling, [3, 2], dim=-2), (3, 2)),
     Case(flow(tr.spline, 3, count_bins=5, bound=1.5), (3,)),
     Case(flow(tr.spline_coupling, 3), (3,)),
     Case(flow(tr.SplineCoupling, 3, 1, DenseNN(1, [6], [8, 8, 6]), 4, identity=True), (3,)),
@@ -184,6 +186,7 @@ CASES = [
     Case(tr.OrderedTransform(), (3,)),
     Case(tr.PositiveOrderedTransform(), (3,)),
     Case(tr.PermuteTransform([2, 0, 1]), (3,)),
+    Case(tr.PermuteTransform([2, 0, 1], dim=-2), (3, 2)),
     Case(tr.ZeroSumTransform(), (3,), helmert_coordinates),
     Case(tr.LowerCholeskyTransform(), (6,), lower(0)),
     Case(tr.SoftplusLowerCholeskyTransform(), (6,), lower(0)),
@@ -259,9 +262,23 @@ def test_every_transform_has_an_entry():
     classes = {n for n in tr.__all__ if inspect.isclass(getattr(tr, n)) and n.endswith("Transform")}
     kinds = {type(c.transform).__name__ for c in CASES}
     assert classes - kinds - ELSEWHERE == set()
-    modules = {n for n in tr.__all__ if inspect.isclass(getattr(tr, n))}
-    modules = {n for n in modules if issubclass(getattr(tr, n), tr.TransformModule)}
+    shown = {n: getattr(tr, n) for n in tr.__all__ if inspect.isclass(getattr(tr, n))}
+    modules = {n for n, cls in shown.items() if issubclass(cls, tr.TransformModule)}
     assert modules - kinds == {"TransformModule"}
+    others = {n: cls for n, cls in shown.items() if issubclass(cls, tr.Transform)}
+    others = {n for n, cls in others.items() if not n.endswith("Transform") and n not in modules}
+    # Not bijective, and of directions: below. Another name of PermuteTransform.
+    assert others - kinds == {"Normalize", "Permute"}
+    # Those with a context, whose laws are in tests/distributions/test_flows.py.
+    conditional = {n for n, cls in shown.items() if issubclass(cls, tr.ConditionalTransform)}
+    bases = {"ConditionalTransform", "ConditionalTransformModule"}
+    # Those of images and of differential equations have tests of their own there.
+    elsewhere = {"ConditionalContinuousFlow", "ConditionalGeneralizedChannelPermute"}
+    met = {type(make(2, 1)).__name__ for make in CONDITIONAL.values()} - {"_ConditionalInverse"}
+    assert conditional - bases == met | elsewhere
+    # A batch has no context of its own; the other two have none in Pyro either.
+    without = {"ConditionalBatchNorm", "ConditionalSplineCoupling", "ConditionalSylvester"}
+    assert {f"Conditional{n}" for n in modules} - conditional - bases == without
 
 
 @EACH

@@ -574,7 +574,11 @@ for _cls, _reference in (
     (dist.InverseWishart, _inverse_wishart),
     (dist.InverseWishartCholesky, _inverse_wishart_factor),
 ):
-    for _name, _cov in (("scale_matrix", lambda m: m), ("scale_tril", _outer)):
+    for _name, _cov in (
+        ("scale_matrix", lambda m: m),
+        ("rate_matrix", np.linalg.inv),
+        ("scale_tril", _outer),
+    ):
         FURTHER.append(
             Case(
                 _cls,

@@ -61,6 +61,7 @@ CONDITIONAL = {
     "householder": lambda d, c: tr.conditional_householder(d, c, count_transforms=2),
     "matrix exponential": lambda d, c: tr.conditional_matrix_exponential(d, c),
     "neural": lambda d, c: tr.conditional_neural_autoregressive(d, c, width=3),
+    "polynomial": lambda d, c: tr.conditional_polynomial(d, c, [4]),
     "block": lambda d, c: tr.conditional_block_autoregressive(d, c, hidden_factors=[3]),
     "several": lambda d, c: tr.ConditionalComposeTransformModule(
         [tr.conditional_planar(d, c), tr.permute(d), tr.radial(d), tr.conditional_planar(d, c)]

@@ -5,6 +5,9 @@ transforms, divergences between pairs, reparameterisations. What the others have
 there too, or the error for its name says what to write.
 """
 
+import inspect
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -208,6 +211,100 @@ def test_names_of_arguments_are_those_of_others_too():
         dist.LKJCholesky(3, dimension=3)
     with pytest.raises(ShapeError, match="at least 1 dims"):
         dist.MultivariateNormal(tensor(0.0), covariance_matrix=tensor(1.0))
+
+
+# By name of an argument: whose it is, and why it is not taken.
+KEYWORDS_NOT_TAKEN = {
+    "normalization bound": (
+        """transforms.matrix_exponential transforms.MatrixExponential
+        transforms.conditional_matrix_exponential transforms.ConditionalMatrixExponential""",
+        "the matrix is what the parameters say; exponentials have no terms that have to be few",
+    ),
+    "batch_shape": ("TruncatedPolyaGamma", "NumPyro's; the signature is Pyro's, a prototype"),
+    "total_count_max": ("MultinomialLogits MultinomialProbs", "no sizes depend on it"),
+    "experimental_allow_batch": (
+        "reparam.DiscreteCosineReparam reparam.HaarReparam reparam.UnitJacobianReparam",
+        "batch dims stay independent; to_event makes event dims of them",
+    ),
+    "support_fn": ("reparam.SplitReparam", "the supports of the parts are read from the site's"),
+    "params": ("reparam.NeuTraReparam", "a guide has its own parameters"),
+}
+
+
+def keywords_of_others():
+    """By name what PyTorch, Pyro and NumPyro call the arguments of what is here, too.
+
+    The list was made by inspect.signature from torch 2.13, Pyro 1.9 and NumPyro 0.22.
+    """
+    rows = Path(__file__).with_name("keywords_of_others.txt").read_text().splitlines()
+    return {name: words.split() for name, _, words in (row.partition(": ") for row in rows)}
+
+
+def found(name):
+    place, _, last = name.rpartition(".")
+    rooms = {"": [dist], "transforms": [transforms], "reparam": [effects, infer]}[place]
+    return next(getattr(room, last) for room in rooms if hasattr(room, last))
+
+
+def taken_keywords(fn):
+    if inspect.isclass(fn) and isinstance(getattr(fn, "_fields", None), dict) and fn._fields:
+        return {*fn._fields, *fn._also, "validate_args"}
+    called = fn.__init__ if inspect.isclass(fn) else fn
+    given = inspect.signature(called).parameters.values()
+    free = {"*"} if any(p.kind is p.VAR_KEYWORD for p in given) else set()
+    return {p.name for p in given} | set(getattr(called, "also", {})) | free
+
+
+def test_keywords_are_those_of_others_too():
+    excused = {
+        (where, word)
+        for words, (places, _) in KEYWORDS_NOT_TAKEN.items()
+        for word in words.split()
+        for where in places.split()
+    }
+    rows = keywords_of_others()
+    assert len(rows) >= 250
+    refused = set()
+    for name, words in rows.items():
+        taken = taken_keywords(found(name))
+        if "*" not in taken:
+            refused |= {(name, w) for w in words if w not in taken and w != "validate_args"}
+    assert refused == excused
+
+
+def test_other_keywords_mean_the_same():
+    weights, parts = dist.Categorical(np.ones(2)), dist.Normal(np.array([0.0, 3.0]), 1.0)
+    mixed = dist.MixtureSameFamily(mixing_distribution=weights, component_distribution=parts)
+    assert_close(mixed.log_prob(0.5), dist.MixtureSameFamily(weights, parts).log_prob(0.5))
+    both = dist.Independent(base_dist=parts, reinterpreted_batch_ndims=1)
+    assert_close(both.log_prob(np.zeros(2)), parts.log_prob(np.zeros(2)).sum())
+    with pytest.raises(ArgumentError, match="which are the same"):
+        dist.MixtureSameFamily(
+            mixing_distribution=weights, mixture_distribution=weights, component_distribution=parts
+        )
+    with pytest.raises(ArgumentError, match="by position and by name"):
+        dist.MixtureSameFamily(weights, parts, mixing_distribution=weights)
+    matrix = np.array([[2.0, 0.5], [0.5, 1.0]])
+    x = dist.InverseWishart(5.0, matrix).sample((3,), Generator(0))
+    by_rate = dist.InverseWishart(concentration=5.0, rate_matrix=np.linalg.inv(matrix))
+    assert_close(by_rate.log_prob(x), dist.InverseWishart(5.0, matrix).log_prob(x), rtol=1e-10)
+    assert_close(by_rate.scale_matrix, matrix, rtol=1e-10)
+    reshaped = transforms.ReshapeTransform(forward_shape=(4,), inverse_shape=(2, 2))
+    assert reshaped(tensor(np.ones((3, 2, 2)))).shape == (3, 4)
+    assert transforms.MatrixExponential(2, iterations=8)(tensor([1.0, 2.0])).shape == (2,)
+    assert transforms.IdentityTransform() is transforms.identity_transform
+    assert isinstance(transforms.elu(), transforms.ELUTransform)
+    assert isinstance(transforms.leaky_relu(), transforms.LeakyReLUTransform)
+    sets = [
+        (constraints.interval(0.0, 1.0), [0.5, 1.5, 3.0], [False, True, False]),
+        (constraints.greater_than(0.0), [0.5, 1.5], [False, True]),
+        (constraints.less_than(0.0), [-0.5, 0.5, 1.5], [False, True, False]),
+    ]
+    for domain, at, inside in sets:
+        to = transforms.ExpTransform(domain=domain).codomain
+        assert to.check(tensor(np.array(at))).tolist() == inside
+    ordered = transforms.ExpTransform(domain=constraints.ordered_vector)
+    assert ordered.codomain is constraints.positive_ordered_vector
 
 
 def test_names_of_methods_are_those_of_others_too():

@@ -447,6 +447,31 @@ def test_a_linear_state_space_is_the_product_of_its_steps(kind):
     assert_close(d.variance, np.stack(rows), rtol=1e-11)
     x = d.sample((4000,), Generator(1)).numpy()
     assert stats.kstest(x[:, -1, 0] / np.sqrt(rows[-1][0]), "norm").pvalue > 1e-6
+    assert_close(d.covariance_matrix, L @ L.T, rtol=1e-11)
+    assert_close(d.precision_matrix, np.linalg.inv(L @ L.T), rtol=1e-11)
+
+
+@pytest.mark.parametrize("start", [[1.0, -2.0], [[1.0, 2.0], [0.0, -1.0], [3.0, 3.0]]])
+def test_a_linear_state_space_starts_where_it_is_told(start):
+    A, L = np.array([[0.6, -0.3], [0.2, 0.5]]), np.array([[1.0, 0.0], [0.3, 0.5]])
+    d = dist.GaussianStateSpace(4, t(A), scale_tril=t(L), initial_value=t(start))
+    assert d.batch_shape == np.shape(start)[:-1]
+    x = d.sample((3,), Generator(0)).numpy()
+    first = np.broadcast_to(start, (*x.shape[:-2], 2))
+    z = np.concatenate([first[..., None, :], x], -2)
+    noise = stats.multivariate_normal(np.zeros(2), L @ L.T)
+    density = sum(
+        noise.logpdf(z[..., k + 1, :] - z[..., k, :] @ A.T).reshape(x.shape[:-2]) for k in range(4)
+    )
+    assert_close(d.log_prob(x), density, rtol=1e-11)
+    powers = [np.linalg.matrix_power(A, k + 1).T for k in range(4)]
+    assert_close(d.mean, np.stack([np.array(start) @ p for p in powers], -2), rtol=1e-11)
+    # From 0 on the spread is the same, in the shape of this one.
+    still = dist.GaussianStateSpace(4, t(A), scale_tril=t(L)).variance.numpy()
+    assert_close(d.variance, np.broadcast_to(still, d.variance.shape), rtol=1e-11)
+    mean = d.sample((20_000,), Generator(1)).numpy().mean(0)
+    # Eight to 24 numbers at 5.5 standard errors: 1e-6 of false alarms.
+    assert (np.abs(mean - d.mean.numpy()) < 5.5 * np.sqrt(still / 20_000)).all()
 
 
 # ------------------------------------------------------------------------------ all of them
@@ -479,7 +504,9 @@ def examples(dtype=None):
         dist.GARCH11(n(0.1), n([0.2, 0.3]), 0.6, 1.0, steps=3),
         dist.RandomWalk(dist.StudentT(n([4.0, 5.0]), 0.0, 1.0), dist.Normal(0.0, 1.0), 3),
         dist.EulerMaruyama(n([0.0, 0.1, 0.4]), decay, dist.Normal(n([0.0, 1.0]), 1.0)),
-        dist.GaussianStateSpace(3, n([[0.5, 0.1], [0.0, 0.3]]), n([[1.0, 0.2], [0.2, 1.0]])),
+        dist.GaussianStateSpace(
+            3, n([[0.5, 0.1], [0.0, 0.3]]), n([[1.0, 0.2], [0.2, 1.0]]), initial_value=n([1.0, 0.5])
+        ),
         hmm,
         level(dtype=dtype, steps=4),
         dist.GammaGaussianHMM(

@@ -72,10 +72,11 @@ def _(p: Categorical | OneHotCategorical, q: Categorical | OneHotCategorical) ->
 @register_kl(Multinomial, Multinomial)
 def _(p: Multinomial, q: Multinomial) -> Tensor:
     n, m = p.total_count, q.total_count
-    if n != m:
+    same = eq(n, m).all() if isinstance(n, Tensor) or isinstance(m, Tensor) else n == m
+    if not bool(same):
         raise no_closed_form(p, q, f"one total_count on both sides, not {n} and {m}")
     logs, others = p._log_weights(), q._log_weights()
-    return total(count_times(exp(logs), logs - others), -1) * float(n)
+    return total(count_times(exp(logs), logs - others), -1) * p._left()
 
 
 @register_kl(NegativeBinomial, NegativeBinomial)

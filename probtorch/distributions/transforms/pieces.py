@@ -85,6 +85,11 @@ class CatTransform(_Pieces):
         self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
         self.codomain = constraints.cat([t.codomain for t in self.transforms], dim, self.lengths)
 
+    @property
+    def length(self) -> int:
+        """Size of the whole along `dim`."""
+        return sum(self.lengths)
+
     def _apart(self, x: Tensor) -> Sequence[Tensor]:
         return split(x, self.lengths, self.dim)
 

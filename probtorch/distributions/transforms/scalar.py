@@ -38,6 +38,8 @@ __all__ = [
     "SigmoidTransform",
     "SoftplusTransform",
     "TanhTransform",
+    "elu",
+    "leaky_relu",
     "log_sigmoid_derivative",
 ]
 
@@ -58,9 +60,19 @@ def _broadcast(shape: Shape, *parameters: TensorLike) -> Shape:
 
 
 class ExpTransform(Transform):
-    """y = exp(x)."""
+    """y = exp(x).
 
-    codomain = constraints.positive
+    Parameters
+    ----------
+    domain : Constraint, optional
+        A narrower set than the reals, of numbers between bounds; the codomain follows.
+    """
+
+    codomain: Constraint = constraints.positive
+
+    def __init__(self, cache_size: int = 0, *, domain: Constraint | None = None) -> None:
+        if domain is not None:
+            self.domain, self.codomain = domain, _exponentials(domain)
 
     def _call(self, x: Tensor) -> Tensor:
         return exp(x)
@@ -70,6 +82,17 @@ class ExpTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x
+
+
+def _exponentials(domain: Constraint) -> Constraint:
+    """Return the set of the exponentials of a set of numbers or of ordered ones."""
+    low, high = (getattr(domain, f"{end}_bound", None) for end in ("lower", "upper"))
+    low, high = (None if b is None else exp(as_tensor(b)) for b in (low, high))
+    if domain is constraints.ordered_vector:
+        return constraints.positive_ordered_vector
+    if high is None:
+        return constraints.positive if low is None else constraints.greater_than(low)
+    return constraints.interval(0.0 if low is None else low, high)
 
 
 class SoftplusTransform(Transform):
@@ -219,6 +242,16 @@ class AffineTransform(Transform):
             slope = x.new_full((), math.log(abs(scale)))
         ladj = expand(slope, broadcast_shapes(x.array.shape, slope.array.shape))
         return total(ladj, tuple(range(-self.event_dim, 0))) if self.event_dim else ladj
+
+
+def elu() -> ELUTransform:
+    """Return an `ELUTransform`: Pyro's name beside those of its flows."""
+    return ELUTransform()
+
+
+def leaky_relu() -> LeakyReLUTransform:
+    """Return a `LeakyReLUTransform`: Pyro's name beside those of its flows."""
+    return LeakyReLUTransform()
 
 
 class PowerTransform(Transform):

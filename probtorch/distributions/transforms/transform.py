@@ -17,7 +17,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.signatures import explain_calls
+from probtorch.core.signatures import also_called, explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
@@ -29,6 +29,7 @@ from probtorch.tensor import Tensor
 
 __all__ = [
     "ComposeTransform",
+    "IdentityTransform",
     "IndependentTransform",
     "ReshapeTransform",
     "Transform",
@@ -329,6 +330,11 @@ class ComposeTransform(Transform):
 identity_transform = ComposeTransform([])
 
 
+def IdentityTransform() -> Transform:
+    """Return `identity_transform`: NumPyro has a class of that name."""
+    return identity_transform
+
+
 def _at_least(constraint: Constraint, event_dim: int) -> Constraint:
     extra = event_dim - constraint.event_dim
     return constraints.independent(constraint, extra) if extra else constraint
@@ -403,6 +409,8 @@ class ReshapeTransform(Transform):
 
     _settings = ("in_shape", "out_shape")
 
+    # NumPyro names each shape by the direction that leads to it.
+    @also_called(None, forward_shape="out_shape", inverse_shape="in_shape")
     def __init__(self, in_shape: Shape, out_shape: Shape, cache_size: int = 0) -> None:
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if math.prod(self.in_shape) != math.prod(self.out_shape):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import EllipsisType
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import Transform
-from probtorch.errors import ShapeError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import neg, where
 from probtorch.ops.diagonals import diagonal
@@ -27,6 +28,7 @@ from probtorch.tensor import Tensor
 __all__ = [
     "LowerCholeskyAffine",
     "OrderedTransform",
+    "Permute",
     "PermuteTransform",
     "PositiveOrderedTransform",
     "SoftmaxTransform",
@@ -154,18 +156,29 @@ class PositiveOrderedTransform(Transform):
 
 
 class PermuteTransform(Transform):
-    """The elements of the last dim in another order: y_i = x[permutation_i].
+    """The elements along a dim in another order: y_i = x[permutation_i].
 
     Parameters
     ----------
     permutation : sequence of int
+    dim : int, below 0
+        The dim to permute; it and those behind it form one element of the domain.
     """
 
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
-    _settings = ("permutation",)
+    _settings = ("permutation", "dim")
 
-    def __init__(self, permutation: Tensor | Sequence[int]) -> None:
+    def __init__(
+        self, permutation: Tensor | Sequence[int], dim: int = -1, cache_size: int = 0
+    ) -> None:
+        if dim >= 0:
+            raise ArgumentError(
+                "PermuteTransform",
+                expected="dim, counted from the end",
+                got=repr(dim),
+                fix="-1 is the last dim",
+            )
+        self.dim = dim
+        self.domain = self.codomain = constraints.independent(constraints.real, -dim)
         self.permutation = tuple(int(i) for i in permutation)
         if sorted(self.permutation) != list(range(len(self.permutation))):
             raise ShapeError(
@@ -176,13 +189,22 @@ class PermuteTransform(Transform):
             )
 
     def _call(self, x: Tensor) -> Tensor:
-        return x[..., list(self.permutation)]
+        return self._ordered(x, list(self.permutation))
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y[..., [int(i) for i in np.argsort(self.permutation)]]
+        return self._ordered(y, [int(i) for i in np.argsort(self.permutation)])
+
+    def _ordered(self, x: Tensor, order: list[int]) -> Tensor:
+        behind = [slice(None)] * (-1 - self.dim)
+        index: tuple[EllipsisType | list[int] | slice, ...] = (..., order, *behind)
+        return x[index]
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.new_zeros(x.array.shape[:-1])
+        return x.new_zeros(x.array.shape[: self.dim])
+
+
+# Pyro's name.
+Permute = PermuteTransform
 
 
 class LowerCholeskyAffine(Transform):

@@ -60,9 +60,11 @@ from probtorch.distributions.transforms.flows.module import (
 )
 from probtorch.distributions.transforms.flows.monotone import (
     ConditionalNeuralAutoregressive,
+    ConditionalPolynomial,
     NeuralAutoregressive,
     Polynomial,
     conditional_neural_autoregressive,
+    conditional_polynomial,
     neural_autoregressive,
     polynomial,
 )
@@ -107,6 +109,7 @@ __all__ = [
     "ConditionalMatrixExponential",
     "ConditionalNeuralAutoregressive",
     "ConditionalPlanar",
+    "ConditionalPolynomial",
     "ConditionalRadial",
     "ConditionalSpline",
     "ConditionalSplineAutoregressive",
@@ -138,6 +141,7 @@ __all__ = [
     "conditional_matrix_exponential",
     "conditional_neural_autoregressive",
     "conditional_planar",
+    "conditional_polynomial",
     "conditional_radial",
     "conditional_spline",
     "conditional_spline_autoregressive",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from probtorch.core.signatures import explain_calls
+from probtorch.core.signatures import also_called, explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
@@ -79,6 +79,8 @@ class MatrixExponential(ConditionedMatrixExponential, TransformModule):
     Hoogeboom, Garcia Satorras, Tomczak and Welling (2020), "The convolution exponential".
     """
 
+    # Pyro sums as many terms as it is told; here the exponential is exact.
+    @also_called(None, iterations=None)
     def __init__(self, input_dim: int) -> None:
         TransformModule.__init__(self)
         whole("MatrixExponential", input_dim=input_dim)
@@ -97,6 +99,7 @@ class ConditionalMatrixExponential(ConditionalTransformModule):
         From the context to ``input_dim ** 2`` numbers.
     """
 
+    @also_called(None, iterations=None)
     def __init__(self, input_dim: int, nn: Module) -> None:
         super().__init__()
         self.input_dim, self.nn = input_dim, nn
@@ -221,6 +224,7 @@ def _permutation(channels: int, order: Tensor | Sequence[int] | None) -> np.ndar
     return np.eye(channels)[rows]
 
 
+@also_called("matrix_exponential", iterations=None)
 def matrix_exponential(input_dim: int) -> MatrixExponential:
     """Return a new matrix exponential.
 
@@ -235,6 +239,7 @@ def matrix_exponential(input_dim: int) -> MatrixExponential:
     return MatrixExponential(input_dim)
 
 
+@also_called("conditional_matrix_exponential", iterations=None)
 def conditional_matrix_exponential(
     input_dim: int, context_dim: int, hidden_dims: Sequence[int] | None = None
 ) -> ConditionalMatrixExponential:

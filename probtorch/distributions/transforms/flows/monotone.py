@@ -14,7 +14,6 @@ from probtorch.core.signatures import explain_calls
 from probtorch.distributions.transforms.flows.autoregressive import Autoregressive, InContext
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
-    TransformModule,
     hidden_sizes,
 )
 from probtorch.distributions.transforms.flows.roots import increasing_root
@@ -34,9 +33,11 @@ from probtorch.tensor import Tensor
 
 __all__ = [
     "ConditionalNeuralAutoregressive",
+    "ConditionalPolynomial",
     "NeuralAutoregressive",
     "Polynomial",
     "conditional_neural_autoregressive",
+    "conditional_polynomial",
     "neural_autoregressive",
     "polynomial",
 ]
@@ -44,6 +45,8 @@ __all__ = [
 ACTIVATIONS = ("ELU", "LeakyReLU", "sigmoid", "tanh")
 # Slope of the leaky ReLU below 0.
 LEAK = 0.01
+# Pyro's polynomials: their degree, and how many squares are added.
+DEGREE, COUNT = 4, 3
 
 
 class _Monotone(Autoregressive):
@@ -141,7 +144,43 @@ class ConditionalNeuralAutoregressive(ConditionalTransformModule):
         return NeuralAutoregressive(network, self.hidden_units, self.activation)  # type: ignore[arg-type]  # called like one
 
 
-class Polynomial(_Monotone, TransformModule):
+class ConditionedPolynomial(_Monotone):
+    """The map of a `Polynomial`, with a given constant.
+
+    Parameters
+    ----------
+    autoregressive_nn : callable
+    c : Tensor, shape (..., input_dim)
+    count_degree, count_sum : int
+    """
+
+    def __init__(
+        self, autoregressive_nn: Module, c: Tensor | None, count_degree: int, count_sum: int
+    ) -> None:
+        super().__init__(autoregressive_nn)
+        self.count_degree, self.count_sum = count_degree, count_sum
+        if c is not None:
+            self.c = c
+
+    def _forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        coefficients = parameters
+        assert isinstance(coefficients, Tensor)  # of one parameter the network gives the tensor
+        shape, degree = x.array.shape, self.count_degree
+        a = reshape(coefficients, (*shape[:-1], self.count_sum, degree + 1, shape[-1]))
+        powers = [x * 0.0 + 1.0]
+        for _ in range(2 * degree + 1):
+            powers.append(powers[-1] * x)
+        polynomials = total(a * unsqueeze(stack(powers[: degree + 1], -2), -3), -2)
+        # The product of two terms has degree r + s; its integral one more.
+        value = self.c + x * 0.0
+        for r in range(degree + 1):
+            for s in range(r + 1):
+                pair = total(a[..., r, :] * a[..., s, :], -2) * (1.0 if r == s else 2.0)
+                value = value + pair * powers[r + s + 1] / float(r + s + 1)
+        return value, log(total(polynomials * polynomials, -2))
+
+
+class Polynomial(ConditionedPolynomial):
     """``y = c + integral from 0 to x of sum_k p_k(u)^2 du``, with autoregressive polynomials p_k.
 
     Parameters
@@ -159,28 +198,39 @@ class Polynomial(_Monotone, TransformModule):
     def __init__(
         self, autoregressive_nn: Module, input_dim: int, count_degree: int, count_sum: int
     ) -> None:
-        super().__init__(autoregressive_nn)
+        super().__init__(autoregressive_nn, None, count_degree, count_sum)
         whole("Polynomial", input_dim=input_dim, count_degree=count_degree, count_sum=count_sum)
-        self.input_dim, self.count_degree, self.count_sum = input_dim, count_degree, count_sum
+        self.input_dim = input_dim
         bound = input_dim**-0.5
         self.parameter("c", (input_dim,), init=init.uniform(-bound, bound))
 
-    def _forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        coefficients = parameters
-        assert isinstance(coefficients, Tensor)  # of one parameter the network gives the tensor
-        lead, degree = x.array.shape[:-1], self.count_degree
-        a = reshape(coefficients, (*lead, self.count_sum, degree + 1, self.input_dim))
-        powers = [x * 0.0 + 1.0]
-        for _ in range(2 * degree + 1):
-            powers.append(powers[-1] * x)
-        polynomials = total(a * unsqueeze(stack(powers[: degree + 1], -2), -3), -2)
-        # The product of two terms has degree r + s; its integral one more.
-        value = self.c + x * 0.0
-        for r in range(degree + 1):
-            for s in range(r + 1):
-                pair = total(a[..., r, :] * a[..., s, :], -2) * (1.0 if r == s else 2.0)
-                value = value + pair * powers[r + s + 1] / float(r + s + 1)
-        return value, log(total(polynomials * polynomials, -2))
+
+class ConditionalPolynomial(ConditionalTransformModule):
+    """`Polynomial` whose network also sees a context.
+
+    Parameters
+    ----------
+    autoregressive_nn : ConditionalAutoRegressiveNN
+    input_dim, count_degree, count_sum : int
+        As for `Polynomial`; the constant c is the same in all contexts.
+    """
+
+    def __init__(
+        self, autoregressive_nn: Module, input_dim: int, count_degree: int, count_sum: int
+    ) -> None:
+        super().__init__()
+        sizes = {"input_dim": input_dim, "count_degree": count_degree, "count_sum": count_sum}
+        whole("ConditionalPolynomial", **sizes)
+        self.nn, self.input_dim = autoregressive_nn, input_dim
+        self.count_degree, self.count_sum = count_degree, count_sum
+        bound = input_dim**-0.5
+        self.parameter("c", (input_dim,), init=init.uniform(-bound, bound))
+
+    def condition(self, context: Tensor) -> Transform:
+        """Return the transform for a context."""
+        network = InContext(self.nn, context)
+        sizes = self.count_degree, self.count_sum
+        return ConditionedPolynomial(network, self.c + 0.0, *sizes)  # type: ignore[arg-type]  # called like one
 
 
 def neural_autoregressive(
@@ -249,10 +299,31 @@ def polynomial(input_dim: int, hidden_dims: Sequence[int] | None = None) -> Poly
     -------
     Polynomial
     """
-    degree, count = 4, 3
     layers = hidden_sizes(hidden_dims, input_dim, 1)
-    network = AutoRegressiveNN(input_dim, layers, param_dims=[(degree + 1) * count])
-    return Polynomial(network, input_dim, degree, count)
+    network = AutoRegressiveNN(input_dim, layers, param_dims=[(DEGREE + 1) * COUNT])
+    return Polynomial(network, input_dim, DEGREE, COUNT)
+
+
+def conditional_polynomial(
+    input_dim: int, context_dim: int, hidden_dims: Sequence[int] | None = None
+) -> ConditionalPolynomial:
+    """Return a new polynomial flow with a context: three squares of polynomials of degree 4.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; ``[10 * input_dim]`` if None.
+
+    Returns
+    -------
+    ConditionalPolynomial
+    """
+    layers = hidden_sizes(hidden_dims, input_dim, 1)
+    network = ConditionalAutoRegressiveNN(
+        input_dim, context_dim, layers, param_dims=[(DEGREE + 1) * COUNT]
+    )
+    return ConditionalPolynomial(network, input_dim, DEGREE, COUNT)
 
 
 explain_calls(globals())
