@@ -13,6 +13,7 @@ import types
 from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
+from probtorch.compiler.kept import Links
 from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
 from probtorch.compiler.rebuilt import Rebuilt, boxes
 from probtorch.compiler.record.gradients import is_spent
@@ -118,7 +119,7 @@ class CompiledFunction(Compiled):
         self._convert, self.verify = convert, verify
         self._taped = {}  # versions whose result needs a gradient
         self._untaped = False  # whether calls that need a gradient are always eager
-        # id -> tensor, list or dict that it finds outside, where it may ask which one that is or
+        # id -> tensor or container that it finds outside, where it may ask which one that is or
         # both are one; and whether it may ask.
         self._known, self._asks = {}, False
         self._counts = {}  # shapes and types of arguments -> number of versions
@@ -175,7 +176,7 @@ class CompiledFunction(Compiled):
         # Of paths that take turns none is tried ahead of the others. What is known of tensors
         # outside, and whether there is room, changes where paths do.
         plain = not (kwargs or self._convert or self._known or self._room.full)
-        plain = plain and not (self._asks and boxes((args, kwargs)))
+        plain = plain and not (self._asks and boxes((args, kwargs), everything=True))
         if plain and paths and path is paths[0]:
             self._before = same_call(args, path, _modes(), epoch)
         return out
@@ -205,8 +206,6 @@ class CompiledFunction(Compiled):
         leaves, structure, tensors, key = self._leaves(args, kwargs)
         given = key, self.paths.of(key), leaves, structure, tensors, args, kwargs
         found, path = self._native(*given, detached=True)
-        if path is None:  # a recording that is good for nothing, of others in place of `args`
-            return self.fn(*args, **kwargs), None
         return found, None if path is _PYTHON else path
 
     def _native(self, key, paths, leaves, structure, tensors, args, kwargs, detached=False):
@@ -277,10 +276,10 @@ class CompiledFunction(Compiled):
         return leaves, structure, tensors, key
 
     def _who(self, tensors, arguments):
-        """Return which tensors, lists and dicts are known from outside of the arguments, and which
-        of these are one; None where there are none.
+        """Return which tensors and containers are known from outside of the arguments, and which
+        containers are one; None where there are none.
         """
-        found = boxes(arguments)
+        found = boxes(arguments, everything=self._asks)
         if not self._known and not self._asks and len(found) < 2:
             return None
         alike = same_ones(found)
@@ -291,8 +290,8 @@ class CompiledFunction(Compiled):
 
     def _met(self, environment, tensors, arguments, key):
         """Note what is not to be taken for each other; returns the key with it."""
-        outside = environment.boxes()
         self._asks |= environment.asks_who
+        outside = environment.boxes(everything=self._asks)
         if environment.asks_who or (outside and boxes(arguments)):
             self._known.update(environment.tensors())
             self._known.update(outside)
@@ -412,28 +411,47 @@ class CompiledFunction(Compiled):
             return self._in_python(args, kwargs), _PYTHON
         performed = surroundings().performed()
         given, filled = stand_ins(tensors, key[-1] or (), before), None
+        links = Links(given, tensors)
         try:
             with Calls(before.suspicious) as calls:
                 _, result = record(flat, given, recorder=rec, turns=True)
+        except BaseException:
+            links.close(before.changed() is not None, before.met(), (given, tensors))
+            raise
         finally:
             for again in made:
                 filled = again.hand_over()
         hand_over(given, tensors)
-        out, out_structure = plain, found[1]
+        made.clear()
+        out, path = self._made_of(
+            rec, (before, performed, calls, filled), key, found, result, plain, tensors, detached
+        )
+        if path is None:
+            busy = filled is not None or calls.found is not None or before.changed() is not None
+            links.close(busy, before.met() if busy else (), (given, tensors))
+            out = [links.callers(x) for x in out]
+            return unflatten(found[1], out), None
+        return out, path
+
+    def _made_of(self, rec, around, key, found, result, plain, tensors, detached):
+        """Return the result of a recording and its new path; the leaves of the result, and None,
+        where it came to nothing.
+        """
+        before, performed, calls, filled = around
         if filled is not None:
             self.paths.give_up(_FILLED.format(filled), loud=True)
-            return unflatten(out_structure, out), None
+            return plain, None
         if calls.found is not None and not self._surrounded():
             name, place = calls.found
             self.paths.give_up(_CALLED.format(name), place, loud=True)
-            return unflatten(out_structure, out), None
+            return plain, None
         self._met_statements(performed, before)
         if self._surrounded():
-            return unflatten(out_structure, out), None
+            return plain, None
         drawn = before.drew()
         if drawn is not None:
             self.paths.give_up(_DRAWN.format(drawn), loud=True)
-            return unflatten(out_structure, out), None
+            return plain, None
         rec.followed.judge(before, rec.refuse)
         changed = before.changed()
         if changed is not None and not rec.unsupported:
@@ -443,7 +461,7 @@ class CompiledFunction(Compiled):
             self._changes += 1
             if self._changes > MAX_CHANGES:
                 self.paths.give_up(f"every call changes {changed}, a Python value outside it")
-            return unflatten(out_structure, out), None
+            return plain, None
         self._changes = 0
         if any(not isinstance(x, TensorBase) and type(x) not in FIXED for x in found[0]):
             rec.refuse("a result that is neither a tensor nor a number")
@@ -451,7 +469,7 @@ class CompiledFunction(Compiled):
         if flows and grad_enabled() and not detached:
             # For a tensor outside: from the next call on, an entry on the tape.
             self._taped[key] = None
-            return unflatten(out_structure, out), None
+            return plain, None
         rec.shared_updates()
         met = before.tensors()
         if any(id(g) in met for g in rec.gradients_met()):
@@ -476,7 +494,7 @@ class CompiledFunction(Compiled):
                 self.recorded = path
                 tell_of_prints(self.name, rec.prints)
                 return path.rebuild(path.apart(result, tensors)), path
-        return unflatten(out_structure, out), None
+        return plain, None
 
     def executables(self):
         """Return what its paths run."""

@@ -37,12 +37,13 @@ def same_ones(tensors):
 def stand_ins(tensors, known, environment):
     """Return tensors in whose place others may come: all that Python can ask of them is the same,
     except who they are. Those that are `known` by their ids stay themselves, and so do those that
-    nothing holds outside of the arguments, where Python may ask for ids.
+    nothing holds outside of the arguments, so that whatever the function does with them it does to
+    the caller's own.
     """
-    made = {id(t): t for t in tensors if id(t) in known}
-    if environment.asks_id:
-        outside = environment.tensors()
-        made |= {id(t): t for t in tensors if id(t) not in outside and _has_no_history(t)}
+    outside = environment.tensors()
+    made = {
+        id(t): t for t in tensors if id(t) in known or (id(t) not in outside and _has_no_history(t))
+    }
     for t in tensors:
         if id(t) not in made:
             made[id(t)] = s = object.__new__(type(t))

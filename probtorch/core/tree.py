@@ -6,7 +6,8 @@ over, flattened and replaced without special code. A field with the metadata ``o
 leaf nor structure: a tree that is rebuilt has its default.
 
 Other classes join by stating `__tree_fields__` and `__static_fields__`; where an instance's fields
-are not its constructor's arguments, a class method `__tree_build__(values)` rebuilds it.
+are not its constructor's arguments, a class method `__tree_build__(values)` rebuilds it. What a
+user set of such an object besides (``prior.note = 3.0``) is part of the tree, too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = [
     "leaves",
     "make_leaf_type",
     "map_tree",
+    "names_of",
     "record",
     "replace",
     "static",
@@ -114,7 +116,11 @@ def _flatten(tree: Any, out: list[Any]) -> Structure:
         fixed = tuple([getattr(tree, n) for n in kind.__static_fields__])
         below = tuple([_flatten(getattr(tree, n), out) for n in names])
         exact = tuple([token(v) for v in fixed if v is not None and is_value(v)])
-        return (kind, names, below, fixed, exact)
+        more = _set_besides(tree, kind, names)
+        if not more:
+            return (kind, names, below, fixed, exact)
+        own = tuple([_flatten(getattr(tree, n), out) for n in more])
+        return (kind, names, below, fixed, exact, more, own)
     if not hasattr(kind, "__tree_fields__"):
         _leaf_types.add(kind)
     out.append(tree)
@@ -125,6 +131,21 @@ def _has_more(tree: object) -> bool:
     """Whether a named tuple has attributes beside its fields that these do not decide."""
     kind, more = type(tree), getattr(tree, "__dict__", None) or ()
     return any(not isinstance(getattr(kind, n, None), functools.cached_property) for n in more)
+
+
+def _set_besides(tree: object, kind: type, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of attributes that somebody set of a tree, and that its class knows nothing of."""
+    own = getattr(tree, "__dict__", None)
+    fixed: tuple[str, ...] = getattr(kind, "__static_fields__", ())
+    if not own or hasattr(kind, "__dataclass_fields__") or "_others" in fixed:
+        return ()
+    return tuple([n for n in own if n[:1] != "_" and n not in names and not hasattr(kind, n)])
+
+
+def names_of(tree: object) -> tuple[str, ...]:
+    """Return the names of what is below a record or its like; () of all else."""
+    names: tuple[str, ...] | None = getattr(tree, "__tree_fields__", None)
+    return () if names is None else (*names, *_set_besides(tree, type(tree), names))
 
 
 def unflatten(structure: Structure, items: Iterable[object]) -> Any:
@@ -148,7 +169,10 @@ def _unflatten(structure: Any, items: Iterator[object]) -> Any:
     values = dict(zip(structure[1], (_unflatten(s, items) for s in structure[2]), strict=True))
     values.update(zip(kind.__static_fields__, structure[3], strict=True))
     build = getattr(kind, "__tree_build__", None)
-    return kind(**values) if build is None else build(values)
+    made = kind(**values) if build is None else build(values)
+    for name, s in zip(*structure[5:], strict=True) if len(structure) > 5 else ():
+        setattr(made, name, _unflatten(s, items))
+    return made
 
 
 def leaves(tree: Tree) -> list[Any]:

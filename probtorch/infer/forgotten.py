@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from probtorch.core.rng import Generator
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.distributions.uniform import ImproperUniform
+from probtorch.effects.handlers import seed
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
@@ -28,12 +29,22 @@ if TYPE_CHECKING:
     from probtorch.infer.potential import Target
 
 
-__all__ = ["Statements", "no_latent_sites", "refuse_flat", "warn_of_no_data", "without_data"]
+__all__ = [
+    "Statements",
+    "no_latent_sites",
+    "observes_elsewhere",
+    "refuse_flat",
+    "warn_of_no_data",
+    "without_data",
+]
 
 # Points at which all slopes are compared, and how far a suspected number is then moved.
 NEAR_POINTS, NEAR = 2, 0.1
 FAR = (-1e6, -1e3, -30.0, 30.0, 1e3, 1e6)
 NAMED = 3
+# Runs in which data are looked for, which a branch may hide: one that half of them take is missed
+# by one run in a thousand.
+OTHER_RUNS = 10
 
 
 def without_data(sites: Iterable[Site]) -> tuple[str, ...] | None:
@@ -53,6 +64,25 @@ def without_data(sites: Iterable[Site]) -> tuple[str, ...] | None:
     if any(site.observed and site.kind in ("sample", "factor") for site in sites):
         return None
     return tuple(f"{site.name!r} ({site.location})" for site in sites if site.notes.get("no_data"))
+
+
+def observes_elsewhere(run: Callable[..., object]) -> bool:
+    """Tell whether a model whose first run observed nothing does so where other values are drawn.
+
+    Parameters
+    ----------
+    run : callable
+        Runs the model under the handlers that it is given.
+    """
+    for i in range(OTHER_RUNS):
+        said = Statements()
+        try:
+            run(seed(rng_seed=i), said)
+        except Exception:
+            continue  # this is for the sake of a message alone
+        if said.sites and said.without_data() is None:
+            return True
+    return False
 
 
 class Statements(Handler):

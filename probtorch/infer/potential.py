@@ -52,7 +52,7 @@ from probtorch.infer.enumeration.summed import (
     marginal_density,
     marginal_likelihoods,
 )
-from probtorch.infer.forgotten import no_latent_sites, without_data
+from probtorch.infer.forgotten import no_latent_sites, observes_elsewhere, without_data
 from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.labels import array_arguments, labels_of
 from probtorch.infer.mapping import DrawMap
@@ -441,7 +441,8 @@ class ModelTarget(Target):
         Names of the observed and of the deterministic sites; of the latter those that depend on a
         summed site, or are inside of a plate that works on a part of its rows, are left out.
     without_data : tuple of str, or None
-        None if a site is observed or there is a factor; else the sites that have ``obs=None``.
+        None if a site is observed or there is a factor, in the first run or where others go; else
+        the sites that have ``obs=None``.
     summed : dict of str to int
         The finite discrete latent sites, which are summed out of the density, and their numbers of
         values. `infer_discrete` draws them.
@@ -465,6 +466,8 @@ class ModelTarget(Target):
         self.parts = self._find_parts(first)
         self._in_part = False  # while a part of the density is computed
         self.without_data = without_data(first.values())
+        if self.without_data is not None and observes_elsewhere(self.run):
+            self.without_data = None
         self.array_arguments = tuple(array_arguments(self.model, self.args, self.kwargs))
         self.observed = tuple(first.observation_nodes)
         self.deterministic = whole_deterministic(first, self.parts)

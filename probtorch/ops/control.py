@@ -9,7 +9,8 @@ differ between slices, both branches are evaluated, and a loop goes on until all
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten
-from probtorch.errors import ShapeError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone, where
 from probtorch.ops.comparisons import logical_not
 from probtorch.ops.movement import reshape
@@ -90,7 +91,8 @@ def cond(
     pred: TensorBase | bool,
     true_fn: Callable[[*Operands], Result],
     false_fn: Callable[[*Operands], Result],
-    *operands: *Operands,
+    *given: *Operands,
+    operands: Sequence[object] | None = None,
 ) -> Result:
     """Return ``true_fn(*operands)`` if `pred` is true, else ``false_fn(*operands)``.
 
@@ -100,13 +102,22 @@ def cond(
     true_fn, false_fn : callable
         Pure functions that return trees of one structure, with equal shapes and dtypes. They may
         change the operands in place, which are copies.
-    *operands : trees of tensors and numbers
+    *given : trees of tensors and numbers
+        The operands, one by one: ``cond(pred, f, g, x, y)``.
+    operands : sequence of them, optional
+        PyTorch's spelling, ``cond(pred, f, g, operands=(x, y))``. The name may be left out where
+        `true_fn` tells that it takes what is in the sequence, and not the sequence itself.
 
     Returns
     -------
     tree of Tensor
+
+    Raises
+    ------
+    ArgumentError
+        If a sequence could be the one operand as well as the sequence of operands.
     """
-    items, structure = flatten(operands)
+    items, structure = flatten(_operands(true_fn, given, operands))
     items = [as_tensor(x, "cond") for x in items]
     active = recorder()
     if active is not None and active.records_loops:
@@ -117,6 +128,46 @@ def cond(
         return _both(batch, reshape(pred, ()), true_fn, false_fn, items, structure)
     branch = true_fn if bool(pred) else false_fn
     return branch(*unflatten(structure, [clone(x) for x in items]))
+
+
+def _operands(
+    fn: Callable[..., object], given: tuple[object, ...], named: Sequence[object] | None
+) -> tuple[object, ...]:
+    """The operands of `cond`, given one by one or as PyTorch has them."""
+    if named is not None:
+        if given or type(named) not in (tuple, list):
+            got = f"{len(given)} operands and operands=" if given else type(named).__name__
+            raise ArgumentError(
+                "cond",
+                expected="operands one by one, or operands= a tuple of them",
+                got=got,
+                fix="write cond(pred, true_fn, false_fn, operands=(x, y))",
+            )
+        return tuple(named)
+    if len(given) != 1 or type(given[0]) not in (tuple, list):
+        return given
+    (sequence,) = given
+    assert isinstance(sequence, (tuple, list))
+    whole, taken_apart = _takes(fn, 1), _takes(fn, len(sequence))
+    if whole and taken_apart:
+        raise ArgumentError(
+            "cond",
+            expected="operands that can be told from a single one that is a sequence",
+            got=f"a {type(sequence).__name__} of {len(sequence)}, and a true_fn that takes either",
+            fix="write operands=(x,) if true_fn takes x, operands=((x,),) if it takes (x,)",
+        )
+    return tuple(sequence) if taken_apart else given
+
+
+def _takes(fn: Callable[..., object], count: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as it says."""
+    try:
+        inspect.signature(fn).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not say
+        return count == 1
+    return True
 
 
 def _batch_of(test: object) -> Interpreter | None:

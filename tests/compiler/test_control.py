@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch import compile, tensor
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
-from probtorch.errors import ShapeError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.control import cond, while_loop
 from tests.derivatives import gradcheck
 
@@ -115,3 +116,41 @@ def test_operands_are_not_changed_by_a_branch_that_works_in_place():
 def test_a_state_that_changes_its_form_is_refused(body):
     with pytest.raises(ShapeError, match=r"while_loop\n(.|\n)*expected:(.|\n)*fix:"):
         while_loop(lambda s: s[0] < 2, body, (as_tensor(0), wrap(X)))
+
+
+def test_operands_of_cond_may_be_spelled_as_in_pytorch():
+    x, y = tensor(5.0), tensor(2.0)
+
+    def product(a, b):
+        return a * b
+
+    for wrapped in (lambda fn: fn, compile):
+        for pred, wanted in ((y < x, 10.0), (x < y, 3.0)):
+            both = [
+                lambda p: cond(p, product, lambda a, b: a - b, x, y),
+                lambda p: cond(p, product, lambda a, b: a - b, (x, y)),
+                lambda p: cond(p, product, lambda a, b: a - b, [x, y]),
+                lambda p: cond(p, product, lambda a, b: a - b, operands=(x, y)),
+                lambda p: cond(p, lambda s: s[0] * s[1], lambda s: s[0] - s[1], (x, y)),
+                lambda p: cond(p, lambda s: s[0] * y, lambda s: s[0] - y, operands=((x,),)),
+                lambda p: cond(p, lambda a: a * y, lambda a: a - y, operands=[x]),
+                lambda p: cond(p, lambda: x * y, lambda: x - y, ()),
+            ]
+            for call in both:
+                assert float(wrapped(call)(pred)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("operands", "named", "got"),
+    [
+        (((tensor(5.0),),), {}, "a tuple of 1, and a true_fn that takes either"),
+        (([tensor(5.0)],), {}, "a list of 1, and a true_fn that takes either"),
+        ((tensor(5.0),), {"operands": (tensor(5.0),)}, "1 operands and operands="),
+        ((), {"operands": tensor(5.0)}, "Tensor"),
+    ],
+)
+def test_operands_of_cond_that_may_mean_two_things_are_refused(operands, named, got):
+    with pytest.raises(ArgumentError) as caught:
+        cond(tensor(True), lambda x: x * 2, lambda x: x * 3, *operands, **named)
+    assert got in str(caught.value)
+    assert "operands=" in caught.value.fix

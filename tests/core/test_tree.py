@@ -4,7 +4,10 @@ from collections import namedtuple
 
 import pytest
 
+from probtorch import Tensor, tensor, vmap
 from probtorch.core.tree import flatten, leaves, map_tree, record, replace, static, unflatten
+from probtorch.distributions import Normal
+from probtorch.testing import assert_close
 
 Pair = namedtuple("Pair", "left right")
 
@@ -68,3 +71,23 @@ def test_map_goes_leaf_by_leaf():
 def test_trees_of_different_sizes_cannot_be_mapped_together():
     with pytest.raises(ValueError, match="shorter"):
         map_tree(lambda x, y: x, [1, 2], [1])
+
+
+def test_what_users_set_of_a_distribution_is_part_of_the_tree():
+    d = Normal(tensor(1.0), tensor(2.0))
+    d.weight, d.note = tensor(3.0), "first"
+    items, structure = flatten(d)
+    assert [float(x) if isinstance(x, Tensor) else x for x in items] == [1.0, 2.0, 3.0, "first"]
+    again = unflatten(structure, [tensor(4.0), tensor(5.0), tensor(6.0), "second"])
+    assert (float(again.loc), float(again.weight), again.note) == (4.0, 6.0, "second")
+    assert flatten(Normal(tensor(1.0), tensor(2.0)))[1] != structure
+    assert_close(vmap(lambda d, x: d.loc * d.weight + x, in_dims=(None, 0))(_weighed(), X), 2.0 + X)
+
+
+X = tensor([1.0, 2.0])
+
+
+def _weighed():
+    d = Normal(tensor(1.0), 1.0)
+    d.weight = tensor(2.0)
+    return d

@@ -14,6 +14,7 @@ from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.distributions import constraints
 from probtorch.errors import InferenceError
 from probtorch.infer import MCMC, NUTS, SVI, AutoDelta, AutoNormal, Target, Trace_ELBO
+from probtorch.infer.plans.planning import look_at
 from probtorch.optim import Adam
 
 X = probtorch.linspace(0.0, 1.0, 15)
@@ -101,6 +102,28 @@ def test_runs_with_data_or_a_prior_on_purpose_are_left_alone(model, args):
         warnings.filterwarnings("ignore", ".*diverg")
         mcmc = run(model, *args)
     assert ("draws of the prior" in str(mcmc.summary())) == (model is funnel)
+
+
+def test_data_in_a_branch_that_the_first_run_does_not_take_are_data():
+    def seen(y):
+        mu = sample("mu", dist.Normal(0.0, 1.0))
+        if mu > 0.3:
+            sample("y", dist.Normal(mu, 1.0).expand([15]).to_event(1), obs=y)
+
+    def chosen(y, k):
+        mu = sample("mu", dist.Normal(0.0, 1.0))
+        if k:
+            sample("y", dist.Normal(mu, 1.0).expand([15]).to_event(1), obs=y)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the objective of seen jumps")
+        warnings.filterwarnings("error", "nothing in the model is observed")
+        result = run(seen, X)
+        optimise(seen, X)
+    assert "Nothing is observed" not in str(result.summary())
+    assert "15 observed" in str(look_at(seen, (X,), {}))
+    with pytest.warns(InferenceWarning, match="nothing in the model is observed"):
+        run(chosen, X, False)
 
 
 def test_left_out_and_none_are_told_apart_and_mean_the_same_site():

@@ -153,9 +153,20 @@ class Environment(Walk):
             for key in [key for key in values if named(known[key])]:
                 self._places.add(dict.get, table, key, values.pop(key))
 
-    def boxes(self):
-        """Return the lists and dicts that were met, as a dict by their ids."""
-        return {id(x): x for x in self._seen.values() if type(x) in (list, dict)}
+    def boxes(self, everything=False):
+        """Return the lists and dicts that were met, as a dict by their ids; tuples and
+        distributions, too, with `everything`.
+        """
+        return {
+            id(x): x
+            for x in self._seen.values()
+            if type(x) in (list, dict)
+            or (everything and (isinstance(x, tuple) or hasattr(type(x), "__tree_fields__")))
+        }
+
+    def met(self):
+        """Return all objects that were met."""
+        return list(self._seen.values())
 
     def tensors(self):
         """Return the tensors that were met, as a dict by their ids."""

@@ -69,8 +69,9 @@ class Facts:
     unbounded : tuple of str
         Discrete latent sites that cannot.
     observed : tuple of str
+        Of the first run in which something is.
     data : int
-        Numbers that are observed.
+        Numbers that are observed there.
     subsampled : tuple of str
         Plates that work on some of their rows.
     params : tuple of str
@@ -173,7 +174,7 @@ class Plan:
 def look_at(
     model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> Facts:
-    """Run a model once, its latent sites drawn, and note what decides how to fit it.
+    """Run a model a few times, its latent sites drawn, and note what decides how to fit it.
 
     Raises
     ------
@@ -194,9 +195,6 @@ def look_at(
             continuous.append(name)
             shape = tuple(biject_to(site.fn.support).inverse_shape(tuple(site.value.shape)))
             numbers += math.prod(shape)
-    for name in found.observation_nodes:
-        value = found[name].value
-        data += value.array.size if isinstance(value, TensorBase) else int(np.size(value))
     plates = {f.name for s in found.nodes.values() for f in s.plates if f.subsampled}
     params = tuple(n for n, s in found.nodes.items() if s.kind == "param")
     name = getattr(model, "__name__", type(model).__name__)
@@ -211,25 +209,24 @@ def look_at(
             else "parameters alone are learnt by maximum likelihood: "
             "SVI(model, lambda *args: None, Adam({'lr': 0.01}), Trace_ELBO()).run(1000, ...)",
         )
+    runs = [found]
+    for number in range(1, MORE_RUNS if seconds < LONG else 2):
+        with contextlib.suppress(*OUTSIDE):  # runs that the model does not bear tell nothing
+            runs.append(_drawn(model, args, kwargs, number * FIRST_RUNS))
+    seeing = next((run for run in runs if run.observation_nodes), found)
+    for name_of_data in seeing.observation_nodes:
+        value = seeing[name_of_data].value
+        data += value.array.size if isinstance(value, TensorBase) else int(np.size(value))
     return Facts(
         name, numbers, tuple(continuous), finite, tuple(unbounded),
-        tuple(found.observation_nodes), data, tuple(sorted(plates)), params, seconds,
-        _changing(found, model, args, kwargs, seconds),
+        tuple(seeing.observation_nodes), data, tuple(sorted(plates)), params, seconds,
+        _changing(runs),
     )  # fmt: skip
 
 
-def _changing(
-    first: Trace,
-    model: Callable[..., object],
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
-    seconds: float,
-) -> tuple[str, ...]:
-    """Sites that are not in all of some runs; those that the model does not bear tell nothing."""
-    kinds = [set(first.stochastic_nodes)]
-    for number in range(1, MORE_RUNS if seconds < LONG else 2):
-        with contextlib.suppress(*OUTSIDE):
-            kinds.append(set(_drawn(model, args, kwargs, number * FIRST_RUNS).stochastic_nodes))
+def _changing(runs: list[Trace]) -> tuple[str, ...]:
+    """Sites that some runs have and others have not."""
+    kinds = [set(run.stochastic_nodes) for run in runs]
     everywhere = set.intersection(*kinds)
     return tuple(sorted(set.union(*kinds) - everywhere))
 

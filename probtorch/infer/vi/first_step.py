@@ -8,10 +8,17 @@ verdicts, which samplers share.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from probtorch.core.rng import Generator
+from probtorch.effects.runtime import Handler
 from probtorch.errors import ProbtorchError
-from probtorch.infer.forgotten import Statements, refuse_flat, warn_of_no_data
+from probtorch.infer.forgotten import (
+    Statements,
+    observes_elsewhere,
+    refuse_flat,
+    warn_of_no_data,
+)
 from probtorch.infer.labels import array_arguments
 from probtorch.infer.potential import Target
 
@@ -39,7 +46,14 @@ def judge_statements(
         If the log density does not fall off in the direction of a site with an improper prior.
     """
     waiting = said.without_data()
-    if waiting is not None:
+
+    def run(*handlers: Handler) -> None:
+        with ExitStack() as stack:
+            for handler in handlers:
+                stack.enter_context(handler)
+            model(*args, **kwargs)
+
+    if waiting is not None and not observes_elsewhere(run):
         warn_of_no_data(waiting, array_arguments(model, args, kwargs), optimised=True)
     if not said.improper():
         return

@@ -1,0 +1,255 @@
+"""What recorded calls leave elsewhere: the caller's own tensors and containers, once.
+
+A call that is recorded does what Python does, whatever comes of the recording: it runs once, and
+what it stores outside is what it was given.
+"""
+
+import collections
+
+import pytest
+
+import probtorch
+from probtorch import compile, no_grad, tensor
+from probtorch.autograd.modes import enable_grad
+from probtorch.compiler.paths import CompileWarning
+from probtorch.distributions import Normal
+from probtorch.testing import assert_close
+
+pytestmark = pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+class Box:
+    """Somewhere to put things."""
+
+    kept = None
+    __slots__ = ("__dict__", "slot")
+
+
+def in_list(box, x):
+    box.kept = [x]
+    return lambda: box.kept[0]
+
+
+def in_tuples(box, x):
+    box.kept = ((x, 1),)
+    return lambda: box.kept[0][0]
+
+
+def in_named_tuple(box, x):
+    box.kept = Pair(1, {"x": [x]})
+    return lambda: box.kept.second["x"][0]
+
+
+def in_attribute(box, x):
+    box.kept = x
+    return lambda: box.kept
+
+
+def in_slot(box, x):
+    box.slot = (x,)
+    return lambda: box.slot[0]
+
+
+def in_class(box, x):
+    Box.shared = x
+    return lambda: Box.shared
+
+
+def in_closure(box, x):
+    box.kept = lambda: x
+    return box.kept
+
+
+def as_key(box, x):
+    box.kept = {x: 1}
+    return lambda: next(iter(box.kept))
+
+
+def in_set(box, x):
+    box.kept = {x}
+    return lambda: next(iter(box.kept))
+
+
+STORES = [
+    *(in_list, in_tuples, in_named_tuple, in_attribute, in_slot, in_class, in_closure, as_key),
+    in_set,
+]
+MADE = {
+    "plain": lambda i: tensor([1.0 + i, 2.0]),
+    "leaf": lambda i: tensor([1.0 + i, 2.0], requires_grad=True),
+    "result": lambda i: tensor([1.0 + i, 2.0], requires_grad=True) * 1.0,
+    "view": lambda i: tensor([[1.0 + i, 2.0], [0.0, 1.0]])[0],
+}
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["given", "given and found outside"])
+@pytest.mark.parametrize("mode", [no_grad, enable_grad])
+@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("store", STORES)
+def test_what_a_call_keeps_of_its_arguments_is_the_callers(store, kind, mode, outside):
+    box, found = Box(), [None]
+
+    def kept(x):
+        found[0] = store(box, x)
+        return x.sum() if extra[0] is None else (x * extra[0]).sum()
+
+    extra = [None]
+    compiled = compile(kept)
+    for i in range(5):
+        x = MADE[kind](i)
+        extra[0] = x if outside else None
+        with mode():
+            compiled(x)
+        assert found[0]() is x, i
+
+
+@pytest.mark.parametrize("kind", ["leaf", "result"])
+def test_gradients_of_what_a_call_keeps_reach_the_callers_tensor(kind):
+    kept = []
+
+    @compile
+    def loss(x):
+        kept.append(x * 2.0)
+        return (x * x).sum()
+
+    for i in range(5):
+        kept.clear()
+        x = MADE[kind](i)
+        x.retain_grad()
+        (loss(x) + kept[0].sum()).backward()
+        assert_close(x.grad, 2.0 * x.detach() + 2.0)
+
+
+def test_a_call_that_is_recorded_runs_once():
+    calls, printed = [], []
+
+    @compile
+    def loss(x):
+        calls.append(1)
+        printed.append(x.shape)
+        return (x * x).sum()
+
+    for i in range(6):
+        calls.clear()  # so that it looks as it did ahead of the call before
+        printed.clear()
+        loss(tensor([1.0 + i, 2.0], requires_grad=True)).backward()
+        assert len(calls) == 1
+        assert len(printed) == 1
+
+
+def test_a_call_that_cannot_be_replayed_draws_once():
+    def loss(x):
+        noise = probtorch.randn(2)
+        return (x * noise).sum() + probtorch.unique((x * 0.0).detach()).sum()
+
+    drawn = []
+    for fn in (loss, compile(loss)):
+        probtorch.manual_seed(3)
+        drawn.append([float(fn(tensor([1.0, 2.0], requires_grad=True))) for _ in range(5)])
+    assert drawn[0] == drawn[1]
+
+
+def test_results_that_are_arguments_are_the_callers_where_no_recording_came_of_it():
+    seen = []
+
+    @compile
+    def same(x):
+        seen.append(0)
+        return x
+
+    for i in range(5):
+        x = tensor([1.0 + i], requires_grad=True)
+        with no_grad():
+            assert same(x) is x
+
+
+def test_containers_that_a_call_stores_elsewhere_are_the_callers():
+    box = Box()
+
+    @compile
+    def loss(x, options):
+        box.kept = options, options["deep"]
+        return x.sum() * options["a"]
+
+    for i in range(5):
+        options = {"a": tensor(1.0 + i), "deep": [tensor(2.0)]}
+        loss(tensor([1.0, 2.0]), options)
+        assert box.kept[0] is options
+        assert box.kept[1] is options["deep"]
+
+
+def test_what_is_put_into_lists_among_the_arguments_holds_the_callers_tensors():
+    @compile
+    def loss(x, seen):
+        seen.append((x, [x, {"x": x}]))
+        return x.sum()
+
+    for wanted in (False, True):
+        seen = []
+        for i in range(4):
+            x = tensor([1.0 + i, 2.0], requires_grad=wanted)
+            loss(x, seen)
+            pair = seen[-1]
+            assert pair[0] is x
+            assert pair[1][0] is x
+            assert pair[1][1]["x"] is x
+
+
+# --------------------------------------------------------------------------------- who is who
+
+
+def test_tuples_named_tuples_and_distributions_are_recognised():
+    a, b = tensor(1.0), tensor(2.0)
+    known, other = (a, b), (a, b)
+    pair, unit = Pair(a, b), Normal(a, b)
+    alike = compile(lambda x, y: a * 2.0 if x is y else a * 3.0)
+    is_known = compile(lambda x: a * 2.0 if x is known else a * 3.0)
+    of_pair = compile(lambda x: a * 2.0 if x is pair else a * 3.0)
+    of_unit = compile(lambda d: a * 2.0 if d is unit else a * 3.0)
+    for _ in range(3):
+        for x, y in ((known, known), (known, other), (pair, pair), (pair, Pair(a, b))):
+            assert_close(alike(x, y), alike.fn(x, y))
+        for x in (unit, Normal(a, b)):
+            assert_close(alike(x, unit), alike.fn(x, unit))
+            assert_close(of_unit(x), of_unit.fn(x))
+        for x in (known, other, (tensor(1.0), tensor(2.0))):
+            assert_close(is_known(x), is_known.fn(x))
+        for x in (pair, Pair(a, b)):
+            assert_close(of_pair(x), of_pair.fn(x))
+
+
+def test_attributes_that_users_set_of_distributions_count():
+    @compile
+    def scaled(d):
+        return d.loc * d.factor + d.offset
+
+    d = Normal(tensor(1.0), tensor(2.0))
+    for factor in (2.0, 3.0, 4.0, 2.0):
+        d.factor, d.offset = factor, tensor(0.5 * factor)
+        assert_close(scaled(d), scaled.fn(d))
+
+    @compile
+    def noted(d):
+        d.seen = d.loc * 2.0
+        return d.loc + 1.0
+
+    for i in range(4):
+        d = Normal(tensor(1.0 + i), 1.0)
+        noted(d)
+        assert_close(d.seen, tensor(2.0 + 2.0 * i))
+
+
+def test_functions_that_keep_things_say_that_they_run_eagerly():
+    seen = []
+
+    @compile
+    def kept(x):
+        seen.append((x,))
+        return x.sum()
+
+    for _ in range(2):
+        kept(tensor([1.0]))
+    with pytest.warns(CompileWarning, match="every call changes the number of items in seen"):
+        kept(tensor([1.0]))
