@@ -251,5 +251,5 @@ def test_functions_that_keep_things_say_that_they_run_eagerly():
 
     for _ in range(2):
         kept(tensor([1.0]))
-    with pytest.warns(CompileWarning, match="every call changes the number of items in seen"):
+    with pytest.warns(CompileWarning, match="changes the number of items in closure.seen"):
         kept(tensor([1.0]))
