@@ -1,7 +1,8 @@
 """`probtorch.compile`: any function of tensors, recorded, compiled and replayed, path by path.
 
-A call with arguments of new shapes or dtypes, or one whose Python branches go another way, runs
-eagerly and is recorded; the next call of that kind is one native call. Tensors that the function
+A call with arguments of new dtypes, or one whose Python branches go another way, runs eagerly and
+is recorded; the next call of that kind is one native call. So do the first shapes; of shapes that
+come later the first call is eager, and the second one recorded. Tensors that the function
 finds outside its arguments are read anew at each call, and written to where it changes them in
 place; random draws advance their generator as eagerly. Python values that it finds outside
 (globals, attributes, `environment`) belong to the path: when one has changed, the call is recorded
@@ -71,8 +72,10 @@ def compile(
 
     A number or object among the arguments selects a version; after 8 of them the function runs
     eagerly for others: pass what changes from call to call as a tensor. Each shape and dtype of its
-    tensors is a version, too; there is room for 128 of them, and then those that come back replace
-    those that no longer do, while what is new runs eagerly.
+    tensors is a version, too. The first is compiled at once, another shape when it is met for the
+    second time, since many a batch of its own size never comes back (``fullgraph=True`` compiles
+    each at once). There is room for 128 of them, and then those that come back replace those that
+    no longer do, while what is new runs eagerly.
 
     Results share no memory with arguments. A call whose result needs a gradient is one entry on the
     tape, and its backward pass another native call, which computes the forward pass again: a

@@ -1,7 +1,8 @@
 """`CompiledFunction`: a function with its paths, by version: what a call of it does.
 
 A call looks for a path of its version (shapes and types of its arguments) that fits; else the
-function runs in Python, is recorded, and has a path more. A result that needs a gradient is one
+function runs in Python, is recorded, and has a path more. Shapes that come when there are others
+are recorded when they come back (room.py). A result that needs a gradient is one
 entry on the tape (differentiable.py). Read compile.py first, then replay.py, whose paths these are.
 """
 
@@ -20,7 +21,7 @@ from probtorch.compiler.record.gradients import is_spent
 from probtorch.compiler.record.record import Recorder, record
 from probtorch.compiler.record.returned import ReturnedNumbers
 from probtorch.compiler.replay import path_of
-from probtorch.compiler.room import Room, warn_crowded
+from probtorch.compiler.room import Room, Shapes, warn_crowded
 from probtorch.compiler.same_call import same_call
 from probtorch.compiler.verified_call import called_twice
 from probtorch.compiler.verify import ReplayError, next_due
@@ -28,6 +29,7 @@ from probtorch.compiler.versions import (
     FIXED,
     hand_over,
     same_ones,
+    shapes_apart,
     stand_ins,
     too_many,
     version_of,
@@ -79,7 +81,7 @@ class CompiledFunction(Compiled):
     values : callable, optional
         Returns a tuple of further Python values that a path depends on.
     saving : bool
-        Keep what updated tensors held before the last run.
+        Keep what updated tensors held before the last run, and compile every shape at once.
     convert : callable, optional
         Applied to each leaf of the arguments.
     quiet : bool
@@ -124,6 +126,7 @@ class CompiledFunction(Compiled):
         self._known, self._asks = {}, False
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._room = Room(always=saving)
+        self._shapes = Shapes()
         self._changes = self._changed = 0
         self._statements = False  # whether it performs model statements
         self._told_of_hooks = False
@@ -235,6 +238,7 @@ class CompiledFunction(Compiled):
             return self._record(leaves, structure, tensors, key, (args, kwargs), detached)
         except Exception:
             # Refused arguments are no version of their own.
+            self._shapes.forget(*shapes_apart(key))
             alike = what_is_alike(key)
             if not paths and alike in self._counts:
                 self._counts[alike] -= 1
@@ -305,7 +309,7 @@ class CompiledFunction(Compiled):
         """Call as one entry on the tape; eagerly where the function may not run twice."""
         if self._untaped or self.reason is not None:
             return self._in_python(args, kwargs)
-        if key not in self._taped and not self._has_room(key):
+        if key not in self._taped and not (self._has_room(key) and self._came_back(key)):
             return self._in_python(args, kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
@@ -358,13 +362,19 @@ class CompiledFunction(Compiled):
 
     def _admits(self, key):
         """Whether a new version may be recorded: not if numbers keep changing."""
-        if not self._has_room(key):
+        if not (self._has_room(key) and self._came_back(key)):
             return False
         alike = what_is_alike(key)
         count = self._counts[alike] = self._counts.get(alike, 0) + 1
         if count == MAX_VERSIONS + 1:
             self.paths.warn(too_many(MAX_VERSIONS, alike, key))
         return count <= MAX_VERSIONS
+
+    def _came_back(self, key):
+        """Whether a new version is no first call with shapes that are new among others."""
+        if self.saving or self.paths.whole or self._room.full:
+            return True
+        return not self._shapes.is_new(*shapes_apart(key))
 
     def _has_room(self, key):
         """Whether there is room for another version, perhaps in place of an old one."""
@@ -495,6 +505,13 @@ class CompiledFunction(Compiled):
                 tell_of_prints(self.name, rec.prints)
                 return path.rebuild(path.apart(result, tensors)), path
         return plain, None
+
+    def notes(self):
+        """Return what `explain` says besides."""
+        once = self._shapes.count(once=True)
+        calls = "1 call" if once == 1 else f"{once} calls"
+        said = f"{calls} of new shapes ran eagerly: shapes among others are compiled when met again"
+        return (said,) if once else ()
 
     def executables(self):
         """Return what its paths run."""

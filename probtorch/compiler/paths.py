@@ -279,7 +279,11 @@ class Compiled:
         Explanation or str
         """
         found, reason = self.executables(), self.reason or self.paths.aside
-        return explain(self.name, found, reason, format=format, profile=profile)
+        return explain(self.name, found, reason, notes=self.notes(), format=format, profile=profile)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return sentences about all of its paths, for `explain`."""
+        return ()
 
 
 def home_of(fn: Callable[..., object]) -> str:

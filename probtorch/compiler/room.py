@@ -1,11 +1,15 @@
-"""`Room`: which versions of a compiled function stay where it meets ever more shapes.
+"""Which versions of a compiled function are made, and which stay, where it meets ever more shapes.
 
 Each shape of its arguments is a version: recorded, compiled and kept, a quarter of a megabyte for a
 step of SVI. Batches whose last one is shorter make two, sequences as long as they happen to be make
-as many as there are lengths, and some functions never meet a shape again. So there is room for
-`MAX_SHAPES`. When it is full, a version gives way to another that has been met twice since it was
-called last itself: what comes and goes in turn stays, what is new each time runs in Python, which
-takes less time than compiling it for one call, and old shapes make room for those of another task.
+as many as there are lengths, and some functions never meet a shape again.
+
+So a shape that is met among others runs in Python the first time, and is compiled when it comes
+back (`Shapes`): compiling takes a hundred times as long as a call, or a thousand. The first shape
+of all is compiled at once. And there is room for `MAX_SHAPES` (`Room`). When it is full, a version
+gives way to another that has been met twice since it was called last itself: what comes and goes in
+turn stays, what is new each time runs in Python, and old shapes make room for those of another
+task.
 """
 
 from __future__ import annotations
@@ -16,11 +20,36 @@ from collections.abc import Collection, Hashable
 from probtorch.compiler.paths import CompileWarning, Paths
 from probtorch.errors import user_frame
 
-__all__ = ["MAX_SHAPES", "Room", "warn_crowded"]
+__all__ = ["MAX_SHAPES", "Room", "Shapes", "warn_crowded"]
 
 MAX_SHAPES = 128
 # Shapes that are remembered without a version, per shape that has one.
 _REMEMBERED = 8
+
+
+class Shapes:
+    """Knows the shapes of arguments that a function met, and which of them came back."""
+
+    def __init__(self) -> None:
+        # What versions have in common that differ in shapes alone -> shapes, whether once only.
+        self._met: dict[Hashable, dict[Hashable, bool]] = {}
+
+    def is_new(self, rest: Hashable, shapes: Hashable) -> bool:
+        """Whether arguments have shapes that none had, where others had some: notes them."""
+        met = self._met.setdefault(rest, {})
+        new = bool(met) and shapes not in met
+        if self.count() >= _REMEMBERED * MAX_SHAPES:
+            self._met = {rest: (met := {})}
+        met[shapes] = new
+        return new
+
+    def forget(self, rest: Hashable, shapes: Hashable) -> None:
+        """Know nothing of shapes with which the function ended in an error."""
+        self._met.get(rest, {}).pop(shapes, None)
+
+    def count(self, *, once: bool = False) -> int:
+        """Return how many shapes are known, or of those how many were met once and not compiled."""
+        return sum(sum(met.values()) if once else len(met) for met in self._met.values())
 
 
 class Room:

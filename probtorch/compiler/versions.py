@@ -7,6 +7,7 @@ from probtorch.core.tensor_base import TensorBase
 __all__ = [
     "FIXED",
     "hand_over",
+    "shapes_apart",
     "same_ones",
     "stand_ins",
     "too_many",
@@ -72,8 +73,21 @@ def what_is_alike(key):
     """What a version's key has in common with those that differ in numbers or objects only, or in
     who they are.
     """
-    kinds = tuple(v if isinstance(v[0], tuple) else v[0] for v in key[1])
+    kinds = tuple(v if _of_tensor(v) else v[0] for v in key[1])
     return (key[0], kinds, *key[2:-1])
+
+
+def shapes_apart(key):
+    """Return what a version's key has in common with those that differ in shapes only, or in who
+    its tensors are; and the shapes.
+    """
+    shapes = tuple(v[0] if _of_tensor(v) else None for v in key[1])
+    kinds = tuple(v[1:] if _of_tensor(v) else v for v in key[1])
+    return (key[0], kinds, *key[2:-1]), shapes
+
+
+def _of_tensor(v):
+    return isinstance(v[0], tuple)
 
 
 def too_many(most, alike, key):

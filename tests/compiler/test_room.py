@@ -7,7 +7,7 @@ import pytest
 
 import probtorch
 from probtorch.compiler.paths import CompileWarning
-from probtorch.compiler.room import MAX_SHAPES, Room
+from probtorch.compiler.room import MAX_SHAPES, Room, Shapes
 from probtorch.infer import SVI, AutoNormal, Trace_ELBO
 from probtorch.optim import Adam
 
@@ -33,13 +33,80 @@ def call(fn, n):
     return fn.last is not None
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 def test_shapes_that_never_come_back_run_eagerly(double):
     for n in range(1, 40):
+        assert not call(double, n)
+    assert len(double.paths.versions) == 1
+    assert [call(double, 1) for _ in range(2)] == [True, True]
+
+
+def test_a_shape_among_others_is_compiled_when_it_comes_back(double):
+    native = [[call(double, n) for n in (3, 3, 5, 5, 5, 3)] for _ in range(2)]
+    assert native == [[False, True, False, False, True, True], [True] * 6]
+
+
+def test_explain_tells_of_shapes_that_did_not_come_back(double):
+    for n in (3, 4, 5, 5):
         call(double, n)
-        assert len(double.paths.versions) <= MOST
-    assert not call(double, 40)
-    assert all(call(double, n) for n in range(1, MOST + 1))
+    text, page = double.explain(), double.explain(format="html")
+    said = "1 call of new shapes ran eagerly: shapes among others are compiled when met again"
+    assert "2 compiled paths" in text and said in text and said in page
+    call(double, 4)
+    assert "ran eagerly" not in double.explain()
+
+
+def test_other_types_and_numbers_are_compiled_at_once():
+    scaled = probtorch.compile(lambda x, k: x * k)
+    for x, k in ((np.ones(3), 2), (np.ones(3), 3), (np.ones(3, np.float32), 2)):
+        before = len(scaled.paths)
+        assert scaled(probtorch.tensor(x), k).tolist() == [k] * 3
+        assert len(scaled.paths) == before + 1
+
+
+def test_a_function_that_is_compiled_whole_is_so_for_every_shape():
+    double = probtorch.compile(lambda x: x * 2.0, fullgraph=True)
+    for n in (1, 2, 3):
+        double(probtorch.ones(n))
+    assert len(double.paths) == 3
+
+
+def test_shapes_that_ended_in_an_error_are_no_shapes_among_others():
+    first = probtorch.compile(lambda x: x[:, 0] * 2.0)
+    with pytest.raises(IndexError):
+        first(probtorch.ones(3))
+    first(probtorch.ones(3, 2))
+    assert len(first.paths) == 1
+
+
+def test_draws_are_those_of_eager_calls_whichever_shapes_are_new():
+    def noisy(x):
+        return x + probtorch.randn(x.shape, dtype=x.dtype)
+
+    sizes, found = [3, 5, 3, 5, 5, 4, 3, 4], []
+    for fn in (noisy, probtorch.compile(noisy)):
+        probtorch.manual_seed(0)
+        found.append([fn(probtorch.zeros(n)).tolist() for n in sizes])
+    assert found[0] == found[1]
+
+
+def test_a_shape_on_the_tape_is_compiled_when_it_comes_back():
+    square = probtorch.compile(lambda x: (x * x).sum())
+    kept = []
+    for n in (2, 3, 3, 3, 2):
+        x = probtorch.ones(n).requires_grad_()
+        square(x).backward()
+        assert x.grad.tolist() == [2.0] * n
+        kept.append(len(square._taped))
+    assert kept == [1, 1, 2, 2, 2]
+
+
+def test_shapes_that_are_known_are_bounded():
+    shapes = Shapes()
+    assert not shapes.is_new("rest", 0)
+    for n in range(1, 5000):
+        assert shapes.is_new("rest", n)
+        assert shapes.count() <= 8 * MAX_SHAPES + 1
+    assert not shapes.is_new("rest", 4999)
 
 
 @pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
@@ -71,18 +138,18 @@ def test_versions_on_the_tape_are_bounded_too():
     square = probtorch.compile(lambda x: (x * x).sum())
     square._room.most = MOST
     for n in range(1, 12):
-        for _ in range(2):
+        for _ in range(3):
             x = probtorch.ones(n).requires_grad_()
             square(x).backward()
             assert x.grad.tolist() == [2.0] * n
-    assert len(square._taped) + len(square.paths.versions) <= MOST
+        assert len({*square._taped, *square.paths.versions}) <= MOST
 
 
 def test_it_is_told_of_once_with_the_shape_and_what_to_do(double):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for n in range(1, 12):
-            call(double, n)
+            call(double, n), call(double, n)
     (warning,) = caught
     assert warning.category is CompileWarning
     text = str(warning.message)

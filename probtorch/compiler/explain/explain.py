@@ -41,7 +41,7 @@ class Explanation(str):
         return fragment(self.report)
 
 
-def explain(name, programs, reason, *, format="text", profile=False):
+def explain(name, programs, reason, *, notes=(), format="text", profile=False):
     """Return the explanation of a function.
 
     Parameters
@@ -52,6 +52,8 @@ def explain(name, programs, reason, *, format="text", profile=False):
     reason : (str, str), optional
         Why it runs eagerly, if it does, and the user's line as "file:line" or "".
     format : "text" or "html"
+    notes : tuple of str
+        What else there is to say of all paths.
     profile : bool
         Whether each is timed, see `profile.py`.
 
@@ -61,7 +63,7 @@ def explain(name, programs, reason, *, format="text", profile=False):
         The latter for "html".
     """
     profiles = [time_of(p) if profile else None for p in programs]
-    report = report_of(name, programs, reason, profiles)
+    report = report_of(name, programs, reason, profiles, notes)
     return _formatted(report, _text(report), format)
 
 
@@ -89,6 +91,7 @@ def _text(report):
     if report.reason:
         at = f" (at {report.at.file}:{report.at.number})" if report.at.number else ""
         lines.append(f"runs eagerly: {report.reason}{at}")
+    lines += report.notes
     for path in report.paths:
         lines.append(path.head)
         lines += [f"  {note}" for note in path.notes]

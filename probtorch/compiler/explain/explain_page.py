@@ -53,6 +53,7 @@ def fragment(report):
         parts.append(
             f'<p class="why">Runs eagerly: {_escape(report.reason)} {_source(report.at)}</p>'
         )
+    parts += [f"<p>{_escape(note)}</p>" for note in report.notes]
     parts += [_path(k, path) for k, path in enumerate(report.paths)]
     return "\n".join(parts) + "</div>"
 

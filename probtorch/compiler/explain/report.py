@@ -75,14 +75,15 @@ class Report:
     reason: str
     at: Line
     paths: tuple[PathReport, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def report_of(name, programs, reason, profiles):
+def report_of(name, programs, reason, profiles, notes=()):
     """Return the report of a function; see `explain` for the parameters."""
     count = f"{len(programs)} compiled path{'s' if len(programs) != 1 else ''}"
     text, place = reason or ("", "")
     paths = tuple(_path(k, p, profiles[k]) for k, p in enumerate(programs))
-    return Report(f"{visible(name)}: {count}", visible(text, None), _place(place), paths)
+    return Report(f"{visible(name)}: {count}", visible(text, None), _place(place), paths, notes)
 
 
 def visible(text, limit=MAX_CHARACTERS):
