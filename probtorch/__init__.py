@@ -685,6 +685,7 @@ if TYPE_CHECKING:
         array_api as array_api,
         compiler as compiler,
         config as config,
+        contrib as contrib,
         ode as ode,
         nn as nn,
         estimators as estimators,
@@ -830,9 +831,9 @@ long = _long
 div = _div
 
 _LAZY_PACKAGES = frozenset(
-    "__config__ amp array_api compiler config diagnostics distributed distributions effects "
-    "estimators handlers infer nn onnx ops optim ode poutine profiler serialization testing utils "
-    "viz".split()
+    "__config__ amp array_api compiler config contrib diagnostics distributed distributions "
+    "effects estimators handlers infer nn onnx ops optim ode poutine profiler serialization "
+    "testing utils viz".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {

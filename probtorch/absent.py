@@ -26,7 +26,6 @@ INSTEAD = {
     "version": "__version__ is the version; cuda.is_available() says whether there is a GPU",
     # Pyro's.
     "barrier": "leave it out: it is for Funsor's backend, and statements here run as they come",
-    "contrib": "its parts have rooms of their own: see docs/reference/differences.md",
     "iarange": _PLATE,
     "irange": _PLATE,
     # NumPyro's and JAX's.

@@ -13,9 +13,11 @@ from probtorch.errors import UnknownImportError, UnknownNameError
 
 ROOMS = {
     "probtorch": "probtorch.absent",
+    "probtorch.contrib": "probtorch.contrib",
     "probtorch.diagnostics": "probtorch.diagnostics.absent",
     "probtorch.handlers": "probtorch.handlers",
     "probtorch.infer": "probtorch.infer.absent",
+    "probtorch.infer.autoguide": "probtorch.infer.autoguide",
     "probtorch.nn": "probtorch.nn.absent",
     "probtorch.optim": "probtorch.optim.absent",
     "probtorch.poutine": "probtorch.handlers",

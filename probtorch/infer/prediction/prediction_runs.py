@@ -24,9 +24,11 @@ from probtorch.backends.registry import to_host
 from probtorch.compiler.compile import compile
 from probtorch.config import settings
 from probtorch.core.dispatch import wrap
+from probtorch.core.late import difflib
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
+from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.effects.enumeration import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
@@ -35,7 +37,7 @@ from probtorch.effects.placing import replicate
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
-from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
+from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError, users_stacklevel
 from probtorch.infer.enumeration.summed import Sums
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
@@ -135,10 +137,7 @@ class PredictionRuns:
         """Run once at the first draw, to learn about the sites; flatten the samples."""
         first = FirstDraw(self.samples, batch_ndims)
         self.first = self.run(first)
-        for name in self.samples:
-            if name not in self.first:
-                sites = [n for n, s in self.first.items() if s.kind in ("sample", "deterministic")]
-                raise unknown_name(f"the model has no site {name!r}", name, sites)
+        self._drop_others()
         used = {name: x for name, x in self.samples.items() if name in first.lead}
         leads = {x.shape[: first.lead[name]] for name, x in used.items()}
         if len(leads) > 1:
@@ -176,6 +175,26 @@ class PredictionRuns:
             n: x.reshape(self.count, *x.shape[len(self.lead) :]) for n, x in used.items()
         }
         self.given = frozenset(self.samples)
+
+    def _drop_others(self) -> None:
+        """Leave out samples of no site, as of a model that has groups besides; not misspelt ones.
+
+        A name that is close to a site without samples is taken for that one.
+        """
+        sites = [n for n, s in self.first.items() if s.kind in ("sample", "deterministic")]
+        others = [name for name in self.samples if name not in self.first]
+        without = [name for name in sites if name not in self.samples]
+        for name in others:
+            if len(others) == len(self.samples) or difflib.get_close_matches(name, without, 1):
+                raise unknown_name(f"the model has no site {name!r}", name, sites)
+        if others:
+            self.samples = {name: x for name, x in self.samples.items() if name in self.first}
+            warnings.warn(
+                f"samples of {', '.join(map(repr, others))} are not used: the model has no such "
+                f"site, but {', '.join(map(repr, sites))}",
+                InferenceWarning,
+                stacklevel=users_stacklevel(),
+            )
 
     def _given(self, name: str, x: np.ndarray) -> np.ndarray:
         """Values of a deterministic site, one per draw."""

@@ -1,0 +1,40 @@
+"""Pyro's and NumPyro's name for parts that have rooms of their own here."""
+
+from typing import TYPE_CHECKING
+
+from probtorch.core.absent import no_such_name
+
+__all__ = ["control_flow"]
+
+# What does the work of packages that are not here.
+INSTEAD = {
+    "autoguide": "infer.autoguide",
+    "autoname": "handlers.scope names sites; a site is named where it is stated",
+    "bnn": "nn.PyroModule makes a Bayesian network of any other",
+    "cevae": "a model and a guide of networks",
+    "conjugate": "effects.ConjugateReparam, infer.Gibbs",
+    "easyguide": "infer.EasyGuide",
+    "ecs_proxies": "infer.HMCECS has its proxies itself",
+    "einstein": "infer.SteinVI, infer.SVGD and their kernels",
+    "epidemiology": "a model with scan, or infer.ParticleGibbs and infer.ParticleFilter",
+    "forecast": "a model with scan or markov; distributions.GaussianHMM and its kin",
+    "funsor": "finite sites are summed out by TraceEnum_ELBO and by NUTS; infer.infer_discrete",
+    "gp": "distributions.GaussianProcess and GaussianProcessRegressionModel",
+    "hsgp": "distributions.GaussianProcess; basis functions are written out in the model",
+    "module": "effects.module and effects.random_module",
+    "nested_sampling": "infer.SMC gives the evidence, too",
+    "oed": "the expected information gain is an expectation over runs of the model",
+    "randomvariable": "distributions, with transforms",
+    "render": "viz.render_model",
+    "stochastic_support": "infer.Importance and infer.ParticleGibbs take sites that come and go",
+    "tfp": "distributions has TFP's by their names",
+    "timeseries": "distributions.GaussianHMM, GaussianStateSpace and their kin",
+    "tracking": "distributions.GaussianHMM; assignments are distributions.OneOneMatching",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        raise no_such_name(__name__, INSTEAD, name, __all__)
