@@ -10,9 +10,17 @@ import pytest
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch import diagnostics, sample, tensor
+from probtorch import diagnostics, optim, sample, tensor
 from probtorch.errors import ArgumentError, ModelError, ShapeError
-from probtorch.infer import initialize_model, psis_diagnostic, util
+from probtorch.infer import (
+    SVI,
+    AutoNormal,
+    Predictive,
+    Trace_ELBO,
+    initialize_model,
+    psis_diagnostic,
+    util,
+)
 from probtorch.ops import stats
 
 WHEN = np.arange(3 * 41 * 2).reshape(3, 41, 2)
@@ -204,6 +212,36 @@ def test_keys_missing_values_and_draws_in_the_place_of_a_point_are_refused():
         util.constrain_fn(model, *ARGS, {**FREE, "u": [0.7, 0.7]})
 
 
+def test_samples_of_another_model_predict_and_misspelt_names_are_refused():
+    def new_group():
+        mu, tau = sample("mu", dist.Normal(0.0, 5.0)), sample("tau", dist.HalfCauchy(5.0))
+        return sample("obs", dist.Normal(mu, tau))
+
+    draws = {"mu": np.arange(5.0), "tau": np.full(5, 1e-3), "theta": np.zeros((5, 8))}
+    with pytest.warns(probtorch.InferenceWarning, match="'theta' are not used"):
+        found = Predictive(new_group, draws)()
+    np.testing.assert_allclose(found["obs"], np.arange(5.0), atol=0.01)
+    for wrong in ({"mu": draws["mu"], "tua": draws["tau"]}, {"theta": draws["theta"]}):
+        with pytest.raises(ModelError, match="has no site"):
+            Predictive(new_group, wrong)()
+
+
+def test_modules_of_scripts_have_their_names():
+    from probtorch.contrib.control_flow import cond, scan
+    from probtorch.infer import autoguide, initialization, mcmc
+    from probtorch.infer.autoguide.initialization import init_to_mean, init_to_median
+    from probtorch.infer.mcmc.util import initialize_model as of_pyro
+
+    assert (cond, scan) == (probtorch.cond, probtorch.scan)
+    assert initialization.init_to_mean is init_to_mean is autoguide.init_to_mean
+    assert init_to_median is initialization.init_to_median
+    start, potential_fn, transforms, run = of_pyro(model, *ARGS, seed=3)
+    same(potential_fn(start), initialize_model(model, *ARGS, seed=3)[0].potential_energy.numpy())
+    for name, transform in transforms.items():
+        same(transform(run[name].value), start[name].numpy())
+    assert mcmc.NUTS(potential_fn=potential_fn).potential_fn is potential_fn
+
+
 def test_the_tail_of_a_guide_is_that_of_its_weights():
     def coin(y):
         sample("y", dist.Normal(sample("b", dist.Normal(0.0, 1.0)), 1.0), obs=y)
@@ -217,3 +255,16 @@ def test_the_tail_of_a_guide_is_that_of_its_weights():
     for scale, close in ((0.8, True), (0.1, False)):
         narrow = functools.partial(guide, scale=scale)
         assert (psis_diagnostic(coin, narrow, y, num_particles=2000, seed=1) < 0.7) == close
+
+
+def test_a_guide_says_that_its_parameters_are_its_own():
+    guide = AutoNormal(lambda: sample("b", dist.Normal(0.0, 1.0)))
+    for asked in (
+        lambda: guide.sample_posterior(0, {}, (100,)),
+        lambda: guide.sample_posterior(rng_key=0, params={}),
+        lambda: guide.quantiles({"b": 1.0}, 0.5),
+    ):
+        with pytest.raises(ArgumentError, match="which are the guide's own"):
+            asked()
+    with pytest.raises(ArgumentError, match="arguments of the model to run and step"):
+        SVI(guide.model, guide, optim.Adam(0.1), Trace_ELBO(), x=1.0)

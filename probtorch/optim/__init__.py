@@ -2,9 +2,9 @@
 
 `optimizer` has what all share, `elementwise` the machinery that runs one formula on many parameters
 at once, `whole` its sibling for formulas of whole parameters; `sgd`, `adam`, `nadam`, `rmsprop`,
-`rprop`, `sparse_adam`, `adafactor`, `muon` and `lbfgs` the algorithms; `lr_scheduler` the
-schedules; `swa_utils` averages of weights; `pyro` the adapters for Pyro's optimizers, which are
-made from a dict of options.
+`rprop`, `sparse_adam`, `adafactor`, `muon` and `lbfgs` the algorithms, `numpyro` those that Pyro
+and NumPyro have besides; `lr_scheduler` the schedules; `swa_utils` averages of weights; `pyro` the
+adapters for Pyro's optimizers, which are made from a dict of options.
 """
 
 from functools import partial
@@ -19,6 +19,7 @@ from probtorch.optim.elementwise import ElementwiseOptimizer
 from probtorch.optim.lbfgs import LBFGS
 from probtorch.optim.muon import Muon
 from probtorch.optim.nadam import NAdam, RAdam
+from probtorch.optim.numpyro import AdagradRMSProp, Momentum, RMSProp, RMSPropMomentum
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.pyro import PyroLRScheduler, PyroOptim
 from probtorch.optim.rmsprop import Adadelta, Adagrad, RMSprop
@@ -33,17 +34,21 @@ __all__ = [
     "Adadelta",
     "Adafactor",
     "Adagrad",
+    "AdagradRMSProp",
     "Adam",
     "AdamW",
     "Adamax",
     "ClippedAdam",
     "ElementwiseOptimizer",
+    "Momentum",
     "Muon",
     "NAdam",
     "Optimizer",
     "PyroLRScheduler",
     "PyroOptim",
     "RAdam",
+    "RMSProp",
+    "RMSPropMomentum",
     "RMSprop",
     "Rprop",
     "SparseAdam",

@@ -192,7 +192,8 @@ class ElementwiseOptimizer(Optimizer):
                     for k, v in group.items()
                     if k not in ("params", "param_names")
                 ]
-                alike.setdefault((kind, *chosen), []).append((optimizer, group))
+                key = (kind, id(optimizer.schedule), *chosen)
+                alike.setdefault(key, []).append((optimizer, group))
         for members in alike.values():
             first, options = members[0]
             params, states = [], []
@@ -218,13 +219,23 @@ class ElementwiseOptimizer(Optimizer):
         for p, state in zip(params, states):
             if state:
                 continue
-            if self.uses_step(group):
+            if self._counts_steps(group):
                 if not counts:
                     carried = self.carried(group)
                     starts = zip(("step", *carried), _plain((0.0, *carried.values())))
                     counts.update({name: wrap(np.array(x, np.float64)) for name, x in starts})
                 state.update(counts)
             state.update(self._fresh_slots(group, p))
+
+    def _counts_steps(self, group: Group) -> bool:
+        """Whether steps are counted."""
+        return self.schedule is not None or self.uses_step(group)
+
+    def _at(self, group: Group, step: Tensor | None) -> Group:
+        """The options at a step, with the size that the schedule gives it."""
+        if self.schedule is None or step is None:
+            return group
+        return {**group, "lr": self.schedule(step - 1) * group["lr"]}
 
     def _slots_of(self, group: Group, p: Tensor) -> Iterable[str]:
         """The names of the state tensors of one parameter."""
@@ -278,7 +289,7 @@ class ElementwiseOptimizer(Optimizer):
         self, group: Group, states: Sequence[StateDict], recorded: bool
     ) -> Iterator[tuple[tuple[float | Tensor, ...], list[int] | None]]:
         """Advance step counts; yield ``(numbers, members)`` per distinct count, None for all."""
-        if not self.uses_step(group):
+        if not self._counts_steps(group):
             numbers = self.scalars(group, None)
             yield (numbers if recorded else _plain(numbers)), None
             return
@@ -312,6 +323,7 @@ class ElementwiseOptimizer(Optimizer):
         self, group: Group, step: Tensor, carried: Sequence[Tensor]
     ) -> tuple[float | Tensor, ...]:
         """The numbers of this step; what is carried goes on to the next."""
+        group = self._at(group, step)
         numbers = self.scalars(group, step, *carried)
         for target, value in zip(carried, self.carry(group, step, *carried)):
             assign(target, value, "step")
@@ -348,9 +360,10 @@ class ElementwiseOptimizer(Optimizer):
             if "step" in state:
                 state["step"] = state["step"] + 1
                 carried = self._counts_of(group, state)[1:]
-            numbers = self.scalars(group, state.get("step"), *carried)
+            now = self._at(group, state.get("step"))
+            numbers = self.scalars(now, state.get("step"), *carried)
             if carried:
-                state.update(zip(self.carried(group), self.carry(group, state["step"], *carried)))
+                state.update(zip(self.carried(now), self.carry(now, state["step"], *carried)))
             new_p, *new_slots = self._new_values(group, numbers, p, state)
             # New tensors, as gradients of earlier steps may still need the old elements.
             state.update(zip(self._slots_of(group, p), new_slots))

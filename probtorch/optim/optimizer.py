@@ -25,8 +25,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import number, numbers_shown
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, AutogradError, DTypeError
-from probtorch.optim.pyro import PyroOptim
-from probtorch.optim.typed import Given, Group, R
+from probtorch.optim.pyro import PyroOptim, by_step_size
+from probtorch.optim.typed import Given, Group, R, Schedule
 from probtorch.tensor import Tensor
 
 __all__ = ["Optimizer", "check_option"]
@@ -61,8 +61,9 @@ class Optimizer:
     ----------
     params : iterable
         Tensors, ``(name, tensor)`` pairs, or groups: dicts with the tensors under "params" and
-        options of their own. A dict of options, or a function from a parameter's name to one, gives
-        a `PyroOptim` instead, which meets its parameters later.
+        options of their own. A dict of options, a function from a parameter's name to one, or a
+        step size as NumPyro has it (``Adam(0.01)``, ``Adam(step_size=schedule)``) gives a
+        `PyroOptim` instead, which meets its parameters later.
     defaults : dict
         Options of the groups that do not set them.
 
@@ -87,11 +88,16 @@ class Optimizer:
     A subclass calls ``super().__init__(params, defaults)`` and defines `step`.
     """
 
+    # What "lr" is multiplied by at each step; `PyroOptim` sets it where "lr" is a function.
+    schedule: Schedule | None = None
     # State that is no tensor like its parameter: it keeps its dtype when it is loaded.
     _counting: frozenset[str] = frozenset(("step",))
 
     def __new__(cls, params: Given = (), *args: Any, **kwargs: Any) -> Self:
         """Return an optimizer, or a `PyroOptim` where options stand in place of parameters."""
+        if isinstance(params, (int, float)) or "step_size" in kwargs:
+            scheduled: Any = PyroOptim(cls, by_step_size(cls.__name__, params, args, kwargs))
+            return scheduled
         if (isinstance(params, dict) and "params" not in params) or (
             callable(params) and not hasattr(params, "parameters")
         ):
@@ -359,11 +365,12 @@ class Optimizer:
 
     def __getstate__(self) -> StateDict:
         numbers_shown()
-        return {
+        found: StateDict = {
             "defaults": self.defaults,
             "state": self.state,
             "param_groups": self.param_groups,
         }
+        return found if self.schedule is None else {**found, "schedule": self.schedule}
 
     def __repr__(self) -> str:
         numbers_shown()

@@ -21,7 +21,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import StateDict
-from probtorch.errors import ArgumentError, DTypeError
+from probtorch.errors import ArgumentError, DTypeError, UnknownNameError
 from probtorch.ops import arithmetic
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.typed import Group, Options
@@ -29,7 +29,7 @@ from probtorch.serialization import load, save
 from probtorch.serialization.saving import MapLocation
 from probtorch.tensor import Tensor
 
-__all__ = ["PyroLRScheduler", "PyroOptim"]
+__all__ = ["PyroLRScheduler", "PyroOptim", "by_step_size"]
 
 # The forms in which parameters come to a step.
 Named: TypeAlias = Tensor | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
@@ -44,7 +44,8 @@ class PyroOptim:
         ``optim_constructor([tensor], **optim_args)`` makes the optimizer of one parameter.
     optim_args : dict, or callable
         Its options, or a function from the name of a parameter to them (Pyro's older
-        ``(module_name, param_name)`` is accepted too).
+        ``(module_name, param_name)`` is accepted too). "lr" may be a function, too: from the number
+        of steps before, a 0-d tensor, to the size of the step.
     clip_args : dict, or callable, optional
         "clip_norm" bounds the Euclidean norm of each parameter's gradient, "clip_value" the size of
         its elements; or a function from a name to such a dict.
@@ -86,7 +87,7 @@ class PyroOptim:
             _check_clipping(clip_args)
         if isinstance(optim_args, dict) and hasattr(optim_constructor, "add_param_group"):
             # Options that it refuses are refused here, not at the first step.
-            optim_constructor([wrap(np.zeros((1, 1), np.float32))], **optim_args)
+            _scheduled(optim_constructor, wrap(np.zeros((1, 1), np.float32)), optim_args)
         self.pt_optim_constructor = optim_constructor
         self.pt_optim_args = optim_args
         self.pt_clip_args = clip_args
@@ -97,6 +98,17 @@ class PyroOptim:
 
     def __repr__(self) -> str:
         return f"{self.pt_optim_constructor.__name__}({self.pt_optim_args})"
+
+    def __getattr__(self, name: str) -> object:
+        if name in ("step", "zero_grad", "param_groups", "add_param_group"):
+            kind = getattr(self.pt_optim_constructor, "__name__", "Adam")
+            raise UnknownNameError(
+                f"{type(self).__name__!r} object has no attribute {name!r}",
+                expected="an optimizer over parameters, where you take the steps",
+                got="one made of options alone, for SVI",
+                fix=f"write {kind}(module.parameters(), lr=0.01)",
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name)
 
     def __call__(self, params: Named, *args: object, **kwargs: object) -> None:
         """Move `params` once along their gradients; those without one stay.
@@ -160,7 +172,7 @@ class PyroOptim:
             _load(self.optim_objs[p], self._waiting.pop(name))
 
     def _make(self, p: Tensor, options: Group) -> object:
-        return self.pt_optim_constructor([p], **options)
+        return _scheduled(self.pt_optim_constructor, p, options)
 
     @staticmethod
     def _for(options: Options, name: str) -> Group:
@@ -246,6 +258,57 @@ class PyroLRScheduler(PyroOptim):
         """Advance every schedule, usually once per epoch."""
         for scheduler in self.optim_objs.values():
             scheduler.step(*args, **kwargs)
+
+
+def by_step_size(
+    kind: str, params: object, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Group:
+    """Return the options of an optimizer that is given a step size first, as NumPyro's are.
+
+    Parameters
+    ----------
+    kind : str
+        The optimizer's name.
+    params : float, or ()
+        The step size, unless it is among `kwargs`.
+    args, kwargs
+        What else it is given: `step_size`, a number or a function of the step; `b1` and `b2`.
+
+    Raises
+    ------
+    ArgumentError
+        If there are parameters too, options without a name, or two step sizes.
+    """
+    options: Group = dict(kwargs)
+    sizes = [options.pop(n) for n in ("step_size", "lr") if n in options]
+    sizes += [params] if isinstance(params, (int, float)) else []
+    if args or len(sizes) != 1 or not isinstance(params, (int, float, tuple)) or params is True:
+        raise ArgumentError(
+            kind,
+            expected=f"{kind}(step_size, name=...), or {kind}(module.parameters(), lr=...)",
+            got=f"{len(args) + (params != ())} by position, {', '.join(kwargs) or 'none'} by name",
+            fix=f"write {kind}(0.01) for SVI, with further options by name",
+        )
+    if "b1" in options or "b2" in options:
+        options["betas"] = options.pop("b1", 0.9), options.pop("b2", 0.999)
+    return {"lr": sizes[0], **options}
+
+
+def _scheduled(make: Callable[..., Any], p: Tensor, options: Group) -> object:
+    """The optimizer of one parameter; where its "lr" is a function, that is its schedule."""
+    schedule = options.get("lr")
+    if not callable(schedule) or isinstance(schedule, TensorBase):
+        return make([p], **options)
+    made = make([p], **{**options, "lr": 1.0})
+    if not hasattr(made, "slots"):
+        raise ArgumentError(
+            f"{make.__name__}(lr=...)",
+            expected="a number",
+            got="a function of the step",
+            fix="use Adam, SGD or their kin, or a schedule of lr_scheduler",
+        )
+    made.schedule = schedule
+    return made
 
 
 def _named(params: Named) -> Iterable[tuple[str | None, Tensor]]:

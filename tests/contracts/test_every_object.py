@@ -149,8 +149,8 @@ def weights():
     return [tensor([1.0, 2.0]).requires_grad_()]
 
 
-def optimizer(kind, **options):
-    made = kind(**{"params": weights(), "lr": 0.1, **options})
+def optimizer(kind, rate="lr", **options):
+    made = kind(**{"params": weights(), rate: 0.1, **options})
     for _ in range(2):
         moved(made)
     return made
@@ -212,7 +212,7 @@ OBJECTIVES = (
 ).split()
 OPTIMIZERS = (
     "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam NAdam RAdam RMSprop Rprop SGD "
-    "SparseAdam"
+    "RMSProp RMSPropMomentum SparseAdam"
 ).split()
 DATASET = data.TensorDataset(X, Y)
 TRACE = probtorch.handlers.trace(probtorch.handlers.seed(line, 0)).get_trace(X, Y)
@@ -535,6 +535,7 @@ ROWS |= {
     name: ((lambda k=name: getattr(infer, k)()), lambda o: o.num_particles) for name in OBJECTIVES
 }
 ROWS |= {name: ((lambda k=name: optimizer(getattr(optim, k))), moved) for name in OPTIMIZERS}
+ROWS["AdagradRMSProp"] = (lambda: optimizer(optim.AdagradRMSProp, "eta"), moved)
 # name: (how it is made, which also makes a result of its run)
 APPROXIMATIONS = {
     "Pathfinder": ("PathfinderResult", lambda: infer.Pathfinder(line, 2, seed=0)),

@@ -45,8 +45,8 @@ SLIPS = {
         ["Adam", "missing 'params'", "got:      lr=", "Adam({'lr': 0.1}) for SVI"],
     ),
     "optimizer with a number": (
-        lambda: Adam(0.1),
-        ["params of Adam", "got:      float 0.1", "Adam({'lr': 0.1})"],
+        lambda: Adam(0.1).step(),
+        ["has no attribute 'step'", "of options alone, for SVI", "Adam(module.parameters()"],
     ),
     "optimizer without anything": (
         lambda: SGD(),

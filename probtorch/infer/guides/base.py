@@ -33,6 +33,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import as_dtype, float64
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree, record, static
 from probtorch.core.typed import DTypeLike, StateDict
@@ -130,6 +131,13 @@ class Latent:
     def free_init(self) -> np.ndarray:
         """The starting point on the unconstrained scale."""
         return to_host(self.transform.inv(wrap(self.init)).array)
+
+
+def _numpyros_call(args: tuple[object, ...], kwargs: dict[str, object]) -> str | None:
+    """The fix line for calls with a key and parameters in front, as NumPyro's."""
+    if len(args) > 1 or "rng_key" in kwargs or "params" in kwargs:
+        return "leave out key and parameters, which are the guide's own: sample_posterior((100,))"
+    return None
 
 
 class AutoGuide(Module, abc.ABC):
@@ -402,6 +410,7 @@ class AutoGuide(Module, abc.ABC):
             fix="use median(), or AutoNormal",
         )
 
+    @explained("sample_posterior", advice=_numpyros_call)
     def sample_posterior(
         self,
         sample_shape: int | tuple[int, ...] = (),
@@ -641,6 +650,13 @@ def check_scale(guide: str, init_scale: float) -> float:
 
 def as_quantiles(quantiles: Iterable[float]) -> np.ndarray:
     """Return quantiles as a float64 vector, or refuse what lies outside (0, 1)."""
+    if isinstance(quantiles, Mapping):
+        raise ArgumentError(
+            "quantiles",
+            expected="numbers strictly between 0 and 1",
+            got=f"a dict of {', '.join(map(str, quantiles)) or 'nothing'}",
+            fix="leave out parameters, which are the guide's own: quantiles([0.05, 0.5, 0.95])",
+        )
     array = np.atleast_1d(np.asarray(to_host(as_tensor(quantiles).array), np.float64))
     if array.ndim != 1 or not ((array > 0.0) & (array < 1.0)).all():
         raise ArgumentError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
+from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.distributions import constraints
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal
@@ -29,7 +31,7 @@ from probtorch.distributions.uniform import Delta
 from probtorch.effects.params import ParamStore
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError, InferenceError, users_stacklevel
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
 from probtorch.infer.guides.low_rank import LowRankNormal
 from probtorch.infer.potential import Target
@@ -399,6 +401,25 @@ class AutoLaplaceApproximation(AutoContinuous):
         assert isinstance(posterior, Delta)
         found = self._cut(posterior.v, 0)
         return {n: expand(x, (*shape, *x.array.shape)) for n, x in found.items()}
+
+    def sample_posterior(
+        self, sample_shape: int | tuple[int, ...] = (), *, generator: Generator | None = None
+    ) -> dict[str, TensorBase]:
+        """Return the point, as often as asked for.
+
+        Warns
+        -----
+        InferenceWarning
+            If more than one draw is asked for: NumPyro's guide gives those of the normal.
+        """
+        if sample_shape not in ((), 1, (1,)):
+            warnings.warn(
+                "draws of AutoLaplaceApproximation are the mode, all of them: the normal's are\n"
+                "guide.laplace_approximation(*args).sample_posterior(...)",
+                InferenceWarning,
+                stacklevel=users_stacklevel(),
+            )
+        return super().sample_posterior(sample_shape, generator=generator)
 
     def quantiles(
         self, quantiles: Iterable[float], *args: object, **kwargs: object

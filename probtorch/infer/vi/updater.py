@@ -104,7 +104,8 @@ class Updater:
                 got=", ".join(options),
                 fix=next(
                     (fix for words, fix in _MEANT.items() if set(words.split()) & set(options)),
-                    "give them to the optimizer, or pass its class",
+                    "give options to the optimizer, and arguments of the model to run and step: "
+                    "svi.run(1000, x=...)",
                 ),
             )
         self._known: dict[str, TensorBase] = {}
