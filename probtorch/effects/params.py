@@ -176,7 +176,9 @@ class ParamStore:
                 f"parameter {name!r}",
                 expected=f"an initial value in {constraint}",
                 got=f"{np.array2string(value.detach().numpy(), threshold=8)}",
-                fix="start inside it, or state another one: param(name, init, constraint=...)",
+                fix="divide it by its sum: x / x.sum(-1, keepdim=True)"
+                if constraint is constraints.simplex
+                else "start inside it, or state another one: param(name, init, constraint=...)",
             )
         before = set_grad_enabled(False)
         try:

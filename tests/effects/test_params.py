@@ -8,7 +8,7 @@ import pytest
 from probtorch.distributions import constraints
 from probtorch.effects.params import ParamStore, clear_param_store, get_param_store
 from probtorch.effects.primitives import param
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, DomainError
 from probtorch.tensor import tensor
 
 
@@ -105,3 +105,8 @@ def test_scope_is_a_store_within_the_store():
     assert list(store) == ["outer"]
     with store.scope(inner):
         assert param("w").item() == 2.0
+
+
+def test_weights_that_do_not_sum_to_1_are_refused_with_what_makes_them():
+    with pytest.raises(DomainError, match=r"x / x.sum\(-1, keepdim=True\)"):
+        param("weights", tensor([0.5, 0.7]), constraint=constraints.simplex)

@@ -608,7 +608,8 @@ def _no_latent(guide, seen):
         f"{guide.__name__}: the model has no latent sites",
         expected="at least one sample statement without obs",
         got=f"observed sites {observed}" if observed else "no sample statements",
-        fix="leave the value of what is to be inferred out: sample('x', distribution)",
+        fix="leave the value of what is to be inferred out: sample('x', distribution); a model of "
+        "param statements alone takes an empty guide: lambda *args, **kwargs: None",
     )
 
 

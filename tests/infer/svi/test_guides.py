@@ -190,6 +190,7 @@ ALL = [
 FLOWS = [AutoIAFNormal, AutoSpline]
 
 
+@pytest.mark.filterwarnings("ignore:draws of AutoLaplaceApproximation are the mode")
 @pytest.mark.parametrize(
     "kind", [*ALL, *FLOWS, AutoStructured, AutoDelta, AutoLaplaceApproximation]
 )
@@ -296,7 +297,7 @@ def test_a_model_without_latent_sites_is_refused():
 
     with pytest.raises(InferenceError, match="no latent sites") as error:
         AutoNormal(model)()
-    assert "'y'" in error.value.got
+    assert "'y'" in error.value.got and "takes an empty guide" in error.value.fix
 
 
 # --------------------------------------------------------------------------------- point estimates
@@ -798,3 +799,14 @@ def test_call_gives_the_values_in_the_order_of_their_names():
     mu, scale = guide.call(TWO)
     assert mu.item() == guide.median()["mu"].item()
     assert scale.item() == guide.median()["scale"].item()
+
+
+def test_draws_of_a_point_that_stands_for_a_normal_are_told_of():
+    def model():
+        sample("x", Normal(0.0, 1.0))
+
+    guide = AutoLaplaceApproximation(model)
+    guide()
+    with pytest.warns(probtorch.InferenceWarning, match=r"guide.laplace_approximation\(\*args\)"):
+        guide.sample_posterior((3,))
+    assert guide.sample_posterior()["x"].shape == ()
