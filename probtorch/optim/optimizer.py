@@ -95,15 +95,14 @@ class Optimizer:
 
     def __new__(cls, params: Given = (), *args: Any, **kwargs: Any) -> Self:
         """Return an optimizer, or a `PyroOptim` where options stand in place of parameters."""
+        made: Any = None
         if isinstance(params, (int, float)) or "step_size" in kwargs:
-            scheduled: Any = PyroOptim(cls, by_step_size(cls.__name__, params, args, kwargs))
-            return scheduled
-        if (isinstance(params, dict) and "params" not in params) or (
+            made = PyroOptim(cls, by_step_size(cls.__name__, params, args, kwargs))
+        elif (isinstance(params, dict) and "params" not in params) or (
             callable(params) and not hasattr(params, "parameters")
         ):
-            made: Any = PyroOptim(cls, params, *args, **kwargs)
-            return made
-        return super().__new__(cls)
+            made = PyroOptim(cls, params, *args, **kwargs)
+        return super().__new__(cls) if made is None else made
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)

@@ -294,7 +294,7 @@ def by_step_size(
     return {"lr": sizes[0], **options}
 
 
-def _scheduled(make: Callable[..., Any], p: Tensor, options: Group) -> object:
+def _scheduled(make: Callable[..., object], p: Tensor, options: Group) -> object:
     """The optimizer of one parameter; where its "lr" is a function, that is its schedule."""
     schedule = options.get("lr")
     if not callable(schedule) or isinstance(schedule, TensorBase):
@@ -302,12 +302,12 @@ def _scheduled(make: Callable[..., Any], p: Tensor, options: Group) -> object:
     made = make([p], **{**options, "lr": 1.0})
     if not hasattr(made, "slots"):
         raise ArgumentError(
-            f"{make.__name__}(lr=...)",
+            f"{getattr(make, '__name__', 'optimizer')}(lr=...)",
             expected="a number",
             got="a function of the step",
             fix="use Adam, SGD or their kin, or a schedule of lr_scheduler",
         )
-    made.schedule = schedule
+    vars(made)["schedule"] = schedule
     return made
 
 
