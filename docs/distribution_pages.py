@@ -6,6 +6,7 @@ the density for a few parameters, and the source. Nothing is written by hand, so
 """
 
 import ast
+import importlib.util
 import inspect
 import re
 import textwrap
@@ -18,6 +19,12 @@ from probtorch import Generator, Tensor, tensor
 from probtorch.distributions import biject_to, constraints, kl_rules
 
 HERE = Path(__file__).parent
+_spec = importlib.util.spec_from_file_location(
+    "distribution_examples", HERE / "distribution_examples.py"
+)
+_examples = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_examples)
+MADE = _examples.MADE
 ROOT = HERE.parent
 OUT = HERE / "reference" / "generated" / "distributions"
 GALLERY = HERE / "reference" / "generated" / "gallery.md"
@@ -197,7 +204,12 @@ def distributions():
 
 
 def examples(cls):
-    """Return up to three instances for parameters in their constraints, none if that takes more."""
+    """Return up to three instances for parameters in their constraints, or the one that is stated.
+
+    None of a base of other classes, which has no instances.
+    """
+    if cls.__name__ in MADE:
+        return [MADE[cls.__name__]()]
     found = []
     for turn in range(len(STEPS)):
         try:
@@ -289,6 +301,8 @@ def _densities(axes, instances):
         style = {"marker": "o", "markersize": 3, "linewidth": 0.6} if d.is_discrete else {}
         axes.plot(at, y, label=_label(d), **style)
         top.append(np.quantile(y[np.isfinite(y)], 0.98))
+    if not max(top) > 0.0:
+        raise ValueError("one point has no curve")
     axes.set_ylim(0.0, 1.25 * max(top))
     if any(map(_label, instances)):
         axes.legend(fontsize=7, frameon=False)

@@ -229,13 +229,13 @@ class KroneckerNormal(Distribution):
         """Apply a function of a factor and of columns along each dim of the grid."""
         sizes = tuple(f.array.shape[-1] for f in self.scale_trils)
         batch, k = x.array.shape[:-1], len(sizes)
-        grid = reshape(x, (-1, *sizes))
+        grid = reshape(x, (math.prod(batch), *sizes))
         for dim, factor in enumerate(self.scale_trils, 1):
             first = movedim(grid, dim, 0)
-            columns = reshape(first, (sizes[dim - 1], -1))
+            columns = reshape(first, (sizes[dim - 1], math.prod(first.array.shape[1:])))
             grid = movedim(reshape(fn(factor, columns), first.array.shape), 0, dim)
         assert grid.array.ndim == k + 1  # one dim for each factor, and the batch
-        return reshape(grid, (*batch, -1))
+        return reshape(grid, (*batch, math.prod(sizes)))
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.loc + self._each(rng.normal(shape), lambda tril, x: tril @ x)

@@ -6,6 +6,9 @@ a straight-through draw is discrete and passes the gradient of a continuous one.
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 from probtorch.core.casting import cast
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
@@ -13,11 +16,13 @@ from probtorch.distributions import constraints
 from probtorch.distributions.categorical import WEIGHTS, ByWeights, OneHotCategorical, normalised
 from probtorch.distributions.fields import Given, Parameter, one_of, param
 from probtorch.distributions.normal import Normal
+from probtorch.distributions.origins import origin_of, remember
 from probtorch.distributions.shares import RelaxedBernoulli
 from probtorch.distributions.source import Source
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.vector import StickBreakingTransform
 from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import logical_and
 from probtorch.ops.exponential_sums import logsumexp, softmax
 from probtorch.ops.exponentials import log
 from probtorch.ops.extremes import argmax
@@ -69,7 +74,47 @@ class RelaxedOneHotCategorical(ByWeights):
         return size + total(scores - logs, -1) - n * logsumexp(scores, -1)
 
 
-class RelaxedOneHotCategoricalStraightThrough(RelaxedOneHotCategorical):
+if TYPE_CHECKING:
+    from probtorch.distributions.distribution import Distribution as _Relaxed
+else:
+    # Beside a distribution, whose fields are its own.
+    _Relaxed = object
+
+
+class _StraightThrough(_Relaxed):
+    """Draws that are rounded and know what they were, where their density is.
+
+    So the very tensor that was drawn has a density, also under another distribution of this kind,
+    as the one of a model that is replayed by a guide; an equal tensor has lost it.
+    """
+
+    def _rounded(self, soft: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} does not say how it rounds")
+
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
+        soft = cast(super()._rsample(rng, shape), rng.dtype)
+        hard = cast(self._rounded(soft.detach()), soft.array.dtype)
+        return remember(soft + (hard - soft).detach(), soft, _WAY, rng)
+
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        # Off the tape, where 0 and 1 are exact: nothing is added and taken away again.
+        soft = cast(super()._rsample(rng, shape), rng.dtype)
+        return remember(self._rounded(soft), soft, _WAY, rng)
+
+    def _check_value(self, value: Tensor) -> None:
+        if origin_of(value, _WAY) is None:
+            super()._check_value(value)
+
+    def _density(self, value: Tensor, inside: bool) -> Tensor:
+        soft = origin_of(value, _WAY)
+        return super()._density(value if soft is None else soft, inside or soft is not None)
+
+
+# How straight-through draws were made, for those who ask what they were.
+_WAY = ("straight-through",)
+
+
+class RelaxedOneHotCategoricalStraightThrough(_StraightThrough, RelaxedOneHotCategorical):
     """One-hot draws that pass the gradient of the relaxed draws behind them.
 
     Parameters
@@ -80,17 +125,15 @@ class RelaxedOneHotCategoricalStraightThrough(RelaxedOneHotCategorical):
 
     Notes
     -----
-    The density is that of the relaxation, at the relaxed value; of a one-hot vector it is 0 or
-    infinite.
+    The density is that of the relaxation, at the relaxed value, which the very tensor that was
+    drawn knows; of another one-hot vector it is 0 or infinite.
     """
 
-    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        soft = super()._rsample(rng, shape)
-        hard = cast(one_hot(argmax(soft.detach(), -1), self.num_categories), rng.dtype)
-        return soft + (hard - soft).detach()
+    def _rounded(self, soft: Tensor) -> Tensor:
+        return one_hot(argmax(soft, -1), self.num_categories)
 
 
-class RelaxedBernoulliStraightThrough(RelaxedBernoulli):
+class RelaxedBernoulliStraightThrough(_StraightThrough, RelaxedBernoulli):
     """Draws of 0 and 1 that pass the gradient of the relaxed draws behind them.
 
     Parameters
@@ -102,12 +145,23 @@ class RelaxedBernoulliStraightThrough(RelaxedBernoulli):
 
     Notes
     -----
-    The density is that of the relaxation, at the relaxed value.
+    The density is that of the relaxation, at the relaxed value, which the very tensor that was
+    drawn knows; of another 0 or 1 it is infinite, or 0 at temperatures above 1.
     """
 
-    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        soft = super()._rsample(rng, shape)
-        return soft + (where(soft > 0.5, 1.0, 0.0) - soft).detach()
+    support = constraints.unit_interval
+
+    def _rounded(self, soft: Tensor) -> Tensor:
+        return where(soft > 0.5, 1.0, 0.0)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        inner = logical_and(x > 0.0, x < 1.0)
+        log_prob = super()._log_prob(where(inner, x, 0.5))
+        t = self.temperature
+        # At 0 the density is as x ** (t - 1) / w for odds w, and at 1 its mirror image.
+        flat = where(x > 0.5, self.logits, -self.logits)
+        end = where(t < 1.0, math.inf, where(t > 1.0, -math.inf, flat))
+        return where(inner, log_prob, end)
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):

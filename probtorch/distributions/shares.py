@@ -179,7 +179,7 @@ class RelaxedBernoulli(Distribution):
     probs: Parameter = param(constraints.unit_interval, default=None)
     logits: Parameter = param(constraints.real, default=None)
     given = one_of("probs", "logits")
-    support = constraints.open_interval(0.0, 1.0)
+    support: Constraint = constraints.open_interval(0.0, 1.0)
     _probs, _logits = Trial._probs, Trial._logits
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:

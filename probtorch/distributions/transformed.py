@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import operator
-import weakref
 from collections.abc import Sequence
 from typing import Self
 
-from probtorch.core.casting import cast
-from probtorch.core.dispatch import grad_enabled, last_change
+from probtorch.core.dispatch import grad_enabled
 from probtorch.core.rng import Generator
-from probtorch.core.saved import changed_since
 from probtorch.core.signatures import explain_calls
 from probtorch.core.told import rerun
-from probtorch.core.typed import Shape, SizeLike, TensorLike
+from probtorch.core.typed import Shape, SizeLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import (
@@ -24,6 +20,7 @@ from probtorch.distributions.distribution import (
     with_event_dims,
 )
 from probtorch.distributions.fields import Values
+from probtorch.distributions.origins import origin_of, remember
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform
 from probtorch.errors import ArgumentError
@@ -34,30 +31,10 @@ from probtorch.tensor import Tensor
 
 __all__ = ["TransformedDistribution"]
 
-# Draws that may lie on a bound, by id: a weak reference, the parts they went through, what they
-# were before, and the tick after which a change in place would make that untrue. Kept here, not on
-# the distribution, so that drawing leaves it as it was.
-_ORIGINS: dict[int, tuple] = {}
-
 
 def drawn(y: Tensor, x: Tensor, whole: ComposeTransform, rng: Source | None = None) -> Tensor:
     """Return `y`, the draw T(x); where T has bounds that rounding reaches, `x` is remembered."""
-    if any(map(_is_bounded, whole.parts)):
-        # In the dtype that the caller will see, who gets this very tensor.
-        y = y if rng is None else cast(y, rng.dtype)
-        key = id(y)
-        alive = weakref.ref(y, lambda _: _ORIGINS.pop(key, None))
-        _ORIGINS[key] = alive, tuple(whole.parts), x, last_change()
-    return y
-
-
-def origin_of(y: TensorLike, whole: ComposeTransform) -> Tensor | None:
-    """Return the x that `y` was drawn from through the parts of `whole`, or None."""
-    found = _ORIGINS.get(id(y))
-    if found is None or found[0]() is not y or changed_since(y, found[3]):
-        return None
-    same = len(found[1]) == len(whole.parts) and all(map(operator.is_, found[1], whole.parts))
-    return found[2] if same else None
+    return remember(y, x, whole.parts, rng) if any(map(_is_bounded, whole.parts)) else y
 
 
 def _is_bounded(part: Transform) -> bool:
@@ -212,11 +189,13 @@ class TransformedDistribution(Distribution):
 
     def _check_value(self, value: Tensor) -> None:
         # A draw may have been rounded to a bound that the support leaves out.
-        if origin_of(value, self._transform) is None:
+        if origin_of(value, self._transform.parts) is None:
             super()._check_value(value)
 
     def _density(self, value: Tensor, inside: bool) -> Tensor:
-        return super()._density(value, inside or origin_of(value, self._transform) is not None)
+        return super()._density(
+            value, inside or origin_of(value, self._transform.parts) is not None
+        )
 
     def _density_of_pair(self, x: Tensor, ladj: Tensor, inside: bool) -> Tensor:
         base = self.base_dist
@@ -228,7 +207,7 @@ class TransformedDistribution(Distribution):
         if self._last is not None and self._last[0] is y and self._last[2] >= grad_enabled():
             return self._last[1]
         whole = self._transform
-        origin = origin_of(y, whole)
+        origin = origin_of(y, whole.parts)
         if origin is not None:
             x, ladj = _back(whole, y, origin)
             return self._density_of_pair(x, ladj, False)

@@ -15,7 +15,7 @@ from probtorch import stack
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
 from probtorch.core.rng import Generator
-from probtorch.distributions import transformed
+from probtorch.distributions import origins
 from probtorch.distributions import transforms as tr
 from probtorch.effects import sample
 from probtorch.errors import DomainError
@@ -373,11 +373,11 @@ def test_the_density_of_a_draw_at_a_bound_is_that_of_what_it_came_from():
 
 def test_a_draw_keeps_its_origin_no_longer_than_itself():
     d = dist.TransformedDistribution(dist.Normal(0.0, 1.0), tr.TanhTransform())
-    before = len(transformed._ORIGINS)
+    before = len(origins._ORIGINS)
     draws = [d.sample() for _ in range(3)]
-    assert len(transformed._ORIGINS) == before + len(draws)
+    assert len(origins._ORIGINS) == before + len(draws)
     del draws
-    assert len(transformed._ORIGINS) == before
+    assert len(origins._ORIGINS) == before
 
 
 # ------------------------------------------------------------------------------ far out

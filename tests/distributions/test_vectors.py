@@ -7,9 +7,12 @@ from scipy import special, stats
 import probtorch.distributions as dist
 from probtorch import compile
 from probtorch.autograd import grad
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, manual_seed
 from probtorch.distributions import biject_to
+from probtorch.effects import clear_param_store, param, sample
 from probtorch.errors import ArgumentError, DomainError, ShapeError
+from probtorch.infer import SVI
+from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 
@@ -96,6 +99,54 @@ def test_a_bernoulli_passes_the_gradient_of_its_relaxation():
     soft = dist.RelaxedBernoulli(0.7, logits=logits).rsample((50,), Generator(4))
     assert np.isin(np.round(hard.numpy(force=True), 12), [0, 1]).all()
     assert_close(grad(hard.sum(), [logits])[0], grad(soft.sum(), [logits])[0])
+
+
+@pytest.mark.parametrize("shape", [(3,), ()], ids=["one-hot", "0 and 1"])
+def test_a_straight_through_draw_knows_its_density_and_trains_a_guide(shape):
+    hard, soft = {
+        (3,): (dist.RelaxedOneHotCategoricalStraightThrough, dist.RelaxedOneHotCategorical),
+        (): (dist.RelaxedBernoulliStraightThrough, dist.RelaxedBernoulli),
+    }[shape]
+    logits = tensor(np.linspace(-0.5, 1.0, 3) if shape else np.array(0.3), requires_grad=True)
+    q, relaxed = hard(0.7, logits=logits), soft(0.7, logits=logits)
+    for method in ("sample", "rsample"):
+        x = getattr(q, method)((50,), Generator(4))
+        behind = getattr(relaxed, method)((50,), Generator(4))
+        assert_close(q.log_prob(x).detach(), relaxed.log_prob(behind).detach())
+        # Under another distribution of the kind, joined, expanded and masked.
+        p, flat = (kind(0.4, logits=logits.detach() * 0.0) for kind in (hard, soft))
+        assert_close(p.log_prob(x).detach(), flat.log_prob(behind).detach())
+        assert_close(
+            p.expand((50,)).to_event(1).log_prob(x).detach(), flat.log_prob(behind).sum().detach()
+        )
+        assert p.mask(False).log_prob(x).sum() == 0.0
+    if not shape:
+        for t, limit in ((0.7, np.inf), (1.3, -np.inf)):
+            assert hard(t, logits=0.3).log_prob(0.0) == limit
+        near = dist.RelaxedBernoulli(1.0, logits=0.3).log_prob(np.array([1e-12, 1 - 1e-12]))
+        ends = hard(1.0, logits=0.3).log_prob(np.array([0.0, 1.0]))
+        assert_close(ends, near, rtol=1e-8)
+    slopes = [grad(d.log_prob(v).sum(), [logits])[0] for d, v in ((q, x), (relaxed, behind))]
+    assert_close(*slopes)
+    weights = tensor(np.arange(3.0)) if shape else tensor(2.0).double()
+
+    def model():
+        z = sample("z", hard(0.7, logits=logits.detach() * 0.0))
+        level = (z * weights).sum(-1) if shape else z * weights
+        sample("y", dist.Normal(level, 0.3), obs=tensor(2.0).double())
+
+    def guide():
+        start = tensor(np.zeros(shape))
+        sample("z", hard(0.7, logits=param("start", start)))
+
+    clear_param_store()
+    svi = SVI(model, guide, Adam({"lr": 0.05}))
+    manual_seed(0)
+    losses = [svi.step() for _ in range(200)]
+    # The last category, or 1, is what was seen.
+    end = param("start").detach().numpy()
+    assert np.isfinite(losses).all()
+    assert (end.argmax() == 2 and end[2] > end[:2].max() + 0.5) if shape else end > 0.5
 
 
 CUTS = np.array([-1.0, 0.5, 2.0])
