@@ -75,9 +75,9 @@ def main():
         f"eight schools: {settings.chains} chains x ({settings.warmup} warm-up + {settings.draws})"
     )
     mcmc = MCMC(
-        # 0.9 instead of 0.8: smaller steps, for the narrow neck of the posterior where tau is near
+        # 0.95 instead of 0.8: smaller steps, for the narrow neck of the posterior where tau is near
         # 0.
-        NUTS(model, target_accept_prob=0.9),
+        NUTS(model, target_accept_prob=0.95),
         num_samples=settings.draws,
         warmup_steps=settings.warmup,
         num_chains=settings.chains,
