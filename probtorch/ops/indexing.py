@@ -25,7 +25,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Index, TensorLike
 from probtorch.errors import ArgumentError, DeviceError, ShapeError, TensorIndexError
 from probtorch.ops.index_keys import parse, with_masks_of_dims
-from probtorch.ops.movement import expand, permute, reshape, row, slice_
+from probtorch.ops.movement import expand, permute, place, reshape, row, slice_
 from probtorch.ops.take_put import put, slice_put, take
 from probtorch.ops.view_places import is_there
 
@@ -41,6 +41,10 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
         n = x.array.shape[0]
         if -n <= key < n:
             return row(x, key % n)
+    elif type(key) is tuple and _INTEGERS.issuperset(map(type, key)):
+        sizes = x.array.shape
+        if 0 < len(key) <= len(sizes) and all(-n <= i < n for i, n in zip(key, sizes)):
+            return place(x, tuple([i % n for i, n in zip(key, sizes)]))
     if isinstance(key, TensorBase) and key.array.ndim and x.array.ndim:
         kind = key.array.dtype.kind
         if kind == "i":
@@ -65,24 +69,25 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
     return take(x, tuple(index), list(index.values()))
 
 
+_INTEGERS = frozenset((int,))
 _PLAIN_KEYS = frozenset((int, slice, type(None), type(Ellipsis)))
 
 
 def _plain_view(x: TensorBase, key: Index) -> TensorBase | None:
     """Return x[key] where NumPy alone can make it: a view, off the tape; else None."""
     array = x.array
-    if type(array) is not np.ndarray:
+    if type(array) is not np.ndarray or recorder() is not None:
         return None
     if type(key) is int:
-        place: object = (key, ...)  # a view where the index alone gives a number
+        where: object = (key, ...)  # a view where the index alone gives a number
     elif type(key) in _PLAIN_KEYS:
-        place = key
+        where = key
     elif type(key) is tuple and _PLAIN_KEYS.issuperset(map(type, key)):
-        place = key if ... in key else (*key, ...)
+        where = key if ... in key else (*key, ...)
     else:
         return None
     try:
-        found = array[place]  # type: ignore[call-overload]  # of one of the types just asked for
+        found = array[where]  # type: ignore[call-overload]  # of one of the types just asked for
     except (IndexError, TypeError, ValueError):
         return None  # for an error of ours
     return None if found.shape == array.shape else untaped_view(x, found)

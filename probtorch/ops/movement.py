@@ -391,12 +391,24 @@ def slice_(x: TensorBase, spec: tuple[tuple[int, ...], ...]) -> TensorBase:
     return apply(_SLICE, (x,), {"spec": spec})
 
 
+# One for all: a recording that compares turns of a loop sees at once that it is the same.
+_ONE = {"shape": ()}
+
+
 def row(x: TensorBase, i: int) -> TensorBase:
     """Return element `i` of the first dim, 0 <= i < its size: a slice without that dim."""
     array, rest = x.array, x.array.shape[1:]
     spec = ((i, 1, 1), *[(0, 1, n) for n in rest])
     part = applied(_SLICE, x, array[i : i + 1], {"spec": spec})
-    return applied(_RESHAPE, part, part.array.reshape(rest), {"shape": rest})
+    return applied(_RESHAPE, part, part.array.reshape(rest), {"shape": rest} if rest else _ONE)
+
+
+def place(x: TensorBase, indices: tuple[int, ...]) -> TensorBase:
+    """Return what is at `indices` of the first dims, 0 <= each < its size, without these dims."""
+    array, rest = x.array, x.array.shape[len(indices) :]
+    spec = (*[(i, 1, 1) for i in indices], *[(0, 1, n) for n in rest])
+    part = applied(_SLICE, x, array[tuple([slice(i, i + 1) for i in indices])], {"spec": spec})
+    return applied(_RESHAPE, part, part.array.reshape(rest), {"shape": rest} if rest else _ONE)
 
 
 def _run_unslice(

@@ -464,3 +464,26 @@ def test_negative_indices_of_gather_are_refused_when_compiled():
     assert f.last is not None  # native
     with pytest.raises(TensorIndexError, match=r"indices in \[0, 3\]"):
         f(x, probtorch.tensor([3, -1]))
+
+
+@pytest.mark.parametrize("key", [(1, 2), (-1, -4), (2,), (0, 3, 0), (-3, 0, -1)], ids=str)
+def test_tuples_of_integers_are_places_on_the_tape_and_in_recordings_too(key):
+    x = np.arange(12.0).reshape(3, 4, 1)
+    t = probtorch.tensor(x).requires_grad_()
+    taken = t[key]
+    (taken * 3.0).sum().backward()
+    wanted = np.zeros_like(x)
+    wanted[key] = 3.0
+    assert taken.shape == x[key].shape
+    np.testing.assert_array_equal(taken.detach().numpy(), x[key])
+    np.testing.assert_array_equal(t.grad.numpy(), wanted)
+    compiled = probtorch.compile(lambda t: t[key] * 3.0)
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled(probtorch.tensor(x)).numpy(), x[key] * 3.0)
+
+
+@pytest.mark.parametrize("key", [(3, 0), (0, -5), (0, 0, 0, 0)], ids=str)
+def test_places_that_are_not_there_are_refused_on_the_tape_too(key):
+    t = probtorch.zeros(3, 4, 1).requires_grad_()
+    with pytest.raises(IndexError):
+        t[key]

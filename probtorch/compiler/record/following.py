@@ -25,8 +25,10 @@ __all__ = ["FEW_TURNS", "MIN_TURNS", "Following", "least_turns", "made_by"]
 # Turns that must have been alike; of so many operations, fewer.
 MIN_TURNS = 8
 LONG_TURN, FEW_TURNS = 100, 2
-# Operations that are compared together, about.
-TOGETHER = 2000
+# Operations that are compared together, about; of long turns more, since each comparison looks at
+# all that a turn does. Turns that are compared together then.
+TOGETHER, LONG_TOGETHER = 2000, 20_000
+MANY_TURNS = 16
 # Further operations from which on turns stay what they are; fewer become nodes again.
 WORTH = 1000
 
@@ -51,6 +53,18 @@ def _parts(op):
 
 def _output(out, k):
     return out[k] if type(out) is tuple else out
+
+
+def _outputs(outs, k):
+    """Return the output `k` of an operation in each turn, of what it put out in them."""
+    if k == 0 and tuple not in set(map(type, outs)):
+        return outs
+    return [_output(out, k) for out in outs]
+
+
+_wants_gradient = operator.attrgetter("requires_grad")
+_shape_of = operator.attrgetter("array.shape")
+_results = operator.itemgetter(2)
 
 
 class Following:
@@ -121,7 +135,8 @@ class Following:
             x.op if x.op is ALIAS or not _parts(x.op) else (x.op,) for x in self.turns.operations
         ]
         behind = len(self.log) % self.period
-        order = [*ops * max(TOGETHER // self.period, MIN_TURNS), None]
+        together = max(TOGETHER // self.period, min(LONG_TOGETHER // self.period, MANY_TURNS))
+        order = [*ops * max(together, MIN_TURNS), None]
         following = itertools.chain(order[behind:], itertools.cycle(order)).__next__
 
         def applied(op, inputs, attrs, out):
@@ -193,12 +208,13 @@ class Following:
             wrong, begins = operation.misfits(attrs[first:])
             misfits.update(wrong)
             for k, (shape, wanted) in enumerate(operation.forms):
-                found = [_output(out, k).requires_grad for out in outs[first:]]
+                results = _outputs(outs[first:], k)
+                found = list(map(_wants_gradient, results))
                 if found.count(wanted) != len(found):
                     misfits.update(t for t, w in enumerate(found) if w is not wanted)
                 if operation.op.family == "elementwise":
                     continue  # follows from that of the operands
-                found = [_output(out, k).array.shape for out in outs[first:]]
+                found = list(map(_shape_of, results))
                 if found.count(shape) != len(found):
                     misfits.update(t for t, s in enumerate(found) if s != shape)
             row, inputs = [], inputs[first:]
@@ -251,9 +267,8 @@ class Following:
         size, held = count * period, []
         for r, operation in enumerate(turns.operations):
             for k in range(len(operation.forms)):
-                outs = [_output(event[2], k) for event in self.log[r:size:period]]
+                outs = _outputs(list(map(_results, self.log[r:size:period])), k)
                 held.append((r, k, list(map(weakref.ref, outs))))
-        still = {id(o) for *_, out in self.log[size:] for o in outputs(out)}
         outs.clear()
         fresh = list(map(weakref.ref, self.fresh))
         # Of turns that were compared only the results are wanted.
@@ -268,9 +283,12 @@ class Following:
                 recorder.keep(refs[turn](), place)
                 if (r, k) in self.cut:
                     recorder.cut.add(id(refs[turn]()))
-        for t in [t for t in [ref() for ref in fresh] if t is not None]:
-            if id(t) not in still:
-                recorder.keep(t)
+        kept = [t for t in [ref() for ref in fresh] if t is not None]
+        if kept:
+            still = {id(o) for *_, out in self.log for o in outputs(out)}
+            for t in kept:
+                if id(t) not in still:
+                    recorder.keep(t)
 
     # ------------------------------------------------------------------------------------- the end
 
@@ -355,7 +373,7 @@ def _fit(column, heard, columns, first, constants):
     if column.made:
         lag, k = column.lag, column.output
         outs = columns[column.place][2]
-        made = [_output(out, k) for out in outs[max(first - lag, 0) :]]
+        made = _outputs(outs[max(first - lag, 0) :], k)
         skipped = max(lag - first, 0)
         ours = heard[skipped:]
         if not all(map(operator.is_, ours, made)):
