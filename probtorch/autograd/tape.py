@@ -261,15 +261,16 @@ def _accumulate(leaf: TensorBase, g: TensorBase, create_graph: bool) -> None:
     if active is not None:
         active.gradient_read(leaf)
         active.gradient_kept(leaf)
+    elif leaf._grad is None and not create_graph:
+        # A copy, as g may be shared with another leaf or with the caller.
+        leaf._grad = wrap(g.array.copy())
+        return
     before = set_grad_enabled(create_graph)
     try:
         if leaf._grad is not None:
             leaf._grad = add(leaf._grad, g)
-        elif create_graph or active is not None:
-            leaf._grad = clone(g)
         else:
-            # A copy, as g may be shared with another leaf or with the caller.
-            leaf._grad = wrap(g.array.copy())
+            leaf._grad = clone(g)
     finally:
         set_grad_enabled(before)
 
@@ -285,10 +286,15 @@ def _freed(node: TapeNode) -> AutogradError:
 
 def _edges(node: TapeNode) -> list[tuple[TensorBase | None, TapeNode | None, int, bool]]:
     """Return ``(tensor, grad_fn, index, wanted)`` per input, as it was when `node` was made."""
-    return [
-        (t, *edge(t, node)) if isinstance(t, TensorBase) else (None, None, 0, False)
-        for t in node.inputs
-    ]
+    edges: list[tuple[TensorBase | None, TapeNode | None, int, bool]] = []
+    for t in node.inputs:
+        if not isinstance(t, TensorBase):
+            edges.append((None, None, 0, False))
+        elif t._extra is None and t._base is None:  # as `edge` has it, without a call
+            edges.append((t, t.grad_fn, t._index, t.requires_grad))
+        else:
+            edges.append((t, *edge(t, node)))
+    return edges
 
 
 def _needed(

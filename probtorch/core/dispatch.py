@@ -307,7 +307,17 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = EMPTY) -> Any:
         refuse_raw(op, inputs, attrs, error)
         raise
     several = type(result) is tuple
-    out: Any = tuple([wrap(r) for r in result]) if several else wrap(result)
+    out: Any
+    if several:
+        out = tuple([wrap(r) for r in result])
+    elif type(result) is _ndarray and not _RECORDING:  # `wrap` without two calls
+        out = _new(_Tensor)
+        out.array = result
+        out.grad_fn = out._grad = out._base = out._extra = None
+        out.requires_grad = False
+        out._version = out._index = 0
+    else:
+        out = wrap(result)
     if op.is_view:
         _know_memory(inputs[0], out)
     if wanted and op.vjp is not None and (not _UNTAPED or _MODE.grad):
