@@ -69,7 +69,7 @@ def test_bits_are_the_first_two_words_of_the_known_answers(words, key, expected)
     assert philox_bits(seed, stream, np.array([counter], dtype=np.uint64)).tolist() == [bits]
 
 
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 8191, 8193, 20000])
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 256, 257, 8191, 8193, 20000])
 def test_arrays_and_plain_integers_agree(count):
     seed, stream, first = 2**63 + 5, 3**30, 2**40 - 7
     bits = consecutive_bits(seed, stream, first, count)
@@ -80,7 +80,7 @@ def test_arrays_and_plain_integers_agree(count):
     assert [philox_bits(seed, stream, first + i) for i in some] == [int(bits[i]) for i in some]
 
 
-@pytest.mark.parametrize("count", [4, 40])
+@pytest.mark.parametrize("count", [4, 400])
 def test_counters_wrap_at_the_end(count):
     bits = consecutive_bits(1, 2, LARGEST - 1, count)
     assert bits[:4].tolist() == [philox_bits(1, 2, c) for c in (LARGEST - 1, LARGEST, 0, 1)]

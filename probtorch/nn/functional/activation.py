@@ -12,6 +12,7 @@ import warnings
 
 import numpy as np
 
+from probtorch.core.dispatch import unheard
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
@@ -214,11 +215,23 @@ def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> T
     x = as_tensor(input, "softplus")
     if beta == 1.0 and x.is_floating_point():
         y = exponentials.softplus(x)
-        if _rounds_to_x(x.array.dtype, threshold):
+        if _none_above(x, threshold) or _rounds_to_x(x.array.dtype, threshold):
             return y
         return where(gt(x, float(threshold)), x, y)
     scaled = x * float(beta)
     return where(gt(scaled, float(threshold)), x, exponentials.softplus(scaled) / float(beta))
+
+
+def _none_above(x: Tensor, threshold: float) -> bool:
+    """Whether the elements are seen to be at most `threshold`, and nobody listens who would have to
+    hear of it.
+    """
+    return (
+        unheard()
+        and type(x.array) is np.ndarray
+        and x.array.size > 0
+        and bool(np.maximum.reduce(x.array, None) <= threshold)
+    )
 
 
 @functools.cache

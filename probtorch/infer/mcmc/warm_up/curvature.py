@@ -120,18 +120,19 @@ def curvature_at_divergences(
         of one of the two kinds.
     """
     found = []
-    matrices = [kernel.metric.inverse_mass() for kernel in kernels]
-    step_sizes = np.array([float(kernel.step_size.array) for kernel in kernels])
     for of_kind, level in ((diverging, 0.9), (~diverging, 0.5)):
         places = np.argwhere(of_kind)
         if not len(places):
             return {}
         some = places[np.unique(np.linspace(0, len(places) - 1, DRAWS).astype(int))]
         chains, draws = some.T
+        # Of a thousand chains the kernels of few are asked for: each is put together for it.
+        there = {chain: kernels[chain] for chain in dict.fromkeys(chains.tolist())}
+        matrices = {chain: kernel.metric.inverse_mass() for chain, kernel in there.items()}
         shares = _shares(
             target,
-            [matrices[chain] for chain in chains],
-            step_sizes[chains],
+            [matrices[chain] for chain in chains.tolist()],
+            np.array([float(there[chain].step_size.array) for chain in chains.tolist()]),
             np.asarray(positions[chains, draws], np.float64),
         )
         finite = shares[np.isfinite(shares)]
