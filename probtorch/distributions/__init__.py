@@ -438,6 +438,7 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     )
     from probtorch.distributions.validation import (
         enable_validation as enable_validation,
+        is_validation_enabled as is_validation_enabled,
         validation_enabled as validation_enabled,
     )
     from probtorch.distributions.vectors import (
@@ -584,7 +585,7 @@ else:
         ),
         "two_piece": "DoublesidedMaxwell TwoPieceNormal TwoPieceStudentT",
         "uniform": "Delta ImproperUniform Uniform",
-        "validation": "enable_validation validation_enabled",
+        "validation": "enable_validation is_validation_enabled validation_enabled",
         "vectors": (
             "GaussianRandomWalk LowRankMultivariateNormal MatrixNormal MultivariateStudentT "
             "ZeroSumNormal"

@@ -27,6 +27,10 @@ RECIPES = {
 _MODEL = "a model: a function with x = sample('x', ...) statements, which condition and infer take"
 _FACTOR = "factor('y', log_density), with the log density as a tensor expression"
 NOTES = {
+    "ComposeTransformModule": "transforms.ComposeTransform, whose parts may be modules",
+    "ConditionalTransform": "a function of the context that returns a transform",
+    "ConditionalTransformModule": "a function of the context that returns a transform",
+    "TransformModule": "a class derived from transforms.Transform and nn.Module",
     "BetaPrime": "GammaGamma(concentration1, concentration0), with its scale as mixing_rate",
     "ParetoTypeII": "Lomax(concentration, scale, loc)",
     "pareto_type_2": "Lomax(concentration, scale, loc)",

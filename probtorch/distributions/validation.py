@@ -18,7 +18,12 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
 from probtorch.core.typed import Shape
-from probtorch.core.validation import enable_validation, validation_enabled, validation_in_force
+from probtorch.core.validation import (
+    enable_validation,
+    is_validation_enabled,
+    validation_enabled,
+    validation_in_force,
+)
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.errors import DomainError
@@ -31,6 +36,7 @@ __all__ = [
     "check_parameter",
     "check_value",
     "enable_validation",
+    "is_validation_enabled",
     "require",
     "validation_enabled",
     "validation_in_force",

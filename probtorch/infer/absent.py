@@ -7,9 +7,9 @@ __all__ = ["INSTEAD"]
 _DRAWS = "results have their draws: MCMC(...).get_samples(), SVI(...).run(n).draws(), or Draws"
 
 INSTEAD = {
-    "BlockMassMatrix": 'full_mass=[("a", "b")] makes blocks of sites; metrics are chosen by it',
-    "CustomGibbs": "Gibbs(model, [...]), whose FullConditional takes a function",
-    "DiscreteGibbs": "Gibbs(model), which draws each discrete site from its full conditional",
+    "BlockMassMatrix": "NUTS(model, full_mass=[...]) makes blocks of sites, and finds their metric",
+    "CustomGibbs": 'Gibbs(model, {"x": FullConditional(fn)})',
+    "DiscreteGibbs": 'Gibbs(model, discrete="conditional"); NUTS sums finite sites out by itself',
     "EmpiricalMarginal": _DRAWS + "; of weighted ones WeightedDraws.marginal(name)",
     "MCMCKernel": "infer.mcmc.kernel says what a kernel is",
     "MHResampler": "Importance(model, guide).run(), whose weights are smoothed",
