@@ -61,7 +61,8 @@ def without_data(sites: Iterable[Site]) -> tuple[str, ...] | None:
         factor.
     """
     sites = list(sites)
-    if any(site.observed and site.kind in ("sample", "factor") for site in sites):
+    # Data that were taken away on purpose, by `uncondition`, were not forgotten.
+    if any((s.observed and s.kind in ("sample", "factor")) or "obs" in s.notes for s in sites):
         return None
     return tuple(f"{site.name!r} ({site.location})" for site in sites if site.notes.get("no_data"))
 

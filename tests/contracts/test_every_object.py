@@ -88,6 +88,12 @@ def groups(x, y=None):
         return sample("y", dist.Normal(b * x, 1.0), obs=y)
 
 
+def shops(x, y=None):
+    with plate("n", 12):
+        a, b = sample("a", dist.Normal(0.0, 1.0)), sample("b", dist.Normal(0.0, 1.0))
+        return sample("y", dist.Normal(a + b * x, 1.0), obs=y)
+
+
 def halved(x):
     return {"x": x / 2.0}
 
@@ -206,9 +212,9 @@ GUIDES = (
     "AutoHierarchicalNormalMessenger AutoNormalMessenger AutoRegressiveMessenger AutoStructured"
 ).split()
 OBJECTIVES = (
-    "ImportanceWeightedELBO RenyiELBO ReweightedWakeSleep TraceEnum_ELBO TraceGraph_ELBO "
-    "TraceMeanField_ELBO TraceTMC_ELBO TraceTailAdaptive_ELBO Trace_ELBO JitTrace_ELBO "
-    "JitTraceEnum_ELBO JitTraceGraph_ELBO JitTraceMeanField_ELBO"
+    "EnergyDistance ImportanceWeightedELBO RenyiELBO ReweightedWakeSleep TraceEnum_ELBO "
+    "TraceGraph_ELBO Trace_MMD TraceMeanField_ELBO TraceTMC_ELBO TraceTailAdaptive_ELBO Trace_ELBO "
+    "JitTrace_ELBO JitTraceEnum_ELBO JitTraceGraph_ELBO JitTraceMeanField_ELBO"
 ).split()
 OPTIMIZERS = (
     "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam NAdam RAdam RMSprop Rprop SGD "
@@ -498,6 +504,14 @@ ROWS = {
     "AutoCallable": (
         lambda: asked(infer.AutoCallable(line, drawn), X, Y),
         lambda g: g.sample_posterior(3, generator=probtorch.Generator(0)),
+    ),
+    "AutoBatchedMultivariateNormal": (
+        lambda: asked(infer.AutoBatchedMultivariateNormal(shops), X, Y),
+        answers_of_guide,
+    ),
+    "AutoBatchedLowRankMultivariateNormal": (
+        lambda: asked(infer.AutoBatchedLowRankMultivariateNormal(shops), X, Y),
+        answers_of_guide,
     ),
     "AutoDiscreteParallel": (
         lambda: asked(infer.AutoDiscreteParallel(coins)),

@@ -2,12 +2,13 @@
 
 `base` meets the model and puts unconstrained values back in their plates; `mean_field` treats every
 number alone, `joint` all of them as one vector (`low_rank` is its distribution with few
-directions, `gaussian` the one with the model's zeros in the precision), `flow` sends such a vector
-through learned transforms. `structured` gives each site a distribution that depends on the sites
-before it, which `structure` reads off the model and `layout` puts into rows; `discrete_sites` has
-tables of probabilities, `dais` moves draws by the model's gradients, `messenger` runs the model
-with other distributions. `by_hand` has what a user writes, `composite` makes one guide of several,
-and `reparams` changes the coordinates of a sampler by a fitted guide.
+directions, `gaussian` the one with the model's zeros in the precision, `batched` one without ties
+between rows), `flow` sends such a vector through learned transforms. `structured` gives each site a
+distribution that depends on the sites before it, which `structure` reads off the model and `layout`
+puts into rows; `discrete_sites` has tables of probabilities, `dais` moves draws by the model's
+gradients, `messenger` runs the model with other distributions. `by_hand` has what a user writes,
+`composite` makes one guide of several, and `reparams` changes the coordinates of a sampler by a
+fitted guide.
 """
 
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ from probtorch.core.late import late_names
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.guides.base import (
         AutoGuide as AutoGuide,
+    )
+    from probtorch.infer.guides.batched import (
+        AutoBatchedLowRankMultivariateNormal as AutoBatchedLowRankMultivariateNormal,
+        AutoBatchedMultivariateNormal as AutoBatchedMultivariateNormal,
     )
     from probtorch.infer.guides.by_hand import (
         AutoCallable as AutoCallable,
@@ -66,6 +71,7 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
 else:
     _HOMES = {
         "base": "AutoGuide",
+        "batched": "AutoBatchedLowRankMultivariateNormal AutoBatchedMultivariateNormal",
         "by_hand": "AutoCallable EasyGuide",
         "composite": "AutoGuideList",
         "dais": "AutoDAIS",

@@ -6,7 +6,8 @@
 (divergences in closed form), `renyi` and `importance` (several particles in one bound),
 `wake_sleep` (two losses), `tail_adaptive` (draws weighted by ranks), `graph` (Rao-Blackwellised
 scores with baselines), `enumerated` (exact sums over finite discrete sites), `tmc` (weights of all
-combinations of draws). `compiled` has Pyro's names for where steps are compiled.
+combinations of draws), `mmd` (draws like those of the prior) and `energy` (predictions like the
+data), which are no bounds. `compiled` has Pyro's names for where steps are compiled.
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         ELBO as ELBO,
         Trace_ELBO as Trace_ELBO,
     )
+    from probtorch.infer.objectives.energy import (
+        EnergyDistance as EnergyDistance,
+    )
     from probtorch.infer.objectives.enumerated import (
         TraceEnum_ELBO as TraceEnum_ELBO,
     )
@@ -35,6 +39,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     )
     from probtorch.infer.objectives.mean_field import (
         TraceMeanField_ELBO as TraceMeanField_ELBO,
+    )
+    from probtorch.infer.objectives.mmd import (
+        Trace_MMD as Trace_MMD,
     )
     from probtorch.infer.objectives.protocol import (
         Estimate as Estimate,
@@ -57,10 +64,12 @@ else:
     _HOMES = {
         "compiled": "JitTrace_ELBO JitTraceEnum_ELBO JitTraceGraph_ELBO JitTraceMeanField_ELBO",
         "elbo": "ELBO Trace_ELBO",
+        "energy": "EnergyDistance",
         "enumerated": "TraceEnum_ELBO",
         "graph": "TraceGraph_ELBO",
         "importance": "ImportanceWeightedELBO",
         "mean_field": "TraceMeanField_ELBO",
+        "mmd": "Trace_MMD",
         "protocol": "Estimate Guide Objective",
         "renyi": "RenyiELBO",
         "tail_adaptive": "TraceTailAdaptive_ELBO",

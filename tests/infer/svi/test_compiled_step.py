@@ -18,6 +18,7 @@ from probtorch.infer import (
     ImportanceWeightedELBO,
     RenyiELBO,
     Trace_ELBO,
+    Trace_MMD,
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
     TraceTailAdaptive_ELBO,
@@ -117,6 +118,7 @@ OBJECTIVES = {
     "mean field": TraceMeanField_ELBO,
     "graph": TraceGraph_ELBO,
     "renyi": lambda: RenyiELBO(alpha=0.5, num_particles=3),
+    "mmd": lambda: Trace_MMD(num_particles=2),
     "tail adaptive": lambda: TraceTailAdaptive_ELBO(num_particles=3),
 }
 
