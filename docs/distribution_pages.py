@@ -43,7 +43,7 @@ QUANTITIES = {
     "icdf": "_icdf",
 }
 FORMULA = re.compile(
-    r"``(?P<kind>[fp])\(x\) = (?P<body>.+?)``(?P<rest>(?: (?:with|and) ``\w+ = .+?``)*)"
+    r"``(?P<kind>[fp])\((?P<at>[xy])\) = (?P<body>.+?)``(?P<rest>(?: (?:with|and) ``\w+ = .+?``)*)"
 )
 
 
@@ -51,7 +51,10 @@ FORMULA = re.compile(
 
 
 def formula(cls):
-    """Return the letter, the expression and the definitions that a docstring states, or None."""
+    """Return the letter, the expression and the definitions that a docstring states, or None.
+
+    The value is x, or y where a parameter has that name.
+    """
     found = FORMULA.search(" ".join((cls.__doc__ or "").split()))
     if not found:
         return None
@@ -75,8 +78,25 @@ class _Signs(ast.NodeTransformer):
 
 
 GREEK = {"alpha", "beta", "nu", "omega", "pi", "mu", "sigma"}
-WORDS = {"log", "cos", "cosh", "exp", "sin"}
-MATRICES = {"covariance_matrix", "scale_matrix", "scale_tril", "cov_factor", "S"}
+WORDS = {"log", "cos", "cosh", "exp", "sin", "sinh"}
+# The density and the cdf of a base, and functions with a letter of their own.
+LETTERS = {
+    "base": r"f_{\mathrm{base}}",
+    "F": r"F_{\mathrm{base}}",
+    "E1": "E_1",
+    "W": "W",
+    "differences": r"\Delta ",
+    "log_prob_accept": r"\log a",
+}
+MATRICES = {
+    "covariance_matrix",
+    "scale_matrix",
+    "scale_tril",
+    "scale_tril_row",
+    "scale_tril_column",
+    "cov_factor",
+    "S",
+}
 SUM, PRODUCT, POWER, ATOM = range(4)
 
 
@@ -115,7 +135,7 @@ def _node(node, index):
     return _binary(node, index)
 
 
-VECTORS = {"x", "probs", "concentration"}
+VECTORS = {"x", "y", "z", "d", "probs", "concentration", "skewness"}
 
 
 def _name(name):
@@ -178,6 +198,10 @@ def _call(name, args, index):
     }
     if name in forms:
         return forms[name]
+    if name in LETTERS:
+        of = index and any(isinstance(a, ast.Name) and a.id in VECTORS for a in args)
+        many = name == "base" and of
+        return LETTERS[name] + (f"{{}}_{{,{index}}}" if many else "") + listed
     if name in WORDS:
         return rf"\{name}{listed}"
     if name == "binom":
@@ -332,7 +356,7 @@ def page(cls, instances, plotted):
     rest = rest.split("Parameters\n---")[0]
     if formula(cls):
         rest = re.sub(
-            r"(?:Density|Probability) ``[fp]\(x\) = .*?``\.(?=\n|$)", "", rest, flags=re.S
+            r"(?:Density|Probability) ``[fp]\([xy]\) = .*?``\.(?=\n|$)", "", rest, flags=re.S
         )
     # The gallery links to the page; in the table of contents it would be one of a hundred and more.
     parts = [
@@ -359,7 +383,8 @@ def _density(cls):
     if not stated:
         return ""
     kind, body, rest = stated
-    lines = [f"{kind}(x) = {latex(body)}", *(f"{_name(n)} = {latex(b)}" for n, b in rest)]
+    at = FORMULA.search(" ".join(cls.__doc__.split()))["at"]
+    lines = [f"{kind}({at}) = {latex(body)}", *(f"{_name(n)} = {latex(b)}" for n, b in rest)]
     return "$$\n" + r" \\ ".join(lines) + "\n$$" if len(lines) == 1 else _aligned(lines)
 
 

@@ -61,6 +61,9 @@ def _direction(x: Tensor) -> Tensor:
 class VonMises3D(Distribution):
     """Directions in space with density proportional to ``exp((concentration * x).sum())``.
 
+    Density ``f(x) = k * exp(concentration @ x) / (4 * pi * sinh(k))`` with ``k =
+    sqrt(concentration @ concentration)``.
+
     Parameters
     ----------
     concentration : Tensor, shape (..., 3)
@@ -355,6 +358,8 @@ def _angle_at(k: Tensor, other: Tensor, c: Tensor, level: Tensor, batch: Shape) 
 
 class SineSkewed(Wrapped):
     """Angles of a symmetric distribution, made lopsided: its density times 1 + skewness * sines.
+
+    Density ``f(x) = base(x) * (1 + sum(skewness * sin(x - loc)))``.
 
     Parameters
     ----------

@@ -66,6 +66,8 @@ def _beta(rng: Source, a: Tensor, b: Tensor, shape: Shape) -> tuple[Tensor, Tens
 class SphericalUniform(Distribution):
     """Directions, all with the same density.
 
+    Density ``f(x) = gamma(dim / 2) / (2 * pi ** (dim / 2))``.
+
     Parameters
     ----------
     dim : int
@@ -220,6 +222,9 @@ def _log_confluent(k: Tensor, a: float) -> Tensor:
 
 class PowerSpherical(Directed):
     """Directions with density proportional to ``(1 + (loc * x).sum()) ** concentration``.
+
+    Density ``f(x) = (1 + loc @ x) ** concentration * gamma(a + b) / (2 ** (a + b) * pi ** b *
+    gamma(a))`` with ``b = (len(x) - 1) / 2`` and ``a = b + concentration``.
 
     Parameters
     ----------

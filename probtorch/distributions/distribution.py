@@ -565,6 +565,8 @@ def _with_base(wrapper: _Wrapper, base: Distribution) -> _Wrapper:
 class Independent(Distribution):
     """A distribution whose rightmost batch dims count as event dims, their log densities summed.
 
+    Density ``f(x) = prod(base(x))``.
+
     Parameters
     ----------
     base_distribution : Distribution
@@ -673,6 +675,8 @@ class Independent(Distribution):
 
 class MaskedDistribution(Distribution):
     """A distribution with log density 0 where a mask is False, even where the value is nan.
+
+    Density ``f(x) = base(x) if mask else 1``.
 
     Parameters
     ----------

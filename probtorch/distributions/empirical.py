@@ -184,6 +184,8 @@ class Empirical(Distribution):
 class Rejector(Distribution):
     """Draws of a proposal, each kept with a probability of its own.
 
+    Density ``f(x) = base(x) * exp(log_prob_accept(x) - log_scale)``.
+
     Parameters
     ----------
     propose : Distribution

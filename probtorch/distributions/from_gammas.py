@@ -291,6 +291,10 @@ class SigmoidBeta(Distribution):
 class SkewStudentT(Distribution):
     """Student's t distribution with tails of two weights [jones2003]_.
 
+    Density ``f(x) = (1 + r) ** (a + 1 / 2) * (1 - r) ** (b + 1 / 2) / (2 ** (a + b - 1) * B(a,
+    b) * sqrt(a + b) * scale)`` with ``z = (x - loc) / scale`` and ``r = z / sqrt(a + b + z **
+    2)``.
+
     Parameters
     ----------
     a, b : Tensor or number, positive

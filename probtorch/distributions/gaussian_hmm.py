@@ -234,8 +234,10 @@ class GammaGaussianHMM(LinearHMM):
     ----------
     scale_dist : Gamma
         Of s.
-    initial_dist, transition_matrix, transition_dist, observation_matrix, observation_dist
-        As of GaussianHMM, for s = 1.
+    initial_dist, transition_dist, observation_dist : Distribution
+        As of `GaussianHMM`, for s = 1.
+    transition_matrix, observation_matrix : Tensor
+        As of `GaussianHMM`.
     validate_args : bool, optional
     duration : int, optional
         Number of steps, for draws where no parameter has a time dim.

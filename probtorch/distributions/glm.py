@@ -114,6 +114,8 @@ COLUMNS = constraints.real_matrix
 class BernoulliLogitGLM(Regression):
     """Logistic regression: outcomes of 0 and 1 with log odds ``alpha + x @ beta``.
 
+    Probability ``p(y) = prod(exp(y * z) / (1 + exp(z)))`` with ``z = alpha + x @ beta``.
+
     Parameters
     ----------
     x : Tensor, shape (rows, covariates)
@@ -139,6 +141,9 @@ class BernoulliLogitGLM(Regression):
 
 class BinomialLogitGLM(Regression):
     """Binomial regression: successes in trials with log odds ``alpha + x @ beta``.
+
+    Probability ``p(y) = prod(binom(total_count, y) * exp(y * z) / (1 + exp(z)) **
+    total_count)`` with ``z = alpha + x @ beta``.
 
     Parameters
     ----------
@@ -235,6 +240,9 @@ class OrderedLogisticGLM(Regression):
 class PoissonLogGLM(Regression):
     """Poisson regression: counts with log mean ``alpha + x @ beta``.
 
+    Probability ``p(y) = prod(exp(y * z - exp(z)) / factorial(y))`` with ``z = alpha + x @
+    beta``.
+
     Parameters
     ----------
     x : Tensor, shape (rows, covariates)
@@ -254,6 +262,9 @@ class PoissonLogGLM(Regression):
 
 class NegBinomial2LogGLM(Regression):
     """Negative binomial regression: counts with log mean ``alpha + x @ beta``.
+
+    Probability ``p(y) = prod(gamma(y + phi) / (gamma(phi) * factorial(y)) * exp(y * z) * phi **
+    phi / (exp(z) + phi) ** (y + phi))`` with ``z = alpha + x @ beta``.
 
     Parameters
     ----------
@@ -280,6 +291,9 @@ class NegBinomial2LogGLM(Regression):
 
 class NormalIdGLM(Regression):
     """Linear regression: normal outcomes with mean ``alpha + x @ beta``.
+
+    Density ``f(y) = prod(exp(-((y - z) / sigma) ** 2 / 2) / (sigma * sqrt(2 * pi)))`` with ``z
+    = alpha + x @ beta``.
 
     Parameters
     ----------

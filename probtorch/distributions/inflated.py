@@ -116,6 +116,8 @@ class Gated(Wrapped):
 class ZeroInflatedDistribution(Gated):
     """Mixture of a point mass at 0 and a distribution of counts.
 
+    Probability ``p(x) = gate + (1 - gate) * base(0) if x < 1 else (1 - gate) * base(x)``.
+
     Parameters
     ----------
     base_dist : Distribution
@@ -189,6 +191,8 @@ def _from_zero(support: Constraint) -> bool:
 
 class HurdleDistribution(WithAtoms, Gated):
     """0 with probability `gate`, else a positive value of a distribution.
+
+    Probability ``p(x) = gate if x < 1 else (1 - gate) * base(x) / (1 - base(0))``.
 
     Parameters
     ----------
@@ -265,6 +269,8 @@ class HurdleDistribution(WithAtoms, Gated):
 
 class FoldedDistribution(Wrapped):
     """Distribution of abs(x) for x from a continuous one.
+
+    Density ``f(x) = base(x) + base(-x)``.
 
     Parameters
     ----------

@@ -44,6 +44,9 @@ def lambert_w(log_q: Tensor) -> Tensor:
 class LambertWNormal(Distribution):
     """Distribution of ``loc + scale * u * exp(tailweight * u ** 2 / 2)`` for u standard normal.
 
+    Density ``f(x) = exp(-w / (2 * tailweight)) * sqrt(w / tailweight) / (abs(x - loc) * (1 + w)
+    * sqrt(2 * pi))`` with ``w = W(tailweight * ((x - loc) / scale) ** 2)``.
+
     Parameters
     ----------
     loc : Tensor or number

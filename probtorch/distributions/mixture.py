@@ -29,6 +29,8 @@ __all__ = ["MixtureSameFamily"]
 class MixtureSameFamily(Distribution):
     """Mixture of the last batch dim of one distribution.
 
+    Density ``f(x) = sum(probs * base(x))``.
+
     Parameters
     ----------
     mixture_distribution : Categorical, batch shape (...)

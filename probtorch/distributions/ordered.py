@@ -32,6 +32,8 @@ _SUPPORTS = {
 class Ordered(Wrapped):
     """Distribution of independent draws of one distribution, put in ascending order.
 
+    Density ``f(x) = factorial(size) * prod(base(x))``.
+
     Use it where the order of components says nothing, as in a mixture: all orders are equally
     probable then, and chains that settle in different ones seem to disagree. With ordered
     locations there is one of them.

@@ -44,6 +44,9 @@ __all__ = [
 class RelaxedOneHotCategorical(ByWeights):
     """Continuous relaxation of a one-hot draw: a point of the simplex near its corners.
 
+    Density ``f(x) = gamma(n) * temperature ** (n - 1) * prod(probs * x ** (-temperature - 1)) /
+    sum(probs * x ** (-temperature)) ** n`` with ``n = len(x)``.
+
     Parameters
     ----------
     temperature : Tensor or number, positive

@@ -141,6 +141,9 @@ def _share_below(gap: Tensor, d: Tensor, b: Tensor, c: Tensor) -> Tensor:
 class Horseshoe(Distribution):
     """Normal numbers whose standard deviation is half-Cauchy: most near 0, some far from it.
 
+    Density ``f(x) = exp(u) * E1(u) / (scale * sqrt(2 * pi ** 3))`` with ``u = x ** 2 / (2 *
+    scale ** 2)``.
+
     Parameters
     ----------
     scale : Tensor or number, positive

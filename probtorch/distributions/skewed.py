@@ -649,6 +649,10 @@ def owens_t(h: Tensor, a: Tensor) -> Tensor:
 class SinhArcsinh(Distribution):
     """A normal number with its tails stretched: asinh, shifted and scaled, then sinh.
 
+    Density ``f(x) = c * cosh(v) * exp(-sinh(v) ** 2 / 2) / (tailweight * sqrt(2 * pi * (1 + u
+    ** 2)))`` with ``c = sinh(asinh(2) * tailweight) / (2 * scale)`` and ``u = c * (x - loc)``
+    and ``v = asinh(u) / tailweight - skew``.
+
     Parameters
     ----------
     loc : Tensor or number

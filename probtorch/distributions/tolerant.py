@@ -48,6 +48,8 @@ class Anything(constraints.Real):
 class NanMaskedNormal(Normal):
     """Normal distribution of which nan is a value that was not seen: its log density is 0.
 
+    Density ``f(x) = exp(-((x - loc) / scale) ** 2 / 2) / (scale * sqrt(2 * pi))``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -97,6 +99,9 @@ class NanMaskedMultivariateNormal(MultivariateNormal):
 class ExtendedBinomial(Binomial):
     """Binomial distribution that takes any whole number; outside its range the mass is 0.
 
+    Probability ``p(x) = binom(total_count, x) * probs ** x * (1 - probs) ** (total_count -
+    x)``.
+
     Parameters
     ----------
     total_count : Tensor or number, whole
@@ -121,6 +126,9 @@ class ExtendedBinomial(Binomial):
 
 class ExtendedBetaBinomial(BetaBinomial):
     """Beta-binomial distribution that takes any whole number; outside its range the mass is 0.
+
+    Probability ``p(x) = binom(total_count, x) * B(x + concentration1, total_count - x +
+    concentration0) / B(concentration1, concentration0)``.
 
     Parameters
     ----------
@@ -202,6 +210,8 @@ class LogNormalNegativeBinomial(Distribution):
 
 class Unit(Distribution):
     """The only distribution on the empty vector: a log factor as a site.
+
+    Density ``f(x) = exp(log_factor)``.
 
     Parameters
     ----------

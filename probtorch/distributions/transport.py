@@ -87,6 +87,9 @@ class FactoredNormal(Distribution):
 class OMTMultivariateNormal(FactoredNormal):
     """Normal vectors whose draws move by optimal transport when `scale_tril` changes.
 
+    Density ``f(x) = exp(-(x - loc) @ inv(S) @ (x - loc) / 2) / sqrt(det(2 * pi * S))`` with ``S
+    = scale_tril @ transpose(scale_tril)``.
+
     Parameters
     ----------
     loc : Tensor, shape (..., n)
@@ -143,6 +146,9 @@ class _Rotated(Function):
 
 class AVFMultivariateNormal(FactoredNormal):
     """Normal vectors whose gradients have less variance, by rotations that are learned.
+
+    Density ``f(x) = exp(-(x - loc) @ inv(S) @ (x - loc) / 2) / sqrt(det(2 * pi * S))`` with ``S
+    = scale_tril @ transpose(scale_tril)``.
 
     Parameters
     ----------

@@ -53,6 +53,10 @@ __all__ = [
 class TruncatedDistribution(Wrapped):
     """A univariate distribution restricted to [low, high] and renormalised.
 
+    Density ``f(x) = base(x) / (F(high) - F(low))``.
+
+    F is the cdf of `base_dist`; of counts, that below `low`.
+
     Parameters
     ----------
     base_dist : Distribution
@@ -264,6 +268,8 @@ class Censored(WithAtoms, Wrapped):
 class LeftCensoredDistribution(Wrapped):
     """Values of which some are only known to lie at or below what was recorded.
 
+    Density ``f(x) = F(x) if censored else base(x)``.
+
     Parameters
     ----------
     base_dist : Distribution
@@ -337,6 +343,8 @@ class LeftCensoredDistribution(Wrapped):
 
 class RightCensoredDistribution(LeftCensoredDistribution):
     """Values of which some are only known to lie above what was recorded, as in survival analysis.
+
+    Density ``f(x) = 1 - F(x) if censored else base(x)``.
 
     Parameters
     ----------

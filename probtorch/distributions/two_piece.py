@@ -104,6 +104,9 @@ class TwoPiece(Distribution, abc.ABC):
 class TwoPieceNormal(TwoPiece):
     """Normal distribution with two standard deviations: also called split normal.
 
+    Density ``f(x) = sqrt(2 / pi) * exp(-z ** 2 / 2) / (scale * (asymmetry + 1 / asymmetry))``
+    with ``z = (x - loc) * asymmetry / scale if x < loc else (x - loc) / (scale * asymmetry)``.
+
     Parameters
     ----------
     loc : Tensor or number
@@ -132,6 +135,10 @@ class TwoPieceNormal(TwoPiece):
 
 class TwoPieceStudentT(TwoPiece):
     """Student's t distribution with two scales.
+
+    Density ``f(x) = 2 * gamma((df + 1) / 2) * (1 + z ** 2 / df) ** (-(df + 1) / 2) / (gamma(df
+    / 2) * sqrt(df * pi) * scale * (asymmetry + 1 / asymmetry))`` with ``z = (x - loc) *
+    asymmetry / scale if x < loc else (x - loc) / (scale * asymmetry)``.
 
     Parameters
     ----------

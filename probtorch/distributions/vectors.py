@@ -234,6 +234,11 @@ class MultivariateStudentT(Distribution):
 class MatrixNormal(Distribution):
     """Normal matrices whose rows and columns are correlated: ``loc + A noise B.T``.
 
+    Density ``f(x) = exp(-trace(inv(V) @ transpose(x - loc) @ inv(U) @ (x - loc)) / 2) / ((2 *
+    pi) ** (n * p / 2) * det(U) ** (p / 2) * det(V) ** (n / 2))`` with ``U = scale_tril_row @
+    transpose(scale_tril_row)`` and ``V = scale_tril_column @ transpose(scale_tril_column)`` and
+    ``n = len(x)`` and ``p = len(transpose(x))``.
+
     Parameters
     ----------
     loc : Tensor, shape (..., n, p)
@@ -283,6 +288,9 @@ def _solved(tril: Tensor, x: Tensor) -> Tensor:
 
 class ZeroSumNormal(Distribution):
     """Independent normal numbers, centred along each of their dims: they sum to 0.
+
+    Density ``f(x) = exp(-sum(x ** 2) / (2 * scale ** 2)) / (2 * pi * scale ** 2) ** ((len(x) -
+    1) / 2)``.
 
     Parameters
     ----------
@@ -345,6 +353,9 @@ class ZeroSumNormal(Distribution):
 
 class GaussianRandomWalk(Distribution):
     """A walk of independent normal steps from 0.
+
+    Density ``f(x) = prod(exp(-(d / scale) ** 2 / 2) / (scale * sqrt(2 * pi)))`` with ``d =
+    differences(x)``.
 
     Parameters
     ----------

@@ -12,7 +12,6 @@ from scipy import special
 import probtorch.distributions as dist
 from probtorch.core.rng import Generator
 from probtorch.testing import assert_close
-from tests.distributions.cases import CASES
 
 _path = Path(__file__).parents[2] / "docs" / "distribution_pages.py"
 _spec = importlib.util.spec_from_file_location("distribution_pages", _path)
@@ -27,6 +26,11 @@ FUNCTIONS = {
     "sqrt": np.sqrt,
     "cos": np.cos,
     "cosh": np.cosh,
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "differences": lambda x: np.diff(x, prepend=0.0),
+    "E1": special.exp1,
+    "W": lambda x: special.lambertw(x).real,
     "asinh": np.arcsinh,
     "abs": np.abs,
     "sum": np.sum,
@@ -50,8 +54,32 @@ FUNCTIONS = {
 
 
 def parameters(d):
-    names = {n: getattr(d, n) for n in d._fields}
-    return {n: v.numpy() if hasattr(v, "numpy") else v for n, v in names.items()}
+    names = {n: getattr(d, n) for n in d._fields or vars(d) if not n.startswith("_")}
+    if not d._fields:
+        names |= {n: getattr(d, n) for n in ("gate",) if hasattr(d, n)}
+    return base_of(d) | {n: v.numpy() if hasattr(v, "numpy") else v for n, v in names.items()}
+
+
+def base_of(d):
+    """The density and the cdf of what a distribution is made of, as functions of numbers."""
+    whole = isinstance(d, dist.MixtureSameFamily)
+    names = ("component_distribution",) if whole else ("base_dist", "propose")
+    base = next(
+        (getattr(d, n) for n in names if isinstance(vars(d).get(n), dist.Distribution)), None
+    )
+    if base is None:
+        return {}
+    inner = getattr(base, "base_dist", base)
+    more = {"loc": inner.loc.numpy()} if isinstance(d, dist.SineSkewed) else {}
+    if isinstance(d, dist.MaskedDistribution):
+        more["mask"] = True
+    if whole:
+        more["probs"] = d.mixture_distribution.probs.numpy()
+    return {
+        "base": lambda x: base.log_prob(x).exp().numpy(),
+        "F": lambda x: base.cdf(x).numpy(),
+        **more,
+    }
 
 
 @pytest.mark.parametrize("cls", STATED, ids=lambda c: c.__name__)
@@ -64,7 +92,7 @@ def test_the_formula_of_a_docstring_is_the_density(cls):
         space = FUNCTIONS | parameters(d)
         for x in d.sample((4,), Generator(2)).numpy():
             x = x.astype(int) if cls is dist.Categorical else x.astype(float)
-            here = dict(space, x=x)
+            here = dict(space) | {pages.FORMULA.search(" ".join(cls.__doc__.split()))["at"]: x}
             try:
                 with np.errstate(divide="raise", invalid="raise"):
                     for name, value in rest:
@@ -79,12 +107,58 @@ def test_the_formula_of_a_docstring_is_the_density(cls):
     assert tested >= 4
 
 
-def test_common_distributions_state_their_densities():
-    # The determinant of a correlation matrix has a constant that is a product over its rows.
-    without = {"LKJCholesky"}
-    silent = {case.cls.__name__ for case in CASES if case.cls not in STATED}
-    assert silent == without, "state the density in the docstring: ``f(x) = ...``"
-    assert len(STATED) > 70
+# By reason: which pages have the density in words alone.
+IN_WORDS = {
+    "a product or sum over time, places or paths, of densities of others": """
+        AR DiscreteHMM DiscreteMarkovChain EulerMaruyama GARCH11 GammaGaussianHMM GaussianHMM
+        GaussianMRF GaussianStateSpace GroupedNormalNormal IndependentHMM LinearHMM MarkovChain
+        PlackettLuce RandomWalk CoalescentTimes CoalescentTimesWithRate GaussianCopula
+        MixtureGeneral MaskedMixture TransformedDistribution StickBreakingWeights""",
+    "a constant that is a product over rows, or a sum over arrangements": """
+        LKJ LKJCholesky WishartCholesky InverseWishartCholesky DeterminantalPointProcess
+        OneOneMatching OneTwoMatching SpanningTree SineBivariateVonMises""",
+    "no closed form: a series or an integral": """
+        Bates BetaQuotient LogNormalNegativeBinomial NoncentralT PolyaGamma ProjectedNormal
+        SoftAsymmetricLaplace Stable TruncatedPolyaGamma Wiener GaussianScaleMixture
+        MultivariateLaplace""",
+    "points, tables, or a choice of more than two": """
+        Delta Empirical FiniteDiscrete Interpolated JointCategorical ImproperUniform Censored
+        IntervalCensoredDistribution QuantizedDistribution ZeroOneInflatedBeta
+        CategoricalLogitGLM OrderedLogisticGLM""",
+    "that of another class": """
+        OneHotCategoricalStraightThrough RelaxedBernoulliStraightThrough
+        RelaxedOneHotCategoricalStraightThrough NanMaskedMultivariateNormal""",
+    "a normal vector whose covariance comes from a graph or a grid": """
+        CAR ICAR CirculantNormal KroneckerNormal""",
+    "a base of other classes": "ExponentialFamily HiddenMarkovModel",
+}
+
+
+def test_distributions_state_their_densities_or_why_not():
+    silent = {cls.__name__ for cls in pages.distributions() if cls not in STATED}
+    words = [name for names in IN_WORDS.values() for name in names.split()]
+    assert len(words) == len(set(words))
+    assert silent == set(words), "state the density in the docstring: ``f(x) = ...``"
+
+
+@pytest.mark.parametrize("cls", pages.distributions(), ids=lambda c: c.__name__)
+def test_a_page_has_no_holes(cls):
+    text = pages.page(cls, pages.examples(cls), False)
+    if cls.__name__ in IN_WORDS["a base of other classes"].split():
+        return
+    for part in (
+        f"\n# {cls.__name__}\n",
+        "## Parameters\n",
+        "| support | `",
+        "| has | ",
+        "## Source",
+    ):
+        assert part in text, part
+    assert ("$$" in text) == (cls in STATED)
+    # A sentence says what it is, and every row what the parameter may be.
+    assert len(text.split(f"# {cls.__name__}\n\n")[1].split("\n")[0]) > 12
+    rows = [r for r in text.split("## What it has")[0].splitlines() if r.startswith("| `")]
+    assert rows and all(row.split("|")[2].strip() for row in rows)
 
 
 @pytest.mark.parametrize(
