@@ -14,10 +14,12 @@ from probtorch.errors import UnknownImportError, UnknownNameError
 ROOMS = {
     "probtorch": "probtorch.absent",
     "probtorch.contrib": "probtorch.contrib",
+    "probtorch.contrib.einstein": "probtorch.contrib.einstein",
     "probtorch.diagnostics": "probtorch.diagnostics.absent",
     "probtorch.handlers": "probtorch.handlers",
     "probtorch.infer": "probtorch.infer.absent",
     "probtorch.infer.autoguide": "probtorch.infer.autoguide",
+    "probtorch.infer.mcmc": "probtorch.infer.mcmc",
     "probtorch.nn": "probtorch.nn.absent",
     "probtorch.optim": "probtorch.optim.absent",
     "probtorch.poutine": "probtorch.handlers",

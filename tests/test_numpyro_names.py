@@ -228,11 +228,14 @@ def test_samples_of_another_model_predict_and_misspelt_names_are_refused():
 
 def test_modules_of_scripts_have_their_names():
     from probtorch.contrib.control_flow import cond, scan
+    from probtorch.contrib.einstein import SteinVI
     from probtorch.infer import autoguide, initialization, mcmc
     from probtorch.infer.autoguide.initialization import init_to_mean, init_to_median
     from probtorch.infer.mcmc.util import initialize_model as of_pyro
 
     assert (cond, scan) == (probtorch.cond, probtorch.scan)
+    assert SteinVI is probtorch.infer.SteinVI
+    assert probtorch.contrib.einstein.__name__ == "probtorch.contrib.einstein"
     assert initialization.init_to_mean is init_to_mean is autoguide.init_to_mean
     assert init_to_median is initialization.init_to_median
     start, potential_fn, transforms, run = of_pyro(model, *ARGS, seed=3)

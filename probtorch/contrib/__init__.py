@@ -1,10 +1,11 @@
 """Pyro's and NumPyro's name for parts that have rooms of their own here."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from probtorch.core.absent import no_such_name
 
-__all__ = ["control_flow"]
+__all__ = ["control_flow", "einstein"]
 
 # What does the work of packages that are not here.
 INSTEAD = {
@@ -15,7 +16,6 @@ INSTEAD = {
     "conjugate": "effects.ConjugateReparam, infer.Gibbs",
     "easyguide": "infer.EasyGuide",
     "ecs_proxies": "infer.HMCECS has its proxies itself",
-    "einstein": "infer.SteinVI, infer.SVGD and their kernels",
     "epidemiology": "a model with scan, or infer.ParticleGibbs and infer.ParticleFilter",
     "forecast": "a model with scan or markov; distributions.GaussianHMM and its kin",
     "funsor": "finite sites are summed out by TraceEnum_ELBO and by NUTS; infer.infer_discrete",
@@ -37,4 +37,6 @@ if not TYPE_CHECKING:
     def __getattr__(name):
         if name.startswith("_"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        if name in __all__:
+            return import_module(f"{__name__}.{name}")
         raise no_such_name(__name__, INSTEAD, name, __all__)

@@ -12,8 +12,30 @@
   `progress.py` has what is shown.
 """
 
+from typing import TYPE_CHECKING
+
+from probtorch.core.absent import no_such_name
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.hmc import HMC
 from probtorch.infer.mcmc.kernels.nuts import NUTS
+from probtorch.infer.mcmc.kernels.random_walk import RandomWalkKernel
 
-__all__ = ["HMC", "MCMC", "NUTS"]
+__all__ = ["HMC", "MCMC", "NUTS", "RandomWalkKernel"]
+
+# What does the work of names of Pyro's that are not here.
+INSTEAD = {
+    "ArrowheadMassMatrix": 'NUTS(model, full_mass=[("a", "b")]) makes blocks of sites',
+    "BlockMassMatrix": 'NUTS(model, full_mass=[("a", "b")]) makes blocks of sites',
+    "MCMCKernel": "a kernel of your own derives from infer.mcmc.kernel.Kernel",
+    "StreamingMCMC": "MCMC.run(store=folder) streams draws to the disk, with diagnostics",
+    "api": "MCMC is in infer and infer.mcmc",
+    "hmc": "HMC is in infer and infer.mcmc",
+    "nuts": "NUTS is in infer and infer.mcmc",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        raise no_such_name(__name__, INSTEAD, name, __all__)
