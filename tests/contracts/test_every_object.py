@@ -94,6 +94,10 @@ def shops(x, y=None):
         return sample("y", dist.Normal(a + b * x, 1.0), obs=y)
 
 
+def few_rows():
+    return line(X[:3], Y[:3])
+
+
 def halved(x):
     return {"x": x / 2.0}
 
@@ -511,6 +515,10 @@ ROWS = {
     ),
     "AutoBatchedLowRankMultivariateNormal": (
         lambda: asked(infer.AutoBatchedLowRankMultivariateNormal(shops), X, Y),
+        answers_of_guide,
+    ),
+    "AutoSurrogateLikelihoodDAIS": (
+        lambda: asked(infer.AutoSurrogateLikelihoodDAIS(line, few_rows, K=2), X, Y),
         answers_of_guide,
     ),
     "AutoDiscreteParallel": (

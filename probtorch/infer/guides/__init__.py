@@ -6,9 +6,9 @@ directions, `gaussian` the one with the model's zeros in the precision, `batched
 between rows), `flow` sends such a vector through learned transforms. `structured` gives each site a
 distribution that depends on the sites before it, which `structure` reads off the model and `layout`
 puts into rows; `discrete_sites` has tables of probabilities, `dais` moves draws by the model's
-gradients, `messenger` runs the model with other distributions. `by_hand` has what a user writes,
-`composite` makes one guide of several, and `reparams` changes the coordinates of a sampler by a
-fitted guide.
+gradients, `surrogate` by those of a cheaper one, `messenger` runs the model with other
+distributions. `by_hand` has what a user writes, `composite` makes one guide of several, and
+`reparams` changes the coordinates of a sampler by a fitted guide.
 """
 
 from typing import TYPE_CHECKING
@@ -68,6 +68,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.guides.structured import (
         AutoStructured as AutoStructured,
     )
+    from probtorch.infer.guides.surrogate import (
+        AutoSurrogateLikelihoodDAIS as AutoSurrogateLikelihoodDAIS,
+    )
 else:
     _HOMES = {
         "base": "AutoGuide",
@@ -89,5 +92,6 @@ else:
         ),
         "reparams": "NeuTraReparam StructuredReparam",
         "structured": "AutoStructured",
+        "surrogate": "AutoSurrogateLikelihoodDAIS",
     }
     __all__, __getattr__, __dir__ = late_names(__name__, _HOMES)

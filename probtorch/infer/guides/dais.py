@@ -32,7 +32,7 @@ from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.placing import replicate
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
-from probtorch.effects.runtime import generator_in_force
+from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import as_quantiles, off_tape, particles_here
 from probtorch.infer.guides.joint import ScaledGuide
@@ -286,15 +286,23 @@ class AutoDAIS(ScaledGuide):
             found = found + total(log_det)
         # Handlers outside do not see this run, but several particles are several here too.
         with contextlib.ExitStack() as stack:
-            for handler in (block(), *particles_here()):
+            for handler in (self._hidden(), *particles_here()):
                 stack.enter_context(handler)
             seen = stack.enter_context(trace())
             stack.enter_context(substitute(data=values))
-            self.model(*args, **kwargs)
+            self._run_density(args, kwargs)
         for site in seen.nodes.values():
             if site.has_density:
                 found = found + total(site.compute_log_prob())
         return found
+
+    def _hidden(self) -> Handler:
+        """What keeps the run of the density from handlers outside."""
+        return block()
+
+    def _run_density(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """Run what draws are moved by: the model."""
+        self.model(*args, **kwargs)
 
     # ------------------------------------------------------------------------------- questions
 
