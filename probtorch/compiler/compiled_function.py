@@ -107,9 +107,12 @@ class CompiledFunction(Compiled):
         verify=True,
         whole=False,
     ):
-        # What a function has for attributes, not what any other object consists of.
-        updated = ("__dict__",) if inspect.isroutine(fn) else ()
-        functools.update_wrapper(self, fn, updated=updated)
+        functools.update_wrapper(self, fn, updated=())
+        if inspect.isroutine(fn):
+            # What a function has for attributes, not what any other object consists of; and none of
+            # those that are of this class.
+            own = getattr(fn, "__dict__", {})
+            vars(self).update({k: x for k, x in own.items() if not hasattr(CompiledFunction, k)})
         self.fn = fn
         self.name = name or getattr(fn, "__name__", type(fn).__name__)
         # By shapes and types of arguments.
@@ -429,6 +432,7 @@ class CompiledFunction(Compiled):
             links.close(before.changed() is not None, before.met(), (given, tensors))
             raise
         finally:
+            links.note_changes()
             for again in made:
                 filled = again.hand_over()
         hand_over(given, tensors)

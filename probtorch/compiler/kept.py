@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from probtorch.autograd.closures import another
 from probtorch.autograd.modes import enable_grad
-from probtorch.core.dispatch import TapeNode
+from probtorch.core.dispatch import TapeNode, mark_changed
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["Links"]
@@ -50,6 +50,12 @@ class Links:
     def callers(self, x: object) -> object:
         """Return the caller's tensor for a stand-in, anything else as it is."""
         return next((t for s, t in zip(self._given, self._own) if s is x), x)
+
+    def note_changes(self) -> None:
+        """Let the tape know of caller's tensors whose memory the call changed in place."""
+        changed = [t for s, t in zip(self._given, self._own) if s._base is None and s._version]
+        if changed:
+            mark_changed(*changed)
 
     def close(
         self, kept: bool, met: Iterable[object] = (), given: Iterable[list[TensorBase]] = ()

@@ -5,7 +5,14 @@ what it stores outside is what it was given.
 """
 
 import collections
+import contextvars
+import functools
+import itertools
+import queue
+import threading
+import weakref
 
+import numpy as np
 import pytest
 
 import probtorch
@@ -13,6 +20,8 @@ from probtorch import compile, no_grad, tensor
 from probtorch.autograd.modes import enable_grad
 from probtorch.compiler.paths import CompileWarning
 from probtorch.distributions import Normal
+from probtorch.errors import AutogradError
+from probtorch.nn import Module
 from probtorch.testing import assert_close
 
 pytestmark = pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
@@ -253,3 +262,157 @@ def test_functions_that_keep_things_say_that_they_run_eagerly():
         kept(tensor([1.0]))
     with pytest.warns(CompileWarning, match="changes the number of items in closure.seen"):
         kept(tensor([1.0]))
+
+
+# ------------------------------------------------------------- what is given and found outside
+
+
+def _in_a_cache(x):
+    @functools.lru_cache
+    def kept(key):
+        return holder.pop()
+
+    holder = [x]
+    kept(0)
+    return lambda: kept(0)
+
+
+def _in_a_thread(x):
+    local = threading.local()
+    local.x = x
+    return lambda: local.x
+
+
+def _by_a_weak_reference(x):
+    return weakref.ref(x)
+
+
+def _in_a_variable(x):
+    variable = contextvars.ContextVar("variable")
+    variable.set(x)
+    return variable.get
+
+
+def _by_an_iterator(x):
+    turns = itertools.cycle([x])
+    return lambda: next(turns)
+
+
+def _by_a_generator(x):
+    def each():
+        while True:
+            yield x
+
+    turns = each()
+    return lambda: next(turns)
+
+
+def _in_objects(x):
+    array = np.empty(1, object)
+    array[0] = x
+    return lambda: array[0]
+
+
+def _in_a_queue(x):
+    queue_of_one = queue.SimpleQueue()
+
+    def taken():
+        queue_of_one.put(x)
+        return queue_of_one.get()
+
+    return taken
+
+
+def _in_a_distribution(x):
+    d = Normal(x, 1.0)
+    return lambda: d.loc
+
+
+def _in_a_buffer(x):
+    module = Module()
+    module.register_buffer("kept", x)
+    return lambda: module.kept
+
+
+def _in_a_view(x):
+    v = x.view(2, 1)
+    return lambda: v[:, 0]
+
+
+def _in_memory(x):
+    a = x.numpy()
+    return lambda: probtorch.from_numpy(a)
+
+
+def _as_the_base_of_a_view(x):
+    v = x[:1]
+    return lambda: v._base
+
+
+HELD = [
+    *(_in_a_cache, _in_a_thread, _by_a_weak_reference, _in_a_variable, _by_an_iterator),
+    *(_by_a_generator, _in_objects, _in_a_queue, _in_a_distribution, _in_a_buffer, _in_a_view),
+    *(_in_memory, _as_the_base_of_a_view),
+]
+
+
+@pytest.mark.parametrize("order", ["xxxzzxzx", "zzzxxzxz"])
+@pytest.mark.parametrize("held", HELD)
+def test_an_argument_is_not_taken_for_what_is_found_outside(held, order):
+    x, z = tensor([41.0, 2.0]), tensor([5.0, 6.0])
+    outside = held(x)
+    compiled = compile(lambda y: y * 2.0 + outside())
+    for name in order:
+        y = x if name == "x" else z
+        assert_close(compiled(y), y * 2.0 + x)
+
+
+def test_caches_that_know_arguments_by_who_they_are_do_so():
+    def made():
+        @functools.lru_cache
+        def doubled(t):
+            return t * 2.0
+
+        return lambda y: doubled(y) + y
+
+    x, z = tensor([41.0, 2.0]), tensor([5.0, 6.0])
+    for order in ((x, x, x, z, z, x, z), (z, x, x, x, z), (x, x, x, x, x, z)):
+        fn, compiled = made(), compile(made())
+        for y in order:
+            assert_close(compiled(y), fn(y))
+
+
+def test_where_elements_lie_is_asked_in_python():
+    x, z = tensor([41.0, 2.0]), tensor([5.0, 6.0])
+    v = x[:1]
+    compiled = compile(lambda y: y * 2.0 if y.data_ptr() == v.data_ptr() else y * 3.0)
+    for y in (x, x, x, z, x, z):
+        assert_close(compiled(y), y * (2.0 if y is x else 3.0))
+
+
+def test_a_recorded_change_in_place_of_an_argument_is_known_to_the_tape():
+    outside = [None]
+
+    @compile
+    def add_one(y):
+        y.add_(1.0)
+        return y.sum() + outside[0].sum()
+
+    for _ in range(3):
+        x, w = tensor([1.0, 2.0]), tensor([1.0, 1.0], requires_grad=True)
+        outside[0], loss = x, (w * x).sum()
+        with no_grad():
+            add_one(x)
+        with pytest.raises(AutogradError, match="modified in place"):
+            loss.backward()
+
+
+def test_attributes_of_a_function_do_not_hide_those_of_the_compiled_one():
+    def fn(x):
+        return x * 2.0
+
+    fn.find, fn._record, fn.note = 1, 2, "kept"
+    compiled = compile(fn)
+    assert_close(compiled(tensor(1.0)), tensor(2.0))
+    assert compiled.note == "kept"
+    assert callable(compiled.find)

@@ -7,6 +7,7 @@ same as long as nothing has changed. Objects of ours join by a method `__environ
 """
 
 import functools
+import gc
 import logging
 import threading
 import types
@@ -24,7 +25,7 @@ from probtorch.compiler.guards.kinds import (
 from probtorch.compiler.guards.reading import slot
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["parts_of"]
+__all__ = ["parts_of", "tensors_kept"]
 
 
 def parts_of(x):
@@ -77,6 +78,25 @@ def _cached(x):
     # Results that are kept follow from the function, unless they were kept before a change: how
     # often the function was run tells whether they were forgotten.
     return [x.__wrapped__, x.cache_info().misses]
+
+
+# A cache that holds more than so many objects is not looked through to its end.
+_MOST_KEPT = 100_000
+
+
+def tensors_kept(cache):
+    """Return the tensors among the arguments and results that a cache of functools has kept."""
+    found, seen, todo = [], {id(cache), id(cache.__wrapped__)}, [cache]
+    while todo and len(seen) < _MOST_KEPT:
+        for x in gc.get_referents(todo.pop()):
+            if id(x) in seen or isinstance(x, (type, types.ModuleType, types.FunctionType)):
+                continue
+            seen.add(id(x))
+            if isinstance(x, TensorBase):
+                found.append(x)
+            else:
+                todo.append(x)
+    return found
 
 
 # ------------------------------------------------------------------------------------------ pandas

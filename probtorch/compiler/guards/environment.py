@@ -169,8 +169,10 @@ class Environment(Walk):
         return list(self._seen.values())
 
     def tensors(self):
-        """Return the tensors that were met, as a dict by their ids."""
-        return {id(x): x for x in self._seen.values() if isinstance(x, TensorBase)}
+        """Return the tensors that were met, and those of which they are views, by their ids."""
+        found = {id(x): x for x in self._seen.values() if isinstance(x, TensorBase)}
+        bases = [x._base for x in found.values() if x._base is not None]
+        return found | {id(x): x for x in bases}
 
     def drew(self):
         """Return the name of a random generator of Python or NumPy that was used, whose draws

@@ -28,7 +28,7 @@ from probtorch.compiler.guards.code import (
     looks_anywhere,
     names,
 )
-from probtorch.compiler.guards.entering import parts_of
+from probtorch.compiler.guards.entering import parts_of, tensors_kept
 from probtorch.compiler.guards.kinds import (
     IMPURE_NAMES,
     all_in_the_open,
@@ -86,6 +86,14 @@ class Entries(NamedTuple):
     items: dict[str, object]
     keys: Iterable[str]
     busy: bool = False
+
+
+# What Python may ask of a tensor that no recording can answer for another one.
+_OF_NO_RECORDING = {
+    "grad_fn": "the place of a tensor on the tape",
+    "data_ptr": "where the elements of a tensor lie",
+    "_version": "how often a tensor was changed",
+}
 
 
 class Known(NamedTuple):
@@ -182,6 +190,10 @@ class Walk:
                 found = (c.__dict__.get(name) for c in kind.__mro__)
                 self._seen.update((id(fn), fn) for fn in found if fn is not None)
         parts = parts_of(x)
+        if isinstance(x, functools._lru_cache_wrapper):
+            # What it has kept is found by who the arguments are.
+            self.asks_who = True
+            self._seen.update((id(t), t) for t in tensors_kept(x))
         if parts is not None:
             found = self._parts.add(x, parts)
             todo += ((y, path) for y in found)
@@ -405,11 +417,13 @@ class Walk:
         self.asks_who = self.asks_who or asks_who(fn.__code__)
         found = names(fn.__code__)
         ours = is_library_file(fn.__code__.co_filename)
-        if "grad_fn" in found and self.opaque is None and not ours:
+        asked = [name for name in _OF_NO_RECORDING if name in found]
+        if asked and self.opaque is None and not ours:
             way = str(path)
             # Not for code that is only there: all modules are met where names are computed.
             if not way.startswith(("sys.modules[", "globals()")):
-                self.opaque = f"{way}, which reads grad_fn, the place of a tensor on the tape"
+                what = _OF_NO_RECORDING[asked[0]]
+                self.opaque = f"{way}, which reads {asked[0]}, {what}"
         self._named.update(dict.fromkeys(found))
         self._anywhere = self._anywhere or looks_anywhere(fn.__code__)
         self._computed = self._computed or computes_names(fn.__code__)
