@@ -9,12 +9,13 @@ and compare their densities with SciPy's.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from probtorch.core.absent import asked_by_import
 from probtorch.core.signatures import closest
 from probtorch.errors import UnknownImportError, UnknownNameError
 
-__all__ = ["NOTES", "RECIPES", "missing"]
+__all__ = ["CONSTRAINTS", "NOTES", "RECIPES", "TRANSFORMS", "missing", "missing_inside"]
 
 # Expressions; names in them are of probtorch, probtorch.distributions and its transforms.
 RECIPES = {
@@ -65,6 +66,70 @@ NOTES = {
     "LKJCorr": "LKJ(dim, concentration)",
     "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
 }
+
+
+# Of the rooms inside: what other libraries call transforms and constraints.
+TRANSFORMS = {
+    "BlockNeuralAutoregressiveTransform": "block_autoregressive(input_dim)",
+    "InverseAutoregressiveTransform": "affine_autoregressive(input_dim)",
+    "MaskedAutoregressiveFlow": "affine_autoregressive(input_dim)",
+    "IAF": "affine_autoregressive(input_dim)",
+    "BNAF": "block_autoregressive(input_dim)",
+    "RealNVP": "affine_coupling(input_dim)",
+    "RationalQuadraticSpline": "spline(input_dim)",
+    "FFJORD": "continuous_flow(input_dim)",
+    "Glow": "generalized_channel_permute and affine_coupling, composed",
+    "ScaleMatvecLU": "generalized_channel_permute(channels)",
+    "NormalCDF": "CumulativeDistributionTransform(Normal(0.0, 1.0))",
+    "UnpackTransform": "a function: models, kernels and guides take trees of tensors as they are",
+    "Restructure": "a function: models, kernels and guides take trees of tensors as they are",
+    "JointMap": "a transform for each site: kernels and guides take trees of sites as they are",
+}
+CONSTRAINTS = {
+    "sum_to_zero": "zero_sum(event_dim)",
+    "sum_to_zero_vector": "zero_sum(1)",
+    "sum_to_zero_matrix": "zero_sum(2)",
+    "cov_matrix": "positive_definite",
+    "covariance_matrix": "positive_definite",
+    "unit_vector": "sphere",
+    "stochastic_row_matrix": "row_stochastic_matrix",
+    "stochastic_column_matrix": "column_stochastic_matrix",
+    "offset": "offset_multiplier(offset, multiplier)",
+    "multiplier": "offset_multiplier(offset, multiplier)",
+    "corr_cholesky_constraint": "corr_cholesky",
+    "MixtureSameFamilyConstraint": "the support of the mixture: mixture.support",
+}
+
+
+def missing_inside(
+    room: str, name: str, known: list[str], notes: Mapping[str, str]
+) -> UnknownNameError | UnknownImportError:
+    """Return the error for a name that a room inside does not have; it is raised by the room.
+
+    Parameters
+    ----------
+    room : str
+        Name of the module.
+    name : str
+    known : list of str
+        The names that are there.
+    notes : dict of str to str
+        What to write, by names of other libraries.
+
+    Returns
+    -------
+    UnknownNameError, or UnknownImportError where a ``from ... import`` asks
+    """
+    near = closest(name, known)
+    written = notes.get(name)
+    fix = f"did you mean {near}?" if near else f"what there is: dir({room})"
+    cls = UnknownImportError if asked_by_import(sys._getframe(2)) else UnknownNameError
+    return cls(
+        f"module {room!r} has no attribute {name!r}",
+        expected="a name of this module",
+        got=repr(name),
+        fix=f"write it as {written}" if written else fix,
+    )
 
 
 def missing(name: str, known: list[str]) -> UnknownNameError | UnknownImportError:

@@ -6,6 +6,7 @@ there too, or the error for its name says what to write.
 """
 
 import inspect
+import re
 from pathlib import Path
 
 import numpy as np
@@ -354,6 +355,82 @@ def test_scales_of_asymmetric_laplace_distributions_have_names():
     assert (d.left_scale.item(), d.right_scale.item()) == (1.0, 4.0)
     d = dist.SoftAsymmetricLaplace(0.0, 2.0, 0.5, 3.0)
     assert [v.item() for v in (d.left_scale, d.right_scale, d.soft_scale)] == [1.0, 4.0, 6.0]
+
+
+# Names for which something of another name is the same, and what is left out; the reasons are in
+# docs/reference/differences.md.
+OTHERWISE = {
+    "PyMC": {"Simulator", "WishartBartlett"},
+    "Stan": {"multi_gp", "multi_normal_prec", "gaussian_dlm_obs"},
+    "TFP": {"LinearGaussianStateSpaceModel"},
+}
+LEFT_OUT = {
+    "PyMC": set(),
+    "Stan": set(),
+    "TFP": {"LambertW", "PixelCNN", "VariationalGaussianProcess"},
+}
+STAN_CONSTRAINTS = """
+zero_sum zero_sum row_stochastic_matrix column_stochastic_matrix offset_multiplier positive_definite
+sphere
+""".split()
+
+
+def reachable(name):
+    """Whether a name is there, or the error for it names what is."""
+    if hasattr(dist, name) or hasattr(effects, name):
+        return True
+    with pytest.raises(UnknownNameError) as caught:
+        getattr(dist, name)
+    told = re.search(r"(?:did you mean|write it as) (\w+)", caught.value.fix)
+    return told is not None and hasattr(dist, told[1])
+
+
+def test_the_list_of_differences_counts_what_is_there():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "differences.md").read_text()
+    rows = re.findall(r"^\| (.*)\((\d+)\) \| *(\d*) *\| *(\d*) *\| *(\d*) *\|$", page, re.M)
+    told = {row[0].strip(): [int(n or 0) for n in row[1:]] for row in rows}
+    union = {*TORCH, *PYRO, *NUMPYRO}
+    count = sum(hasattr(dist, n) for n in union)
+    assert told["distributions of PyTorch, Pyro and NumPyro"] == [len(union), count, 0, 0]
+    for (library, row), names in zip(
+        [
+            ("PyMC", "of PyMC and its extras besides"),
+            ("Stan", "of Stan besides"),
+            ("TFP", "of TFP besides"),
+        ],
+        [PYMC, STAN, [n for n in TFP if n not in PYMC]],
+        strict=True,
+    ):
+        otherwise, out = OTHERWISE[library], LEFT_OUT[library]
+        here = [n for n in names if n not in otherwise | out]
+        assert all(map(reachable, here))
+        assert told[row] == [len(names), len(here), len(otherwise), len(out)], library
+    # Stan's sums to zero count once, and one of its seven has the same name here.
+    others = {*STAN_CONSTRAINTS} - {"offset_multiplier"}
+    assert all(hasattr(constraints, n) for n in STAN_CONSTRAINTS)
+    here = sum(hasattr(constraints, n) for n in CONSTRAINTS) + 1
+    row = told["constraints of PyTorch, Pyro, NumPyro and Stan"]
+    assert row == [here + len(others), here, len(others), 0]
+
+
+@pytest.mark.parametrize(
+    "room, name, told",
+    [
+        (transforms, "RealNVP", "affine_coupling"),
+        (transforms, "UnpackTransform", "trees"),
+        (transforms, "InverseAutoregressiveTransform", "affine_autoregressive"),
+        (transforms, "ExpTransfrom", "did you mean ExpTransform"),
+        (constraints, "unit_vector", "sphere"),
+        (constraints, "cov_matrix", "positive_definite"),
+        (constraints, "positve", "did you mean positive"),
+    ],
+)
+def test_unknown_transforms_and_constraints_are_told(room, name, told):
+    with pytest.raises(UnknownNameError, match="has no attribute") as caught:
+        getattr(room, name)
+    assert told in caught.value.fix
+    with pytest.raises(ImportError):
+        exec(f"from {room.__name__} import {name}")  # noqa: S102  # a name that is not there
 
 
 @pytest.mark.parametrize("name", PYMC + STAN + TFP)

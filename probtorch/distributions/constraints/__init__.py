@@ -9,12 +9,16 @@ another. The maps from unconstrained space onto these sets are in transforms/reg
 Names follow `torch.distributions.constraints` and Pyro's additions. Read the scalar ones first.
 """
 
+from typing import TYPE_CHECKING
+
 from probtorch.distributions.constraints.base import *  # noqa: F403
 from probtorch.distributions.constraints.combinations import *  # noqa: F403
 from probtorch.distributions.constraints.discrete import *  # noqa: F403
 from probtorch.distributions.constraints.intervals import *  # noqa: F403
 from probtorch.distributions.constraints.matrices import *  # noqa: F403
 from probtorch.distributions.constraints.vectors import *  # noqa: F403
+from probtorch.distributions.missing import CONSTRAINTS as _ELSEWHERE
+from probtorch.distributions.missing import missing_inside as _missing_inside
 
 __all__ = [  # noqa: F405
     "Constraint",
@@ -71,3 +75,8 @@ __all__ = [  # noqa: F405
     "unit_lower_cholesky",
     "zero_sum",
 ]
+
+if not TYPE_CHECKING:
+    # A checker knows what there is.
+    def __getattr__(name: str) -> object:
+        raise _missing_inside(__name__, name, __all__, _ELSEWHERE)

@@ -3,6 +3,10 @@
 Those of `flows` have learned parameters.
 """
 
+from typing import TYPE_CHECKING
+
+from probtorch.distributions.missing import TRANSFORMS as _ELSEWHERE
+from probtorch.distributions.missing import missing_inside as _missing_inside
 from probtorch.distributions.transforms.cholesky import (
     CholeskyToInvCholeskyTransform,
     CholeskyTransform,
@@ -274,3 +278,8 @@ __all__ = [
     "sylvester",
     "transform_to",
 ]
+
+if not TYPE_CHECKING:
+    # A checker knows what there is.
+    def __getattr__(name: str) -> object:
+        raise _missing_inside(__name__, name, __all__, _ELSEWHERE)
