@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probtorch.autograd.kept_inputs import LARGE, let_go
 from probtorch.autograd.listener import Listener
 from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.core.tensor_base import TensorBase
@@ -154,6 +155,7 @@ class Watch(Listener):
             int, tuple[TensorBase, np.ndarray]
         ] = {}  # tensors from outside that were changed
         self._inside = 0  # of forward passes of Functions
+        self._large = False  # whether there are many rows, of which the tape keeps what it must
 
     def named(self, t: TensorBase, name: str) -> None:
         """Learn that the tensor `t` is what messages call `name`."""
@@ -174,7 +176,11 @@ class Watch(Listener):
             self._made.add(id(out))
         if self._inside:
             return
-        dtype = outs[0].array.dtype
+        first = outs[0].array
+        if self._large or first.nbytes >= LARGE:
+            self._large = True
+            let_go(op, out)
+        dtype = first.dtype
         if dtype.kind in "fc" and op.vjp is not None and grad_enabled():
             if self._floats or self._back:
                 self._refuse_return(inputs)

@@ -32,6 +32,33 @@ def test_recording_of_many_rows_holds_few_of_its_results():
     assert peak < 6 * 8 * ROWS
 
 
+def test_first_call_of_a_density_of_many_rows_takes_few_columns():
+    def first_call(rows):
+        x = probtorch.tensor(np.linspace(-1.0, 1.0, 2 * rows).reshape(rows, 2))
+        y = probtorch.tensor(np.linspace(-2.0, 2.0, rows))
+
+        def density(q):
+            return dist.Normal(q[0] + x @ q[1:3], q[3].exp()).log_prob(y).sum()
+
+        target = Target.from_density(density, 4)
+        tracemalloc.start()
+        try:
+            found = target.value_and_grad(np.zeros(4))
+            return found, tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    first_call(10)  # what is loaded and compiled once
+    (value, slope), peak = first_call(ROWS)
+    # The quotient, two cotangents, and the two terms and sum of the square's gradient.
+    assert peak < 6 * 8 * ROWS
+    z = np.linspace(-2.0, 2.0, ROWS)
+    np.testing.assert_allclose(float(value), -0.5 * (z**2 + np.log(2 * np.pi)).sum())
+    columns = np.linspace(-1.0, 1.0, 2 * ROWS).reshape(ROWS, 2)
+    wanted = [z.sum(), *(columns.T @ z), (z**2 - 1).sum()]
+    np.testing.assert_allclose(np.asarray(slope), wanted, atol=1e-6)
+
+
 def test_changes_in_place_and_views_of_large_tensors_are_recorded():
     def changing(x):
         y = x * 2.0
