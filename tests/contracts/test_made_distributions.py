@@ -111,6 +111,58 @@ def test_pickled_it_is_what_it_was(name):
     assert_close(twin.log_prob(x), d.log_prob(x).detach())
 
 
+ALTERNATIVES = [(name, other) for name in NAMES for other in getattr(dist, name)._alternatives]
+
+
+@pytest.mark.parametrize("name, other", ALTERNATIVES, ids="-".join)
+def test_each_alternative_is_the_same_distribution(name, other):
+    d, cls = made(name), getattr(dist, name)
+    rest = {n: v for n, v in vars(d).items() if n in cls._fields and n not in cls._alternatives}
+    twin = cls(**rest, **{other: getattr(d, other)})
+    x = value_of(name)
+    assert_close(twin.log_prob(x), d.log_prob(x), rtol=1e-5, atol=1e-6)
+    assert twin._given(other)
+
+
+EYE = np.array([[1.0, 0.6], [0.6, 1.0]])
+NORMAL = dist.Normal(np.array(0.3), np.array(1.2))
+PAIR = dist.Gamma(np.array([2.0, 3.5]), np.array(1.5))
+COUNT = dist.Poisson(np.array(3.0))
+# Of constructors that are written by hand: the same distribution by each of its ways.
+WAYS = {
+    "AR": [
+        lambda: dist.AR([0.6, 0.2], sigma=0.5, steps=4, init_dist=NORMAL),
+        lambda: dist.AR([0.6, 0.2], tau=4.0, steps=4, init_dist=NORMAL),
+    ],
+    "GaussianCopula": [
+        lambda: dist.GaussianCopula(PAIR, EYE),
+        lambda: dist.GaussianCopula(PAIR, correlation_cholesky=np.linalg.cholesky(EYE)),
+    ],
+    "GaussianStateSpace": [
+        lambda: dist.GaussianStateSpace(3, 0.5 * EYE, EYE),
+        lambda: dist.GaussianStateSpace(3, 0.5 * EYE, precision_matrix=np.linalg.inv(EYE)),
+        lambda: dist.GaussianStateSpace(3, 0.5 * EYE, scale_tril=np.linalg.cholesky(EYE)),
+    ],
+    "HurdleDistribution": [
+        lambda: dist.HurdleDistribution(COUNT, gate=0.25),
+        lambda: dist.HurdleDistribution(COUNT, gate_logits=-np.log(3.0)),
+    ],
+    "ZeroInflatedDistribution": [
+        lambda: dist.ZeroInflatedDistribution(COUNT, gate=0.25),
+        lambda: dist.ZeroInflatedDistribution(COUNT, gate_logits=-np.log(3.0)),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_each_way_to_give_parameters_is_the_same_distribution(name):
+    first, *others = (make() for make in WAYS[name])
+    x = first.sample((5,), Generator(0))
+    for other in others:
+        assert_close(other.log_prob(x), first.log_prob(x), rtol=1e-6, atol=1e-7)
+        assert_close(other.sample((5,), Generator(0)), x, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 @EACH
 def test_compiled_it_has_the_same_density(name):
