@@ -549,6 +549,10 @@ ROWS = {
         lambda r: (r.losses, r.params),
     ),
     "SVGD": (lambda: particles(0), lambda s: (s.step(X, Y), s.get_named_particles())),
+    "ASVGD": (
+        lambda: infer.ASVGD(line, infer.RBFSteinKernel(), Adam({"lr": 0.1}), 4, seed=0),
+        lambda s: (s.step(X, Y), s.get_named_particles()),
+    ),
     "SVGD after steps": (lambda: particles(3), lambda s: (s.step(X, Y), s.get_named_particles())),
     "plate": (lambda: plate("n", 3), lambda p: (p.name, p.size)),
 }

@@ -1,9 +1,9 @@
 """Posteriors approximated by something with a density, or by particles, without a guide.
 
 `gaussians` has the densities, `result` what a user asks of all of them; the algorithms are
-`pathfinder`, `laplace`, `dadvi` and `natural_gradient`. `svgd` moves particles and `stein_vi`
-guides, by `stein_kernels`; `network_laplace` is for the weights of networks, with curvature from
-`network_curvature`.
+`pathfinder`, `laplace`, `dadvi` and `natural_gradient`. `svgd` moves particles (`annealed` in
+cycles) and `stein_vi` guides, by `stein_kernels`; `network_laplace` is for the weights of networks,
+with curvature from `network_curvature`.
 """
 
 from typing import TYPE_CHECKING
@@ -48,6 +48,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         SteinVI as SteinVI,
         SteinVIResult as SteinVIResult,
     )
+    from probtorch.infer.approximations.annealed import (
+        ASVGD as ASVGD,
+    )
     from probtorch.infer.approximations.svgd import (
         SVGD as SVGD,
     )
@@ -64,6 +67,7 @@ else:
             "RandomFeatureKernel RBFKernel RBFSteinKernel SteinKernel"
         ),
         "stein_vi": "SteinVI SteinVIResult",
+        "annealed": "ASVGD",
         "svgd": "SVGD",
     }
     __all__, __getattr__, __dir__ = late_names(__name__, _HOMES)

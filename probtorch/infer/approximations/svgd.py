@@ -157,7 +157,7 @@ class SVGD:
         target = self._meet(args, kwargs)
         leaf = self._particles
         points = leaf.array
-        gradients = self._gradients(target, points)[1]
+        gradients = self._pull() * self._gradients(target, points)[1]
         parts = {name: (s.start, s.stop) for name, s in target.slots.items()}
         kernel, slope = self.kernel.evaluate(points, MODES[self.mode or "univariate"], parts)
         force = stein_force(kernel, slope, gradients)
@@ -246,9 +246,14 @@ class SVGD:
         found = self._target.constrain_many(self._particles.array)
         return {name: wrap(x) for name, x in found.items() if name in self._target.slots}
 
+    def _pull(self) -> float:
+        """What the posterior's gradient counts for in the next step."""
+        return 1.0
+
     def __repr__(self) -> str:
         name = getattr(self.model, "__name__", None) or getattr(self.model, "name", "model")
-        return f"SVGD({name}, {self.num_particles} particles, {self.num_steps} steps)"
+        kind = type(self).__name__
+        return f"{kind}({name}, {self.num_particles} particles, {self.num_steps} steps)"
 
     # ----------------------------------------------------------------------------------- particles
 

@@ -1,5 +1,7 @@
 """SVGD: the directions of its kernels, and where particles come to rest."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import (
+    ASVGD,
     SVGD,
     GraphicalKernel,
     GuideWarning,
@@ -20,7 +23,7 @@ from probtorch.infer import (
     Target,
 )
 from probtorch.infer.approximations.stein_kernels import stein_force
-from probtorch.infer.starts.initialization import init_to_uniform
+from probtorch.infer.starts.initialization import init_to_uniform, init_to_value
 from probtorch.ops.exponentials import log
 from probtorch.optim import LBFGS, Adagrad, Adam
 from probtorch.tensor import tensor
@@ -193,3 +196,40 @@ def test_misuse_is_refused():
     ):
         with pytest.raises(ArgumentError, match="fix:"):
             make()
+
+
+def hills():
+    """Two modes, ten standard deviations apart."""
+    parts = dist.Normal(tensor(np.array([-5.0, 5.0])), 1.0)
+    half = dist.Categorical(probs=tensor(np.array([0.5, 0.5])))
+    probtorch.sample("x", dist.MixtureSameFamily(half, parts))
+
+
+def test_cycles_lead_out_of_the_mode_that_all_particles_began_in():
+    begin = init_to_value(values={"x": -5.0})
+    found = {}
+    for kind in (SVGD, ASVGD):
+        made = kind(hills, RBFSteinKernel(), Adam({"lr": 0.1}), 30, seed=0, init_strategy=begin)
+        made._meet((), {})
+        # All at one point would push each other nowhere.
+        made._particles.array[:] += np.linspace(-0.5, 0.5, 30)[:, None]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GuideWarning)
+            found[kind] = made.run(660, progress_bar=False)["x"][0]
+    assert (found[SVGD] < 0.0).all()
+    x = found[ASVGD]
+    assert 3 <= (x > 0.0).sum() <= 27
+    assert abs(np.abs(x) - 5.0).max() < 4.0  # none is left between or outside
+
+
+def test_the_pull_rises_in_cycles_and_is_whole_at_the_end():
+    made = ASVGD(gaussian(), RBFKernel(), Adam({"lr": 0.1}), 4, num_cycles=2, transition_speed=2.0)
+    assert made._pull() == 1.0  # steps on their own
+    made._course, pulls = (3, 14), []
+    for made.num_steps in range(3, 17):
+        pulls.append(made._pull())
+    rise = [(t / 4) ** 2 for t in (1, 2, 3, 4)]
+    np.testing.assert_allclose(pulls, [*rise, *rise, *[1.0] * 6])
+    for name, value in (("num_cycles", 0), ("transition_speed", 0.0)):
+        with pytest.raises(ArgumentError, match=name):
+            ASVGD(gaussian(), RBFKernel(), Adam({"lr": 0.1}), **{name: value})
