@@ -62,6 +62,15 @@ def _outputs(outs, k):
     return [_output(out, k) for out in outs]
 
 
+def _ids_of_results(log):
+    """Return the ids of all tensors that operations put out, and of what holds several."""
+    outs = list(map(_results, log))
+    found = set(map(id, outs))
+    if tuple in set(map(type, outs)):
+        found.update(id(o) for out in outs if type(out) is tuple for o in out)
+    return found
+
+
 _wants_gradient = operator.attrgetter("requires_grad")
 _shape_of = operator.attrgetter("array.shape")
 _results = operator.itemgetter(2)
@@ -285,7 +294,7 @@ class Following:
                     recorder.cut.add(id(refs[turn]()))
         kept = [t for t in [ref() for ref in fresh] if t is not None]
         if kept:
-            still = {id(o) for *_, out in self.log for o in outputs(out)}
+            still = _ids_of_results(self.log)
             for t in kept:
                 if id(t) not in still:
                     recorder.keep(t)
@@ -348,7 +357,7 @@ class _Constants:
         if v is not None:
             return v.static
         if self._outs is None:
-            self._outs = {id(o) for *_, out in self._log for o in outputs(out)}
+            self._outs = _ids_of_results(self._log)
             self._made = set(map(id, self._fresh))
         if key in self._outs or key in recorder.turned:
             return False
