@@ -66,6 +66,8 @@ def add_up(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
         return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)  # type: ignore[call-overload,unused-ignore]
     if x.dtype is dtypes.float32 and x.size > 2 * _STRETCH and isinstance(x, np.ndarray):
         return _single(x, dims, keepdim)
+    if type(x) is np.ndarray:
+        return reduced(np.add, x, dims, keepdim)
     return x.sum(axis=dims, keepdims=keepdim)  # type: ignore[call-overload,unused-ignore]
 
 

@@ -21,7 +21,7 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
-from probtorch.ops.accumulate import add_up, floats, over_short_rows
+from probtorch.ops.accumulate import add_up, floats, over_short_rows, reduced
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, isfinite
 from probtorch.ops.exponentials import exp, log
@@ -49,7 +49,11 @@ def _top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     if x.size == 0:
         return x.max(axis=dims, keepdims=True, initial=-math.inf)
     short = over_short_rows(x, dims, True, np.maximum)
-    return x.max(axis=dims, keepdims=True) if short is None else short
+    if short is not None:
+        return short
+    if type(x) is np.ndarray:
+        return reduced(np.maximum, x, dims, True)
+    return x.max(axis=dims, keepdims=True)
 
 
 # ---------------------------------------------------------------------------------------- logsumexp
