@@ -6,6 +6,8 @@ import functools
 import math
 import operator
 
+import numpy as np
+
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
