@@ -13,7 +13,11 @@ import types
 
 from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.guards.calls import Calls
-from probtorch.compiler.guards.environment import Environment, objects_among
+from probtorch.compiler.guards.environment import (
+    Environment,
+    kept_by_structure,
+    objects_among,
+)
 from probtorch.compiler.kept import Links
 from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
 from probtorch.compiler.rebuilt import Rebuilt, boxes
@@ -52,6 +56,9 @@ __all__ = ["CompiledFunction"]
 _PYTHON = object()  # in place of a path
 _CALLED = "a call of {}, which may answer otherwise each time"
 _FILLED = "{} that it changes"
+_NO_KEY = (
+    "an argument with an attribute that may change (a list, say) and is none of its parameters"
+)
 _DRAWN = "draws from {}, a random generator that is not ours and cannot be replayed"
 # Versions that differ only in numbers or other Python values among the arguments.
 MAX_VERSIONS = 8
@@ -169,9 +176,13 @@ class CompiledFunction(Compiled):
                     return out[0]
         self._before = None
         leaves, structure, tensors, key = self._leaves(args, kwargs)
-        if self._room.full:
-            self._room.met(key)
-        paths = self.paths.of(key)
+        try:
+            if self._room.full:
+                self._room.met(key)
+            paths = self.paths.of(key)
+        except TypeError:  # a list, say, in an attribute of a distribution that somebody wrote
+            self.paths.give_up(_NO_KEY, loud=True)
+            return self._in_python(args, kwargs)
         if hooks_changed() and any(map(hooked, tensors)):
             self._hooked("an argument")
             return self._in_python(args, kwargs)
@@ -316,7 +327,7 @@ class CompiledFunction(Compiled):
             return self._in_python(args, kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
-            environment = self._environment(leaves)
+            environment = self._environment(leaves, structure)
             if environment.opaque is not None:
                 self._untape(environment.opaque, "")
                 return self._in_python(args, kwargs)
@@ -353,8 +364,9 @@ class CompiledFunction(Compiled):
         self._untaped = True
         self.paths.give_up(reason, location, loud=True)
 
-    def _environment(self, leaves):
-        return Environment((self.fn, *self.roots()), self.values, objects_among(leaves))
+    def _environment(self, leaves, structure):
+        objects = [*objects_among(leaves), *kept_by_structure(structure)]
+        return Environment((self.fn, *self.roots()), self.values, objects)
 
     def _met_statements(self, performed, environment):
         """Note whether model statements were performed, and what they read in a plain script."""
@@ -416,7 +428,7 @@ class CompiledFunction(Compiled):
             return tuple(x for x in found[0] if isinstance(x, TensorBase))
 
         returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
-        before = self._environment(leaves)
+        before = self._environment(leaves, structure)
         key = self._met(before, tensors, arguments, key)
         if before.opaque is not None:
             self.paths.give_up(before.opaque, loud=True)

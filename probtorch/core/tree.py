@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 from probtorch.core.sameness import is_value, token
@@ -139,7 +140,21 @@ def _set_besides(tree: object, kind: type, names: tuple[str, ...]) -> tuple[str,
     fixed: tuple[str, ...] = getattr(kind, "__static_fields__", ())
     if not own or hasattr(kind, "__dataclass_fields__") or "_others" in fixed:
         return ()
-    return tuple([n for n in own if n[:1] != "_" and n not in names and not hasattr(kind, n)])
+    if len(own) == len(names):
+        return ()
+    known = _names_in_code(kind)
+    return tuple([n for n in own if n not in names and n not in known and not hasattr(kind, n)])
+
+
+@functools.cache
+def _names_in_code(kind: type) -> frozenset[str]:
+    """Names of attributes that code of a class speaks of: what it may have set itself."""
+    found: set[str] = set()
+    for c in kind.__mro__:
+        for x in vars(c).values():
+            parts = (x, *(getattr(x, n, None) for n in ("__func__", "fget", "fset", "func")))
+            found.update(*(p.__code__.co_names for p in parts if isinstance(p, FunctionType)))
+    return frozenset(found)
 
 
 def names_of(tree: object) -> tuple[str, ...]:

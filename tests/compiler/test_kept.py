@@ -19,7 +19,7 @@ import probtorch
 from probtorch import compile, no_grad, tensor
 from probtorch.autograd.modes import enable_grad
 from probtorch.compiler.paths import CompileWarning
-from probtorch.distributions import Normal
+from probtorch.distributions import Distribution, Normal, constraints
 from probtorch.errors import AutogradError
 from probtorch.nn import Module
 from probtorch.testing import assert_close
@@ -238,6 +238,10 @@ def test_attributes_that_users_set_of_distributions_count():
     for factor in (2.0, 3.0, 4.0, 2.0):
         d.factor, d.offset = factor, tensor(0.5 * factor)
         assert_close(scaled(d), scaled.fn(d))
+    hidden = compile(lambda d: d.loc * getattr(d, "_factor", -1.0))
+    for factor in (2.0, 2.0, 3.0, 4.0):
+        d._factor = factor
+        assert_close(hidden(d), d.loc * factor)
 
     @compile
     def noted(d):
@@ -248,6 +252,38 @@ def test_attributes_that_users_set_of_distributions_count():
         d = Normal(tensor(1.0 + i), 1.0)
         noted(d)
         assert_close(d.seen, tensor(2.0 + 2.0 * i))
+
+
+def test_attributes_of_distributions_that_users_wrote_count():
+    class Helper:
+        factor = 2.0
+
+    class Written(Distribution):
+        support = constraints.real
+
+        def __init__(self, loc, extra):
+            self.loc, self.extra = loc, extra
+            super().__init__()
+
+        def log_prob(self, x):
+            extra = self.extra
+            scale = extra.factor if isinstance(extra, Helper) else extra[0]
+            return -((x - self.loc) ** 2) * scale
+
+        def sample(self, sample_shape=(), **kwargs):
+            return self.loc
+
+    x = tensor(3.0)
+    for extra in (Helper(), [2.0], (2.0,)):
+        d, compiled = Written(tensor(1.0), extra), compile(lambda d, x: d.log_prob(x))
+        for i in range(8):
+            if i == 2 and isinstance(extra, Helper):
+                extra.factor = 3.0
+            elif i == 2 and isinstance(extra, list):
+                extra[0] = 3.0
+            elif i == 5:
+                d = Written(tensor(1.5), (4.0,))
+            assert_close(compiled(d, x), d.log_prob(x))
 
 
 def test_functions_that_keep_things_say_that_they_run_eagerly():

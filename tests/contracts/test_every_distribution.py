@@ -19,7 +19,7 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.record.record import record
 from probtorch.core.dtype import default_dtype, float32, float64
 from probtorch.core.rng import Generator
-from probtorch.core.tree import flatten, unflatten
+from probtorch.core.tree import flatten, names_of, unflatten
 from probtorch.distributions import biject_to, constraints
 from probtorch.distributions.facts import has_facts
 from probtorch.errors import DomainError
@@ -594,6 +594,8 @@ def test_distributions_are_trees_and_pickle(case):
     for copy in (unflatten(flatten(wide)[1], flatten(wide)[0]), pickle.loads(pickle.dumps(wide))):
         assert type(copy) is case.cls and copy.batch_shape == (2, BATCH)
         assert_close(copy.log_prob(x), wide.log_prob(x))
+    for used in (d, wide):  # what it keeps for itself is not taken for what a user set
+        assert names_of(used) == tuple(used.__tree_fields__)
 
 
 @EACH

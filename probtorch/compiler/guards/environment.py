@@ -30,7 +30,7 @@ from probtorch.compiler.guards.walk import Known, Walk
 from probtorch.core.sameness import PLAIN, is_value, token
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["Environment", "objects_among"]
+__all__ = ["Environment", "kept_by_structure", "objects_among"]
 
 # With more to watch, looking would take longer than running.
 MAX_ENTRIES = 100_000
@@ -45,6 +45,30 @@ def objects_among(leaves):
         for i, x in enumerate(leaves)
         if not isinstance(x, TensorBase) and not is_value(x)
     ]
+
+
+def kept_by_structure(structure):
+    """Return names and values of objects that distributions among a call's arguments have besides
+    their parameters: attributes of classes that users wrote.
+    """
+    found, todo = [], [structure]
+    while todo:
+        x = todo.pop()
+        if not isinstance(x, tuple) or not x:
+            continue
+        if not isinstance(x[0], type):  # what is below a node, or a leaf
+            todo += x
+        elif len(x) >= 5 and getattr(x[0], "__static_fields__", ()) == ("_others",):
+            (others,) = x[3]
+            found += [
+                (f"{name} of an argument ({x[0].__name__})", value)
+                for name, value in others
+                if name[:1] != "_" and not is_value(value)
+            ]
+            todo.append(x[2])
+        else:
+            todo += x[1:3] if x[0] is dict else x[1:]
+    return found
 
 
 class Environment(Walk):
