@@ -44,7 +44,7 @@ from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
 from probtorch.distributions.spelled import Spelled, told_of_classes
 from probtorch.distributions.validation import check_value, enable_validation
-from probtorch.errors import NotDifferentiableError, ShapeError
+from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
 from probtorch.ops.arithmetic import minimum, sqrt, where
 from probtorch.ops.demands import distinct
 from probtorch.ops.exponentials import exp, log, log1p
@@ -261,6 +261,13 @@ class Distribution(WithFields, Spelled):
         generator: Generator | None,
     ) -> Tensor:
         dtype = self._dtype or dtypes.default_dtype()
+        if generator is not None and not isinstance(generator, Generator):
+            raise ArgumentError(
+                f"{type(self).__name__}.sample",
+                expected="a shape, and a Generator after it",
+                got=f"{type(generator).__name__} {generator!r:.40}",
+                fix="write sample((3,), Generator(seed)): JAX's keys come first, generators last",
+            )
         rng = Source(generator_for(generator), dtype, self._device)
         shape = (*_as_shape(sample_shape), *self._batch_shape, *self._event_shape)
         x = method(rng, shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from probtorch.core.rng import Generator
 from probtorch.core.shape import Size
 from probtorch.core.typed import SizeLike
+from probtorch.errors import UnknownNameError
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -50,8 +51,54 @@ class _Shaped(Protocol):
     def to_event(self, reinterpreted_batch_ndims: int | None = None) -> Distribution: ...
 
 
+# What other libraries' distributions have, and what to write.
+_METHODS = {
+    "conjugate_update": "probtorch.distributions.products.conjugate_update(d, other)",
+    "get_args": "d.arg_constraints has the names, getattr(d, name) the values",
+    "has_rsample_": "infer={'estimator': 'score'} in the sample statement",
+    "isf": "d.icdf(1 - p)",
+    "log_survival_function": "d.log_survival(x)",
+    "logcdf": "d.log_cdf(x)",
+    "logp": "d.log_prob(x)",
+    "logpdf": "d.log_prob(x)",
+    "logpmf": "d.log_prob(x)",
+    "logsf": "d.log_survival(x)",
+    "pdf": "d.log_prob(x).exp()",
+    "pmf": "d.log_prob(x).exp()",
+    "ppf": "d.icdf(p)",
+    "prob": "d.log_prob(x).exp()",
+    "quantile": "d.icdf(p)",
+    "random": "d.sample(shape)",
+    "rv": "transforms and arithmetic of draws, or TransformedDistribution",
+    "rvs": "d.sample(shape)",
+    "score_parts": "infer={'estimator': ...} in the sample statement; see probtorch.estimators",
+    "sf": "d.survival(x)",
+    "std": "d.stddev",
+    "survival_function": "d.survival(x)",
+    "var": "d.variance",
+}
+
+
 class Spelled:
-    """Methods under other libraries' names."""
+    """Methods under other libraries' names, and parameters under theirs."""
+
+    _also: ClassVar[Mapping[str, str | None]]
+
+    if not TYPE_CHECKING:
+        # A checker knows what there is.
+        def __getattr__(self, name: str) -> object:
+            meant = None if name.startswith("_") else type(self)._also.get(name)
+            if meant is not None:
+                return getattr(self, meant)
+            if name not in _METHODS or hasattr(type(self), name):
+                # Again, for the words of whoever refused it.
+                return object.__getattribute__(self, name)
+            raise UnknownNameError(
+                f"{type(self).__name__!r} object has no attribute {name!r}",
+                expected="a method or parameter of the distribution d",
+                got=repr(name),
+                fix=f"write {_METHODS[name]}",
+            )
 
     @classmethod
     def infer_shapes(cls, **arg_shapes: SizeLike) -> tuple[Size, Size]:

@@ -324,6 +324,34 @@ def test_names_of_methods_are_those_of_others_too():
     assert dist.TorchDistribution is dist.Distribution
 
 
+def test_parameters_have_the_names_of_others_too_and_methods_are_told():
+    w = dist.Wishart(4.0, 2.0 * np.eye(2))
+    assert w.concentration is w.df and w.scale_matrix is w.covariance_matrix
+    assert_close(w.rate_matrix, 0.5 * np.eye(2))
+    assert dist.LKJ(3, 2.0).dimension == 3
+    d = dist.Normal()
+    for name, told in (
+        ("logpdf", "log_prob"),
+        ("ppf", "icdf"),
+        ("rvs", "sample"),
+        ("std", "stddev"),
+    ):
+        with pytest.raises(UnknownNameError, match=f"no attribute '{name}'") as caught:
+            getattr(d, name)
+        assert f"d.{told}" in caught.value.fix and not hasattr(d, name)
+        assert hasattr(dist.Distribution, told)
+    with pytest.raises(AttributeError, match="param_shape"):
+        _ = d.param_shape
+    with pytest.raises(AttributeError, match="'nothing'"):
+        _ = d.nothing
+    key = np.array([0, 1], np.uint32)
+    for args in ((key, (3,)), ((), key)):
+        for method in (d.sample, d.rsample):
+            with pytest.raises(ArgumentError, match="Generator") as caught:
+                method(*args)
+            assert "JAX" in caught.value.fix
+
+
 def test_classes_can_be_asked_what_distributions_are_asked():
     assert dist.Normal.has_rsample is True and dist.Bernoulli.has_rsample is False
     assert dist.Normal(0.0, 1.0).has_rsample and not dist.Bernoulli(0.5).has_rsample
