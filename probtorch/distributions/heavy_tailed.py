@@ -43,6 +43,7 @@ class Cauchy(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.finite(self.loc + self.scale * tan((rng.uniform(shape) - 0.5) * math.pi))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         return -(log1p_square(z) + (log(self.scale) + LOG_PI))
@@ -89,6 +90,7 @@ class HalfCauchy(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.finite(self.scale * absolute(tan((rng.uniform(shape) - 0.5) * math.pi)))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = x / self.scale
         return -(log1p_square(z) + (log(self.scale) + (LOG_PI - math.log(2.0))))
@@ -139,6 +141,7 @@ class StudentT(Distribution):
         x = rng.finite(rng.student_t(self.df, shape), minimum(sqrt(self.df), 1.0))
         return rng.finite(self.loc + self.scale * x)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         # With infinitely many degrees of freedom a normal, as with very many.
         z = (x - self.loc) / self.scale

@@ -76,6 +76,7 @@ class Gompertz(ByLogCdf):
     def _from_exponential(self, e: Tensor) -> Tensor:
         return log1p(e / self.concentration) / self.rate
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         y = self.rate * x
         return y - self.concentration * expm1(y) + log(self.concentration * self.rate)
@@ -115,6 +116,7 @@ class Levy(Distribution):
         n = rng.normal(shape)
         return rng.finite(self.loc + rng.positive(self.scale / (n * n)))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         return -0.5 / z - 1.5 * log(z) - (log(self.scale) + HALF_LOG_2PI)
@@ -426,6 +428,7 @@ class Rayleigh(ByLogCdf):
     def _from_exponential(self, e: Tensor) -> Tensor:
         return self.scale * sqrt(2.0 * e)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = x / self.scale
         return log(z) - 0.5 * z * z - log(self.scale)
@@ -477,6 +480,7 @@ class Maxwell(Distribution):
         half = self.scale * 0.0 + 1.5
         return rng.positive(self.scale * exp((rng.log_gamma(half, shape) + math.log(2.0)) * 0.5))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = x / self.scale
         return 2.0 * log(z) - 0.5 * z * z - (log(self.scale) + 0.5 * math.log(0.5 * math.pi))

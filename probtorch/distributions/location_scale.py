@@ -8,6 +8,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
 from probtorch.ops.arithmetic import abs as absolute
@@ -97,6 +98,7 @@ class Logistic(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._icdf(rng.uniform(shape))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         return log_sigmoid_derivative((x - self.loc) / self.scale) - log(self.scale)
 
@@ -204,6 +206,7 @@ class Gumbel(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.loc - self.scale * log(rng.exponential(shape))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         return -(z + exp(-z) + log(self.scale))

@@ -135,6 +135,7 @@ class HalfStudentT(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return absolute(self._whole()._rsample(rng, shape))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         return self._whole()._log_prob(x) + math.log(2.0)
 
@@ -260,6 +261,12 @@ def _log_f(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     return where(near, inside, outside) + rests - log(x)
 
 
+def _one_of_both_roots(loc: Tensor, concentration: Tensor, n: Tensor, u: Tensor) -> Tensor:
+    w = loc * (n * n) / (2.0 * concentration)
+    low = 1.0 / (1.0 + w + sqrt(w) * sqrt(w + 2.0))
+    return loc * where(u * (1.0 + low) < 1.0, low, 1.0 / low)
+
+
 class InverseGaussian(Distribution):
     """First time at which a walk with drift reaches a level; also called Wald.
 
@@ -281,17 +288,16 @@ class InverseGaussian(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         # Michael, Schucany and Haas (1976); the smaller root of a quadratic without a difference.
         n, u = rng.normal(shape), rng.uniform(shape)
-        w = self.loc * (n * n) / (2.0 * self.concentration)
-        low = 1.0 / (1.0 + w + sqrt(w * (w + 2.0)))
-        x = self.loc * where(u * (1.0 + low) < 1.0, low, 1.0 / low)
-        return self._implicit(rng.positive(x.detach()))
+        x = in_double(_one_of_both_roots, self.loc, self.concentration, n, u)
+        return self._implicit(rng.positive(rng.finite(x.detach())))
 
     def _implicit(self, x: Tensor) -> Tensor:
         """A draw with the derivative of its quantile function: -dF / density."""
         f = self._cdf(x)
         density = exp(self._log_prob(x).detach())
-        return x - (f - f.detach()) / maximum(density, 1e-300)
+        return x - (f - f.detach()) / maximum(density, float(finfo(x.array.dtype).tiny))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.loc
         size = 0.5 * log(self.concentration) - 1.5 * log(x) - HALF_LOG_2PI
@@ -304,6 +310,7 @@ class InverseGaussian(Distribution):
         # 2 concentration / loc = (b^2 - a^2) / 2
         return a, exp(a * a * -0.5) * (erfcx(b / ROOT_2) * 0.5)
 
+    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         inside = (x > 0.0) & (x < math.inf)
         a, rest = self._parts(where(inside, x, 1.0))

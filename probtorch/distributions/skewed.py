@@ -29,6 +29,7 @@ from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import (
     digamma,
+    erf,
     erfc,
     erfcx,
     gammaincc,
@@ -40,7 +41,7 @@ from probtorch.ops.special import (
     ndtri,
     polygamma,
 )
-from probtorch.ops.trigonometry import asinh, sinh
+from probtorch.ops.trigonometry import asinh, atan2, sinh
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -74,6 +75,7 @@ class TwoSided(Distribution):
         left, right = self.sides()
         return self.loc + right * rng.exponential(shape) - left * rng.exponential(shape)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         left, right = self.sides()
         z = x - self.loc
@@ -472,10 +474,13 @@ class GeneralizedNormal(Distribution):
         z = exp(rng.log_gamma(r, shape) * r)
         return rng.finite(self.loc + self.scale * where(lt(rng.uniform(shape), 0.5), -z, z))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         z = absolute((x - self.loc) / self.scale)
         constant = log(self.scale) + lgamma(1.0 + 1.0 / self.power) + math.log(2.0)
-        return -power(z, self.power) - constant
+        # At the tip of a cusp the slopes of both sides are infinite; 0, their mean, stands there.
+        tip = (z == 0.0) & (self.power < 1.0)
+        return -where(tip, 0.0, power(where(tip, 1.0, z), self.power)) - constant
 
     def _cdf(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
@@ -605,8 +610,10 @@ class SkewNormal(Distribution):
         return z * z * -0.5 + log_ndtr(self.alpha * z) - constant
 
     def _cdf(self, x: Tensor) -> Tensor:
-        z = clamp((x - self.loc) / self.scale, -40.0, 40.0)
-        return clamp(ndtr(z) - 2.0 * owens_t(z, self.alpha), 0.0, 1.0)
+        return in_double(_skewed_cdf, (x - self.loc) / self.scale, self.alpha)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return in_double(_skewed_cdf, (self.loc - x) / self.scale, -self.alpha)
 
     def _mean(self) -> Tensor:
         return self.loc + self.scale * self._share() * math.sqrt(2.0 / math.pi)
@@ -626,6 +633,39 @@ class SkewNormal(Distribution):
     def _kurtosis(self) -> Tensor:
         m, square = self._standard()
         return 2.0 * (math.pi - 3.0) * m * m * m * m / (square * square)
+
+
+def _skewed_cdf(z: Tensor, alpha: Tensor) -> Tensor:
+    """From the mass of the thin tail: what is elsewhere is that and a normal, of one sign."""
+    z = clamp(z, -40.0, 40.0)
+    below, left = z < 0.0, alpha < 0.0
+    size = where(below, -z, z)
+    thin = thin_tail(size, where(left, -alpha, alpha))
+    wide = erfc(where(below == left, size, 0.0) * math.sqrt(0.5)) - thin
+    inner = erf(where(below, 0.0, z) * math.sqrt(0.5)) + thin
+    return where(left, where(below, wide, 1.0 - thin), where(below, thin, inner))
+
+
+def thin_tail(h: Tensor, a: Tensor) -> Tensor:
+    """P(X < -h) of a skew normal X leaning upwards, for h and a from 0 on.
+
+    That is ndtr(-h) - 2 T(h, a), or the integral of exp(-h^2 (1 + t^2) / 2) / (1 + t^2) over t > a,
+    divided by pi: by Gauss's rule in log(t / a), up to where it is 1e-17 of what it is at a.
+    """
+    c = a * h
+    plain, start = (c < 1.0) & (a < 1.0), c < 1e-9
+    # Where the integral is not used, any numbers.
+    some = plain | start
+    steep, drop = where(some, 2.0, a), where(some, 1.0, c)
+    half = unsqueeze(log1p(80.0 / (drop * drop)) * 0.25, -1).detach()
+    s = exp(half * (half.new_tensor(NODES) + 1.0))
+    d, t = unsqueeze(drop, -1) * s, unsqueeze(steep, -1) * s
+    terms = exp((unsqueeze(h * h, -1) + d * d) * -0.5) / (1.0 / t + t)
+    integral = total(half * half.new_tensor(WEIGHTS) * terms, -1) * (1.0 / math.pi)
+    # Beside 0 a line, its next term being c^2 as large.
+    line = atan2(1.0 + a * 0.0, a) * (1.0 / math.pi) - h * math.sqrt(0.5 / math.pi)
+    mild = where(plain, a, 0.5)
+    return where(plain, ndtr(-h) - 2.0 * owens_t(h, mild), where(start, line, integral))
 
 
 def owens_t(h: Tensor, a: Tensor) -> Tensor:

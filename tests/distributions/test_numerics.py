@@ -8,7 +8,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import probtorch.distributions as dist
 from probtorch import stack
@@ -186,6 +186,56 @@ def test_half_of_a_student_t_has_both_tails_and_its_slope_at_zero(dtype, df):
     assert_close(grad(d.survival(x).sum(), [x])[0], -density, rtol=rtol)
     assert d.cdf(-1.0).item() == 0.0
     assert d.survival(math.inf).item() == 0.0
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 0.3, 20.0, 1e6])
+@pytest.mark.parametrize("z", [-20.0, -1.0, 0.0, 0.7])
+def test_the_thin_tail_of_a_skew_normal_keeps_its_digits(z, alpha):
+    with mpmath.workdps(40):
+        # The integral of the density by t, the slope of the half-plane beyond the tail.
+        h, a = mpmath.mpf(abs(z)), mpmath.mpf(alpha)
+        c = a * h
+        end = mpmath.log(1 + 200 / c**2) / 2 if h else mpmath.mpf(120)
+        knots = [mpmath.log(1 + 8 * i / c**2) / 2 for i in range(13)] if c > 1 else []
+        knots = [*(knots or mpmath.linspace(0, end, 12)[:-1]), end]
+        at = lambda u: mpmath.exp(-(h * h + (c * mpmath.exp(u)) ** 2) / 2) / (
+            mpmath.exp(-u) / a + a * mpmath.exp(u)
+        )
+        thin = mpmath.quad(at, knots) / mpmath.pi
+        normal = mpmath.erfc(h / mpmath.sqrt(2))
+        cdf = float(thin if z < 0 else 1 - normal + thin)
+        other = float(normal - thin if z < 0 else 1 - thin)
+        slope = float(2 * mpmath.npdf(z) * mpmath.ncdf(a * mpmath.mpf(z)))
+        tilt = float(-mpmath.exp(-h * h * (1 + a * a) / 2) / (1 + a * a) / mpmath.pi)
+    x, leaning = leaf(z), leaf(alpha)
+    d = dist.SkewNormal(0.0, 1.0, leaning)
+    assert_close(d.cdf(x), cdf, rtol=1e-11, atol=1e-300)
+    assert_close(dist.SkewNormal(0.0, 1.0, -leaning).cdf(x), other, rtol=1e-11)
+    assert_close(dist.SkewNormal(0.0, 1.0, -leaning).survival(-x), cdf, rtol=1e-11, atol=1e-300)
+    for found, exact in zip(grad(d.cdf(x), [x, leaning]), (slope, tilt), strict=True):
+        assert_close(found, exact, rtol=1e-11, atol=1e-300)
+
+
+@pytest.mark.parametrize("power", [0.3, 0.999])
+def test_the_tip_of_a_cusp_has_slopes(power):
+    loc, scale, p, x = leaf(1.0), leaf(2.0), leaf(power), leaf(1.0)
+    lp = dist.GeneralizedNormal(loc, scale, p).log_prob(x)
+    # -log(2 scale gamma(1 + 1 / power)), and its derivatives.
+    assert_close(lp, -math.log(4.0) - special.gammaln(1.0 + 1.0 / power))
+    of_power = special.digamma(1.0 + 1.0 / power) / power**2
+    for found, exact in zip(grad(lp, [loc, scale, p, x]), (0.0, -0.5, of_power, 0.0), strict=True):
+        assert_close(found, exact, atol=1e-15)
+
+
+@pytest.mark.parametrize("loc, concentration", [(6e29, 4e-3), (6e-23, 7e26), (1.0, 1e-25)])
+def test_first_passages_of_any_size_are_numbers_in_single_precision(loc, concentration):
+    loc, concentration = single(loc).requires_grad_(), single(concentration)
+    x = dist.InverseGaussian(loc, concentration).rsample((200,), Generator(0))
+    assert x.isfinite().all().item() and (x > 0.0).all().item()
+    # With little concentration concentration / n^2 for n normal, whose median square is 0.455.
+    if concentration.item() < loc.item():
+        middle = np.median(x.detach().numpy()) / concentration.item()
+        assert 1.0 < middle < 5.0
 
 
 @pytest.mark.parametrize("dtype, rtol", [(np.float32, 3e-5), (np.float64, 1e-13)])
