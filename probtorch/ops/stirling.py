@@ -20,6 +20,7 @@ __all__ = [
     "digamma_less_log",
     "digamma_rest",
     "digamma_step",
+    "excess",
     "lgamma_less_power",
     "lgamma_rest",
     "lgamma_step",
@@ -92,16 +93,17 @@ NEAR = 0.04
 _ATANH = tuple(1 / (2 * i + 3) for i in range(4))
 
 
-def deviance(s, k, m, log_ratio=None):
+def deviance(s, k, m, log_ratio=None, difference=None):
     """K log m - m less what it is at m = k: minus half the deviance of a count k where m is usual.
 
     For k < 1 the subtracted number is that of k = 1, namely -1, so that any k > -1 will do, and 0
     log 0 is 0. Near m = k the difference is 2 k (atanh v - v) - v (m - k) with v = (m - k) / (m +
     k), which does not cancel (Loader 2000). `log_ratio` gives log(m / k), or log m for k < 1, as a
-    function of max(k, 1) where m itself may underflow.
+    function of max(k, 1) where m itself may underflow; `difference` is m - k where more digits of
+    it are known than are left after m has been rounded.
     """
     c = s.maximum(k, 1.0)
-    d = m - c
+    d = m - c if difference is None else s.where(k >= 1.0, difference, m - c)
     v = d / (m + c)
     z = v * v
     close = v * (2.0 * c * (z * _series(_ATANH, z)) - d)
@@ -109,6 +111,21 @@ def deviance(s, k, m, log_ratio=None):
     # With an infinite m the density is 0, whatever the power.
     power = s.where(s.logical_or(k == 0.0, log == math.inf), 0.0, k * log)
     return s.where(s.logical_and(s.abs(v) < NEAR, k >= 1.0), close, power - d)
+
+
+# Half the bits of a number: what is at most so long has exact products in double precision.
+_HALF = 2.0**26
+
+
+def excess(s, n, p, k):
+    """N p - k for a count n up to 2^53, a probability p and a count k, to rounding of n p - k.
+
+    Both factors are split into multiples of powers of two, so that the products that cancel against
+    k are exact, whether or not a compiler rounds a product and a sum as one.
+    """
+    n_high, p_high = s.floor(n * (1.0 / _HALF)) * _HALF, s.floor(p * _HALF) * (1.0 / _HALF)
+    n_low, p_low = n - n_high, p - p_high
+    return ((n_high * p_high - k) + n_low * p_high) + n * p_low
 
 
 def log_of_ratio(s, m, k):

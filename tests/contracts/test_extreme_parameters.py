@@ -40,11 +40,14 @@ NARROWER = {
 }
 # Their twins are sums or integrals that take seconds at such parameters, or lose all digits.
 SLOW_TWINS = {
-    *("BetaBinomial", "Binomial-logits", "Binomial-probs", "DiscreteWeibull", "NoncentralChi2"),
-    *("BetaQuotient", "NormalInverseGaussian", "PolyaGamma", "Rice", "Stable"),
+    *("BetaQuotient", "DiscreteWeibull", "NoncentralChi2", "NormalInverseGaussian", "PolyaGamma"),
+    *("Rice", "Stable"),
 }
-# Vectors as parameters, or a set of its own.
-OTHER_SETS = {"Categorical-probs", "Categorical-logits", "LowerTruncatedPowerLaw"}
+# Vectors as parameters, or a set of its own; numbers of trials have a law below.
+OTHER_SETS = {
+    *("BetaBinomial", "Binomial-logits", "Binomial-probs"),
+    *("Categorical-probs", "Categorical-logits", "LowerTruncatedPowerLaw"),
+}
 # Those whose densities were wrong between 1e-8 and 1e8 before they were written for it.
 MENDED = {
     *("BetaNegativeBinomial", "Burr", "Dagum", "ExpGamma", "GammaGamma", "Kumaraswamy"),
@@ -226,6 +229,38 @@ def test_single_precision_holds_where_squares_and_quotients_do_not(name, paramet
         assert error_of(case, exact, parameters, x, got.item(), np.float32)[0] <= 1.0
 
 
+# What is expected of 10^14 trials has no digits left where counts differ from it, unless it is
+# known beyond rounding. No rounding of inputs is allowed for.
+MANY_TRIALS = [
+    (dist.Binomial, "Binomial-probs", (220804958832335.0, 0.38193748330337585, 84333703999893.0)),
+    (dist.Binomial, "Binomial-probs", (399856464338836.0, 0.6268366997798441, 250644710029943.0)),
+    (dist.Binomial, "Binomial-probs", (291988544619811.0, 0.44559092581588433, 130107167599740.0)),
+    (
+        dist.NegativeBinomial,
+        "NegativeBinomial-probs",
+        (20.82881124598695, 0.9999996069238889, 1254926696.0),
+    ),
+    (
+        dist.NegativeBinomial,
+        "NegativeBinomial-probs",
+        (297746.17675614514, 0.9999849765959044, 19791429139.0),
+    ),
+    (dist.BetaBinomial, "BetaBinomial", (4.9e94, 2.2e-41, 9554329236.0, 9554329236.0)),
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "row"), MANY_TRIALS)
+def test_masses_of_many_trials_are_exact_beyond_the_rounding_of_what_is_expected(cls, name, row):
+    given = [tensor(np.array([v, v])) for v in row]
+    density = lambda *v: cls(*v[:-1]).log_prob(v[-1])
+    with mpmath.workdps(DIGITS):
+        exact = ORACLES[name].exact(*exactly(row))
+        for run in (density, compile(density)):
+            for _ in range(2):
+                got = run(*given).numpy()
+            assert all(abs(mpmath.mpf(float(v)) - exact) <= 1e-12 * max(1, abs(exact)) for v in got)
+
+
 @pytest.mark.parametrize(
     "d",
     [
@@ -296,3 +331,54 @@ def test_all_densities_keep_their_digits_in_single_precision(case, data):
 @given(data=st.data())
 def test_densities_keep_their_digits_in_single_precision_at_any_size(case, data):
     compare(case, data, 30.0, np.float32)
+
+
+def counts_of_trials(data):
+    """Trials and their probability, and a count: near what is expected, at an end, or anywhere."""
+    n = float(round(10.0 ** data.draw(st.floats(0.0, math.log10(MOST)))))
+    share = 10.0 ** data.draw(st.floats(-15.0, -0.3))
+    p = share if data.draw(st.booleans()) else 1.0 - share
+    near = n * p + data.draw(st.floats(-9.0, 9.0)) * math.sqrt(n * p * (1.0 - p))
+    k = data.draw(st.sampled_from([near, near, near, 0.0, n, n * data.draw(st.floats(0.0, 1.0))]))
+    return n, p, min(max(float(round(k)), 0.0), n)
+
+
+def exact_within_rounding(name, d, row):
+    with np.errstate(all="ignore"):
+        got = d.log_prob(tensor(np.array(row[-1]))).item()
+    with mpmath.workdps(DIGITS):
+        exact = ORACLES[name].exact(*exactly(row))
+        assert abs(mpmath.mpf(got) - exact) <= 1e-12 * max(1, abs(exact)), (got, row)
+
+
+@pytest.mark.slow
+@law(300)
+@given(data=st.data())
+def test_masses_of_trials_keep_their_digits_without_allowance_for_rounding(data):
+    n, p, k = counts_of_trials(data)
+    exact_within_rounding("Binomial-probs", dist.Binomial(n, p), (n, p, k))
+
+
+@pytest.mark.slow
+@law(300)
+@given(data=st.data())
+def test_masses_of_trials_before_failures_keep_their_digits_without_allowance(data):
+    n, p, k = counts_of_trials(data)
+    r = (n - k) + 10.0 ** data.draw(st.floats(-REACH, 0.0))
+    exact_within_rounding("NegativeBinomial-probs", dist.NegativeBinomial(r, p), (r, p, k))
+
+
+@pytest.mark.slow
+@law(300)
+@given(data=st.data())
+def test_masses_of_trials_of_any_prior_keep_their_digits(data):
+    n, _, k = counts_of_trials(data)
+    a, b = (10.0 ** data.draw(st.floats(-REACH, REACH)) for _ in range(2))
+    with np.errstate(all="ignore"):
+        got = dist.BetaBinomial(a, b, n).log_prob(tensor(np.array(k))).item()
+    oracle = ORACLES["BetaBinomial"]
+    with mpmath.workdps(DIGITS):
+        row = exactly((a, b, n, k))
+        columns = [np.array([v]) for v in (a, b, n, k)]
+        asked = Asked(oracle, columns, [row], [oracle.exact(*row)], np.float64)
+        assert value_error(asked, 0, got) <= 1.0, (got, a, b, n, k)

@@ -15,7 +15,13 @@ from probtorch.ops.exponentials import sigmoid
 from probtorch.ops.families import elementwise
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
 from probtorch.ops.special.gamma import polygamma
-from probtorch.ops.stirling import deviance, digamma_less_log, lgamma_less_power, log_of_ratio
+from probtorch.ops.stirling import (
+    deviance,
+    digamma_less_log,
+    excess,
+    lgamma_less_power,
+    log_of_ratio,
+)
 
 __all__ = [
     "beta_binomial_kernel",
@@ -64,8 +70,13 @@ def _beta_other_slope(s, a, b, x):
 
 def _binomial_kernel(s, k, l, p):
     k, l, p = s.wide(k), s.wide(l), s.wide(p)
-    n = k + l
-    return deviance(s, k, n * p) + deviance(s, l, n * (1.0 - p))
+    n, q, few = k + l, 1.0 - p, p <= 0.5
+    # What the rarer of both is short of, and the other has too much: small where few are expected.
+    lost = s.minimum(k, l) - (n - s.maximum(k, l))
+    share = s.where(few, p, q)
+    short = excess(s, n, share, s.where(few, k, l)) + lost * share
+    more = s.where(few, short, -short)
+    return deviance(s, k, n * p, difference=more) + deviance(s, l, n * q, difference=-more)
 
 
 def _binomial_slope(s, k, l, p):
@@ -120,8 +131,15 @@ def _beta_binomial_kernel(s, a, b, k, l):
     n, r, u, v = k + l, a + b, k + a, l + b
     inverse = 1.0 / (n + r)
     seen, imagined = n * inverse, r * inverse
-    successes = deviance(s, k, u * seen) + deviance(s, a, u * imagined)
-    return successes + (deviance(s, l, v * seen) + deviance(s, b, v * imagined))
+    # What each of the four is more or less than expected: the same number but for its sign.
+    more = a * (l * inverse) - b * (k * inverse)
+    successes = deviance(s, k, u * seen, difference=more) + deviance(
+        s, a, u * imagined, difference=-more
+    )
+    failures = deviance(s, l, v * seen, difference=-more) + deviance(
+        s, b, v * imagined, difference=more
+    )
+    return successes + failures
 
 
 def _beta_binomial_slope(s, a, b, k, l):
