@@ -73,7 +73,8 @@ class TwoSided(Distribution):
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         left, right = self.sides()
-        return self.loc + right * rng.exponential(shape) - left * rng.exponential(shape)
+        sides = right * rng.exponential(shape) - left * rng.exponential(shape)
+        return rng.finite(self.loc + sides)
 
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
@@ -351,7 +352,7 @@ class SkewLogistic(Distribution):
     support = constraints.real
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return self._from_exponential(rng.exponential(shape))
+        return rng.finite(self._from_exponential(rng.exponential(shape)))
 
     def _from_exponential(self, e: Tensor) -> Tensor:
         """The quantile at exp(-e): sigmoid(z) = exp(-e / asymmetry)."""

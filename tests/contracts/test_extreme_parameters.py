@@ -36,6 +36,7 @@ NARROWER = {
     "GammaGamma": 14.0,
     "SigmoidBeta": 14.0,
     "SkewNormal": 14.0,
+    "SkewStudentT": 14.0,
     "SoftAsymmetricLaplace": 14.0,
 }
 # Their twins are sums or integrals that take seconds at such parameters, or lose all digits.
@@ -266,8 +267,10 @@ def test_masses_of_many_trials_are_exact_beyond_the_rounding_of_what_is_expected
     [
         dist.SkewStudentT(3e-4, 200.0, 0.0, 1e7),
         dist.NoncentralT(2e-8, 0.0, 0.0, 4e4),
+        dist.AsymmetricLaplace(*tensor(np.float32([0.0, 7e16, 4e25]))),
+        dist.SkewLogistic(*tensor(np.float32([0.0, 5e21, 1.9e-20]))),
     ],
-    ids=["SkewStudentT", "NoncentralT"],
+    ids=["SkewStudentT", "NoncentralT", "AsymmetricLaplace", "SkewLogistic"],
 )
 def test_draws_of_the_heaviest_tails_are_finite(d):
     assert np.isfinite(d.sample((50,), Generator(0)).numpy()).all()
