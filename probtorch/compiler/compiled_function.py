@@ -441,7 +441,7 @@ class CompiledFunction(Compiled):
             with Calls(before.suspicious) as calls:
                 _, result = record(flat, given, recorder=rec, turns=True)
         except BaseException:
-            links.close(before.changed() is not None, before.met(), (given, tensors))
+            links.close()
             raise
         finally:
             links.note_changes()
@@ -453,8 +453,7 @@ class CompiledFunction(Compiled):
             rec, (before, performed, calls, filled), key, found, result, plain, tensors, detached
         )
         if path is None:
-            busy = filled is not None or calls.found is not None or before.changed() is not None
-            links.close(busy, before.met() if busy else (), (given, tensors))
+            links.close()
             out = [links.callers(x) for x in out]
             return unflatten(found[1], out), None
         return out, path

@@ -23,7 +23,6 @@ from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.guards.calls import Calls
-from probtorch.compiler.kept import Links
 from probtorch.compiler.rebuilt import Rebuilt
 from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
@@ -86,10 +85,6 @@ class Differentiable:
                 )
         finally:
             self.filled = made.hand_over()
-            links = Links(own, tensors, linked=True)
-            busy = self.filled is not None or calls.found is not None
-            busy = busy or environment.changed() is not None
-            links.close(busy, environment.met() if busy else (), (own, tensors))
         (self.first,) = found
         self.called = calls.found
         self._learned = weakref.WeakSet()

@@ -188,10 +188,6 @@ class Environment(Walk):
             or (everything and (isinstance(x, tuple) or hasattr(type(x), "__tree_fields__")))
         }
 
-    def met(self):
-        """Return all objects that were met."""
-        return list(self._seen.values())
-
     def tensors(self):
         """Return the tensors that were met, and those of which they are views, by their ids."""
         found = {id(x): x for x in self._seen.values() if isinstance(x, TensorBase)}
