@@ -13,7 +13,7 @@ from probtorch.diagnostics import ConvergenceWarning, InferenceWarning, loo
 from probtorch.distributions import Bernoulli, Categorical, Normal, Poisson, constraints
 from probtorch.effects import deterministic, factor, param, plate, sample
 from probtorch.errors import ArgumentError, InferenceError, ModelError
-from probtorch.infer import AutoNormal, Fitted, Target, fit, init_to_value
+from probtorch.infer import AutoNormal, Fitted, ParticleGibbs, Target, fit, init_to_value
 from probtorch.infer.plans.planning import Facts, look_at, planned
 from probtorch.ops.exponentials import logaddexp
 from probtorch.tensor import tensor
@@ -353,6 +353,24 @@ def test_particle_gibbs_takes_over_where_no_draw_of_the_prior_agrees():
     assert kept.expectation(lambda run: "level1" in run) == 0.0
     with pytest.raises(InferenceError, match="of no density: of particles"):
         kept.predict()
+
+
+def test_a_mean_over_runs_needs_the_runs_which_a_file_has_not(tmp_path):
+    def steps():
+        up = sample("up", Bernoulli(0.5))
+        if up.item():
+            sample("by", Normal(1.0, 0.1))
+        sample("y", Normal(up, 1.0), obs=tensor(1.0))
+
+    found = fit(steps, num_samples=500, num_chains=2, seed=0, verbose=False)
+    drawn = ParticleGibbs(steps, num_samples=5, seed=0, progress_bar=False).run()
+    path = str(tmp_path / "draws.npz")
+    for draws in (found, drawn):
+        assert draws.attrs["sites_of_some_runs"] == "by"
+        assert draws.expectation(lambda run: run.get("by", 0.0)) > 0.1
+        draws.save(path)
+        with pytest.raises(InferenceError, match=r"(?s)from a file, without by.*pickle"):
+            type(draws).load(path).expectation(lambda run: run.get("by", 0.0))
 
 
 def test_particle_gibbs_makes_chains_and_has_draws_whatever_the_time(monkeypatch):

@@ -78,7 +78,7 @@ class Fitted(SampledDraws):
         The same as yes or no.
     values : sequence of sequence of dict
         By chain and draw, all values of a run by name: of models whose sites change from run to
-        run, empty for others.
+        run, empty for others. Not kept by `save`.
     call : CalledModel or None
         The model and its arguments, where the draws are of no density. Not kept by `save` and by
         pickle.
@@ -109,12 +109,13 @@ class Fitted(SampledDraws):
         ----------
         of : callable
             Returns a number or an array. Which sites a draw has may differ from draw to draw.
+
+        Raises
+        ------
+        InferenceError
+            If they did, and the draws were read from a file, which has only what all share.
         """
-        if self.values:
-            return mean_over_runs(self.values, of)
-        chains, draws = range(self.num_chains), range(self.num_draws)
-        each = [[{n: x[i, j] for n, x in self.posterior.items()} for j in draws] for i in chains]
-        return mean_over_runs(each, of)
+        return mean_over_runs(self, self.values, of)
 
     def predict(
         self, *args: object, seed: int | Generator | None = None, **kwargs: object

@@ -41,7 +41,7 @@ from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted, untraced
 from probtorch.infer.sequential.importance import checked_count, refuse_subsample
-from probtorch.infer.sequential.run_draws import RunDraws, shared_sites
+from probtorch.infer.sequential.run_draws import RunDraws, shared_sites, unshared_sites
 from probtorch.infer.sequential.saved_particles import (
     ParticleProgress,
     SavedParticles,
@@ -285,7 +285,9 @@ class ParticleGibbs:
             "num_particles": self.num_particles,
             "interrupted": course.ended,
         }
-        return RunDraws(shared_sites(values), stats, attrs=attrs, values=values)
+        shared = shared_sites(values)
+        attrs |= unshared_sites(values, shared)
+        return RunDraws(shared, stats, attrs=attrs, values=values)
 
     def _settings(self) -> dict[str, object]:
         """What a checkpoint has to agree in."""

@@ -19,12 +19,18 @@ from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
+from probtorch.errors import InferenceError
 from probtorch.infer.model_runs import untraced
 
-__all__ = ["RunDraws", "Values", "mean_over_runs", "predicted_by_runs", "shared_sites"]
+__all__ = [
+    *("RunDraws", "Values", "mean_over_runs", "predicted_by_runs", "shared_sites"),
+    "unshared_sites",
+]
 
 # One run, by the names of its sites.
 Values = Mapping[str, np.ndarray]
+# The attribute of draws that names what only some runs have; files do not have the runs.
+UNSHARED = "sites_of_some_runs"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,14 +40,14 @@ class RunDraws(Draws):
     Parameters
     ----------
     values : sequence of sequence of dict
-        By chain and draw, all values of the run by name.
+        By chain and draw, all values of the run by name. Not kept by `save`.
     """
 
     values: Sequence[Sequence[Values]] = field(default_factory=tuple)
 
     def expectation(self, of: Callable[[Values], ArrayLike]) -> np.ndarray:
-        """Return the mean over all draws of a function of one draw, a dict of arrays by name."""
-        return mean_over_runs(self.values, of)
+        """Return the mean over all draws of a function of one draw; see `mean_over_runs`."""
+        return mean_over_runs(self, self.values, of)
 
     def without_first(self, count: int) -> RunDraws:
         """Return the draws of each chain but for the first `count`."""
@@ -54,17 +60,36 @@ class RunDraws(Draws):
 
 
 def mean_over_runs(
-    values: Sequence[Sequence[Values]], of: Callable[[Values], ArrayLike]
+    draws: Draws, values: Sequence[Sequence[Values]], of: Callable[[Values], ArrayLike]
 ) -> np.ndarray:
     """Return the mean over all draws of a function of one, a dict of arrays by name.
 
     Parameters
     ----------
+    draws : Draws
     values : sequence of sequence of dict
-        By chain and draw.
+        By chain and draw; empty where all there is of a draw is in `draws`.
     of : callable
         Returns a number, or an array of the same shape for every draw.
+
+    Raises
+    ------
+    InferenceError
+        If runs had sites of their own, which the file that the draws were read from has not.
     """
+    if not values and draws.attrs.get(UNSHARED):
+        raise InferenceError(
+            "the mean over runs",
+            expected="draws that have each run by itself",
+            got=f"draws read from a file, without {draws.attrs[UNSHARED]}, which some runs had",
+            fix="keep them by pickle, or take the mean before they are saved",
+        )
+    if not values:
+        each, posterior = range(draws.num_draws), draws.posterior
+        values = [
+            [{name: x[i, j] for name, x in posterior.items()} for j in each]
+            for i in range(draws.num_chains)
+        ]
     return np.mean([np.asarray(of(draw)) for chain in values for draw in chain], axis=0)
 
 
@@ -83,6 +108,22 @@ def shared_sites(values: Sequence[Sequence[Values]]) -> dict[str, np.ndarray]:
         if all(name in draw and draw[name].shape == x.shape for draw in every)
     ]
     return {name: np.array([[draw[name] for draw in chain] for chain in values]) for name in names}
+
+
+def unshared_sites(
+    values: Sequence[Sequence[Values]], shared: Mapping[str, np.ndarray]
+) -> dict[str, str]:
+    """Return the attribute of draws that says which sites only some runs have, if there are any.
+
+    Parameters
+    ----------
+    values : sequence of sequence of dict
+        By chain and draw.
+    shared : dict of str to ndarray
+        What all runs have, by name.
+    """
+    names = {name for chain in values for draw in chain for name in draw if name not in shared}
+    return {UNSHARED: ", ".join(sorted(names))} if names else {}
 
 
 def predicted_by_runs(

@@ -23,7 +23,7 @@ from probtorch.diagnostics.psis import MIN_DRAWS, pareto_k_limit, psis
 from probtorch.distributions.empirical import Empirical
 from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.names import unknown_name
-from probtorch.infer.sequential.run_draws import RunDraws, Values
+from probtorch.infer.sequential.run_draws import RunDraws, Values, unshared_sites
 from probtorch.infer.sequential.weights import ancestors, effective_size, log_mean
 from probtorch.tensor import Tensor
 
@@ -205,6 +205,7 @@ class WeightedDraws:
         if not self.values:
             return Draws(posterior, dims=dims, coords=self.coords, attrs=attrs)
         values = (tuple(self.values[i] for i in rows),)
+        attrs |= unshared_sites(values, posterior)
         return RunDraws(posterior, dims=dims, coords=self.coords, attrs=attrs, values=values)
 
     def marginal(self, name: str) -> Empirical:
