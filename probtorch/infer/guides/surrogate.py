@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from probtorch.core.dtype import float64
 from probtorch.core.typed import DTypeLike
-from probtorch.effects.handlers import block
+from probtorch.effects.handlers import block, trace
 from probtorch.effects.runtime import Handler
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.dais import AutoDAIS
 from probtorch.infer.starts.initialization import Strategy, init_to_median
 
@@ -39,7 +39,8 @@ class AutoSurrogateLikelihoodDAIS(AutoDAIS):
     ArgumentError
         If the surrogate is no callable, and as for `AutoDAIS`.
     InferenceError, ModelError
-        At the first call: as for `AutoDAIS`.
+        At the first call: as for `AutoDAIS`, and if the latent sites of the surrogate are not those
+        of the model.
 
     Notes
     -----
@@ -111,5 +112,14 @@ class AutoSurrogateLikelihoodDAIS(AutoDAIS):
         return block(hide_fn=lambda site: site.kind != "param")
 
     def _run_density(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Run the surrogate."""
-        self.surrogate_model()
+        """Run the surrogate, whose latent sites have to be the model's."""
+        with trace() as seen:
+            self.surrogate_model()
+        found = seen.stochastic_nodes
+        if set(found) != set(self.latents):
+            raise InferenceError(
+                "AutoSurrogateLikelihoodDAIS: the latent sites of the surrogate",
+                expected=f"those of the model: {', '.join(map(repr, self.latents))}",
+                got=", ".join(map(repr, found)) or "none",
+                fix="state each with the name that it has in the model",
+            )

@@ -138,6 +138,16 @@ def test_what_it_cannot_do_is_refused():
         guide(Y)
 
 
+def test_a_surrogate_of_other_sites_is_refused():
+    for name in ("other", "z"):
+        guide = AutoSurrogateLikelihoodDAIS(
+            lambda: (sample("z", Normal(0.0, 1.0)), sample("w", Normal(0.0, 1.0))),
+            lambda name=name: sample(name, Normal(0.0, 1.0)),
+        )
+        with pytest.raises(InferenceError, match=rf"(?s)model: 'z', 'w'.*got: +'{name}'"):
+            guide()
+
+
 def banana():
     x = sample("x", Normal(0.0, 1.0))
     sample("y", Normal(x * x, 0.5))
