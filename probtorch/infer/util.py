@@ -20,7 +20,7 @@ from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.effects.density import log_density
@@ -207,6 +207,13 @@ def constrain_fn(
     -------
     dict of str to Tensor
         Differentiable where there are no dims of draws.
+
+    Raises
+    ------
+    ModelError
+        If a name is missing or unknown.
+    ShapeError
+        If a value has not the unconstrained shape of its site behind the dims of draws.
     """
     target = _target("constrain_fn", model, model_args, model_kwargs)
     found = _constrained(target, params or {}, batch_ndims)
@@ -398,17 +405,24 @@ def _packed(target: Target, values: Values) -> TensorBase:
     """The flat vector of unconstrained values by name; differentiable in them."""
     target._check_names(values, "unconstrained values")
     parts = []
-    for name, slot in target.slots.items():
+    for name in target.slots:
         x = _float64(values[name])
-        if tuple(x.shape) != tuple(slot.free_shape):
-            raise ShapeError(
-                f"unconstrained value of {name!r}",
-                expected=f"shape {tuple(slot.free_shape)}",
-                got=f"shape {tuple(x.shape)}",
-                fix="give one point's values; constrain_fn has batch_ndims for draws",
-            )
+        _check_shape(target, name, tuple(x.shape), ())
         parts.append(reshape(x, (-1,)))
     return cat(parts)
+
+
+def _check_shape(target: Target, name: str, shape: Shape, lead: Shape) -> None:
+    """Refuse a value that has not the shape of its site behind the dims of draws."""
+    expected = (*lead, *target.slots[name].free_shape)
+    if shape != expected:
+        raise ShapeError(
+            f"unconstrained value of {name!r}",
+            expected=f"shape {expected}",
+            got=f"shape {shape}",
+            fix="constrain_fn's batch_ndims says how many dims of draws stand in front, the same "
+            "of all sites",
+        )
 
 
 def _float64(value: TensorLike) -> TensorBase:
@@ -446,9 +460,13 @@ def _constrained(
     if not batch_ndims:
         return target.constrain(_packed(target, params))
     target._check_names(params, "unconstrained values")
-    arrays = [np.asarray(params[name], np.float64) for name in target.slots]
-    lead = arrays[0].shape[:batch_ndims]
-    rows = np.concatenate([x.reshape(*lead, -1) for x in arrays], axis=-1)
+    arrays = {name: np.asarray(params[name], np.float64) for name in target.slots}
+    lead = next(iter(arrays.values())).shape[:batch_ndims]
+    for name, x in arrays.items():
+        _check_shape(target, name, x.shape, lead)
+    sizes = {name: slot.stop - slot.start for name, slot in target.slots.items()}
+    flat = [x.reshape(*lead, sizes[name]) for name, x in arrays.items()]
+    rows = np.concatenate(flat, axis=-1)
     return {name: wrap(x) for name, x in target.constrain_many(rows).items()}
 
 
