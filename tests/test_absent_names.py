@@ -24,6 +24,8 @@ ROOMS = {
     "probtorch.optim": "probtorch.optim.absent",
     "probtorch.poutine": "probtorch.handlers",
 }
+# Where the names are that are written without a room.
+PLACES = ["probtorch.distributions", "probtorch.infer", "probtorch.effects", "probtorch.utils.data"]
 ABSENT = [
     (room, name) for room, table in ROOMS.items() for name in importlib.import_module(table).INSTEAD
 ]
@@ -38,6 +40,30 @@ def test_a_name_of_the_table_is_absent_and_says_what_to_use(room, name):
         getattr(module, name)
     with pytest.raises(UnknownImportError, match=re.escape(instead)):
         exec(f"from {room} import {name}")  # noqa: S102
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_to_use_is_there(room):
+    """Classes are told by a capital in the middle, or behind the name of a room."""
+    rooms = [importlib.import_module(place) for place in ("probtorch", room, *PLACES)]
+    theirs = {"PyTorch", "NumPyro", "NumPy"}
+    for advice in importlib.import_module(ROOMS[room]).INSTEAD.values():
+        for words in re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", advice):
+            name = words.removeprefix("probtorch.")
+            if name not in theirs and re.search(r"[a-z][A-Z]|\.[A-Z]", name):
+                assert any(_leads_somewhere(place, name) for place in rooms), advice
+
+
+def _leads_somewhere(place, dotted):
+    for name in dotted.split("."):
+        try:
+            place = getattr(place, name)
+        except AttributeError:
+            try:
+                place = importlib.import_module(f"{getattr(place, '__name__', '')}.{name}")
+            except ImportError:
+                return False
+    return True
 
 
 @pytest.mark.parametrize("room", [*ROOMS, "probtorch.ops.stats"])

@@ -421,6 +421,11 @@ def test_a_vector_of_one_number_cannot_be_coupled():
         tr.affine_coupling(1)
 
 
+def test_sizes_may_be_integers_of_numpy():
+    assert tr.affine_coupling(np.int64(4)).split_dim == 2
+    assert tr.permute(np.int64(1)).permutation == (0,)
+
+
 def test_parameters_of_a_composition_are_found_once_and_by_optimizers():
     shared = tr.planar(2)
     parts = [shared, tr.permute(2), tr.ExpTransform(), shared, tr.iterated(2, tr.radial, 2)]

@@ -203,11 +203,12 @@ class SVGD:
         (Stein). Of particles in place of draws it is minus their covariance times the precision of
         the posterior, if that is normal; so it says what the posterior's standard deviations are.
         """
-        count = count_of("SVGD.run", "num_steps", num_steps, 0)
+        kind = type(self).__name__
+        count = count_of(f"{kind}.run", "num_steps", num_steps, 0)
         began = time.perf_counter()
         target = self._meet(args, kwargs)
         with (
-            Interrupt("SVGD.run", max_seconds) as interrupt,
+            Interrupt(f"{kind}.run", max_seconds) as interrupt,
             StepProgress(count, shown=progress_bar) as progress,
         ):
             for _ in range(count):
@@ -219,7 +220,7 @@ class SVGD:
         values, gradients = self._gradients(target, points)
         attrs = {
             "inference_library": "probtorch",
-            "inference_method": "SVGD",
+            "inference_method": kind,
             "num_steps": self.num_steps,
             "sampling_time": time.perf_counter() - began,
             "interrupted": interrupt.asked,

@@ -186,7 +186,7 @@ class EnergyDistance(ELBO):
 
 
 def _no_path(site: Site) -> InferenceError:
-    kind = "data" if "obs" in site.notes else "draw"
+    kind = "prediction" if "obs" in site.notes else "draw"
     return InferenceError(
         f"EnergyDistance: site {site.name!r} has no pathwise gradient",
         expected=f"a {kind} that is a differentiable function of the parameters (has_rsample)",

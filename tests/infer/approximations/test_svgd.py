@@ -215,7 +215,9 @@ def test_cycles_lead_out_of_the_mode_that_all_particles_began_in():
         made._particles.array[:] += np.linspace(-0.5, 0.5, 30)[:, None]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GuideWarning)
-            found[kind] = made.run(660, progress_bar=False)["x"][0]
+            draws = made.run(660, progress_bar=False)
+        assert draws.attrs["inference_method"] == kind.__name__
+        found[kind] = draws["x"][0]
     assert (found[SVGD] < 0.0).all()
     x = found[ASVGD]
     assert 3 <= (x > 0.0).sum() <= 27

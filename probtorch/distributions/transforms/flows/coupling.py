@@ -7,6 +7,7 @@ layers the parts have to change places: `permute`.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 from probtorch.core.signatures import explain_calls
@@ -210,7 +211,7 @@ def event_shape_of(owner: str, input_dim: int | Sequence[int], dim: int) -> tupl
         If `input_dim` has not that many sizes, or `dim` is not counted from the end.
     """
     _below_zero(owner, dim)
-    shape = (input_dim,) if isinstance(input_dim, int) else tuple(input_dim)
+    shape = tuple(input_dim) if isinstance(input_dim, Sequence) else (operator.index(input_dim),)
     if len(shape) != -dim:
         raise ArgumentError(
             owner,
