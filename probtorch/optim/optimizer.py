@@ -213,11 +213,8 @@ class Optimizer:
                 fix="leave it out; for complex numbers optimize real and imaginary part",
             )
         differentiable = group.get("differentiable", self.defaults.get("differentiable"))
-        if (
-            not differentiable
-            and p.grad_fn is not None
-            and not (p._extra or {}).get("retains_grad")
-        ):
+        retained = "retained" in (p._extra or {})
+        if p.grad_fn is not None and not (differentiable or retained):
             raise AutogradError(
                 "can't optimize a non-leaf Tensor",
                 expected="a leaf, whose .grad backward() fills",

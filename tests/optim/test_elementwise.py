@@ -714,6 +714,15 @@ def test_wrong_parameters_are_refused(params, error, text):
         optim.SGD(params())
 
 
+def test_results_whose_gradient_is_kept_are_optimized():
+    x = probtorch.ones(2).requires_grad_() * 2
+    x.retain_grad()
+    optimizer = optim.SGD([x], lr=0.25)
+    (x * x).sum().backward()
+    optimizer.step()
+    assert x.tolist() == [1.0, 1.0]
+
+
 def test_module_in_place_of_its_parameters_is_refused():
     class Net:
         def parameters(self):
