@@ -23,6 +23,7 @@ from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.guards.calls import Calls
+from probtorch.compiler.kept import let_stay
 from probtorch.compiler.rebuilt import Rebuilt
 from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
@@ -69,6 +70,8 @@ class Differentiable:
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
         self.kinds = [(type(x), x.requires_grad, x.grad_fn is None) for x in tensors]
         own = each_once(in_place_of, tensors)
+        for s, t in zip(own, tensors, strict=True):
+            let_stay(s, t)
         made = Rebuilt(given, structure, self._leaves(own))
         self.environment = environment
         # None where the function draws or changes tensors outside: it must not run twice.

@@ -10,10 +10,41 @@ from __future__ import annotations
 
 from probtorch.autograd.closures import another
 from probtorch.autograd.modes import enable_grad
-from probtorch.core.dispatch import mark_changed
+from probtorch.core.dispatch import TapeNode, mark_changed
+from probtorch.core.op import Operand
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["Links"]
+__all__ = ["Links", "let_stay"]
+
+
+class _Staying(TapeNode):
+    """An entry of the tape that backward passes do not free: what leads to a leaf is there as often
+    as the leaf is.
+    """
+
+    __slots__ = ()
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        found: tuple[Operand, ...] = _INPUTS.__get__(self)
+        return found
+
+    @inputs.setter
+    def inputs(self, items: tuple[Operand, ...] | None) -> None:
+        """Leave them as they are."""
+
+
+_INPUTS = vars(TapeNode)["inputs"]
+
+
+def let_stay(view: TensorBase, t: TensorBase) -> None:
+    """Let the entries of the tape between a leaf and a view of all of it stay."""
+    x = view
+    while t.grad_fn is None and x is not t and x.grad_fn is not None:
+        x.grad_fn.__class__ = _Staying
+        (below,) = x.grad_fn.inputs
+        assert isinstance(below, TensorBase)  # of which `another` makes a view
+        x = below
 
 
 class Links:
@@ -47,6 +78,7 @@ class Links:
         """Let gradients through, and let changes of the caller's memory be known of stand-ins."""
         for (s, t), way in zip(self._pairs, self._ways, strict=True):
             if way is not None:
+                let_stay(way, t)
                 s.grad_fn, s._index, s.requires_grad = way.grad_fn, way._index, True
             s._base = t if t._base is None else t._base
             s._extra = {**(s._extra or {}), "root": None}

@@ -159,6 +159,24 @@ def test_gradients_of_what_a_call_keeps_reach_the_callers_tensor(kind):
         assert_close(x.grad, 2.0 * x.detach() + 2.0)
 
 
+def test_backward_passes_go_through_kept_leaves_as_often_as_python_does():
+    last = [None]
+
+    def loss(x):
+        found = (x * x).sum() if last[0] is None else (x * last[0]).sum()
+        last[0] = x
+        return found
+
+    found = []
+    for fn in (loss, compile(loss)):
+        last[0] = None
+        leaves = [tensor([1.0 + i, 2.0], requires_grad=True) for i in range(6)]
+        for x in leaves:
+            fn(x).backward()
+        found.append([x.grad.tolist() for x in leaves])
+    assert found[0] == found[1]
+
+
 def test_a_call_that_is_recorded_runs_once():
     calls, printed = [], []
 
