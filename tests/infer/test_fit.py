@@ -418,6 +418,7 @@ def test_a_branch_that_turns_up_late_leads_to_particles_after_all():
 def test_exact_draws_predict():
     found = fit(alarm, 1.0, num_samples=500, num_chains=1, seed=0, verbose=False)
     again = found.predict(seed=0)["heard"]
+    np.testing.assert_array_equal(found.replications(0)["heard"], again)
     expected = (0.05 + 0.5 * found["burglar"] + 0.4 * found["earthquake"]).mean()
     # 500 zeros and ones, 4.5 standard errors: false alarm rate 1e-5.
     assert again.shape == (1, 500) and abs(again.mean() - expected) < 4.5 * 0.5 / np.sqrt(500)

@@ -128,3 +128,9 @@ class Fitted(SampledDraws):
         if self.call is None:
             return SampledDraws.predict(self, *args, seed=seed, **kwargs)
         return self.call.predict(self, args, kwargs, seed)
+
+    def replications(self, seed: int = 0) -> dict[str, np.ndarray]:
+        """Return replications of the data, one per draw; see `SampledDraws.replications`."""
+        if self.call is None or "posterior_predictive" in self.groups:
+            return SampledDraws.replications(self, seed)
+        return self.predict(seed=seed)
