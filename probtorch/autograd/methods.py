@@ -126,6 +126,12 @@ def retain_grad(t: TensorBase) -> None:
             got="False",
             fix="compute it from a tensor that requires grad",
         )
+    own = meant(t)
+    if own is not t:
+        place_changed(t, "retain_grad() of an argument")
+        if not own.requires_grad:  # a mere kind of argument, while a gradient is pulled through
+            return
+        t = own
     refresh(t)
     if t.grad_fn is not None:
         if t._extra is None:

@@ -177,6 +177,18 @@ def test_backward_passes_go_through_kept_leaves_as_often_as_python_does():
     assert found[0] == found[1]
 
 
+def test_gradients_that_a_call_asks_an_argument_to_keep_are_kept():
+    @compile
+    def loss(x):
+        x.retain_grad()
+        return (x * x).sum()
+
+    for i in range(5):
+        x = tensor([1.0 + i], requires_grad=True) * 2.0
+        loss(x).backward()
+        assert_close(x.grad, 2.0 * x.detach())
+
+
 def test_a_call_that_is_recorded_runs_once():
     calls, printed = [], []
 
