@@ -14,7 +14,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.distribution import MaskedDistribution
-from probtorch.effects.handlers import uncondition
+from probtorch.effects.handlers import replay, uncondition
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer.objectives.elbo import ELBO
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
@@ -65,8 +65,8 @@ class EnergyDistance(ELBO):
     -----
     It asks the observed sites for differentiable draws in place of densities, for models that can
     be simulated only. What it finds is no posterior: with `prior_scale` of 0 a guide may shrink to
-    a point. Scales of plates and masks weigh the squares of differences. The loss is the distance,
-    no bound of the evidence.
+    a point. Scales of plates and masks weigh the squares of differences. All particles have the
+    same rows of plates that work on subsamples. The loss is the distance, no bound of the evidence.
 
     References
     ----------
@@ -135,9 +135,18 @@ class EnergyDistance(ELBO):
     def runs(
         self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Iterator[Run]:
-        """Yield the runs of guide and model, with data of the model's own."""
-        for run in super().runs(self._without_data(model), guide, args, kwargs):
+        """Yield the runs of guide and model, with data of the model's own, all of the same rows."""
+        made = super().runs(self._without_data(model), guide, args, kwargs)
+        rows: dict[str, Site] = {}
+        while True:
+            # Predictions of other rows would be far apart, whatever the guide.
+            with replay(trace=rows):
+                run = next(made, None)
+            if run is None:
+                return
             self._check(run)
+            sites = {**run.guide.nodes, **run.model.nodes}
+            rows = {name: site for name, site in sites.items() if site.kind == "plate"}
             yield run
 
     def estimates(

@@ -172,6 +172,24 @@ def test_energy_distance_is_the_same_compiled(together):
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-9)
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
+def test_predictions_that_are_compared_are_of_the_same_rows(together):
+    """Rows are 100 apart, and predicted to 0.01: of other rows they would be as far apart."""
+    far = tensor(np.arange(6.0) * 100.0)
+
+    def model():
+        with plate("row", 6, subsample_size=3) as rows:
+            loc = far[rows] + param("by", tensor(0.0))
+            sample("x", Normal(loc, 0.01), obs=far[rows])
+
+    objective = EnergyDistance(num_particles=4, vectorize_particles=together)
+    for jit in (True, False):
+        with configure(jit=jit):
+            svi = SVI(model, lambda: None, Adam({"lr": 0.01}), objective, seed=0)
+            losses = [svi.step() for _ in range(3)]
+        assert np.abs(losses).max() < 1.0
+
+
 def test_an_autoencoder_by_mmd_keeps_what_a_row_says():
     data = np.random.default_rng(1).normal(size=200) * 2.0
     loss = Trace_MMD(num_particles=2, vectorize_particles=True, mmd_scale=100.0)
