@@ -446,7 +446,9 @@ def test_the_list_of_differences_counts_what_is_there():
     [
         (transforms, "RealNVP", "affine_coupling"),
         (transforms, "UnpackTransform", "trees"),
-        (transforms, "InverseAutoregressiveTransform", "affine_autoregressive"),
+        (transforms, "InverseAutoregressiveTransform", "affine_autoregressive(input_dim)"),
+        # A masked flow takes one pass for a density, the other one for a draw.
+        (transforms, "MaskedAutoregressiveFlow", "affine_autoregressive(input_dim).inv"),
         (transforms, "ExpTransfrom", "did you mean ExpTransform"),
         (constraints, "unit_vector", "sphere"),
         (constraints, "cov_matrix", "positive_definite"),
