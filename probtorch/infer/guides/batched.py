@@ -26,6 +26,7 @@ from probtorch.effects.primitives import param
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import as_quantiles
 from probtorch.infer.guides.joint import ScaledGuide
+from probtorch.infer.guides.low_rank import check_rank, directions
 from probtorch.infer.starts.initialization import Strategy, init_to_median
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.movement import reshape, unsqueeze
@@ -259,13 +260,7 @@ class AutoBatchedLowRankMultivariateNormal(_RowsGuide):
         super().__init__(
             model, init_loc_fn, init_scale, batch_ndim=batch_ndim, prefix=prefix, dtype=dtype
         )
-        if rank is not None and (not hasattr(rank, "__index__") or rank < 1):
-            raise ArgumentError(
-                "AutoBatchedLowRankMultivariateNormal(rank=...)",
-                expected="a number of directions of at least 1",
-                got=repr(rank),
-                fix="leave it out for the square root of the numbers of a row",
-            )
+        check_rank(rank, self.__name__, "the numbers of a row")
         self.rank = rank
 
     def row_distribution(self) -> LowRankMultivariateNormal:
@@ -274,12 +269,8 @@ class AutoBatchedLowRankMultivariateNormal(_RowsGuide):
         rank = self.rank or math.isqrt(n - 1) + 1
         # Half of the variance each for the diagonal and for the directions.
         loc, scale = self._loc_and_scale(math.sqrt(0.5))
-        factor = param(f"{self.prefix}_cov_factor", lambda: self._directions(n, rank))
+        shape = (*self.rows, n, rank)
+        factor = param(f"{self.prefix}_cov_factor", lambda: directions(shape, self.dtype))
         return LowRankMultivariateNormal(
             loc, unsqueeze(scale, -1) * factor, scale * scale, validate_args=False
         )
-
-    def _directions(self, n: int, rank: int) -> np.ndarray:
-        """Rows of length 1 in general position, the same in every run."""
-        found = np.random.default_rng(0).standard_normal((*self.rows, n, rank))
-        return (found / np.linalg.norm(found, axis=-1, keepdims=True)).astype(self.dtype)

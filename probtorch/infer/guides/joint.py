@@ -31,9 +31,9 @@ from probtorch.distributions.uniform import Delta
 from probtorch.effects.params import ParamStore
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
-from probtorch.errors import ArgumentError, InferenceError, users_stacklevel
+from probtorch.errors import InferenceError, users_stacklevel
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
-from probtorch.infer.guides.low_rank import LowRankNormal
+from probtorch.infer.guides.low_rank import LowRankNormal, check_rank, directions
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.initialization import Strategy, init_to_median
 from probtorch.ops.arithmetic import sqrt
@@ -290,13 +290,7 @@ class AutoLowRankMultivariateNormal(ScaledGuide):
         dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
-        if rank is not None and (not hasattr(rank, "__index__") or rank < 1):
-            raise ArgumentError(
-                "AutoLowRankMultivariateNormal(rank=...)",
-                expected="a number of directions of at least 1",
-                got=repr(rank),
-                fix="leave it out for the square root of the number of latent numbers",
-            )
+        check_rank(rank, self.__name__, "the number of latent numbers")
         self.rank = rank
 
     def distribution(self) -> LowRankNormal:
@@ -305,13 +299,8 @@ class AutoLowRankMultivariateNormal(ScaledGuide):
         rank = self.rank or math.isqrt(n - 1) + 1
         # Half of the variance each for the diagonal and for the directions.
         loc, scale = self._loc_and_scale(math.sqrt(0.5))
-        factor = param(f"{self.prefix}_cov_factor", lambda: self._directions(n, rank))
+        factor = param(f"{self.prefix}_cov_factor", lambda: directions((n, rank), self.dtype))
         return LowRankNormal(loc, scale.unsqueeze(-1) * factor, scale * scale)
-
-    def _directions(self, n: int, rank: int) -> np.ndarray:
-        """Rows of length 1 in general position, the same in every run."""
-        rows = np.random.default_rng(0).standard_normal((n, rank))
-        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(self.dtype)
 
 
 class AutoLaplaceApproximation(AutoContinuous):

@@ -1,4 +1,4 @@
-"""`LowRankNormal`: the distribution behind `AutoLowRankMultivariateNormal`.
+"""`LowRankNormal`, the distribution behind `AutoLowRankMultivariateNormal`, and where it begins.
 
 With covariance D + W W^T, D diagonal and W with few columns, density and draws cost O(n r^2): by
 Woodbury's identity the inverse of the covariance needs that of the small "capacitance" matrix
@@ -16,7 +16,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
-from probtorch.errors import ShapeError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.diagonals import diagonal
@@ -28,9 +28,26 @@ from probtorch.ops.reduction import sum as total
 if TYPE_CHECKING:
     from probtorch.distributions.source import Source
 
-__all__ = ["LowRankNormal"]
+__all__ = ["LowRankNormal", "check_rank", "directions"]
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def check_rank(rank: int | None, guide: str, numbers: str) -> None:
+    """Raise ArgumentError unless the `rank` of a guide is a number of directions, or left out."""
+    if rank is not None and (not hasattr(rank, "__index__") or rank < 1):
+        raise ArgumentError(
+            f"{guide}(rank=...)",
+            expected="a number of directions of at least 1",
+            got=repr(rank),
+            fix=f"leave it out for the square root of {numbers}",
+        )
+
+
+def directions(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return rows of length 1 in general position, the same in every run."""
+    rows = np.random.default_rng(0).standard_normal(shape)
+    return (rows / np.linalg.norm(rows, axis=-1, keepdims=True)).astype(dtype)
 
 
 class LowRankNormal(Distribution):
