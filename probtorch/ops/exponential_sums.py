@@ -76,7 +76,7 @@ def _run_logsumexp(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.nd
 def _decomposed_logsumexp(x: TensorBase, dims: tuple[int, ...], keepdim: bool) -> TensorBase:
     if x.array.size == 0:
         return log(sum(x, dims, keepdim))
-    top = amax(x.detach(), dims, True)  # whatever it is, it cancels: no gradient flows through it
+    top = amax(x, dims, True)
     top = where(isfinite(top), top, 0.0)
     out = log(sum(exp(x - top), dims, True)) + top
     return (
@@ -176,7 +176,7 @@ def _run_log_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 def _decomposed_below_top(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     x = to_float(x)
-    return x - amax(x.detach(), dims, True) if x.array.size else x
+    return x - amax(x, dims, True) if x.array.size else x
 
 
 def _decomposed_softmax(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:

@@ -47,7 +47,7 @@ SMALL = {
     "get_default_dtype", "set_default_dtype", "enable_validation", "validation_enabled",
     "get_num_threads", "set_num_threads", "warn_about",
     "Frame", "Handler", "PlateInfo", "Site", "Trace", "Reparam", "perform", "plate_info",
-    "Draws", "SiteDraws", "Finding", "Estimate", "Estimated", "Estimator", "Problem",
+    "Draws", "SiteDraws", "Fitted", "Finding", "Estimate", "Estimated", "Estimator", "Problem",
     "VarianceTable", "applicable",
     "Parameter", "Buffer",
     "WorkerInfo", "Identity",  # Identity takes anything, as in PyTorch

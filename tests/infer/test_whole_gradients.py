@@ -338,6 +338,8 @@ ABSTRACT = {
     *("AutoGuide", "AutoContinuous", "AutoGuideList", "AutoNormalizingFlow", "AutoMessenger"),
     *("AutoCallable", "AutoDiscreteParallel", "AutoProposal"),
 }
+# What a guide wants beside a model.
+WANTED = {"AutoSurrogateLikelihoodDAIS": lambda guide, model: guide(model, model)}
 
 
 @pytest.mark.parametrize("name", [n for n in GUIDES if n not in ABSTRACT])
@@ -346,6 +348,13 @@ def test_every_guide_is_left_alone(name, monkeypatch):
         b = vector("b", 2)
         seen(b[0] * X + b[1], sample("s", dist.HalfNormal(1.0)) + 0.1)
 
+    def of_rows():
+        with plate("rows", 3):
+            b = sample("b", dist.Normal(0.0, 1.0).expand([3, 2]).to_event(1))
+        seen(b[0, 0] * X + b[1, 1] * b[2, 0])
+
+    model, guide = of_rows if "Batched" in name else made, getattr(infer, name)
     verdicts = spied(monkeypatch)
-    SVI(made, getattr(infer, name)(made), Adam({"lr": 0.01}), seed=0).step()
+    guide = WANTED.get(name, lambda guide, model: guide(model))(guide, model)
+    SVI(model, guide, Adam({"lr": 0.01}), seed=0).step()
     assert any(verdicts)

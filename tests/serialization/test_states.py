@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch import optim
 from probtorch.nn import GRU, LSTM, BatchNorm2d, Conv2d, Embedding, MultiheadAttention, Sequential
 from probtorch.optim import (
     ASGD,
@@ -49,7 +50,10 @@ OPTIMIZERS = {
     "Adamax": lambda p: Adamax(p, lr=0.01),
     "ClippedAdam": lambda p: ClippedAdam(p, lr=0.01, lrd=0.99),
     "RMSprop": lambda p: RMSprop(p, lr=0.01, momentum=0.5, centered=True),
+    "RMSProp": lambda p: optim.RMSProp(p, lr=0.01),
+    "RMSPropMomentum": lambda p: optim.RMSPropMomentum(p, lr=0.01, momentum=0.5),
     "Adagrad": lambda p: Adagrad(p, lr=0.01, lr_decay=0.1),
+    "AdagradRMSProp": lambda p: optim.AdagradRMSProp(p, eta=0.1),
     "ASGD": lambda p: ASGD(p, lr=0.01, t0=2),
     "Adadelta": lambda p: Adadelta(p),
     "Adafactor": lambda p: Adafactor(p, lr=0.1),
