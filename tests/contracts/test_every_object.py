@@ -518,7 +518,7 @@ ROWS = {
         answers_of_guide,
     ),
     "AutoSurrogateLikelihoodDAIS": (
-        lambda: asked(infer.AutoSurrogateLikelihoodDAIS(line, weaker, K=2), X, Y),
+        lambda: asked(infer.AutoSurrogateLikelihoodDAIS(line, weaker, K=2, prefix="dais"), X, Y),
         answers_of_guide,
     ),
     "AutoDiscreteParallel": (
