@@ -34,7 +34,7 @@ NUMPYRO = {
 ENDS = [[-0.7414473961, -0.9892065559], [0.9999541716, 0.6498190971]]
 
 
-def same(found, expected):
+def assert_same(found, expected):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=2e-10)
 
 
@@ -42,8 +42,8 @@ def same(found, expected):
 def test_diagnostics_of_arrays_are_numpyros(name):
     x, expected = NUMPYRO[name]
     fn = getattr(diagnostics, name)
-    same(fn(x), expected)
-    same(fn(np.moveaxis(x, 0, 2), chain_dim=2, sample_dim=0), expected)
+    assert_same(fn(x), expected)
+    assert_same(fn(np.moveaxis(x, 0, 2), chain_dim=2, sample_dim=0), expected)
     # One chain of Python numbers is enough, or is refused with what to use.
     if name == "gelman_rubin":
         with pytest.raises(ShapeError, match="split_gelman_rubin"):
@@ -53,12 +53,12 @@ def test_diagnostics_of_arrays_are_numpyros(name):
 
 
 def test_intervals_and_autocorrelations_are_numpyros():
-    same(diagnostics.hpdi(DRAWS[0], 0.8), ENDS)
-    same(diagnostics.hpdi(DRAWS[0].T, 0.8, axis=-1), np.transpose(ENDS))
+    assert_same(diagnostics.hpdi(DRAWS[0], 0.8), ENDS)
+    assert_same(diagnostics.hpdi(DRAWS[0].T, 0.8, axis=-1), np.transpose(ENDS))
     found = diagnostics.autocorrelation(DRAWS[0, :, 0])[:4]
-    same(found, [1.0, 0.0913710322, 0.0290643105, -0.122884854])
+    assert_same(found, [1.0, 0.0913710322, 0.0290643105, -0.122884854])
     found = diagnostics.autocovariance(DRAWS[0, :, 0], axis=0, bias=False)[:4]
-    same(found, [0.5019900502, 0.0470140328, 0.0153381996, -0.0665569983])
+    assert_same(found, [0.5019900502, 0.0470140328, 0.0153381996, -0.0665569983])
 
 
 def test_a_table_is_printed_of_draws_by_name(capsys):
@@ -70,28 +70,28 @@ def test_a_table_is_printed_of_draws_by_name(capsys):
 
 def test_statistics_of_tensors_are_pyros():
     x = tensor(DRAWS)
-    same(stats.effective_sample_size(x), [142.3199007145, 137.8945132341])
+    assert_same(stats.effective_sample_size(x), [142.3199007145, 137.8945132341])
     low, high = [-0.7414473961, -0.730204455], [0.9598498994, 0.9451554371]
-    same(stats.quantile(x[0], [0.2, 0.9]), [low, high])
-    same(stats.quantile(x[0], 0.9), high)
-    same(stats.pi(x[0].mT, 0.8, -1), [[-0.9319079485, high[0]], [-0.9398441468, high[1]]])
-    same(stats.hpdi(x[0], 0.8), ENDS)
-    same(probtorch.stack(stats.waic(x[0])), [0.8587374975, 0.9576901816])
+    assert_same(stats.quantile(x[0], [0.2, 0.9]), [low, high])
+    assert_same(stats.quantile(x[0], 0.9), high)
+    assert_same(stats.pi(x[0].mT, 0.8, -1), [[-0.9319079485, high[0]], [-0.9398441468, high[1]]])
+    assert_same(stats.hpdi(x[0], 0.8), ENDS)
+    assert_same(probtorch.stack(stats.waic(x[0])), [0.8587374975, 0.9576901816])
     truth = tensor([0.1, -0.2], dtype=probtorch.float64)
-    same(stats.crps_empirical(x[0], truth), [0.2235944913, 0.212440808])
+    assert_same(stats.crps_empirical(x[0], truth), [0.2235944913, 0.212440808])
     for at_a_time in (None, 7):
-        same(stats.energy_score_empirical(x[0], truth, at_a_time), 0.3055606345)
+        assert_same(stats.energy_score_empirical(x[0], truth, at_a_time), 0.3055606345)
     found = stats.weighed_quantile(x[0, :, 0], [0.2, 0.8], x[1, :, 0])
-    same(found, [-0.5084809207, 0.9007012416])
-    same(stats.gelman_rubin(x), NUMPYRO["gelman_rubin"][1])
-    same(stats.split_gelman_rubin(x), NUMPYRO["split_gelman_rubin"][1])
+    assert_same(found, [-0.5084809207, 0.9007012416])
+    assert_same(stats.gelman_rubin(x), NUMPYRO["gelman_rubin"][1])
+    assert_same(stats.split_gelman_rubin(x), NUMPYRO["split_gelman_rubin"][1])
 
 
 def test_scores_of_tensors_have_gradients_and_those_of_arrays_agree():
     x = tensor(DRAWS[0], requires_grad=True)
     truth = tensor([0.1, -0.2], dtype=probtorch.float64)
     score = stats.crps_empirical(x, truth)
-    same(score.detach(), diagnostics.crps_empirical(DRAWS[0], truth))
+    assert_same(score.detach(), diagnostics.crps_empirical(DRAWS[0], truth))
     score.sum().backward()
     step = 1e-6 * np.cos(WHEN[0])
     ends = [stats.crps_empirical(tensor(DRAWS[0] + s), truth).sum() for s in (step, -step)]
@@ -145,19 +145,19 @@ SLOPES = {
 def test_the_potential_energy_and_its_slopes_are_numpyros():
     free = {n: tensor(x, dtype=probtorch.float64, requires_grad=True) for n, x in FREE.items()}
     energy = util.potential_energy(model, *ARGS, free)
-    same(energy.detach(), 13.504937019)
+    assert_same(energy.detach(), 13.504937019)
     energy.backward()
     for name, expected in SLOPES.items():
-        same(free[name].grad, expected)
+        assert_same(free[name].grad, expected)
 
 
 def test_values_go_to_the_supports_and_back():
     found = util.constrain_fn(model, *ARGS, FREE, return_deterministic=True)
     for name, expected in {**CONSTRAINED, "twice": 0.8}.items():
-        same(found[name], expected)
+        assert_same(found[name], expected)
     del found["twice"]
     assert util.constrain_fn(model, *ARGS, FREE).keys() == CONSTRAINED.keys()
-    same(util.log_density(model, *ARGS, found)[0], -9.4258668911)
+    assert_same(util.log_density(model, *ARGS, found)[0], -9.4258668911)
     transforms = util.get_transforms(model, *ARGS, found)
     back = [
         util.unconstrain_fn(model, *ARGS, found),
@@ -165,8 +165,8 @@ def test_values_go_to_the_supports_and_back():
     ]
     for values in back:
         for name, expected in FREE.items():
-            same(values[name], expected)
-    same(util.transform_fn(transforms, FREE)["u"], CONSTRAINED["u"])
+            assert_same(values[name], expected)
+    assert_same(util.transform_fn(transforms, FREE)["u"], CONSTRAINED["u"])
     assert util.transform_fn({}, {"other": 2.0})["other"].item() == 2.0
 
 
@@ -176,27 +176,29 @@ def test_many_draws_are_constrained_at_a_time():
     assert found["p"].shape == (3, 2, 3)
     one = util.constrain_fn(model, *ARGS, {n: 0.5 * np.asarray(x) for n, x in FREE.items()})
     for name in one:
-        same(found[name][2, 1], one[name].numpy())
+        assert_same(found[name][2, 1], one[name].numpy())
 
 
 def test_a_model_is_made_ready_for_a_sampler_of_ones_own():
     info = initialize_model(model, *ARGS, seed=3)
     start, potential_fn, postprocess_fn, run = info
-    same(potential_fn(start.z), start.potential_energy.numpy())
-    same(util.potential_energy(model, *ARGS, start.z), start.potential_energy.numpy())
+    assert_same(potential_fn(start.z), start.potential_energy.numpy())
+    assert_same(util.potential_energy(model, *ARGS, start.z), start.potential_energy.numpy())
     leaf = {n: x.clone().requires_grad_() for n, x in start.z.items()}
     potential_fn(leaf).backward()
     for name, x in leaf.items():
-        same(x.grad, start.z_grad[name].numpy())
+        assert_same(x.grad, start.z_grad[name].numpy())
     assert "twice" in postprocess_fn(start.z)
-    same(run.log_prob_sum(), util.log_density(model, *ARGS, {n: run[n].value for n in leaf})[0])
+    assert_same(
+        run.log_prob_sum(), util.log_density(model, *ARGS, {n: run[n].value for n in leaf})[0]
+    )
     dynamic = initialize_model(model, *ARGS, seed=3, dynamic_args=True)
-    same(dynamic.potential_fn(*ARGS[0], **ARGS[1])(FREE), 13.504937019)
+    assert_same(dynamic.potential_fn(*ARGS[0], **ARGS[1])(FREE), 13.504937019)
     again, valid = util.find_valid_initial_params(
         model, model_args=ARGS[0], model_kwargs=ARGS[1], seed=3
     )
     assert valid
-    same(again.potential_energy, start.potential_energy.numpy())
+    assert_same(again.potential_energy, start.potential_energy.numpy())
 
 
 def test_keys_missing_values_and_draws_in_the_place_of_a_point_are_refused():
@@ -239,9 +241,11 @@ def test_modules_of_scripts_have_their_names():
     assert initialization.init_to_mean is init_to_mean is autoguide.init_to_mean
     assert init_to_median is initialization.init_to_median
     start, potential_fn, transforms, run = of_pyro(model, *ARGS, seed=3)
-    same(potential_fn(start), initialize_model(model, *ARGS, seed=3)[0].potential_energy.numpy())
+    assert_same(
+        potential_fn(start), initialize_model(model, *ARGS, seed=3)[0].potential_energy.numpy()
+    )
     for name, transform in transforms.items():
-        same(transform(run[name].value), start[name].numpy())
+        assert_same(transform(run[name].value), start[name].numpy())
     assert mcmc.NUTS(potential_fn=potential_fn).potential_fn is potential_fn
 
 

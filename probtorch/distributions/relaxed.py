@@ -6,6 +6,7 @@ a straight-through draw is discrete and passes the gradient of a continuous one.
 
 from __future__ import annotations
 
+import abc
 import math
 from typing import TYPE_CHECKING
 
@@ -91,8 +92,9 @@ class _StraightThrough(_Relaxed):
     as the one of a model that is replayed by a guide; an equal tensor has lost it.
     """
 
+    @abc.abstractmethod
     def _rounded(self, soft: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it rounds")
+        """Return draws of the relaxed distribution, rounded."""
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         soft = cast(super()._rsample(rng, shape), rng.dtype)
