@@ -6,8 +6,6 @@ effects, inference, diagnostics, the compiler) is imported when first touched, s
 probtorch`` stays quick.
 """
 
-from importlib import import_module
-from importlib.util import find_spec
 from math import e as e
 from math import inf as inf
 from math import nan as nan
@@ -25,7 +23,7 @@ from probtorch import (
     special as special,
 )
 from probtorch.absent import INSTEAD
-from probtorch.core.absent import no_such_name
+from probtorch.core.rooms import late_beside
 from probtorch.core.device import (
     device as device,
 )
@@ -830,67 +828,36 @@ int = _int
 long = _long
 div = _div
 
-_LAZY_PACKAGES = frozenset(
-    "__config__ amp array_api compiler config contrib diagnostics distributed distributions "
-    "effects estimators handlers infer nn onnx ops optim ode poutine profiler serialization "
-    "testing utils viz".split()
-)
-# Where the names live that would otherwise make every import slow.
-_LAZY_NAMES = {
-    "CompileWarning": "probtorch.compiler.paths",
-    "InferenceWarning": "probtorch.diagnostics.checks",
-    "PrintWarning": "probtorch.compiler.paths",
-    "autocast": "probtorch.amp",
-    "compile": "probtorch.compiler.compile",
-    "configure": "probtorch.config",
-    "get_num_threads": "probtorch.compiler.native.threads",
-    "load": "probtorch.serialization",
-    "render_model": "probtorch.viz",
-    "save": "probtorch.serialization",
-    "set_num_threads": "probtorch.compiler.native.threads",
-    "settings": "probtorch.config",
-    "get_mask": "probtorch.effects.handlers",
-    "condition": "probtorch.effects.handlers",
-    "do": "probtorch.effects.handlers",
-    **dict.fromkeys(
-        "clear_param_store deterministic factor get_param_store markov module param plate "
-        "plate_stack pyro_method PyroModule PyroModuleList PyroParam PyroSample random_module "
-        "sample scan subsample to_pyro_module_".split(),
-        "probtorch.effects",
-    ),
-    **dict.fromkeys(
-        (
+if not TYPE_CHECKING:  # checkers know the names from above, and tell of others
+    _ROOMS = (
+        "__config__ amp array_api compiler config contrib diagnostics distributed distributions "
+        "effects estimators handlers infer nn onnx ops optim ode poutine profiler serialization "
+        "testing utils viz".split()
+    )
+    # Where the names live that would otherwise make every import slow.
+    _HOMES = {
+        **dict.fromkeys(_ROOMS, ""),
+        "probtorch.amp": "autocast",
+        "probtorch.compiler.compile": "compile",
+        "probtorch.compiler.native.threads": "get_num_threads set_num_threads",
+        "probtorch.compiler.paths": "CompileWarning PrintWarning",
+        "probtorch.config": "configure settings",
+        "probtorch.diagnostics.checks": "InferenceWarning",
+        "probtorch.effects": (
+            "clear_param_store deterministic factor get_param_store markov module param plate "
+            "plate_stack pyro_method PyroModule PyroModuleList PyroParam PyroSample random_module "
+            "sample scan subsample to_pyro_module_"
+        ),
+        "probtorch.effects.handlers": "condition do get_mask",
+        "probtorch.nn.functional": (
             "adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu "
             "celu_ channel_shuffle conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
             "conv_transpose3d cosine_similarity dropout feature_alpha_dropout group_norm "
             "hardshrink layer_norm max_pool1d max_pool2d max_pool3d pairwise_distance "
             "pixel_shuffle pixel_unshuffle prelu rms_norm rrelu rrelu_ selu selu_ threshold "
             "threshold_"
-        ).split(),
-        "probtorch.nn.functional",
-    ),
-}
-
-
-if not TYPE_CHECKING:  # checkers know the names from above, and tell of others
-
-    def __getattr__(name):
-        if name in _LAZY_NAMES:
-            found = getattr(import_module(_LAZY_NAMES[name]), name)
-            globals()[name] = found
-            return found
-        if name in _LAZY_PACKAGES:
-            try:
-                return import_module(f"probtorch.{name}")
-            except ModuleNotFoundError as missing:
-                if missing.name != f"probtorch.{name}":
-                    raise
-        if name.startswith("_"):
-            raise AttributeError(f"module 'probtorch' has no attribute {name!r}", name=name)
-        raise no_such_name("probtorch", INSTEAD, name, __dir__())
-
-
-def __dir__() -> list[str]:
-    built = {name for name in _LAZY_PACKAGES if find_spec(f"probtorch.{name}")}
-    helpers = {"INSTEAD", "TYPE_CHECKING", "find_spec", "import_module", "no_such_name"}
-    return sorted({*globals(), *_LAZY_NAMES, *built} - helpers)
+        ),
+        "probtorch.serialization": "load save",
+        "probtorch.viz": "render_model",
+    }
+    __getattr__, __dir__ = late_beside(__name__, _HOMES, INSTEAD)

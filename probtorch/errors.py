@@ -31,6 +31,7 @@ __all__ = [
     "ShapeError",
     "TensorIndexError",
     "UnknownImportError",
+    "UnknownModuleError",
     "UnknownNameError",
     "is_ours",
     "is_users",
@@ -176,6 +177,10 @@ class UnknownNameError(ProbtorchError, AttributeError):
 
 class UnknownImportError(ProbtorchError, ImportError):
     """A name that a ``from ... import`` asks for and the library does not have."""
+
+
+class UnknownModuleError(UnknownImportError, ModuleNotFoundError):
+    """A module that an ``import`` asks for and the library does not have."""
 
 
 class CapacityError(ProbtorchError, MemoryError):

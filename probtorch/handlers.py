@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
+from probtorch.core.rooms import late_beside
 from probtorch.effects.equalizing import equalize
 from probtorch.effects.exits import NonlocalExit, escape, queue
 from probtorch.effects.handlers import (
@@ -66,8 +66,4 @@ INSTEAD = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        raise no_such_name(__name__, INSTEAD, name, __all__)
+    __getattr__, __dir__ = late_beside(__name__, {}, INSTEAD)

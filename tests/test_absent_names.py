@@ -9,7 +9,7 @@ import pytest
 
 import probtorch
 from probtorch.core.absent import no_such_name
-from probtorch.errors import UnknownImportError, UnknownNameError
+from probtorch.errors import UnknownImportError, UnknownModuleError, UnknownNameError
 
 ROOMS = {
     "probtorch": "probtorch.absent",
@@ -40,6 +40,9 @@ def test_a_name_of_the_table_is_absent_and_says_what_to_use(room, name):
         getattr(module, name)
     with pytest.raises(UnknownImportError, match=re.escape(instead)):
         exec(f"from {room} import {name}")  # noqa: S102
+    if name.isidentifier():
+        with pytest.raises(UnknownModuleError, match=re.escape(instead)):
+            importlib.import_module(f"{room}.{name}.more")
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -79,6 +82,12 @@ def test_a_misspelt_name_has_the_near_one_beside_it(room):
 def test_the_error_is_for_whoever_asks():
     with pytest.raises(UnknownNameError, match=r"write f\(x\)"):
         raise no_such_name("room", {"old": "write f(x)"}, "old")
+
+
+def test_a_module_that_no_table_has_is_pythons_own_error():
+    for name in ("probtorch.contrib.nonsense", "probtorch.handlers.nonsense", "nonsense"):
+        with pytest.raises(ModuleNotFoundError, match=f"^No module named '{name}'"):
+            importlib.import_module(name)
 
 
 def test_networks_of_pyro_import_their_names_from_nn():

@@ -1,9 +1,8 @@
 """Pyro's and NumPyro's name for parts that have rooms of their own here."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
+from probtorch.core.rooms import late_beside
 
 __all__ = ["control_flow", "einstein"]
 
@@ -33,10 +32,4 @@ INSTEAD = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        if name in __all__:
-            return import_module(f"{__name__}.{name}")
-        raise no_such_name(__name__, INSTEAD, name, __all__)
+    __getattr__, __dir__ = late_beside(__name__, {"control_flow": "", "einstein": ""}, INSTEAD)

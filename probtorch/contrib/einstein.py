@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
+from probtorch.core.rooms import late_beside
 from probtorch.infer.approximations.stein_kernels import (
     GraphicalKernel,
     IMQKernel,
@@ -33,8 +33,4 @@ INSTEAD = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        raise no_such_name(__name__, INSTEAD, name, __all__)
+    __getattr__, __dir__ = late_beside(__name__, {}, INSTEAD)

@@ -5,11 +5,9 @@
 alone; ArviZ, pandas and matplotlib are imported only by the calls that need them.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
-from probtorch.core.late import late_beside
+from probtorch.core.rooms import late_beside
 from probtorch.diagnostics.absent import INSTEAD
 from probtorch.diagnostics.checks import (
     ConvergenceWarning,
@@ -111,4 +109,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = late_beside(__name__, {}, partial(no_such_name, __name__, INSTEAD))
+    __getattr__, __dir__ = late_beside(__name__, {}, INSTEAD)

@@ -6,8 +6,8 @@ distribution, then `distribution.py` for what its base class makes of it.
 
 from typing import TYPE_CHECKING
 
-from probtorch.core.late import late_names
-from probtorch.distributions.missing import missing as _missing
+from probtorch.core.rooms import late_names
+from probtorch.distributions.missing import DISTRIBUTIONS as _ELSEWHERE
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.distributions import (
@@ -605,4 +605,4 @@ else:
             "StickBreakingTransform TanhTransform Transform identity_transform"
         ),
     }
-    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES, beside=_BESIDE, missing=_missing)
+    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES, beside=_BESIDE, instead=_ELSEWHERE)

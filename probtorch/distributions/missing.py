@@ -1,21 +1,13 @@
 """Distributions that other libraries have and this one has not, and how to write them.
 
-`missing` makes the error for a name that `probtorch.distributions` does not have: the close name
-that was meant, or an equivalent in terms of what there is. Recipes are Python expressions over
-the distribution's parameters (and `y`, where a density is stated by `factor`); tests evaluate them
-and compare their densities with SciPy's.
+`DISTRIBUTIONS`, `TRANSFORMS` and `CONSTRAINTS` are the tables of these rooms, as in `core.absent`.
+Recipes are Python expressions over the distribution's parameters (and `y`, where a density is
+stated by `factor`); tests evaluate them and compare their densities with SciPy's.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-
-from probtorch.core.absent import asked_by_import
-from probtorch.core.signatures import closest
-from probtorch.errors import UnknownImportError, UnknownNameError
-
-__all__ = ["CONSTRAINTS", "NOTES", "RECIPES", "TRANSFORMS", "missing", "missing_inside"]
+__all__ = ["CONSTRAINTS", "DISTRIBUTIONS", "NOTES", "RECIPES", "TRANSFORMS"]
 
 # Expressions; names in them are of probtorch, probtorch.distributions and its transforms.
 RECIPES = {
@@ -67,6 +59,8 @@ NOTES = {
     "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
 }
 
+DISTRIBUTIONS = {name: f"write it as {written}" for name, written in (RECIPES | NOTES).items()}
+DISTRIBUTIONS[""] = f"state its density: {_FACTOR}; what there is: dir(probtorch.distributions)"
 
 # Of the rooms inside: what other libraries call transforms and constraints.
 TRANSFORMS = {
@@ -99,67 +93,3 @@ CONSTRAINTS = {
     "corr_cholesky_constraint": "corr_cholesky",
     "MixtureSameFamilyConstraint": "the support of the mixture: mixture.support",
 }
-
-
-def missing_inside(
-    room: str, name: str, known: list[str], notes: Mapping[str, str]
-) -> UnknownNameError | UnknownImportError:
-    """Return the error for a name that a room inside does not have; it is raised by the room.
-
-    Parameters
-    ----------
-    room : str
-        Name of the module.
-    name : str
-    known : list of str
-        The names that are there.
-    notes : dict of str to str
-        What to write, by names of other libraries.
-
-    Returns
-    -------
-    UnknownNameError, or UnknownImportError where a ``from ... import`` asks
-    """
-    near = closest(name, known)
-    written = notes.get(name)
-    fix = f"did you mean {near}?" if near else f"what there is: dir({room})"
-    cls = UnknownImportError if asked_by_import(sys._getframe(2)) else UnknownNameError
-    return cls(
-        f"module {room!r} has no attribute {name!r}",
-        expected="a name of this module",
-        got=repr(name),
-        fix=f"write it as {written}" if written else fix,
-    )
-
-
-def missing(name: str, known: list[str]) -> UnknownNameError | UnknownImportError:
-    """Return the error for a distribution that is not there; it is raised by the module.
-
-    Parameters
-    ----------
-    name : str
-    known : sequence of str
-        The names that are there.
-
-    Returns
-    -------
-    UnknownNameError, or UnknownImportError where a ``from ... import`` asks
-    """
-    close = closest(name, [*known, *RECIPES, *NOTES])
-    if name not in RECIPES and name not in NOTES and close in known:
-        fix = f"did you mean {close}?"
-    else:
-        wanted = name if name in RECIPES or name in NOTES else close or name
-        written = RECIPES.get(wanted) or NOTES.get(wanted)
-        fix = (
-            f"write {'it' if wanted == name else wanted} as {written}"
-            if written
-            else f"state its density: {_FACTOR}; what there is: dir(probtorch.distributions)"
-        )
-    cls = UnknownImportError if asked_by_import(sys._getframe(2)) else UnknownNameError
-    return cls(
-        f"module 'probtorch.distributions' has no attribute {name!r}",
-        expected="a distribution of this module",
-        got=repr(name),
-        fix=fix,
-    )

@@ -7,11 +7,9 @@ particles is in sequential/. `Predictive` (prediction/) goes the other way, from
 the model; `check` (critique/) asks what speaks against it, and `fit` (plans/) picks one of all.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
-from probtorch.core.late import late_names
+from probtorch.core.rooms import late_names
 from probtorch.infer import approximations, guides, objectives, sequential
 from probtorch.infer.absent import INSTEAD
 
@@ -277,5 +275,4 @@ else:
         "objectives": " ".join(objectives.__all__),
         "sequential": " ".join(sequential.__all__),
     }
-    _missing = partial(no_such_name, __name__, INSTEAD)
-    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES, missing=_missing)
+    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES, instead=INSTEAD)

@@ -4,11 +4,9 @@ Names, signatures, defaults and initial values are PyTorch's. Read `module.py` f
 `linear.py`.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
-from probtorch.core.late import late_beside
+from probtorch.core.rooms import late_beside
 from probtorch.nn import functional, init, parallel, regularize, utils
 from probtorch.nn.absent import INSTEAD
 from probtorch.nn.activation import (
@@ -422,4 +420,4 @@ else:
             "PyroModule PyroModuleList PyroParam PyroSample pyro_method to_pyro_module_"
         )
     }
-    __getattr__, __dir__ = late_beside(__name__, _EFFECTS, partial(no_such_name, __name__, INSTEAD))
+    __getattr__, __dir__ = late_beside(__name__, _EFFECTS, INSTEAD)

@@ -1,10 +1,8 @@
 """Pyro's name for statistics of tensors, which are in `probtorch.diagnostics.tensor_stats`."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
-from probtorch.core.late import late_names
+from probtorch.core.rooms import late_names
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.diagnostics.tensor_stats import (
@@ -31,6 +29,4 @@ else:
         )
     }
     _INSTEAD = {"fit_generalized_pareto": "diagnostics.psis(log_ratios) smooths weights by it"}
-    __all__, __getattr__, __dir__ = late_names(
-        __name__, _HOMES, missing=partial(no_such_name, __name__, _INSTEAD)
-    )
+    __all__, __getattr__, __dir__ = late_names(__name__, _HOMES, instead=_INSTEAD)

@@ -4,13 +4,13 @@
 at once, `whole` its sibling for formulas of whole parameters; `sgd`, `adam`, `nadam`, `rmsprop`,
 `rprop`, `sparse_adam`, `adafactor`, `muon` and `lbfgs` the algorithms, `numpyro` those that Pyro
 and NumPyro have besides; `lr_scheduler` the schedules; `swa_utils` averages of weights; `pyro` the
-adapters for Pyro's optimizers, which are made from a dict of options.
+adapters for Pyro's optimizers, which are made from a dict of options, and `pyro_schedules` its
+schedules.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
+from probtorch.core.rooms import late_beside
 from probtorch.optim import lr_scheduler, swa_utils
 from probtorch.optim.absent import INSTEAD
 from probtorch.optim.adafactor import Adafactor
@@ -56,13 +56,6 @@ __all__ = [
     "swa_utils",
 ]
 
-
 if not TYPE_CHECKING:  # checkers tell of names that are not in __all__
-
-    def __getattr__(name):
-        """Pyro's schedules, ``ExponentialLR({"optimizer": Adam, "gamma": 0.9})`` and its kin."""
-        if name in lr_scheduler.__all__:
-            return partial(PyroLRScheduler, getattr(lr_scheduler, name))
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        raise no_such_name(__name__, INSTEAD, name, __all__)
+    _SCHEDULES = {"pyro_schedules": " ".join(lr_scheduler.__all__)}
+    __getattr__, __dir__ = late_beside(__name__, _SCHEDULES, INSTEAD)

@@ -63,7 +63,7 @@ def test_name_of_another_library_says_how_to_write_it(name):
     with pytest.raises(UnknownNameError) as info:
         getattr(dist, name)
     text = str(info.value)
-    assert f"got:      {name!r}" in text and "expected: a distribution" in text
+    assert f"got:      {name!r}" in text and "expected: a name" in text
     assert (RECIPES.get(name) or NOTES[name]) in text.partition("fix:")[2]
 
 

@@ -11,6 +11,7 @@ Names follow `torch.distributions.constraints` and Pyro's additions. Read the sc
 
 from typing import TYPE_CHECKING
 
+from probtorch.core.rooms import late_beside
 from probtorch.distributions.constraints.base import *  # noqa: F403
 from probtorch.distributions.constraints.combinations import *  # noqa: F403
 from probtorch.distributions.constraints.discrete import *  # noqa: F403
@@ -18,7 +19,6 @@ from probtorch.distributions.constraints.intervals import *  # noqa: F403
 from probtorch.distributions.constraints.matrices import *  # noqa: F403
 from probtorch.distributions.constraints.vectors import *  # noqa: F403
 from probtorch.distributions.missing import CONSTRAINTS as _ELSEWHERE
-from probtorch.distributions.missing import missing_inside as _missing_inside
 
 __all__ = [  # noqa: F405
     "Constraint",
@@ -77,6 +77,4 @@ __all__ = [  # noqa: F405
 ]
 
 if not TYPE_CHECKING:
-    # A checker knows what there is.
-    def __getattr__(name: str) -> object:
-        raise _missing_inside(__name__, name, __all__, _ELSEWHERE)
+    __getattr__, __dir__ = late_beside(__name__, {}, _ELSEWHERE)

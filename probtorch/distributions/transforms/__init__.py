@@ -5,8 +5,8 @@ Those of `flows` have learned parameters.
 
 from typing import TYPE_CHECKING
 
+from probtorch.core.rooms import late_beside
 from probtorch.distributions.missing import TRANSFORMS as _ELSEWHERE
-from probtorch.distributions.missing import missing_inside as _missing_inside
 from probtorch.distributions.transforms.cholesky import (
     CholeskyToInvCholeskyTransform,
     CholeskyTransform,
@@ -280,6 +280,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # A checker knows what there is.
-    def __getattr__(name: str) -> object:
-        raise _missing_inside(__name__, name, __all__, _ELSEWHERE)
+    __getattr__, __dir__ = late_beside(__name__, {}, _ELSEWHERE)

@@ -8,7 +8,7 @@ with curvature from `network_curvature`.
 
 from typing import TYPE_CHECKING
 
-from probtorch.core.late import late_names
+from probtorch.core.rooms import late_names
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.approximations.dadvi import (

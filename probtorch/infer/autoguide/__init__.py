@@ -5,7 +5,7 @@ What is here is in `probtorch.infer.guides` and `probtorch.infer.starts`.
 
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
+from probtorch.core.rooms import late_beside
 from probtorch.infer.guides import *  # noqa: F403  # a guide states its name there alone
 from probtorch.infer.guides import __all__ as _guides  # type: ignore[attr-defined]  # by a table
 from probtorch.infer.initialization import *  # noqa: F403  # as above
@@ -18,8 +18,4 @@ INSTEAD = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        raise no_such_name(__name__, INSTEAD, name, __all__)
+    __getattr__, __dir__ = late_beside(__name__, {}, INSTEAD)

@@ -13,7 +13,7 @@ distributions. `by_hand` has what a user writes, `composite` makes one guide of 
 
 from typing import TYPE_CHECKING
 
-from probtorch.core.late import late_names
+from probtorch.core.rooms import late_names
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.guides.base import (

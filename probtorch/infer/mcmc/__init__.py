@@ -14,7 +14,7 @@
 
 from typing import TYPE_CHECKING
 
-from probtorch.core.absent import no_such_name
+from probtorch.core.rooms import late_beside
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.hmc import HMC
 from probtorch.infer.mcmc.kernels.nuts import NUTS
@@ -34,8 +34,4 @@ INSTEAD = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        raise no_such_name(__name__, INSTEAD, name, __all__)
+    __getattr__, __dir__ = late_beside(__name__, {}, INSTEAD)

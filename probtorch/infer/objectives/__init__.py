@@ -12,7 +12,7 @@ data), which are no bounds. `compiled` has Pyro's names for where steps are comp
 
 from typing import TYPE_CHECKING
 
-from probtorch.core.late import late_names
+from probtorch.core.rooms import late_names
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.objectives.compiled import (

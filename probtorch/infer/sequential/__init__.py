@@ -14,7 +14,7 @@ Results with weights are `WeightedDraws` (weighted_draws.py).
 
 from typing import TYPE_CHECKING
 
-from probtorch.core.late import late_names
+from probtorch.core.rooms import late_names
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.sequential.abc import (
