@@ -17,6 +17,7 @@ from probtorch.autograd.function import Context, Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import to_host
+from probtorch.core.arguments import count_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
@@ -267,13 +268,8 @@ def gradient_variance(
 
 def _chosen(q: Distribution, estimator: Estimator | str | None, num_samples: int) -> Estimator:
     """The estimator as a record, once it is known to apply."""
-    if isinstance(num_samples, bool) or not hasattr(num_samples, "__index__") or num_samples < 1:
-        raise ArgumentError(
-            "expectation(num_samples=...)",
-            expected="a number of at least 1",
-            got=repr(num_samples),
-            fix="for example num_samples=10",
-        )
+    fix = "for example num_samples=10"
+    count_of("expectation", "num_samples", num_samples, expected="a number", fix=fix)
     if estimator is None and isinstance(q, Distribution):
         if unwrapped(q)[0].has_rsample:
             return Pathwise()

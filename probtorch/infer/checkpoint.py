@@ -18,10 +18,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from probtorch.core.arguments import count_of
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Tree
@@ -118,7 +119,8 @@ class Checkpoint:
         map_location: str | None = None,
     ) -> None:
         self.path = Path(path)
-        self.every, self.keep = _count("every", every), _count("keep", keep)
+        self.every = count_of("Checkpoint", "every", every)
+        self.keep = count_of("Checkpoint", "keep", keep)
         self.resume, self.map_location = resume, map_location
         self.objects = dict(objects or {})
         for name, thing in self.objects.items():
@@ -514,17 +516,6 @@ def _step_of(path: Path) -> int:
 def _listed(names: Iterable[str]) -> str:
     shown = list(itertools.islice(sorted(map(repr, names)), 10))
     return ", ".join(shown) or "nothing"
-
-
-def _count(name: str, value: SupportsIndex) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:
-        raise ArgumentError(
-            f"Checkpoint({name}=...)",
-            expected="an integer of at least 1",
-            got=repr(value),
-            fix=f"leave it out, or write {name}=10",
-        )
-    return int(value)
 
 
 def _warn(message: str) -> None:

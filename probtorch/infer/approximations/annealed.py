@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from probtorch.core.arguments import count_of
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explained
 from probtorch.errors import ArgumentError
-from probtorch.infer.approximations.result import count_of
 from probtorch.infer.approximations.stein_kernels import SteinKernel
 from probtorch.infer.approximations.svgd import SVGD
 from probtorch.infer.potential import Target

@@ -18,6 +18,7 @@ from typing import cast
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.showing import call_of
@@ -25,7 +26,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
-from probtorch.infer.approximations.result import Approximation, as_generator, count_of, target_of
+from probtorch.infer.approximations.result import Approximation, as_generator, target_of
 from probtorch.infer.approximations.second_order import Hessians, hessian_diagonal
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
@@ -107,13 +108,7 @@ class LaplaceApproximation:
         radius: float = 2.0,
         seed: int | Generator | None = None,
     ) -> None:
-        if hessian_structure not in STRUCTURES:
-            raise ArgumentError(
-                "LaplaceApproximation(hessian_structure=...)",
-                expected=" or ".join(map(repr, STRUCTURES)),
-                got=repr(hessian_structure),
-                fix="leave it out for 'full'",
-            )
+        choice_of("LaplaceApproximation", "hessian_structure", hessian_structure, STRUCTURES)
         self.model, self.hessian_structure = model, hessian_structure
         self.num_starts = count_of("LaplaceApproximation", "num_starts", num_starts)
         self.max_gradients = count_of("LaplaceApproximation", "max_gradients", max_gradients)

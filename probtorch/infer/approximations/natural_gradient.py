@@ -16,12 +16,13 @@ from typing import cast
 
 import numpy as np
 
+from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.rng import Generator
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
-from probtorch.infer.approximations.result import Approximation, as_generator, count_of, target_of
+from probtorch.infer.approximations.result import Approximation, as_generator, target_of
 from probtorch.infer.approximations.second_order import Hessians
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
@@ -92,13 +93,7 @@ class NaturalGradientVI:
         radius: float = 2.0,
         seed: int | Generator | None = None,
     ) -> None:
-        if covariance not in COVARIANCES:
-            raise ArgumentError(
-                "NaturalGradientVI(covariance=...)",
-                expected=" or ".join(map(repr, COVARIANCES)),
-                got=repr(covariance),
-                fix="leave it out for 'full'",
-            )
+        choice_of("NaturalGradientVI", "covariance", covariance, COVARIANCES)
         self.model, self.covariance, self.seed = model, covariance, seed
         self.num_steps = count_of("NaturalGradientVI", "num_steps", num_steps)
         self.num_particles = count_of("NaturalGradientVI", "num_particles", num_particles)

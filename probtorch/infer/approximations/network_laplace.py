@@ -16,6 +16,7 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
+from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.late import special
 from probtorch.core.making import as_tensor
@@ -33,7 +34,7 @@ from probtorch.infer.approximations.network_curvature import (
     layers_of,
     matrix_spectrum,
 )
-from probtorch.infer.approximations.result import as_generator, count_of
+from probtorch.infer.approximations.result import as_generator
 from probtorch.infer.starts.path_starts import normal_numbers
 from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
@@ -122,13 +123,7 @@ class NetworkLaplace:
             ("subset_of_weights", subset_of_weights, SUBSETS),
             ("hessian_structure", hessian_structure, STRUCTURES),
         ):
-            if value not in known:
-                raise ArgumentError(
-                    f"NetworkLaplace({name}=...)",
-                    expected=" or ".join(map(repr, known)),
-                    got=f"{value!r:.60}",
-                    fix=f"for example {name}={known[0]!r}",
-                )
+            choice_of("NetworkLaplace", name, value, known, f"for example {name}={known[0]!r}")
         if not isinstance(net, Module):
             raise ArgumentError(
                 "NetworkLaplace(net)",

@@ -20,12 +20,13 @@ from typing import cast
 
 import numpy as np
 
+from probtorch.core.arguments import count_of
 from probtorch.core.rng import Generator
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import GaussianPaths
-from probtorch.infer.approximations.result import Approximation, as_generator, count_of, target_of
+from probtorch.infer.approximations.result import Approximation, as_generator, target_of
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.lbfgs_paths import HISTORY, LbfgsPaths, best_of_paths

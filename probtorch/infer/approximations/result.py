@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from probtorch.core.arguments import count_of
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.psis import MIN_DRAWS
@@ -25,7 +26,7 @@ from probtorch.infer.starts.path_starts import Evaluations
 from probtorch.infer.vi.guide_quality import judge, quality_of
 from probtorch.infer.vi.of_draws import OfDraws
 
-__all__ = ["Approximation", "as_generator", "count_of", "free_values", "target_of"]
+__all__ = ["Approximation", "as_generator", "free_values", "target_of"]
 
 NUM_DRAWS = 1000
 # Draws that are made for each one that is kept by its weight, and the fewest of them.
@@ -237,19 +238,6 @@ def target_of(
         return model
     check_model(model, owner)
     return Target.from_model(model, *args, **kwargs)
-
-
-def count_of(call: str, name: str, value: object, least: int = 1) -> int:
-    """Return a setting as an int of at least `least`."""
-    index = getattr(value, "__index__", None)
-    if index is None or isinstance(value, (bool, np.bool_)) or index() < least:
-        raise ArgumentError(
-            f"{call}({name}=...)",
-            expected=f"an integer of at least {least}",
-            got=f"{value!r:.60}",
-            fix="leave it out for the default",
-        )
-    return int(index())
 
 
 assert MIN_DRAWS <= SMALLEST_POOL  # a pool always has weights

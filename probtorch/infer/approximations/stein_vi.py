@@ -23,6 +23,7 @@ from probtorch.autograd.modes import no_grad
 from probtorch.autograd.transforms import grad_and_value
 from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
+from probtorch.core.arguments import count_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
@@ -36,7 +37,7 @@ from probtorch.effects.params import ParamStore
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.approximations.result import as_generator, count_of, free_values
+from probtorch.infer.approximations.result import as_generator, free_values
 from probtorch.infer.approximations.stein_kernels import SteinKernel, stein_force
 from probtorch.infer.control import Interrupt
 from probtorch.infer.guides.base import AutoGuide

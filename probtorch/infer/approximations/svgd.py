@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, user_frame
-from probtorch.infer.approximations.result import as_generator, count_of, target_of
+from probtorch.infer.approximations.result import as_generator, target_of
 from probtorch.infer.approximations.stein_kernels import SteinKernel, stein_force
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import ModelTarget, Target
@@ -116,13 +117,8 @@ class SVGD:
                 got=f"{kernel!r:.60}",
                 fix="write SVGD(model, RBFSteinKernel(), optim, num_particles)",
             )
-        if mode is not None and mode not in MODES:
-            raise ArgumentError(
-                "SVGD(mode=...)",
-                expected=" or ".join(map(repr, MODES)),
-                got=repr(mode),
-                fix="leave it out",
-            )
+        if mode is not None:
+            choice_of("SVGD", "mode", mode, MODES)
         self.model, self.kernel, self.init_strategy = model, kernel, init_strategy
         self.num_particles = count_of("SVGD", "num_particles", num_particles)
         self.mode, self.seed = mode, seed

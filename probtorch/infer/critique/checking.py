@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.core.arguments import count_of
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.checks import InferenceWarning, diagnose
@@ -140,11 +141,7 @@ def check(
             "check(parts=...)", expected=f"names among {', '.join(PARTS)}", got=repr(unknown[0]),
             fix="leave it out for all",
         )  # fmt: skip
-    if isinstance(num_samples, bool) or not hasattr(num_samples, "__index__") or num_samples < 50:
-        raise ArgumentError(
-            "check(num_samples=...)", expected="an integer of at least 50", got=repr(num_samples),
-            fix="leave it out for 500",
-        )  # fmt: skip
+    count_of("check", "num_samples", num_samples, 50)
     target = Target.from_model(model, *args, **kwargs)
     generator = Generator(seed)
     if not target.observed_data:

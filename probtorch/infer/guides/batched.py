@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from probtorch.backends.registry import to_host
+from probtorch.core.arguments import count_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.tensor_base import TensorBase
@@ -23,7 +24,7 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.vectors import LowRankMultivariateNormal
 from probtorch.effects.primitives import param
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import InferenceError
 from probtorch.infer.guides.base import as_quantiles
 from probtorch.infer.guides.joint import ScaledGuide
 from probtorch.infer.guides.low_rank import check_rank, directions
@@ -62,14 +63,10 @@ class _RowsGuide(ScaledGuide):
         dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
-        if isinstance(batch_ndim, bool) or not hasattr(batch_ndim, "__index__") or batch_ndim < 1:
-            raise ArgumentError(
-                f"{self.__name__}(batch_ndim=...)",
-                expected="a number of dims of at least 1",
-                got=repr(batch_ndim),
-                fix="leave it out for 1; without rows use the guide without Batched in its name",
-            )
-        self.batch_ndim = int(batch_ndim)
+        fix = "leave it out for 1; without rows use the guide without Batched in its name"
+        self.batch_ndim = count_of(
+            self.__name__, "batch_ndim", batch_ndim, expected="a number of dims", fix=fix
+        )
 
     def setup(self, *args: object, **kwargs: object) -> None:
         """Run the model once to find its latent sites, which have to have the same rows."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
+from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator, default_generator
@@ -126,20 +127,8 @@ class AutoDAIS(ScaledGuide):
         dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
-        if isinstance(K, bool) or not hasattr(K, "__index__") or K < 1:
-            raise ArgumentError(
-                "AutoDAIS(K=...)",
-                expected="a number of annealing steps of at least 1",
-                got=repr(K),
-                fix="leave it out for 4",
-            )
-        if base_dist not in BASES:
-            raise ArgumentError(
-                "AutoDAIS(base_dist=...)",
-                expected=" or ".join(map(repr, BASES)),
-                got=repr(base_dist),
-                fix="leave it out for independent numbers",
-            )
+        self.K = count_of("AutoDAIS", "K", K, expected="a number of annealing steps")
+        self.base_dist = choice_of("AutoDAIS", "base_dist", base_dist, BASES)
         for name, value, most in (
             ("eta_max", eta_max, math.inf),
             ("eta_init", eta_init, eta_max),
@@ -152,7 +141,6 @@ class AutoDAIS(ScaledGuide):
                     got=repr(value),
                     fix="leave it out for the default",
                 )
-        self.K, self.base_dist = int(K), base_dist
         self.eta_init, self.eta_max, self.gamma_init = eta_init, eta_max, gamma_init
         # What the first call was given, and how many batch dims the model has.
         self._given: tuple[tuple[object, ...], dict[str, object]] = ((), {})

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.core.arguments import count_of
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.diagonals import diagonal
@@ -35,13 +36,10 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 def check_rank(rank: int | None, guide: str, numbers: str) -> None:
     """Raise ArgumentError unless the `rank` of a guide is a number of directions, or left out."""
-    if rank is not None and (not hasattr(rank, "__index__") or rank < 1):
-        raise ArgumentError(
-            f"{guide}(rank=...)",
-            expected="a number of directions of at least 1",
-            got=repr(rank),
-            fix=f"leave it out for the square root of {numbers}",
-        )
+    if rank is not None:
+        least = "a number of directions"
+        fix = f"leave it out for the square root of {numbers}"
+        count_of(guide, "rank", rank, expected=least, fix=fix)
 
 
 def directions(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from probtorch.backends.registry import to_host
+from probtorch.core.arguments import choice_of
 from probtorch.core.dtype import float64
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
@@ -313,13 +314,7 @@ class AutoHierarchicalNormalMessenger(AutoNormalMessenger):
             prefix=prefix,
             dtype=dtype,
         )
-        if weight_type not in WEIGHTS:
-            raise ArgumentError(
-                f"{type(self).__name__}(weight_type=...)",
-                expected=" or ".join(map(repr, WEIGHTS)),
-                got=repr(weight_type),
-                fix="leave it out for a weight for each number",
-            )
+        choice_of(self.__name__, "weight_type", weight_type, WEIGHTS)
         self.init_weight, self.weight_type = init_weight, weight_type
         self.hierarchical_sites = hierarchical_sites
 

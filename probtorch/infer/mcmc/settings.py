@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, SupportsIndex, TypeVar
 
-import numpy as np
-
+from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.rng import Generator
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.kernel import Kernel
@@ -91,13 +90,7 @@ def check_settings(
                 got=type(value).__name__,
                 fix="draws come back in the model's own space; compute the rest from them",
             )
-    if chain_method not in CHAIN_METHODS:
-        raise ArgumentError(
-            "MCMC(chain_method=...)",
-            expected=f"one of {', '.join(CHAIN_METHODS)}",
-            got=repr(chain_method),
-            fix="leave it out: chains run in parallel",
-        )
+    choice_of("MCMC", "chain_method", chain_method, CHAIN_METHODS)
     if isinstance(params, (int, float, str)) and not isinstance(params, bool):
         raise ArgumentError(
             "MCMC(initial_params)",
@@ -160,19 +153,7 @@ def one_of(name: str, value: T, alias: str, other: T) -> T:
 
 def count(name: str, value: SupportsIndex | None, least: int) -> int:
     """Return a setting as an int of at least `least`."""
-    if (
-        value is None
-        or isinstance(value, (bool, np.bool_))
-        or not hasattr(value, "__index__")
-        or value.__index__() < least
-    ):
-        raise ArgumentError(
-            f"MCMC({name}=...)",
-            expected=f"an integer of at least {least}",
-            got=repr(value),
-            fix=f"for example {name}=1000",
-        )
-    return value.__index__()
+    return count_of("MCMC", name, value, least, fix=f"for example {name}=1000")
 
 
 @dataclass(frozen=True)

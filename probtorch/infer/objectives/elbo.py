@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.arguments import count_of
 from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
@@ -78,11 +79,14 @@ class ELBO(abc.ABC):
         *,
         allow_missing: bool = False,
     ) -> None:
-        if isinstance(num_particles, bool) or not hasattr(num_particles, "__index__"):
-            raise _bad_count(self, num_particles)
-        if num_particles < self.min_particles:
-            raise _bad_count(self, num_particles)
-        self.num_particles = num_particles.__index__()
+        self.num_particles = count_of(
+            type(self).__name__,
+            "num_particles",
+            num_particles,
+            self.min_particles,
+            expected="a number",
+            fix=f"for example num_particles={max(self.min_particles, 10)}",
+        )
         self.vectorize_particles = bool(vectorize_particles)
         self.retain_graph, self.allow_missing = retain_graph, allow_missing
         self._vectorised = Vectorised(self.num_particles, allow_missing)
@@ -422,15 +426,6 @@ def scaled(estimate: Estimate, part: int, whole: int) -> Estimate:
     if estimate.surrogate is estimate.value:
         return Estimate(value, value)
     return Estimate(value, estimate.surrogate * (part / whole))
-
-
-def _bad_count(objective: ELBO, num_particles: object) -> ArgumentError:
-    return ArgumentError(
-        f"{type(objective).__name__}(num_particles=...)",
-        expected=f"a number of at least {objective.min_particles}",
-        got=repr(num_particles),
-        fix=f"for example num_particles={max(objective.min_particles, 10)}",
-    )
 
 
 explain_calls(globals())

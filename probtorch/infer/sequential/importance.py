@@ -15,6 +15,7 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
+from probtorch.core.arguments import count_of as checked_count
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
@@ -23,7 +24,7 @@ from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute
 from probtorch.effects.site import Site
-from probtorch.errors import ArgumentError, InferenceError, user_frame
+from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.control import Interrupt, positive
 from probtorch.infer.labels import Labels, labels_of
 from probtorch.infer.model_calls import check_model, check_model_call
@@ -371,18 +372,6 @@ def _warn_of_few(owner: str, wanted: float, found: float, count: int) -> None:
         ImportanceWarning,
         *(user_frame() or ("<unknown>", 0)),
     )
-
-
-def checked_count(owner: str, name: str, count: int, least: int = 1) -> int:
-    """Return a count, or refuse what is no integer of at least `least`."""
-    if isinstance(count, bool) or not hasattr(count, "__index__") or count < least:
-        raise ArgumentError(
-            f"{owner}({name}=...)",
-            expected=f"an integer of at least {least}",
-            got=repr(count),
-            fix="leave it out for the default",
-        )
-    return count.__index__()
 
 
 def _latent(run: Run) -> list[str]:

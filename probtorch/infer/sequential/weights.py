@@ -19,8 +19,8 @@ import math
 
 import numpy as np
 
+from probtorch.core.arguments import choice_of
 from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits
-from probtorch.errors import ArgumentError
 
 __all__ = [
     "RESAMPLING",
@@ -141,11 +141,4 @@ def _inverse(weights: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 def checked_resampling(owner: str, scheme: str) -> str:
     """Return the name of a scheme, or refuse one that there is not."""
-    if scheme not in RESAMPLING:
-        raise ArgumentError(
-            f"{owner}(resampling=...)",
-            expected=f"one of {', '.join(map(repr, RESAMPLING))}",
-            got=repr(scheme),
-            fix="leave it out for 'systematic'",
-        )
-    return scheme
+    return choice_of(owner, "resampling", scheme, RESAMPLING)

@@ -19,6 +19,7 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
+from probtorch.core.arguments import count_of
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -27,7 +28,7 @@ from probtorch.effects.enumeration import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, uncondition
 from probtorch.effects.trace import plate_info
-from probtorch.errors import ArgumentError, AutogradError, InferenceError
+from probtorch.errors import AutogradError, InferenceError
 from probtorch.factories import zeros
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.potential import ModelTarget, Target
@@ -110,17 +111,11 @@ class SVIResult(OfDraws):
         Where plates work on subsamples, draws are of the sites outside of these plates, and there
         is no `pareto_k`: the density of a subsample is not that of the data.
         """
-        if isinstance(num_draws, bool) or not hasattr(num_draws, "__index__") or num_draws < 1:
-            raise ArgumentError(
-                "SVIResult.draws",
-                expected="a number of draws of at least 1",
-                got=repr(num_draws),
-                fix="leave it out for 1000",
-            )
-        key = (num_draws, seed)
+        count = count_of("SVIResult.draws", "num_draws", num_draws, expected="a number of draws")
+        key = (count, seed)
         if isinstance(seed, Generator) or key not in self._made:
             generator = seed if isinstance(seed, Generator) else Generator(seed)
-            made = self._draw(num_draws.__index__(), generator)
+            made = self._draw(count, generator)
             judge(made)
             if isinstance(seed, Generator):
                 return made

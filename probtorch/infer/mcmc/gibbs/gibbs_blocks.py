@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
+from probtorch.core.arguments import choice_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
@@ -220,13 +221,7 @@ def named_blocks(
             )
         seen |= set(names)
         made.append((names, _kernel_or_update("blocks", updating, model, potential_fn)))
-    if discrete not in UPDATES:
-        raise ArgumentError(
-            "Gibbs(discrete=...)",
-            expected=f"one of {', '.join(map(repr, UPDATES))}",
-            got=repr(discrete),
-            fix='leave it out for "conditional"',
-        )
+    choice_of("Gibbs", "discrete", discrete, UPDATES)
     last = _kernel_or_update("kernel", rest, model, potential_fn)
     return (*made, (None, discrete), (None, "metropolis"), (None, last))
 

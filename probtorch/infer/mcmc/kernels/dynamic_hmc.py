@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from probtorch.core.arguments import choice_of
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
@@ -81,13 +82,7 @@ class DynamicHMC(TrajectoryKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.law not in LAWS:
-            raise ArgumentError(
-                "DynamicHMC(law=...)",
-                expected=f"one of {', '.join(map(repr, LAWS))}",
-                got=f"{self.law!r:.60}",
-                fix="leave it out for 'uniform'",
-            )
+        choice_of("DynamicHMC", "law", self.law, LAWS)
         if not (isinstance(self.max_num_steps, int) and self.max_num_steps >= 1):
             raise ArgumentError(
                 "DynamicHMC(max_num_steps=...)",

@@ -21,6 +21,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from probtorch.core.arguments import choice_of
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.integrators import Density, PhasePoint
@@ -50,13 +51,7 @@ def checked_splitting(owner: str, name: str) -> None:
     ------
     ArgumentError
     """
-    if name not in SPLITTINGS:
-        raise ArgumentError(
-            f"{owner}(integrator=...)",
-            expected=f"one of {', '.join(map(repr, SPLITTINGS))}",
-            got=f"{name!r:.60}",
-            fix="leave it out for 'mclachlan'",
-        )
+    choice_of(owner, "integrator", name, SPLITTINGS)
 
 
 def needs_two_dims(owner: str, dim: int) -> None:

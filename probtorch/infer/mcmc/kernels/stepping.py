@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
+from probtorch.core.arguments import choice_of
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import replace
 from probtorch.errors import ArgumentError
@@ -66,13 +67,9 @@ class MetricKernel(Kernel[S]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.gradients and self.metric not in FORMS_OF_DRAWS:
-            raise ArgumentError(
-                f"{self.name}(metric=...)",
-                expected=f"one of {', '.join(map(repr, FORMS_OF_DRAWS))}",
-                got=f"{self.metric!r:.60}",
-                fix="leave it out: other forms are learnt from gradients, which it does not have",
-            )
+        if not self.gradients:
+            learnt = "leave it out: other forms are learnt from gradients, which it does not have"
+            choice_of(self.name, "metric", self.metric, FORMS_OF_DRAWS, learnt)
         self._set(
             metric=chosen_metric(self.name, self.metric, None, None),
             adapt_mass_matrix=bool(self.adapt_mass_matrix),
