@@ -13,7 +13,6 @@ INSTEAD = {
     "EmpiricalMarginal": _DRAWS + "; of weighted ones WeightedDraws.marginal(name)",
     "MCMCKernel": "infer.mcmc.kernel says what a kernel is",
     "MHResampler": "Importance(model, guide).run(), whose weights are smoothed",
-    "NestedSampler": "SMC gives the evidence, too: infer.SMC(model).run().log_evidence",
     "StreamingMCMC": "MCMC.run(store=folder) streams draws to the disk, with diagnostics",
     "TraceMCMC": "MCMC",
     "TracePosterior": _DRAWS,

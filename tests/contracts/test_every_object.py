@@ -271,6 +271,10 @@ def smc():
     return infer.SMC(infer.RandomWalk(line), 256, temperatures=[0.01, 0.1, 1.0], seed=1)
 
 
+def nested():
+    return infer.NestedSampler(line, 32, seed=1, num_threads=1, progress_bar=False)
+
+
 def mixture_of_guides(steps):
     kernel, seed = infer.RBFKernel(), probtorch.Generator(3)
     made = infer.SteinVI(line, AutoNormal(line), Adam({"lr": 0.1}), kernel, 2, 2, seed=seed)
@@ -354,6 +358,8 @@ ROWS = {
     "Comparison": (lambda: diagnostics.compare({"a": elpd(), "b": elpd()}), str),
     "SMC": (lambda: smc(), lambda s: s.run(X, Y)["a"]),
     "SMCDraws": (lambda: smc().run(X, Y), lambda d: (d.posterior, d.log_evidence)),
+    "NestedSampler": (lambda: nested(), lambda s: s.run(X, Y)["a"]),
+    "NestedDraws": (lambda: nested().run(X, Y), lambda d: (d.posterior, d.weighted.log_weights)),
     "ParticleFilter": (lambda: particle_filter(), lambda f: f.run(Y, seed=1).mean),
     "FilteredStates": (lambda: particle_filter().run(Y, seed=1), lambda f: f.smooth(3, seed=1)),
     "SMCFilter": (lambda: smc_filter(), lambda f: (f.state["z"], f.log_evidence)),

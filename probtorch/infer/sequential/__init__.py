@@ -3,6 +3,7 @@
 `Importance` (importance.py) weights the draws of a guide or of the prior; `CSIS` (csis.py) trains
 the guide, and `AutoProposal` (proposals.py) is one that writes itself. `SMC` (smc.py) goes from the
 prior to the posterior by temperatures (tempering.py); any kernel moves its particles (mutation.py).
+`NestedSampler` (nested_sampler.py) goes there by levels of the likelihood.
 `ParticleFilter` (particle_filter.py) follows the states of a series that is given by functions,
 `SMCFilter` (smc_filter.py) one of sample statements; `ParticleGibbs` (particle_gibbs.py) is a chain
 of runs of any program, which are `RunDraws` (run_draws.py). `ABC` and `ABCSMC` (abc.py) need
@@ -31,6 +32,13 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.sequential.importance import (
         Importance as Importance,
         psis_diagnostic as psis_diagnostic,
+    )
+    from probtorch.infer.sequential.nested_course import (
+        NestedSamplingWarning as NestedSamplingWarning,
+    )
+    from probtorch.infer.sequential.nested_sampler import (
+        NestedDraws as NestedDraws,
+        NestedSampler as NestedSampler,
     )
     from probtorch.infer.sequential.particle_filter import (
         FilteredStates as FilteredStates,
@@ -62,6 +70,8 @@ else:
         "course": "SMCWarning",
         "csis": "CSIS",
         "importance": "Importance psis_diagnostic",
+        "nested_course": "NestedSamplingWarning",
+        "nested_sampler": "NestedDraws NestedSampler",
         "particle_filter": "FilteredStates ParticleFilter",
         "particle_gibbs": "ParticleGibbs",
         "proposals": "AutoProposal",

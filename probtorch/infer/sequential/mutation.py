@@ -29,6 +29,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, record, replace
 from probtorch.core.typed import Tree
 from probtorch.distributions.validation import validation_enabled, validation_in_force
+from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.kernel import Kernel, State, statistics
 from probtorch.infer.mcmc.randomness import Key, bits, key_of
@@ -40,7 +41,7 @@ from probtorch.infer.sequential.weights import uniforms
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
 
-__all__ = ["Moved", "Mutation", "PartialMove"]
+__all__ = ["Moved", "Mutation", "PartialMove", "check_moves_particles"]
 
 # Particles per native call, and transitions of the pilot run: enough for a step size to settle.
 BLOCK, PILOT = 64, 200
@@ -501,6 +502,39 @@ class Mutation:
         state = kernel.init(wrap(np.array(position)), _number(0))
         self._context.raise_error()
         return Chain(kernel, state, self._key, self.kernel.warmup.tuner)
+
+
+def check_moves_particles(owner: str, kernel: Kernel) -> None:
+    """Refuse what is no kernel that moves one point and leaves any density as it is.
+
+    Parameters
+    ----------
+    owner : str
+        The class that is to have particles moved, for messages.
+    kernel : Kernel
+    """
+    if not isinstance(kernel, Kernel):
+        raise ArgumentError(
+            f"{owner}(kernel)",
+            expected="a kernel such as NUTS(model)",
+            got=type(kernel).__name__,
+            fix=f"wrap the model: {owner}(NUTS(model), num_particles=1000)",
+        )
+    if kernel.members:
+        raise ArgumentError(
+            f"{owner}(kernel)",
+            expected="a kernel whose state is one point",
+            got=f"{kernel.name}, whose state is {kernel.members} points",
+            fix="use NUTS, MALA or RandomWalk: the particles are an ensemble already",
+        )
+    if not kernel.moves_particles:
+        raise ArgumentError(
+            f"{owner}(kernel)",
+            expected="a kernel that leaves each density between prior and posterior as it is "
+            "from its first step on",
+            got=f"{kernel.name}, which does not",
+            fix="use NUTS, MALA, RandomWalk or another that does",
+        )
 
 
 def _filled(rows: np.ndarray) -> np.ndarray:

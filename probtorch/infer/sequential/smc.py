@@ -40,7 +40,7 @@ from probtorch.infer.potential import ModelTarget
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.sequential.course import Course
 from probtorch.infer.sequential.importance import checked_count
-from probtorch.infer.sequential.mutation import Mutation
+from probtorch.infer.sequential.mutation import Mutation, check_moves_particles
 from probtorch.infer.sequential.saved_particles import (
     ParticleProgress,
     SavedParticles,
@@ -158,28 +158,7 @@ class SMC:
         seed: int | Generator | None = None,
         progress_bar: bool = True,
     ) -> None:
-        if not isinstance(kernel, Kernel):
-            raise ArgumentError(
-                "SMC(kernel)",
-                expected="a kernel such as NUTS(model)",
-                got=type(kernel).__name__,
-                fix="wrap the model: SMC(NUTS(model), num_particles=1000)",
-            )
-        if kernel.members:
-            raise ArgumentError(
-                "SMC(kernel)",
-                expected="a kernel whose state is one point",
-                got=f"{kernel.name}, whose state is {kernel.members} points",
-                fix="use NUTS, MALA or RandomWalk: the particles are an ensemble already",
-            )
-        if not kernel.moves_particles:
-            raise ArgumentError(
-                "SMC(kernel)",
-                expected="a kernel that leaves each density between prior and posterior as it is "
-                "from its first step on",
-                got=f"{kernel.name}, which does not",
-                fix="use NUTS, MALA, RandomWalk or another that does",
-            )
+        check_moves_particles("SMC", kernel)
         self.kernel = kernel
         self.num_particles = checked_count("SMC", "num_particles", num_particles, 2)
         self.waste_free = bool(waste_free)
