@@ -27,6 +27,7 @@ from probtorch.infer import (
     MCMC,
     MEADS,
     NUTS,
+    SA,
     SNAPERHMC,
     AdjustedMCLMC,
     BarkerMH,
@@ -83,6 +84,7 @@ KERNELS = {
     "Slice": Entry(Slice, 1000),
     "AIES": Entry(lambda t: AIES(t, walkers=_walkers(t)), 2000, 2),
     "DEMetropolis": Entry(lambda t: DEMetropolis(t, walkers=_walkers(t)), 2000, 2),
+    "SA": Entry(lambda t: SA(t, walkers=_walkers(t)), 1000, 2),
     "ESS": Entry(lambda t: ESS(t, walkers=_walkers(t)), 500, 2),
     "ReplicaExchange(NUTS)": Entry(lambda t: ReplicaExchange(NUTS(t)), 300),
 }

@@ -131,6 +131,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.mcmc.kernels.rmhmc import (
         RMHMC as RMHMC,
     )
+    from probtorch.infer.mcmc.kernels.sample_adaptive import (
+        SA as SA,
+    )
     from probtorch.infer.mcmc.kernels.slice import (
         Slice as Slice,
     )
@@ -242,6 +245,7 @@ else:
         "mcmc.kernels.random_walk": "RandomWalk RandomWalkKernel",
         "mcmc.kernels.replica_exchange": "ReplicaExchange",
         "mcmc.kernels.rmhmc": "RMHMC",
+        "mcmc.kernels.sample_adaptive": "SA",
         "mcmc.kernels.slice": "Slice",
         "mcmc.kernels.snaper": "SNAPERHMC",
         "mcmc.pilot": "FormsOfSites choose_reparam",

@@ -31,6 +31,7 @@ from probtorch.infer import (
     MEADS,
     NUTS,
     RMHMC,
+    SA,
     SGHMC,
     SGLD,
     SGNHT,
@@ -125,6 +126,8 @@ KERNELS = {
     "mixed hmc": (MIXED, OF_MIXED),
     "affine-invariant ensemble": (AIES(TARGET, walkers=8), {}),
     "differential evolution": (DEMetropolis(TARGET, walkers=8, snooker=0.5), {}),
+    "sample adaptive": (SA(TARGET, walkers=8), {}),
+    "sample adaptive, diagonal": (SA(TARGET, walkers=8, metric="diag"), {}),
     "ensemble slice": (ESS(TARGET, walkers=8), {}),
     # At powers that are almost alike: other laws than of the first replica are in its own tests.
     "replica exchange": (
@@ -150,7 +153,7 @@ KERNELS = {
 # Other settings of a kernel that has a row already.
 VARIANTS = {
     *("nuts, dense", "nuts, cut off", "hmc, length", "slice, narrow"),
-    *("dynamic hmc, exponential", "adjusted mclmc, leapfrog"),
+    *("dynamic hmc, exponential", "adjusted mclmc, leapfrog", "sample adaptive, diagonal"),
 }
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in VARIANTS else n for n in KERNELS]
 # One of each sort for the test of the test.
@@ -456,7 +459,11 @@ def test_kernels_are_copied_and_shown_as_the_base_says(kind):
     assert replace(kind.of(None), density=len).density is len
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PUBLIC if kind not in (HMC, NUTS, Gibbs)])
+# What others are made of, or move their points by.
+IN_USE = HMC, NUTS, Gibbs, Slice
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PUBLIC if kind not in IN_USE])
 def test_a_kernel_is_one_file_and_one_export(kind):
     users = {
         str(path.relative_to(ROOT))

@@ -343,6 +343,7 @@ ROWS = {
     "SGHMC": (lambda: infer.SGHMC(line, friction=2.0), lambda k: k.friction),
     "SGNHT": (lambda: infer.SGNHT(line, diffusion=2.0), lambda k: k.diffusion),
     "HMCECS": (lambda: infer.HMCECS(NUTS(line), num_blocks=2), lambda k: k.num_blocks),
+    "SA": (lambda: infer.SA(line, walkers=6), lambda k: (k.members, k.metric)),
     "ESS": (lambda: infer.ESS(line, walkers=6), lambda k: (k.members, k.mu)),
     "Gibbs": (lambda: infer.Gibbs(line, discrete="modified"), lambda k: k.attrs()["blocks"]),
     "MixedHMC": (

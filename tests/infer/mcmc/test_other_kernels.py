@@ -4,9 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import probtorch
 import probtorch.distributions as dist
+from probtorch.core.dispatch import wrap
 from probtorch.diagnostics.convergence import ess_mean
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import (
@@ -17,6 +19,7 @@ from probtorch.infer import (
     MCLMC,
     MCMC,
     MEADS,
+    SA,
     SNAPERHMC,
     AdjustedMCLMC,
     BarkerMH,
@@ -61,6 +64,7 @@ KERNELS = {
     "affine-invariant ensemble": (lambda m: AIES(m, walkers=8), 5000),
     "differential evolution": (lambda m: DEMetropolis(m, walkers=8), 5000),
     "ensemble slice": (lambda m: ESS(m, walkers=8), 1000),
+    "sample adaptive": (lambda m: SA(m, walkers=10), 1500),
     "elliptical slice": (EllipticalSlice, 8000),
 }
 
@@ -280,3 +284,42 @@ def test_walkers_that_start_in_one_place_are_refused():
     mcmc = run(AIES(line, walkers=8), 10)
     with pytest.raises(InferenceError, match="span"):
         mcmc.run(*ARGUMENTS, init_params={"a": 0.0, "b": 0.0})
+
+
+@pytest.mark.parametrize("metric", ["dense", "diag"])
+def test_rates_of_sample_adaptive_moves_are_normals_through_the_other_points(metric):
+    points = np.random.default_rng(0).normal(size=(9, 3)) @ np.array(
+        [[2.0, 0.5, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 0.1]]
+    )
+    expected = []
+    for j in range(9):
+        others = np.delete(points, j, axis=0)
+        covariance = np.cov(others.T, bias=True)
+        if metric == "diag":
+            covariance = np.diag(covariance.diagonal())
+        law = stats.multivariate_normal(others.mean(axis=0), covariance)
+        expected.append(law.logpdf(points[j]))
+    found = SA(ONE, walkers=8, metric=metric)._left_out(wrap(points)).array
+    np.testing.assert_allclose(found - found[0], np.array(expected) - expected[0], rtol=1e-9)
+
+
+def test_sample_adaptive_points_stay_inside_of_a_bounded_density():
+    """A triangle: mean 1/3 and variance 1/18 on [0, 1]; most proposals are impossible."""
+
+    def triangle(q):
+        inside = (q > 0.0).all() & (q.sum() < 1.0)
+        return probtorch.where(inside, 0.0, -np.inf)
+
+    target = Target.from_density(triangle, 2)
+    starts = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 20))[..., :2]
+    mcmc = run(SA(target, walkers=20), 2000, num_chains=2)
+    draws = mcmc.run(init_params=starts.reshape(-1, 2))["x"]
+    assert (draws > 0.0).all() and (draws.sum(axis=-1) < 1.0).all()
+    for values in (draws[..., 0] - 1 / 3, (draws[..., 1] - 1 / 3) ** 2 - 1 / 18):
+        # One of two scores beyond 5 has a chance of 1e-6.
+        assert abs(values.mean()) < 5.0 * values.std() / np.sqrt(ess_mean(values))
+
+
+def test_sample_adaptive_metric_is_one_of_two():
+    with pytest.raises(ArgumentError, match="metric"):
+        SA(ONE, metric="full")
