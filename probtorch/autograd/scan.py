@@ -4,7 +4,8 @@ Eagerly it is Python's own loop and the tape sees every step. Under a recorder i
 loops: the forward one keeps the state before each step, the backward one walks from the end, runs a
 step again on the tape and pulls the gradient through it. So neither the compiled code nor the time
 to compile it grows with the number of steps. Memory: one state per step, as for any reverse pass
-over a loop (checkpoint longer ones by scanning over chunks).
+over a loop (checkpoint longer ones by scanning over chunks), and what is cheaper to keep than to
+compute again (kept_results.py).
 
 A step with Python branches on tensors or with random draws cannot be recorded once for all steps;
 the loop is then unrolled on the tape.
@@ -18,6 +19,7 @@ from typing import TypeAlias
 
 from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Context, Function
+from probtorch.autograd.kept_results import Heard, KeptResult
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
@@ -116,6 +118,9 @@ class _Loop:
         # Known after a step: the structure of the outputs, and the shapes and dtypes they have.
         self.y_structure: Structure = ()
         self.y_form = []
+        # What steps keep besides states; known after a step, too. Whether the forward loop does.
+        self.kept: list[KeptResult] = []
+        self.keeps = True
 
     def step(
         self, carry: list[TensorBase], slices: list[TensorBase]
@@ -180,7 +185,15 @@ class _Loop:
         """
         carry = [stand_in(x) for x in self.carry]
         slices = [stand_in(wrap(x.array[0])) for x in self.xs]
-        return captured(lambda: self.step(carry, slices), [*carry, *slices])
+        heard = Heard()
+
+        def step() -> None:
+            with heard:
+                self.step(carry, slices)
+
+        closed_over = captured(step, [*carry, *slices])
+        self.kept = [result for result, _ in heard.results]
+        return closed_over
 
     def rolled(
         self, closed_over: list[TensorBase]
@@ -190,30 +203,37 @@ class _Loop:
     ]:
         wanted = any(x.requires_grad for x in (*self.carry, *self.xs, *closed_over))
         if not (grad_enabled() and wanted):
-            carry, ys, _ = self.forward(self.carry, self.xs, keep=False)
+            carry, ys, *_ = self.forward(self.carry, self.xs, keep=False)
             return self.result(carry, ys)
         outs = _Scan.apply(self, closed_over, *self.carry, *self.xs, *closed_over)
         outs = list(outs) if isinstance(outs, tuple) else [outs]
         count = len(self.carry)
         return self.result(outs[:count], outs[count:])
 
-    def forward(self, carry: list[TensorBase], xs: Tree, keep: bool) -> tuple[_Rows, _Rows, _Rows]:
-        """Run all steps; returns the last state, the outputs and, if asked for, all states."""
+    def forward(
+        self, carry: list[TensorBase], xs: Tree, keep: bool
+    ) -> tuple[_Rows, _Rows, _Rows, _Rows]:
+        """Run all steps; returns the last state, the outputs and, if asked for, all states and what
+        else steps keep.
+        """
         ys = [_room(self.n, shape, dtype, carry, xs) for shape, dtype in self.y_form]
         states = [_room(self.n, x.array.shape, x.array.dtype, carry, xs) for x in carry]
+        kept = [_room(self.n, x.shape, x.dtype, carry, xs) for x in self.kept]
 
         def body(
-            state: tuple[TensorBase, list[TensorBase], list[TensorBase], list[TensorBase]],
-        ) -> tuple[TensorBase, list[TensorBase], list[TensorBase], list[TensorBase]]:
-            t, now, ys, states = state
-            after, row = self.step(now, [x[t] for x in xs])
+            state: tuple[TensorBase, _Rows, _Rows, _Rows, _Rows],
+        ) -> tuple[TensorBase, _Rows, _Rows, _Rows, _Rows]:
+            t, now, ys, states, kept = state
+            slices = [x[t] for x in xs]
+            with Heard() as heard:
+                after, row = self.step(now, slices)
             states = [index_put(s, (t,), x) for s, x in zip(states, now, strict=False)]
             ys = [index_put(y, (t,), x) for y, x in zip(ys, row, strict=True)]
-            return t + (-1 if self.reverse else 1), after, ys, states
+            if kept:
+                kept = self._keep(kept, t, heard)
+            return t + (-1 if self.reverse else 1), after, ys, states, kept
 
-        def more(
-            state: tuple[TensorBase, list[TensorBase], list[TensorBase], list[TensorBase]],
-        ) -> TensorBase:
+        def more(state: tuple[TensorBase, _Rows, _Rows, _Rows, _Rows]) -> TensorBase:
             return state[0] >= 0 if self.reverse else state[0] < self.n
 
         first = (
@@ -221,11 +241,23 @@ class _Loop:
             list(carry),
             ys,
             states if keep else [],
+            kept if keep else [],
         )
-        _, last, ys, states = while_loop(more, body, first)
-        return last, ys, states
+        _, last, ys, states, kept = while_loop(more, body, first)
+        return last, ys, states, kept
 
-    def backward(self, states, xs, closed_over, g_carry, g_ys):
+    def _keep(self, rows: _Rows, t: TensorBase, heard: Heard) -> _Rows:
+        """Note what a step computed that is worth keeping."""
+        found = dict(heard.results)
+        if any(result not in found for result in self.kept):
+            # With the tape off it does something else: nothing is to stand for what it does.
+            self.keeps = False
+            return rows
+        return [
+            index_put(row, (t,), found[result]) for row, result in zip(rows, self.kept, strict=True)
+        ]
+
+    def backward(self, states, xs, kept, closed_over, g_carry, g_ys):
         """Pull gradients of the last state and of all outputs back through all steps.
 
         Returns
@@ -245,7 +277,9 @@ class _Loop:
             now = [stand_in(s[t]) for s in states]
             slices = [stand_in(x[t]) for x in xs]
             with enable_grad(), cut_off(closed_over):
-                after, row = self.step(now, slices)
+                before = [rows[t] for rows in kept] if self.keeps else []
+                with Heard(list(zip(self.kept, before, strict=False))):
+                    after, row = self.step(now, slices)
                 ends = [after[i] for i in floating] + [row[i] for i in put_out]
                 given = [*g_now, *(g_ys[i][t] for i in put_out)]
                 # What depends on nothing has no gradient to give.
@@ -316,9 +350,9 @@ class _Scan(Function):
     ) -> tuple[TensorBase, ...]:
         count = len(loop.carry)
         carry, xs = list(items[:count]), list(items[count : count + len(loop.xs)])
-        last, ys, states = loop.forward(carry, xs, keep=True)
+        last, ys, states, kept = loop.forward(carry, xs, keep=True)
         ctx.loop, ctx.closed_over = loop, closed_over
-        ctx.save_for_backward(*states, *xs)
+        ctx.save_for_backward(*states, *xs, *kept)
         for x in (*last, *ys):
             if not is_float(x):
                 ctx.mark_non_differentiable(x)
@@ -329,10 +363,15 @@ class _Scan(Function):
         loop = ctx.loop
         if grad_enabled():
             return (None, None, *loop.backward_on_tape(ctx.closed_over, gradients))
-        count = len(loop.carry)
+        count, rest = len(loop.carry), len(loop.carry) + len(loop.xs)
         saved = list(ctx.saved_tensors)
         found = loop.backward(
-            saved[:count], saved[count:], ctx.closed_over, gradients[:count], gradients[count:]
+            saved[:count],
+            saved[count:rest],
+            saved[rest:],
+            ctx.closed_over,
+            gradients[:count],
+            gradients[count:],
         )
         return (None, None, *found)
 

@@ -101,6 +101,7 @@ class Op:
     extra : dict
         What few ops need. For the compiler: "decompose". For dispatch: "view" (the result may share
         memory with the first input), "mask_inputs" (positions of boolean inputs), "integers_only".
+        For loops: "picks" (the derivative looks for the elements that the result is made of).
         For the tests: "random" (values have no reference), "not_differentiable" (positions),
         "float64_only", "input_dtype" and "result_dtype" (where they are fixed), "of_complex" (tried
         on complex numbers alone).

@@ -25,7 +25,7 @@ from probtorch.ops.accumulate import add_up, floats, over_short_rows, reduced
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, isfinite
 from probtorch.ops.exponentials import exp, log
-from probtorch.ops.extremes import amax
+from probtorch.ops.extremes import peak
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
@@ -76,7 +76,7 @@ def _run_logsumexp(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.nd
 def _decomposed_logsumexp(x: TensorBase, dims: tuple[int, ...], keepdim: bool) -> TensorBase:
     if x.array.size == 0:
         return log(sum(x, dims, keepdim))
-    top = amax(x, dims, True)
+    top = peak(x, dims)
     top = where(isfinite(top), top, 0.0)
     out = log(sum(exp(x - top), dims, True)) + top
     return (
@@ -176,7 +176,7 @@ def _run_log_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 def _decomposed_below_top(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:
     x = to_float(x)
-    return x - amax(x, dims, True) if x.array.size else x
+    return x - peak(x, dims) if x.array.size else x
 
 
 def _decomposed_softmax(x: TensorBase, dims: tuple[int, ...]) -> TensorBase:

@@ -87,10 +87,25 @@ def _extreme(name: str, method: str, reference: Callable[..., object], doc: str)
         samples=reduction_samples,
         doc=doc,
         reference=lambda x, dims, keepdim: reference(x, axis=dims, keepdims=keepdim),
+        extra={"picks": True},
     )
 
 
 _AMAX = _extreme("amax", "max", np.max, "Largest element over dims.")
+
+
+# What is taken off before `exp`, and put back after: whatever it is, it cancels, so that no
+# derivative has to go through it. For decompositions; the maximum that users call is `amax`.
+_PEAK = structured(
+    "peak",
+    "reduction",
+    run=_AMAX.run,
+    core="dims",
+    native="reduce",
+    samples=reduction_samples,
+    doc="Largest element over dims, a constant of every derivative.",
+    reference=_AMAX.reference,
+)
 
 
 _AMIN = _extreme("amin", "min", np.min, "Smallest element over dims.")
@@ -143,6 +158,11 @@ def amin(
 ) -> TensorBase:
     """Smallest element over `dim`; nan wins, ties share the gradient."""
     return _extremum(_AMIN, input, dim, keepdim, axis, keepdims)
+
+
+def peak(input: TensorBase, dims: tuple[int, ...]) -> TensorBase:
+    """Largest elements over `dims`, which are kept, as a constant of every derivative."""
+    return apply(_PEAK, (input,), {"dims": dims, "keepdim": True})
 
 
 def _run_arg(method: str) -> Callable[..., np.ndarray]:

@@ -334,9 +334,10 @@ _WINDOW_MAX = structured(
     ),
     doc="Largest element of each window of the last dims; ties share the gradient.",
     extra={
+        "picks": True,
         "decompose": lambda x, sizes, stride, dilation: amax(
             windows(x, sizes, stride, dilation), tuple(range(len(sizes)))
-        )
+        ),
     },
 )
 

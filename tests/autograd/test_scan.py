@@ -141,6 +141,87 @@ def test_what_a_step_closes_over_may_depend_on_each_other():
         np.testing.assert_allclose(found.numpy(), gradient.numpy(), rtol=1e-12)
 
 
+def backward_names(compiled):
+    """The names of what the body of the last loop does, without what nobody reads."""
+    loops = [n for n in compiled.paths[0].program.graph.nodes if n.name == "while"]
+    assert len(loops) == 2
+    return [node.name for node in loops[1].attrs["body"].nodes]
+
+
+@pytest.mark.parametrize("size", [4, 20])
+def test_products_of_long_rows_are_kept_and_not_computed_again(size):
+    weights = tensor(RNG.standard_normal((size, size)) / size)
+    rows = tensor(RNG.standard_normal((12, 5, size)))
+
+    def loss(weights, rows, loop):
+        def step(h, x):
+            return (h @ weights + x).tanh(), None
+
+        if loop is scan:
+            return scan(step, rows[0], rows)[0].square().sum()
+        h = rows[0]
+        for x in rows:
+            h, _ = step(h, x)
+        return h.square().sum()
+
+    compiled = compile(value_and_grad(lambda w, x: loss(w, x, scan)))
+    value, gradient = value_and_grad(lambda w, x: loss(w, x, None))(weights, rows)
+    for _ in range(2):
+        found, found_gradient = compiled(weights, rows)
+        np.testing.assert_allclose(found.numpy(), value.numpy(), rtol=1e-12)
+        np.testing.assert_allclose(found_gradient.numpy(), gradient.numpy(), rtol=1e-10)
+    assert compiled.reason is None
+    # Two for the gradients; short rows are multiplied again.
+    assert backward_names(compiled).count("matmul") == (2 if size >= 16 else 3)
+
+
+def chain(move, x):
+    """The forward algorithm, and the largest of other numbers, whose derivative looks for them."""
+
+    def step(alpha, y):
+        alpha = (alpha[:, None] + move).logsumexp(0) - (y - 0.1 * alpha).square()
+        return alpha, (alpha[:, None] * move).amax(0)
+
+    alpha, largest = scan(step, x[0], x)
+    return alpha.logsumexp(0) + 0.01 * largest.sum()
+
+
+def test_sums_of_exponentials_are_kept_and_not_computed_again():
+    move = tensor(RNG.standard_normal((30, 30)))
+    x = tensor(RNG.standard_normal((9, 30)))
+    compiled = compile(value_and_grad(chain, (0, 1)))
+    value, gradients = value_and_grad(chain, (0, 1))(move, x)
+    for _ in range(2):
+        found, found_gradients = compiled(move, x)
+        np.testing.assert_allclose(found.numpy(), value.numpy(), rtol=1e-12)
+        for g, right in zip(found_gradients, gradients, strict=True):
+            np.testing.assert_allclose(g.numpy(), right.numpy(), rtol=1e-9, atol=1e-12)
+    assert compiled.reason is None
+    assert backward_names(compiled).count("exp") == 1
+    assert "peak" not in backward_names(compiled)
+
+
+def test_a_step_that_does_something_else_without_the_tape_keeps_nothing():
+    weights = tensor(RNG.standard_normal((20, 20)) / 20)
+    rows = tensor(RNG.standard_normal((7, 20)))
+
+    def loss(weights, rows):
+        def step(h, x):
+            if probtorch.is_grad_enabled():
+                return (weights @ h + x).tanh(), None
+            return (weights.mT.mT @ h + x + 0.0).tanh(), None
+
+        return scan(step, rows[0], rows)[0].sum()
+
+    compiled = compile(value_and_grad(loss))
+    value, gradient = value_and_grad(loss)(weights, rows)
+    found, found_gradient = compiled(weights, rows)
+    np.testing.assert_allclose(found.numpy(), value.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(found_gradient.numpy(), gradient.numpy(), rtol=1e-10)
+    assert compiled.reason is None
+    assert backward_names(compiled).count("matmul") == 3
+
+
 def test_a_number_of_steps_without_slices():
     last, ys = scan(lambda c, _: (c * 2.0, c), tensor(1.0), length=5)
     assert last.item() == 32.0

@@ -245,6 +245,19 @@ def test_reductions_over_any_dims(name, dims):
     assert_native(lambda x: getattr(x, name)(dims) + 0.0, expected + 0.0, x)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int8", "uint8"])
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_extremes_over_leading_dims(name, dtype):
+    x = RNG.integers(0, 100, (7, 4, 20)).astype(dtype)
+    if x.dtype.kind == "f":
+        x[3, 1, 2], x[0, 2, 3], x[5, 0, 1] = np.nan, np.inf, -np.inf
+        x[:, :, 4], x[:, :, 5] = -np.inf, np.inf
+    else:
+        x[:, :, 4], x[:, :, 5] = np.iinfo(dtype).min, np.iinfo(dtype).max
+    for dims in (0, (0, 1)):
+        assert_native(lambda x, d=dims: getattr(x, name)(d), getattr(np, name)(x, axis=dims), x)
+
+
 @pytest.mark.parametrize("dim", [0, 1, 2, None])
 def test_places_of_extremes_along_any_dim(dim):
     x = RNG.integers(-2, 3, (3, 4, 5)).astype(float)

@@ -227,6 +227,12 @@ class Builder:
         b, c = self.value(b, a.ty), self.value(c, a.ty)
         return self.put(nodes.Intrinsic(_FMA, [a, b, c])) if self.printer.fuses else a * b + c
 
+    def scaled(self, y: Value, n: Value) -> Value | None:
+        """Return y 2**n for an integer-valued n, rounded once, where an instruction does that; None
+        elsewhere.
+        """
+        return self.put(nodes.Intrinsic(_SCALED, [y, n])) if self.printer.scales else None
+
     def to_bits(self, x: Value) -> Value:
         """Return the bits of a float as an integer."""
         return self.put(nodes.Cast(x, integer_of(x.ty), bits=True))
@@ -392,6 +398,7 @@ class Builder:
 
 # A product and a sum, rounded once.
 _FMA = Intrinsic("fma", "", "llvm.fma", "fma", 3)
+_SCALED = Intrinsic("scaled", "", "x86.scalef", "", 2)
 # Ops whose formula is meant for floats: the method that says what they are for integers.
 _INTEGER_FORMS = {"floor_divide": "floor_divide", "pow": "power_of_integers"}
 
@@ -405,6 +412,8 @@ class Printer(ABC):
         What names begin with.
     fuses : bool
         Whether a product and a sum are one instruction.
+    scales : bool
+        Whether a product with a power of two is, whatever its exponent.
     thread, block, blocks : str
         The number of this thread in its block, of the block, and how many blocks there are.
     threads : int
@@ -415,6 +424,7 @@ class Printer(ABC):
 
     sigil: ClassVar[str] = ""
     fuses: bool = False
+    scales: bool = False
     thread: ClassVar[str] = "0"
     block: ClassVar[str] = "0"
     blocks: ClassVar[str] = "1"

@@ -61,12 +61,14 @@ class LlvmPrinter(Printer):
         Numbers in each value.
     fuses : bool
         Whether the processor has a fused multiply-add.
+    scales : bool
+        Whether it is one of x86-64 with AVX-512.
     """
 
     sigil: ClassVar[str] = "%"
 
-    def __init__(self, width: int = 1, fuses: bool = False) -> None:
-        self.width, self.fuses = width, fuses
+    def __init__(self, width: int = 1, fuses: bool = False, scales: bool = False) -> None:
+        self.width, self.fuses, self.scales = width, fuses, scales
         self.types = {ty: typed(ty, width) for ty in (*BYTES, "ptr")}
 
     def definition(self, name: str, text: str, ty: str) -> str:
@@ -187,13 +189,41 @@ class LlvmPrinter(Printer):
 
     def intrinsic(self, b: Builder, node: nodes.Intrinsic) -> Value:
         library_name, _, symbol = node.row.llvm.partition(".")
-        spell = {"llvm": self._llvm, "libm": self._libm, "pt": self._ours, "scipy": self._scipy}
+        spell = {
+            "llvm": self._llvm,
+            "libm": self._libm,
+            "pt": self._ours,
+            "scipy": self._scipy,
+            "x86": self._x86,
+        }
         return spell[library_name](b, symbol, node.args[0].ty, node.args)
 
     def _llvm(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
         lanes = f"v{self.width}" if self.width > 1 else ""
         full, wide = f"llvm.{name}.{lanes}f{BYTES[ty] * 8}", self.types[ty]
         return b.emit(f"call {wide} @{full}({self._listed(args)})", ty)
+
+    def _x86(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
+        """An instruction of AVX-512, none of whose lanes is masked: of a vector of 512 or 256 bits,
+        or of one number.
+        """
+        letter, bits = {"double": "d", "float": "s"}[ty], self.width * BYTES[ty] * 8
+        lanes = max(self.width, 128 // (BYTES[ty] * 8))
+        wide = typed(ty, lanes)
+        if self.width == 1:
+            bits, kind = 128, f"s{letter}"
+            texts = [f"insertelement {wide} zeroinitializer, {ty} {a.name}, i64 0" for a in args]
+            args = [b.emit(text, ty) for text in texts]
+        else:
+            kind = f"p{letter}.{bits}"
+        mask = f"i{max(lanes, 8)} -1"
+        rounding = ", i32 4" if bits in (128, 512) else ""  # as the processor is set
+        operands = ", ".join(f"{wide} {a.name}" for a in args)
+        text = f"call {wide} @llvm.x86.avx512.mask.{name}.{kind}"
+        found = b.emit(f"{text}({operands}, {wide} zeroinitializer, {mask}{rounding})", ty)
+        if self.width == 1:
+            found = b.emit(f"extractelement {wide} {found.name}, i64 0", ty)
+        return found
 
     def _libm(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
         symbol = name if ty == "double" else name + "f"

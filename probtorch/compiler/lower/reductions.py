@@ -2,19 +2,25 @@
 
 import math
 
+import numpy as np
+
 from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.nests.layout import contiguous
 from probtorch.compiler.nests.loops import Mem, Root, squeeze
 from probtorch.compiler.nests.lowering import lowers
+
+# What a reduction by another name is made of.
+_KINDS = {"peak": "amax"}
 
 
 @lowers("reduce")
 def reduce(low, node, block):
     (v,), (out,) = node.inputs, node.outs
     shape, dims = v.shape, node.attrs["dims"]
-    identity = {"sum": 0, "prod": 1}.get(node.name)
-    if 0 in shape and identity is not None:
-        low.filled(out, identity, block)
+    kind = _KINDS.get(node.name, node.name)
+    start = _start(kind, v.dtype)
+    if 0 in shape and kind in ("sum", "prod"):
+        low.filled(out, start, block)
         return
     domain = squeeze(shape)
     kept = tuple(i not in dims for i, n in enumerate(shape) if n != 1)
@@ -24,9 +30,8 @@ def reduce(low, node, block):
     root = Root(out.shape, out.dtype, block, 0)
     low.materialise(root)
     if not prefix:
-        if node.name not in ("sum", "prod"):
-            # A leading reduction of another kind: read a moved copy, whose reduced dims come
-            # last.
+        if start is None:
+            # Who is largest, over leading dims: read a moved copy, whose reduced dims come last.
             order = [i for i in range(len(shape)) if i not in dims] + list(dims)
             source, layout = low.place(v)
             moved = low.copy_layout(source, layout.view("permute", {"dims": order}), block)
@@ -35,13 +40,25 @@ def reduce(low, node, block):
             return
     g = block.group_at(domain, bound)
     if not prefix:
-        block.statements[g].fills.append((root.buffer, identity))
+        block.statements[g].fills.append((root.buffer, start))
     root.group = root.last_read = g
     operand = low.operand(v, shape, block, g)
     strides = kept_strides(kept, domain)
     depth = count if prefix else None
-    block.add(g, "reduce", root, [operand], node, reduce=node.name, depth=depth, strides=strides)
+    block.add(g, "reduce", root, [operand], node, reduce=kind, depth=depth, strides=strides)
     low.define(out, root)
+
+
+def _start(kind, dtype):
+    """Return the number that changes nothing, where memory can begin with it; else None."""
+    if kind in ("sum", "prod"):
+        return int(kind == "prod")
+    if kind in ("amax", "amin") and dtype.kind in "fiu":
+        if dtype.kind == "f":
+            return -math.inf if kind == "amax" else math.inf
+        limits = np.iinfo(dtype)
+        return int(limits.min if kind == "amax" else limits.max)
+    return None
 
 
 def kept_strides(kept, domain):

@@ -155,10 +155,11 @@ def function_ir(name: str, *, fused: bool | None = None) -> str:
     """
     if fused is None:
         fused = host.target().has_fma
+    scales = host.target().vector_bits == 512  # which only AVX-512 has
     function = _functions()[name]
     module = LlvmModule()
     for symbol, width in zip(symbols(name), (1, *function.widths), strict=True):
-        _define(module, symbol, function, width, fused)
+        _define(module, symbol, function, LlvmPrinter(width, fused, scales))
     return module.text()
 
 
@@ -228,9 +229,8 @@ def _prototype(word: str, name: str, function: _Function, width: int) -> str:
     return f"{word} {result} @{name}({arguments}) {_PURE}"
 
 
-def _define(module: LlvmModule, name: str, function: _Function, width: int, fused: bool) -> None:
+def _define(module: LlvmModule, name: str, function: _Function, printer: LlvmPrinter) -> None:
     """Write one function of the runtime."""
-    printer = LlvmPrinter(width, fused)
     w = KernelFunction(
         module,
         printer,

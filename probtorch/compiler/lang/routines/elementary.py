@@ -135,6 +135,9 @@ def _reduce(w: Builder, f: Format, x: Value) -> tuple[Value, Value, Value]:
 
 def _scale(w: Builder, f: Format, y: Value, n: Value) -> Value:
     """Return y 2**n by two factors: only the second can overflow or lose bits."""
+    scaled = w.scaled(y, n)
+    if scaled is not None:
+        return scaled
     # In integers, which leaves the units for floats free; the low bits of n + magic are n.
     whole = w.to_bits(n + f.magic) - _bits_of(f, f.magic)
     half = whole >> 1
