@@ -155,7 +155,8 @@ def function_ir(name: str, *, fused: bool | None = None) -> str:
     """
     if fused is None:
         fused = host.target().has_fma
-    scales = host.target().vector_bits == 512  # which only AVX-512 has
+    here = host.target()
+    scales = here.vector_bits == 512 and here.runs_here  # which only AVX-512 has
     function = _functions()[name]
     module = LlvmModule()
     for symbol, width in zip(symbols(name), (1, *function.widths), strict=True):
