@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --only-binary=:all:
 BENCH ?= all
+# The tests start hundreds of processes: what Python has compiled is kept for the next, also where the environment says no.
+export PYTHONDONTWRITEBYTECODE :=
 # A process per core, whole files at a time in their order.
 PYTEST := pytest -q -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
 # A test that waits for ever fails, and says where each thread stood; one that waits where Python cannot interrupt it ends its process.

@@ -38,7 +38,7 @@ def check_files(folder):
     return newest
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_run_killed_at_random_moments_ends_as_one_that_never_was(kills, tmp_path):
     steps, rng, folder = kills * MOST_STEPS + 20, random.Random(kills), tmp_path / "run"
     whole = started(steps, "-", tmp_path / "whole.npz")

@@ -178,7 +178,9 @@ def test_gradients_are_those_of_the_exact_solution(method, adjoint):
             assert g[i].item() == pytest.approx(right, rel=tolerance, abs=tolerance)
 
 
-@pytest.mark.parametrize("method", ["dopri5", "rodas4", "rk4"])
+@pytest.mark.parametrize(
+    "method", ["dopri5", pytest.param("rodas4", marks=pytest.mark.slow), "rk4"]
+)
 def test_compiled_solvers_give_the_eager_numbers(method):
     def fn(theta):
         options = {"step_size": 0.05} if method == "rk4" else None

@@ -232,7 +232,7 @@ for i in range(10**9):
 
 def test_a_process_killed_while_it_writes_leaves_a_whole_file_and_no_other(way, tmp_path):
     path, rng, seen = tmp_path / "x", np.random.default_rng(0), set()
-    for _ in range(3):
+    for _ in range(2):
         command = [sys.executable, "-c", KILLED, str(path), way]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline() == "ready\n"

@@ -50,7 +50,7 @@ def train(steps):
 
 def test_training_leaves_as_many_tensors_as_there_were():
     counts = []
-    for _ in train(6):
+    for _ in train(4):
         gc.collect()
         counts.append(len(live_tensors()))
     assert len(set(counts[2:])) == 1

@@ -127,7 +127,9 @@ def shuffled(dim):
 
 
 @EACH_TARGET
-@pytest.mark.parametrize("kind", FULL)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] if k == "coupling" else []) for k in FULL]
+)
 def test_guides_with_correlations_recover_mean_and_covariance(kind, name):
     model = normal_target(name)
     guide = FULL[kind](model)
