@@ -720,9 +720,7 @@ if TYPE_CHECKING:
         configure as configure,
         settings as settings,
     )
-    from probtorch.diagnostics.checks import (
-        InferenceWarning as InferenceWarning,
-    )
+    from probtorch.diagnostics.findings import InferenceWarning as InferenceWarning
     from probtorch.effects.handlers import (
         condition as condition,
         do as do,
@@ -842,7 +840,7 @@ if not TYPE_CHECKING:  # checkers know the names from above, and tell of others
         "probtorch.compiler.native.threads": "get_num_threads set_num_threads",
         "probtorch.compiler.paths": "CompileWarning PrintWarning",
         "probtorch.config": "configure settings",
-        "probtorch.diagnostics.checks": "InferenceWarning",
+        "probtorch.diagnostics.findings": "InferenceWarning",
         "probtorch.effects": (
             "clear_param_store deterministic factor get_param_store markov module param plate "
             "plate_stack pyro_method PyroModule PyroModuleList PyroParam PyroSample random_module "

@@ -17,7 +17,7 @@ from scipy.stats import norm
 import probtorch
 import probtorch.distributions as dist
 from probtorch import nn
-from probtorch.diagnostics.checks import ConvergenceWarning
+from probtorch.diagnostics.findings import ConvergenceWarning
 from probtorch.infer import MCMC, NUTS, SVI, AutoNormal, GuideWarning, Trace_ELBO, init_to_sample
 from probtorch.optim import Adam
 

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 
 from probtorch.core.rooms import late_beside
 from probtorch.diagnostics.absent import INSTEAD
-from probtorch.diagnostics.checks import (
-    ConvergenceWarning,
-    DivergenceWarning,
-    EnergyWarning,
-    Finding,
-    InferenceWarning,
-    TreeDepthWarning,
-    diagnose,
-    warn_about,
-)
+from probtorch.diagnostics.checks import diagnose, warn_about
 from probtorch.diagnostics.convergence import (
     autocovariance,
     bfmi,
@@ -42,6 +33,14 @@ from probtorch.diagnostics.criteria import (
     waic,
 )
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.findings import (
+    ConvergenceWarning,
+    DivergenceWarning,
+    EnergyWarning,
+    Finding,
+    InferenceWarning,
+    TreeDepthWarning,
+)
 from probtorch.diagnostics.intervals import eti, hdi
 from probtorch.diagnostics.older_forms import (
     autocorrelation,

@@ -22,10 +22,10 @@ from numpy.typing import ArrayLike
 
 from probtorch.core.late import special
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.convergence import ess_mean
 from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.diagnostics.layout import chosen, flat_entries
 from probtorch.diagnostics.psis import pareto_k_limit, psis
 from probtorch.errors import ArgumentError, ShapeError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.core.rng import Generator
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributions.uniform import ImproperUniform
 from probtorch.effects.handlers import seed
 from probtorch.effects.runtime import Handler

@@ -32,7 +32,7 @@ from probtorch.core.dtype import int64
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.core.typed import DType, Shape, Tree
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributed.communicator import DistributedError
 from probtorch.distributed.group import communicator
 from probtorch.effects.row_blocks import RowBlocks

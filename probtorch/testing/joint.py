@@ -33,7 +33,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
 from probtorch.core.typed import Tree
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.sbc import counted

@@ -680,7 +680,7 @@ def test_blocks_of_points_are_shared_out_with_the_same_bits():
     assert threads._state.busy == 0
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.diagnostics.checks.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.diagnostics.findings.ConvergenceWarning")
 def test_draws_of_a_sampler_do_not_depend_on_threads():
     y = wrap(X[:100_000] + 0.5)
 

@@ -43,7 +43,7 @@ def gamma_of_normal():
     sample("y", dist.Gamma(a, 1.0), obs=tensor(1.2))
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.diagnostics.checks.InferenceWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.diagnostics.findings.InferenceWarning")
 def test_draws_stay_where_the_model_is_defined():
     # 400 draws at an effective size above 60 and a deviation of 0.5: a mean off by 0.3 would be
     # more than four standard errors.

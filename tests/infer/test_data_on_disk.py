@@ -5,7 +5,7 @@ import pytest
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError, ModelError
 from probtorch.infer import HMC, MCMC, SGLD, SVI, AutoNormal, Predictive, Target
 from probtorch.infer.mcmc.subsampling import subsampled

@@ -10,7 +10,7 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import factor, plate, sample
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributions import constraints
 from probtorch.errors import InferenceError
 from probtorch.infer import MCMC, NUTS, SVI, AutoDelta, AutoNormal, Target, Trace_ELBO

@@ -7,7 +7,7 @@ from probtorch.diagnostics import Draws
 
 
 # Short chains: their R-hat may be above 1.01.
-@pytest.mark.filterwarnings("ignore::probtorch.diagnostics.checks.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.diagnostics.findings.ConvergenceWarning")
 def test_density_is_that_of_the_forward_algorithm_and_rates_are_the_published_ones(
     run_model, number, tmp_path
 ):

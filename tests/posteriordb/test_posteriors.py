@@ -141,7 +141,7 @@ def test_other_kernels_agree_with_the_reference(kernel, start, reference):
 
 
 # A mistake may make a model diverge, too: what is asked is whether its means tell.
-@pytest.mark.filterwarnings("ignore::probtorch.diagnostics.checks.DivergenceWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.diagnostics.findings.DivergenceWarning")
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mistake_in_a_model_is_noticed(mutant, reference):
     name, model = MUTANTS[mutant]

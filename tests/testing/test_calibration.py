@@ -9,7 +9,7 @@ from scipy import stats
 import probtorch
 from probtorch import plate, sample
 from probtorch.core.rng import Generator
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributions import Beta, Binomial, HalfNormal, LogNormal, Normal, Poisson
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.handlers import condition

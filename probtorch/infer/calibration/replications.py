@@ -19,7 +19,7 @@ import numpy as np
 
 from probtorch.config import configure, settings
 from probtorch.core.rng import Generator
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, DomainError, InferenceError
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.simulated import BLOCK_ELEMENTS, Arrays, SimulatedTarget

@@ -28,7 +28,7 @@ from typing import SupportsIndex, cast
 
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.calibration.calibrated import Calibration
 from probtorch.infer.calibration.chains import ChainDrawer

@@ -19,8 +19,9 @@ import numpy as np
 from probtorch.core.arguments import count_of
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.checks import InferenceWarning, diagnose
+from probtorch.diagnostics.checks import diagnose
 from probtorch.diagnostics.criteria import loo
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.infer.calibration.calibrated import Calibration
 from probtorch.infer.calibration.posterior_sbc import posterior_sbc

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from probtorch.core.tree import replace
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner

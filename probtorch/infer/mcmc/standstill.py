@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.diagnostics.checks import SHORT_TRAJECTORY, ConvergenceWarning
+from probtorch.diagnostics.chain_checks import SHORT_TRAJECTORY
+from probtorch.diagnostics.findings import ConvergenceWarning
 from probtorch.errors import ProbtorchError
 
 if TYPE_CHECKING:

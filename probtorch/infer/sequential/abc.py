@@ -24,8 +24,8 @@ import numpy as np
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.typed import TensorLike, Tree
-from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, user_frame

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.diagnostics.psis import MIN_DRAWS, pareto_k_limit, psis
 from probtorch.distributions.empirical import Empirical
 from probtorch.errors import ArgumentError, InferenceError, user_frame

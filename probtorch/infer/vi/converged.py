@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, user_frame
 
 __all__ = ["Converged", "Trend", "Until", "as_rule", "is_met", "warn_of_the_end"]

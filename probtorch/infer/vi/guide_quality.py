@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.diagnostics.psis import MIN_DRAWS, pareto_k_limit, psis
 from probtorch.errors import user_frame
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 from probtorch.autograd.escapes import NotAlike, Watch, random_values
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import user_frame
 from probtorch.infer.model_runs import OUTSIDE
 

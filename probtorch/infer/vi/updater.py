@@ -26,7 +26,7 @@ from probtorch.core.sameness import PLAIN
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, map_tree
 from probtorch.core.typed import Tree
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, user_frame
 from probtorch.infer.vi.fit_state import FitState
 from probtorch.optim.lbfgs import LBFGS

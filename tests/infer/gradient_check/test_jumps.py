@@ -8,7 +8,7 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch import sample, tensor
 from probtorch.config import configure
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.infer import SVI, AutoDelta, AutoNormal
 from probtorch.optim import Adam
 from tests.infer.gradient_check.whole_models import XT, YT

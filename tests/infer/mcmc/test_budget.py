@@ -8,7 +8,8 @@ import pytest
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch.diagnostics.checks import InferenceWarning, smallest_ess
+from probtorch.diagnostics.checks import smallest_ess
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import HMC, MCMC, NUTS, Target
 

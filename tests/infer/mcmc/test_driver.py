@@ -15,7 +15,7 @@ import pytest
 from probtorch.compiler.density import NativeDensity
 from probtorch.config import configure
 from probtorch.core.rng import Generator, default_generator, manual_seed
-from probtorch.diagnostics.checks import DivergenceWarning, InferenceWarning
+from probtorch.diagnostics.findings import DivergenceWarning, InferenceWarning
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.hmc import HMC

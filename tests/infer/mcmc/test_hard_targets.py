@@ -17,8 +17,8 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import ode
-from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.convergence import ess_mean
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.infer import MCMC, NUTS, Target
 from tests.infer.test_path_starts import events_target
 

@@ -10,8 +10,8 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tree import replace
-from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.convergence import ess_mean
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.normal import Normal
 from probtorch.effects.plates import plate

@@ -7,8 +7,9 @@ from scipy import stats
 import probtorch
 import probtorch.distributions as dist
 from probtorch.core.dispatch import wrap
-from probtorch.diagnostics.checks import InferenceWarning, diagnose
+from probtorch.diagnostics.checks import diagnose
 from probtorch.diagnostics.convergence import ess_mean
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import MCMC, NUTS, RMHMC, SMC, Gibbs, ReplicaExchange, Target
 from probtorch.infer.mcmc.kernels.rmhmc import (

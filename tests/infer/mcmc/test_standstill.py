@@ -9,7 +9,7 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch import sample, tensor
 from probtorch.diagnostics import diagnose
-from probtorch.diagnostics.checks import ConvergenceWarning
+from probtorch.diagnostics.findings import ConvergenceWarning
 from probtorch.infer import HMC, MCMC, NUTS
 from probtorch.infer.mcmc.standstill import Standstill
 from probtorch.ode import odeint

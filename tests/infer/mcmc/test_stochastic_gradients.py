@@ -5,8 +5,8 @@ import pytest
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch.diagnostics.checks import ConvergenceWarning, InferenceWarning
 from probtorch.diagnostics.convergence import ess_mean
+from probtorch.diagnostics.findings import ConvergenceWarning, InferenceWarning
 from probtorch.errors import InferenceError
 from probtorch.infer import MCMC, NUTS, SGHMC, SGLD, SGNHT
 from probtorch.infer.mcmc.subsampling.subsampled import SubsampledTarget

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributions import Normal
 from probtorch.effects import plate, sample
 from probtorch.errors import ArgumentError

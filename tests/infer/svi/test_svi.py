@@ -9,7 +9,7 @@ import pytest
 import probtorch
 from probtorch.autograd.tape import grad
 from probtorch.config import configure
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributions import Bernoulli, Delta, Normal, constraints
 from probtorch.effects import get_param_store, param, plate, sample
 from probtorch.effects.params import ParamStore

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from probtorch.diagnostics.checks import ConvergenceWarning
+from probtorch.diagnostics.findings import ConvergenceWarning
 from probtorch.errors import ProbtorchError
 from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, shifts
 
