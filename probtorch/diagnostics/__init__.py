@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from probtorch.core.rooms import late_beside
 from probtorch.diagnostics.absent import INSTEAD
 from probtorch.diagnostics.checks import diagnose, warn_about
+from probtorch.diagnostics.comparison import Comparison, compare, stacking_weights
 from probtorch.diagnostics.convergence import (
     autocovariance,
     bfmi,
@@ -24,14 +25,7 @@ from probtorch.diagnostics.convergence import (
     rhat,
     split_rhat,
 )
-from probtorch.diagnostics.criteria import (
-    Comparison,
-    Elpd,
-    compare,
-    loo,
-    stacking_weights,
-    waic,
-)
+from probtorch.diagnostics.criteria import Elpd, loo, waic
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.findings import (
     ConvergenceWarning,

@@ -1,9 +1,10 @@
 """What a model predicts for data it has not seen: leave-one-out, WAIC, weights of several models.
 
 `loo` and `waic` estimate the expected log predictive density (elpd) from the log density of each
-observation at each draw. They return an `Elpd`, observation by observation, which `compare` sets
-beside those of other models; infer/critique/criticism.py mends what is unreliable in it, by matched
-moments or by fits without the observation. scores.py has the other scores of a prediction.
+observation at each draw. They return an `Elpd`, observation by observation, which `compare`
+(comparison.py) sets beside those of other models; infer/critique/ mends what is unreliable in it,
+by matched moments or by fits without the observation. scores.py has the other scores of a
+prediction.
 
 ArviZ has most of this too, under other names in each of its generations, and goes through
 observations one by one in Python; the tests hold these numbers to its.
@@ -14,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,19 +28,9 @@ from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.diagnostics.layout import chosen, flat_entries
 from probtorch.diagnostics.psis import pareto_k_limit, psis
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ArgumentError
 
-__all__ = [
-    "Comparison",
-    "Elpd",
-    "Pointwise",
-    "compare",
-    "loo",
-    "pointwise_of",
-    "stacking_weights",
-    "waic",
-    "warn_of_ratios",
-]
+__all__ = ["Elpd", "Pointwise", "loo", "pointwise_of", "waic", "warn_of_ratios"]
 
 # A posterior variance of the log density above this says that WAIC is unreliable [vehtari2017].
 LARGE_VARIANCE = 0.4
@@ -84,7 +74,7 @@ class Elpd:
     @property
     def se(self) -> float:
         """Standard error of `elpd`, from the spread of the observations."""
-        return _standard_error(self.pointwise)
+        return standard_error(self.pointwise)
 
     @property
     def p(self) -> float:
@@ -337,165 +327,10 @@ def waic(draws: Draws | HasDraws, var_name: str | None = None) -> Elpd:
     return found
 
 
-# ---------------------------------------------------------------------------------- several models
+# ------------------------------------------------------------------------------------------ helpers
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
-    """Models side by side, the best first; prints as a table.
-
-    Attributes
-    ----------
-    names : tuple of str
-    elpd, se, p : ndarray, shape (models,)
-    difference : ndarray, shape (models,)
-        How much `elpd` is below that of the first.
-    difference_se : ndarray, shape (models,)
-        Its standard error, from the differences of single observations.
-    weight : ndarray, shape (models,)
-        Of each model in the mixture of their predictions that predicts best (`stacking_weights`).
-    """
-
-    names: tuple[str, ...]
-    elpd: np.ndarray
-    se: np.ndarray
-    p: np.ndarray
-    difference: np.ndarray
-    difference_se: np.ndarray
-    weight: np.ndarray
-
-    def __repr__(self) -> str:
-        width = max(5, *map(len, self.names))
-        lines = [f"{'model':{width}}      elpd      se      p    diff  diff se  weight"]
-        for i, name in enumerate(self.names):
-            lines.append(
-                f"{name:{width}}  {self.elpd[i]:8.2f}  {self.se[i]:6.2f}  {self.p[i]:5.2f}  "
-                f"{self.difference[i]:6.2f}  {self.difference_se[i]:7.2f}  {self.weight[i]:6.3f}"
-            )
-        return "\n".join(lines)
-
-
-def compare(
-    models: Mapping[str, Elpd | Draws | HasDraws], var_name: str | None = None
-) -> Comparison:
-    """Set models of the same data side by side.
-
-    Parameters
-    ----------
-    models : dict of str to Elpd or Draws
-        What `loo`, `waic` or `loo_kfold` returned, or draws, to which `loo` is applied.
-    var_name : str, optional
-        Which observed site of the draws.
-
-    Returns
-    -------
-    Comparison
-
-    Raises
-    ------
-    ArgumentError
-        If there is one model only, or criteria of different kinds.
-    ShapeError
-        If models have different observations.
-
-    References
-    ----------
-    [vehtari2017]_; [yao2018]_ for the weights.
-
-    Examples
-    --------
-    >>> def of(values):
-    ...     return Elpd("loo", np.array(values), np.zeros(3), "y")
-    >>> compare({"line": of([-1.0, -2.0, -1.0]), "constant": of([-3.0, -2.5, -2.0])}).names
-    ('line', 'constant')
-    """
-    found = {n: x if isinstance(x, Elpd) else loo(x, var_name) for n, x in models.items()}
-    if len(found) < 2 or len({x.kind for x in found.values()}) > 1:
-        raise ArgumentError(
-            "compare",
-            expected="at least two models, by one criterion",
-            got=", ".join(f"{n}: {x.kind}" for n, x in found.items()) or "none",
-            fix="pass {'name': loo(draws), ...}",
-        )
-    weights = dict(zip(found, stacking_weights([x.pointwise for x in found.values()])))
-    order = sorted(found, key=lambda name: -found[name].elpd)
-    best = found[order[0]].pointwise
-    return Comparison(
-        tuple(order),
-        np.array([found[n].elpd for n in order]),
-        np.array([found[n].se for n in order]),
-        np.array([found[n].p for n in order]),
-        np.array([(best - found[n].pointwise).sum() for n in order]),
-        np.array([_standard_error(best - found[n].pointwise) for n in order]),
-        np.array([weights[n] for n in order]),
-    )
-
-
-def stacking_weights(pointwise: Sequence[ArrayLike | Elpd] | np.ndarray) -> np.ndarray:
-    """Return the weights of the mixture of predictive distributions that predicts best.
-
-    Parameters
-    ----------
-    pointwise : array_like, shape (models, observations), or sequence of Elpd
-        Log predictive densities of each observation, itself left out: ``loo(draws)``.
-
-    Returns
-    -------
-    ndarray, shape (models,)
-        Not negative, of sum 1.
-
-    Raises
-    ------
-    ShapeError
-        If models have different observations.
-
-    Notes
-    -----
-    The mean log density of a mixture is a concave function of its weights. A model that is best by
-    little gets nearly all the weight where the others add nothing to it, and equal models share.
-
-    References
-    ----------
-    [yao2018]_
-
-    Examples
-    --------
-    >>> stacking_weights(np.log([[0.9, 0.1, 0.5], [0.1, 0.9, 0.5]])).round(3)
-    array([0.5, 0.5])
-    """
-    each = [x.pointwise if isinstance(x, Elpd) else x for x in pointwise]
-    rows = [np.asarray(x, np.float64) for x in each]
-    shapes = {x.shape for x in rows}
-    if len(shapes) != 1:
-        raise ShapeError(
-            "stacking_weights",
-            expected="the same observations for all models",
-            got=f"shapes {' and '.join(map(str, sorted(shapes)))}" if shapes else "no model",
-            fix="fit all models to the same data",
-        )
-    log_density = np.stack([x.reshape(-1) for x in rows])
-    density = np.exp(log_density - log_density.max(axis=0))
-    count = len(rows)
-    from scipy.optimize import minimize  # takes a quarter of a second, which few calls need
-
-    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
-        mixed = np.maximum(w @ density, np.finfo(float).tiny)
-        return -float(np.log(mixed).mean()), -(density / mixed).mean(axis=1)
-
-    found = minimize(
-        loss,
-        np.full(count, 1.0 / count),
-        jac=True,
-        method="SLSQP",
-        bounds=[(0.0, 1.0)] * count,
-        constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": np.ones_like},
-        options={"ftol": 1e-12, "maxiter": 500},
-    )
-    weights = np.clip(found.x, 0.0, 1.0)
-    return weights / weights.sum()
-
-
-def _standard_error(values: np.ndarray) -> float:
+def standard_error(values: np.ndarray) -> float:
     return float(math.sqrt(values.size * values.var())) if values.size > 1 else math.nan
 
 

@@ -7,10 +7,11 @@ names the parameters that show it most, because the cure is there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.core.typed import Tree
 from probtorch.diagnostics.columns import normal_scores
 from probtorch.diagnostics.convergence import bfmi
 from probtorch.diagnostics.draws import Draws
@@ -169,7 +170,7 @@ def unsolved(draws: Draws) -> Finding | None:
     )
 
 
-def _peak(attrs: Mapping[str, Any]) -> str:
+def _peak(attrs: Mapping[str, Tree]) -> str:
     """Says, where divergent draws lie in a peak of the curvature, how high it is; else empty."""
     there = attrs.get("curvature_at_divergences", 0.0)
     elsewhere = attrs.get("curvature_elsewhere", np.inf)
@@ -181,7 +182,7 @@ def _peak(attrs: Mapping[str, Any]) -> str:
     )
 
 
-def _cure_for_divergences(attrs: Mapping[str, Any], parameters: Sequence[str], now: str) -> str:
+def _cure_for_divergences(attrs: Mapping[str, Tree], parameters: Sequence[str], now: str) -> str:
     """What to do, by what the run says of itself.
 
     That a site is centred names the reason itself; a peak of the curvature is what it is met by, as

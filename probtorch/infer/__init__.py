@@ -39,11 +39,8 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.critique.checking import (
         check as check,
     )
-    from probtorch.infer.critique.criticism import (
-        loo_kfold as loo_kfold,
-        loo_moment_match as loo_moment_match,
-        reloo as reloo,
-    )
+    from probtorch.infer.critique.criticism import loo_kfold as loo_kfold, reloo as reloo
+    from probtorch.infer.critique.moment_match import loo_moment_match as loo_moment_match
     from probtorch.infer.critique.sensitivity import (
         Sensitivity as Sensitivity,
         power_sensitivity as power_sensitivity,
@@ -217,7 +214,8 @@ else:
         "checkpoint": "Checkpoint CheckpointWarning",
         "critique.check_report": "CheckReport",
         "critique.checking": "check",
-        "critique.criticism": "loo_kfold loo_moment_match reloo",
+        "critique.criticism": "loo_kfold reloo",
+        "critique.moment_match": "loo_moment_match",
         "critique.sensitivity": "Sensitivity power_sensitivity",
         "discrete": "infer_discrete",
         "many.fit_many": "fit_many",

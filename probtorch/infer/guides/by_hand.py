@@ -30,14 +30,8 @@ from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Frame
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.infer.guides.base import (
-    AutoGuide,
-    Latent,
-    as_quantiles,
-    latent_of,
-    off_tape,
-    plate_at,
-)
+from probtorch.infer.guides.base import AutoGuide, as_quantiles, off_tape, plate_at
+from probtorch.infer.guides.latents import Latent, latent_of
 from probtorch.infer.guides.layout import SiteBlock
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible

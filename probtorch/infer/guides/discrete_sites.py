@@ -25,7 +25,8 @@ from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
-from probtorch.infer.guides.base import AutoGuide, GivenRows, latent_of, off_tape
+from probtorch.infer.guides.base import AutoGuide, off_tape
+from probtorch.infer.guides.latents import GivenRows, latent_of
 from probtorch.infer.model_runs import in_float64, lifted
 
 __all__ = ["AutoDiscreteParallel"]

@@ -22,8 +22,8 @@ from probtorch.core.typed import DTypeLike
 from probtorch.distributions import constraints
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.effects.primitives import param
-from probtorch.infer.guides.base import Latent
 from probtorch.infer.guides.joint import ScaledGuide
+from probtorch.infer.guides.latents import Latent
 from probtorch.infer.guides.layout import SiteBlock
 from probtorch.infer.guides.structure import factors_of
 from probtorch.infer.model_runs import in_float64, lifted

@@ -14,7 +14,7 @@ import numpy as np
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.effects.site import Frame
-from probtorch.infer.guides.base import Latent
+from probtorch.infer.guides.latents import Latent
 from probtorch.infer.guides.structure import coupled_plates
 from probtorch.ops.movement import permute, reshape
 

@@ -17,7 +17,8 @@ from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
-from probtorch.infer.guides.base import AutoGuide, Latent, as_quantiles, check_scale, off_tape
+from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
+from probtorch.infer.guides.latents import Latent
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible, init_to_median
 from probtorch.ops.arithmetic import mul
 from probtorch.ops.movement import expand

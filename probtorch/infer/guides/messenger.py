@@ -31,8 +31,9 @@ from probtorch.effects.primitives import param
 from probtorch.effects.runtime import Handler, outside
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.guides.base import Latent, check_scale, particles_here
+from probtorch.infer.guides.base import check_scale, particles_here
 from probtorch.infer.guides.by_hand import FunctionGuide
+from probtorch.infer.guides.latents import Latent
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible, init_to_mean
 
 __all__ = [

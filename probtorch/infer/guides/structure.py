@@ -31,7 +31,7 @@ from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
     from probtorch.effects.site import Site
-    from probtorch.infer.guides.base import Latent
+    from probtorch.infer.guides.latents import Latent
 
 
 __all__ = ["coupled_plates", "elimination_parents", "factors_of", "sorted_by_parents"]

@@ -6,8 +6,8 @@ prior to the posterior by temperatures (tempering.py); any kernel moves its part
 `NestedSampler` (nested_sampler.py) goes there by levels of the likelihood.
 `ParticleFilter` (particle_filter.py) follows the states of a series that is given by functions,
 `SMCFilter` (smc_filter.py) one of sample statements; `ParticleGibbs` (particle_gibbs.py) is a chain
-of runs of any program, which are `RunDraws` (run_draws.py). `ABC` and `ABCSMC` (abc.py) need
-simulations only (simulations.py).
+of runs of any program, which are `RunDraws` (run_draws.py). `ABC` (abc.py) and `ABCSMC`
+(abc_smc.py) need simulations only (simulations.py).
 
 weights.py is what all here share: effective sizes, resampling, the mean weight with its error.
 Results with weights are `WeightedDraws` (weighted_draws.py).
@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING
 from probtorch.core.rooms import late_names
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
-    from probtorch.infer.sequential.abc import (
-        ABC as ABC,
-        ABCSMC as ABCSMC,
-        SimulationWarning as SimulationWarning,
-    )
+    from probtorch.infer.sequential.abc import ABC as ABC, SimulationWarning as SimulationWarning
+    from probtorch.infer.sequential.abc_smc import ABCSMC as ABCSMC
     from probtorch.infer.sequential.course import (
         SMCWarning as SMCWarning,
     )
@@ -66,7 +63,8 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     )
 else:
     _HOMES = {
-        "abc": "ABC ABCSMC SimulationWarning",
+        "abc": "ABC SimulationWarning",
+        "abc_smc": "ABCSMC",
         "course": "SMCWarning",
         "csis": "CSIS",
         "importance": "Importance psis_diagnostic",

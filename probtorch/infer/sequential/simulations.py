@@ -1,7 +1,7 @@
 """What models without a density are compared by: a problem, and the settings of who solves it.
 
 `SimulationProblem` is a model with data to come close to, as functions of many parameters at once:
-simulations, summaries, distances. `Simulating` is what `ABC` and `ABCSMC` (abc.py) have in common:
+simulations, summaries, distances. `Simulating` is what `ABC` and `ABCSMC` have in common:
 their settings, and the look at one run that makes a problem of model and data.
 """
 

@@ -23,11 +23,12 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.params import ParamStore
-from probtorch.infer.checkpoint import Checkpoint, RunRecord
+from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.control import Interrupt
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.runs import is_precise
+from probtorch.infer.run_record import RunRecord
 from probtorch.infer.vi.converged import Until, as_rule, is_met, warn_of_the_end
 from probtorch.infer.vi.fit import Fit
 from probtorch.infer.vi.gradient_variance import gradient_variance
