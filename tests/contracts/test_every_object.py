@@ -216,7 +216,8 @@ GUIDES = (
     "AutoHierarchicalNormalMessenger AutoNormalMessenger AutoRegressiveMessenger AutoStructured"
 ).split()
 OBJECTIVES = (
-    "EnergyDistance ImportanceWeightedELBO RenyiELBO ReweightedWakeSleep TraceEnum_ELBO "
+    "CUBO EnergyDistance FDivergence ImportanceWeightedELBO RenyiELBO ReweightedWakeSleep "
+    "TraceEnum_ELBO "
     "TraceGraph_ELBO Trace_MMD TraceMeanField_ELBO TraceTMC_ELBO TraceTailAdaptive_ELBO Trace_ELBO "
     "JitTrace_ELBO JitTraceEnum_ELBO JitTraceGraph_ELBO JitTraceMeanField_ELBO"
 ).split()

@@ -4,7 +4,8 @@
 `runs` runs guide and model together, `elbo` has what all objectives share and the plain bound,
 `score` the terms for draws without pathwise gradients. The others are variations: `mean_field`
 (divergences in closed form), `renyi` and `importance` (several particles in one bound),
-`wake_sleep` (two losses), `tail_adaptive` (draws weighted by ranks), `graph` (Rao-Blackwellised
+`wake_sleep` (two losses), `tail_adaptive` (draws weighted by ranks), `divergences` (draws weighted
+by other divergences, and an upper bound), `graph` (Rao-Blackwellised
 scores with baselines), `enumerated` (exact sums over finite discrete sites), `tmc` (weights of all
 combinations of draws), `mmd` (draws like those of the prior) and `energy` (predictions like the
 data), which are no bounds. `compiled` has Pyro's names for where steps are compiled.
@@ -20,6 +21,10 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         JitTraceEnum_ELBO as JitTraceEnum_ELBO,
         JitTraceGraph_ELBO as JitTraceGraph_ELBO,
         JitTraceMeanField_ELBO as JitTraceMeanField_ELBO,
+    )
+    from probtorch.infer.objectives.divergences import (
+        CUBO as CUBO,
+        FDivergence as FDivergence,
     )
     from probtorch.infer.objectives.elbo import (
         ELBO as ELBO,
@@ -63,6 +68,7 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
 else:
     _HOMES = {
         "compiled": "JitTrace_ELBO JitTraceEnum_ELBO JitTraceGraph_ELBO JitTraceMeanField_ELBO",
+        "divergences": "CUBO FDivergence",
         "elbo": "ELBO Trace_ELBO",
         "energy": "EnergyDistance",
         "enumerated": "TraceEnum_ELBO",

@@ -9,12 +9,14 @@ from probtorch.config import configure
 from probtorch.core.rng import Generator, default_generator
 from probtorch.errors import InferenceError
 from probtorch.infer import (
+    CUBO,
     SVI,
     AutoDelta,
     AutoDiagonalNormal,
     AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
     AutoNormal,
+    FDivergence,
     ImportanceWeightedELBO,
     RenyiELBO,
     Trace_ELBO,
@@ -120,6 +122,8 @@ OBJECTIVES = {
     "renyi": lambda: RenyiELBO(alpha=0.5, num_particles=3),
     "mmd": lambda: Trace_MMD(num_particles=2),
     "tail adaptive": lambda: TraceTailAdaptive_ELBO(num_particles=3),
+    "divergence": lambda: FDivergence("jensen_shannon", num_particles=3),
+    "upper bound": lambda: CUBO(num_particles=3),
 }
 
 
