@@ -236,9 +236,10 @@ class CUBO(_Divergence):
     Notes
     -----
     The loss is the bound itself. An estimate from few particles is too small in the mean, and can
-    be below the evidence: evaluate with many. It is infinite where the guide's tails are much lighter
-    than the posterior's, which few particles do not tell either: look at `pareto_k`. Parameters of the model follow the weighted log
-    density; an upper bound has nothing to tell them.
+    be below the evidence: evaluate with many. It is infinite where the guide's tails are much
+    lighter than the posterior's, which few particles do not tell either: look at `pareto_k`.
+    Parameters of the model follow the weighted log density; an upper bound has nothing to tell
+    them.
 
     References
     ----------
