@@ -1,4 +1,4 @@
-"""Native code for eager draws, which core/rng.py loads where that is worth it.
+"""Native code for eager draws, which core/rng.py asks for where loading it is worth it.
 
 The functions are those that compiled programs call, so draws have the same bits as with arrays.
 """
@@ -10,10 +10,9 @@ import numpy as np
 
 from probtorch.compiler import engine
 from probtorch.compiler.render.runtime.draws import BLOCK
-from probtorch.core import doors
 from probtorch.ops.rejection import SAMPLERS
 
-__all__ = ["native_function", "native_sampler", "native_sequence"]
+__all__ = ["native_draws", "native_sampler", "native_sequence"]
 
 _POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 # What there is for consecutive counters: the native function.
@@ -25,9 +24,8 @@ def _address(array):
     return ctypes.addressof(ctypes.c_char.from_buffer(array))
 
 
-@doors.native_draws.fill
 @functools.cache
-def native_function(name):
+def native_draws(name):
     """Return the native function for "bits", "categories", "uniforms" and their like, or of a
     sampler.
     """

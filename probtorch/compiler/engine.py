@@ -144,7 +144,10 @@ def compile_module(
         )
     given = dict(symbols or {})
     with host.lock:
-        name = cache.key_of(str(ir) if key is None else f"key {key}", level, slp)
+        if key is None:
+            name = cache.key_of(str(ir), level, slp)
+        else:
+            name = cache.key_by(key, level, slp)
         entry = cache.load(name)
         if entry is not None:
             return _linked(name, entry, given, tuple(keep))
@@ -218,7 +221,7 @@ def _runtime_module(name: str) -> NativeModule:
     else:
         # Not even its text is needed where its code is in the cache.
         module = compile_module(
-            functools.partial(runtime.module_text, name), key=f"runtime {name} {here}"
+            functools.partial(runtime.module_text, name), key=cache.runtime_key(name, here)
         )
     if name in _ATTACHED:
         _ATTACHED[name](module.address)

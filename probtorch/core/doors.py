@@ -29,7 +29,7 @@ __all__ = [
     "DOORS",
     "Door",
     "errors_raised",
-    "native_draws",
+    "native_code",
     "nesting",
     "statements",
     "tensor_class",
@@ -102,11 +102,12 @@ statements: Door[Surroundings] = Door(
     reason="the compiler has to know whether a function performs model statements, and what they "
     "read",
 )
-native_draws: Door[Callable[[str], Callable[..., np.ndarray] | None]] = Door(
-    "probtorch.core.rng",
-    "_native",
-    owner="probtorch.compiler.eager_draws",
-    reason="long draws of eager code are worth loading the compiler for, on first use",
+native_code: Door[Callable[[str], Callable[..., np.ndarray] | None]] = Door(
+    "probtorch.core.native_code",
+    "_find",
+    owner="probtorch.compiler.eager_code",
+    reason="long draws and operations on rows of eager code are done by native code, which the "
+    "compiler writes and loads on first use",
 )
 
-DOORS = (errors_raised, tensor_class, nesting, views, statements, native_draws)
+DOORS = (errors_raised, tensor_class, nesting, views, statements, native_code)

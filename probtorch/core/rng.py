@@ -35,8 +35,8 @@ from typing import NamedTuple, SupportsIndex, overload
 import numpy as np
 
 from probtorch.config import settings
-from probtorch.core import doors
 from probtorch.core.dispatch import recorder
+from probtorch.core.native_code import native_function
 from probtorch.core.signatures import explain_calls
 from probtorch.core.surroundings import surroundings
 from probtorch.errors import ArgumentError
@@ -89,8 +89,6 @@ _BLOCK = 8192
 _WORTH_LOADING = 3e8
 
 
-# The door that compiler/eager_draws.py fills: from a name to a function.
-_native: Callable[[str], Callable[..., np.ndarray] | None] | None = None
 _spent = 0.0  # what draws took without native code, in estimated nanoseconds
 
 
@@ -110,8 +108,7 @@ def native_draw(name: str, cost: float) -> Callable[..., np.ndarray] | None:
     _spent += cost
     if "llvmlite.binding" not in sys.modules and _spent <= _WORTH_LOADING:
         return None
-    find = doors.native_draws.open() if _native is None else _native
-    return find(name)
+    return native_function(name)
 
 
 def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from probtorch.ops.extremes import peak
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
+from probtorch.ops.native_rows import alike, native_rows
 from probtorch.ops.reduction import (
     Sample,
     in_single,
@@ -62,6 +63,10 @@ def _top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 def _run_logsumexp(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_logsumexp(x.astype(dtypes.float32), dims, keepdim).astype(x.dtype)
+    native = native_rows("logsumexp", x, dims)
+    if native is not None:
+        out = np.asarray(native(x))
+        return out[..., None] if keepdim else out
     xp = namespace(x)
     top = _top(x, dims)
     finite = xp.isfinite(top)
@@ -100,6 +105,10 @@ def _logsumexp_vjp(
 ) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     if unseen(g, x, out):
+        native = native_rows("logsumexp_slope", x.array, dims)
+        if native is not None and g.array.dtype is x.array.dtype:
+            kept = x.array.shape[:-1]
+            return (wrap(native(x.array, out.array.reshape(kept), g.array.reshape(kept))),)
         z = laid_over(out, x, dims).array
         if np.isfinite(z).all():
             slope = np.asarray(x.array - z)
@@ -158,6 +167,9 @@ def _below_top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 def _run_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
+    native = native_rows("softmax", x, dims)
+    if native is not None:
+        return native(x)
     x = floats(x)
     xp, e = namespace(x), _below_top(x, dims)
     xp.exp(e, out=e)
@@ -168,6 +180,9 @@ def _run_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 def _run_log_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_log_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
+    native = native_rows("log_softmax", x, dims)
+    if native is not None:
+        return native(x)
     x = floats(x)
     xp, z = namespace(x), _below_top(x, dims)
     z -= xp.log(add_up(xp.exp(z), dims, True))
@@ -206,6 +221,9 @@ def _softmax_vjp(
     if not unseen(g, out):
         return (_softmax_jvp((g,), out, inputs, attrs),)
     y = out.array
+    native = native_rows("softmax_slope", y, attrs["dims"])
+    if native is not None and alike(g.array, y):
+        return (wrap(native(g.array, y)),)
     slope = np.asarray(y * g.array)
     total = add_up(slope, attrs["dims"], True)
     np.subtract(g.array, total, out=slope)
@@ -222,6 +240,9 @@ def _log_softmax_vjp(
 ) -> tuple[TensorBase, ...]:
     if not unseen(g, out):
         return (g - exp(out) * sum(g, attrs["dims"], True),)
+    native = native_rows("log_softmax_slope", out.array, attrs["dims"])
+    if native is not None and alike(g.array, out.array):
+        return (wrap(native(g.array, out.array)),)
     slope = np.asarray(np.exp(out.array))
     slope *= add_up(g.array, attrs["dims"], True)
     return (wrap(np.subtract(g.array, slope, out=slope)),)
@@ -312,6 +333,11 @@ def _along(name: str, op: Op, x: TensorBase, dim: Dims) -> TensorBase:
 
 
 def _run_class_log_probs(x: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if index.shape == x.shape[:-1] and index.dtype is dtypes.int64:
+        native = native_rows("class_log_probs", x, (x.ndim - 1,))
+        if native is not None:
+            at_class, logp = native(x, index)
+            return np.asarray(at_class), logp
     logp = _run_log_softmax(x, (x.ndim - 1,))
     if index.shape != x.shape[:-1]:
         shape = broadcast_shapes(index.shape, x.shape[:-1])
@@ -352,6 +378,9 @@ def _class_log_probs_vjp(
         and logp.array.ndim == 2
         and x.array.shape == logp.array.shape
     ):
+        native = native_rows("class_slope", logp.array, (1,))
+        if native is not None and index.array.dtype is dtypes.int64:
+            return wrap(native(logp.array, index.array, at_class.array)), None
         slope = np.exp(logp.array)
         slope *= -at_class.array[:, None]
         slope[_rows(slope), index.array] += at_class.array

@@ -21,6 +21,7 @@ from probtorch.errors import DTypeError
 from probtorch.ops.accumulate import add_up, floats
 from probtorch.ops.arithmetic import rsqrt
 from probtorch.ops.families import structured
+from probtorch.ops.native_rows import alike, as_rows, native_rows
 from probtorch.ops.reduction import centred, mean
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def _run_standardise(x, dims, eps):
     x = floats(x)
     if x.dtype == float16:
         return tuple(a.astype(x.dtype) for a in _run_standardise(x.astype(float32), dims, eps))
+    native = native_rows("standardise", x, dims)
+    if native is not None:
+        return _by_rows(native, x, dims, eps)
     xp, n = namespace(x), math.prod(x.shape[d] for d in dims)
     centre = add_up(x, dims, True) / n
     d = x - centre
@@ -41,6 +45,14 @@ def _run_standardise(x, dims, eps):
         centre, d = centre + shift, d - shift
     spread = add_up(d * d, dims, True) / n
     return xp.divide(d, xp.sqrt(spread + eps), out=d if d.ndim else None), centre, spread
+
+
+def _by_rows(native, x, dims, eps):
+    if len(dims) == 1:
+        return native(x, eps)
+    kept = *x.shape[: x.ndim - len(dims)], *[1] * len(dims)
+    y, centre, spread = native(as_rows(x, dims), eps)
+    return y.reshape(x.shape), centre.reshape(kept), spread.reshape(kept)
 
 
 def _standardise_vjp(g, out, inputs, attrs, needs):
@@ -62,6 +74,11 @@ def _standardise_vjp(g, out, inputs, attrs, needs):
 
 def _slope(g, y, spread, dims, eps):
     """Gradient in x of the standardised y alone, whose gradient is g, in few passes."""
+    native = native_rows("standardise_slope", y, dims)
+    if native is not None and alike(g, y):
+        g_rows, y_rows = as_rows(g, dims), as_rows(y, dims)
+        kept = spread.reshape(*y_rows.shape[:-1], 1) if len(dims) > 1 else spread
+        return wrap(native(g_rows, y_rows, kept, eps).reshape(y.shape))
     n = max(y.size, 1) / max(spread.size, 1)
     slope = np.asarray(y * g)
     along = add_up(slope, dims, True) / n

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.compile import compile
-from probtorch.compiler.eager_draws import native_function, native_sampler
+from probtorch.compiler.eager_draws import native_draws, native_sampler
 from probtorch.config import configure
-from probtorch.core import rng
+from probtorch.core import native_code, rng
 from probtorch.core.dtype import float32, float64
 from probtorch.core.rng import Generator, consecutive_bits, consecutive_uniforms, native_draw
 from probtorch.errors import DomainError
@@ -176,10 +176,10 @@ def test_native_sequences_are_those_of_arrays(count, first):
             "exponentials": of_uniforms(lambda s, u: -exact_log(s, u), uniforms),
         }
         for name, numbers in expected.items():
-            got = native_function(name)(seed, stream, first, count)
+            got = native_draws(name)(seed, stream, first, count)
             np.testing.assert_array_equal(got, numbers)
             if name != "bits":
-                scaled = native_function(name)(seed, stream, first, count, 0.3, 1.7)
+                scaled = native_draws(name)(seed, stream, first, count, 0.3, 1.7)
                 np.testing.assert_array_equal(scaled, numbers * 0.3 + 1.7)
 
 
@@ -196,7 +196,7 @@ def test_native_categories_are_those_of_arrays(size, monkeypatch):
 
 def test_native_code_is_loaded_when_draws_have_cost_more_than_loading_it(monkeypatch):
     asked = []
-    monkeypatch.setattr(rng, "_native", lambda name: asked.append(name) or len)
+    monkeypatch.setattr(native_code, "_find", lambda name: asked.append(name) or len)
     monkeypatch.setattr(rng, "_spent", 0.0)
     monkeypatch.delitem(sys.modules, "llvmlite.binding", raising=False)
     assert native_draw("bits", 1e6) is None and not asked

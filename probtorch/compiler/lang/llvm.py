@@ -69,7 +69,7 @@ class LlvmPrinter(Printer):
 
     def __init__(self, width: int = 1, fuses: bool = False, scales: bool = False) -> None:
         self.width, self.fuses, self.scales = width, fuses, scales
-        self.types = {ty: typed(ty, width) for ty in (*BYTES, "ptr")}
+        self.types = _Widened({ty: typed(ty, width) for ty in (*BYTES, "ptr")})
 
     def definition(self, name: str, text: str, ty: str) -> str:
         return f"  {name} = {text}"
@@ -424,6 +424,13 @@ def _go_on(f: KernelFunction, to: str, label: str | None = None) -> None:
 def _fork(f: KernelFunction, c: Value, yes: str, no: str) -> None:
     f.lines.append(f"  br i1 {c}, label %{yes}, label %{no}")
     _begin(f, yes)
+
+
+class _Widened(dict[str, str]):
+    """The type of a printer's values, by that of their numbers; of vectors their own."""
+
+    def __missing__(self, ty: str) -> str:
+        return ty
 
 
 LLVM = LlvmPrinter()

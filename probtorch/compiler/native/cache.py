@@ -33,7 +33,10 @@ from typing import Any
 
 from probtorch.compiler.native import host
 
-__all__ = ["CacheEntry", "directory", "forget_directories", "key_of", "load", "prune", "store"]
+__all__ = [
+    *("CacheEntry", "directory", "forget_directories", "key_by", "key_of", "load", "prune"),
+    *("runtime_key", "store"),
+]
 
 # Part of every key: raise it when the meaning of an entry changes, and old ones are never found
 # again.
@@ -78,6 +81,16 @@ def key_of(ir: str, *settings: object) -> str:
     """Return the name, 64 hex digits, of the code for this text and settings on this machine."""
     prefix = json.dumps([VERSION, host.target_signature(), [str(s) for s in settings]])
     return hashlib.sha256(f"{prefix}\n{ir}".encode()).hexdigest()
+
+
+def key_by(key: str, level: int = 2, slp: bool = False) -> str:
+    """Return the name of the code of a module whose text follows from `key`."""
+    return key_of(f"key {key}", level, slp)
+
+
+def runtime_key(module: str, compiler: str) -> str:
+    """Return what the text of a module of render/runtime follows from; `compiler` is `sources()`."""
+    return f"runtime {module} {compiler}"
 
 
 def directory() -> Path | None:

@@ -27,6 +27,7 @@ from probtorch.compiler.render.runtime import (
     pool,
     products,
     replays,
+    rows,
 )
 from probtorch.compiler.render.writer import LibraryModule
 from probtorch.ops.rejection import SAMPLERS
@@ -64,6 +65,9 @@ def _modules():
         for name, p in itertools.product(kin.names(), "ds"):
             write = functools.partial(kin.write, name=name, p=p)
             out[f"{name} {p}"] = RuntimeModule(kin.signature(name, p), write)
+    for name, p in itertools.product(rows.names(), "df"):
+        write = functools.partial(rows.write, name=name, p=p)
+        out[f"rows {name} {p}"] = RuntimeModule(rows.signature(name, p), write)
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)

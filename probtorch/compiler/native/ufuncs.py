@@ -1,0 +1,87 @@
+"""Native code as NumPy's ufuncs: what eager operations call.
+
+A ufunc is the cheapest way from Python to native code with arrays: NumPy finds places and steps,
+makes the results and gives up the interpreter lock, all in 0.4 us; by `ctypes` the place of one
+array costs that. Ours have core dims (NumPy's "generalised ufuncs"): rows, in most of them.
+
+They are made by NumPy's C interface, a table of functions whose order never changes, with the
+inner loops of `render/runtime/rows.py`. What they are made of lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import numpy as np
+from numpy._core import _multiarray_umath  # the table is there
+
+__all__ = ["ROWS", "ufunc"]
+
+# The modules of native code for rows, and the functions of each: core dims of operands and results
+# ("n" the row, "1" what is kept of it), and their types ("r" that of the row, "l" int64).
+ROWS: dict[str, dict[str, tuple[str, str]]] = {
+    "softmax": {
+        "softmax": ("(n)->(n)", "r->r"),
+        "softmax_slope": ("(n),(n)->(n)", "rr->r"),
+    },
+    "log_softmax": {
+        "log_softmax": ("(n)->(n)", "r->r"),
+        "log_softmax_slope": ("(n),(n)->(n)", "rr->r"),
+    },
+    "class_log_probs": {
+        "class_log_probs": ("(n),()->(),(n)", "rl->rr"),
+        "class_slope": ("(n),(),()->(n)", "rlr->r"),
+    },
+    "logsumexp": {
+        "logsumexp": ("(n)->()", "r->r"),
+        "logsumexp_slope": ("(n),(),()->(n)", "rrr->r"),
+    },
+    "standardise": {
+        "standardise": ("(n),()->(n),(1),(1)", "rr->rrr"),
+        "standardise_slope": ("(n),(n),(1),()->(n)", "rrrr->r"),
+    },
+}
+
+# Places in the table of the ufunc interface (numpy/_core/code_generators/numpy_api.py).
+_MAKE = 31
+_NO_IDENTITY = -1
+
+_alive: list[object] = []
+
+
+def ufunc(name: str, signature: str, types: str, loop: int) -> np.ufunc:
+    """Return a ufunc of one inner loop.
+
+    Parameters
+    ----------
+    name : str
+    signature : str
+        Core dims, as "(n),()->(n)".
+    types : str
+        Characters of dtypes, as "dd->d".
+    loop : int
+        The address of a function of places, sizes, steps and nothing.
+    """
+    given, _, made = types.partition("->")
+    numbers = bytes(np.dtype(c).num for c in given + made)
+    loops, data = (ctypes.c_void_p * 1)(loop), (ctypes.c_void_p * 1)(None)
+    texts = [ctypes.create_string_buffer(t) for t in (numbers, name.encode(), signature.encode())]
+    _alive.extend((loops, data, *texts))
+    kinds, called, dims = texts
+    return _maker()(
+        loops, data, kinds, 1, len(given), len(made), _NO_IDENTITY, called, called, 0, dims
+    )
+
+
+@functools.cache
+def _maker():
+    """PyUFunc_FromFuncAndDataAndSignature."""
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    table = pointer(_multiarray_umath._UFUNC_API, None)
+    functions = (ctypes.c_void_p * (_MAKE + 1)).from_address(table)
+    place, number = ctypes.c_void_p, ctypes.c_int
+    types = (*[place] * 3, *[number] * 4, *[place] * 2, number, place)
+    return ctypes.PYFUNCTYPE(ctypes.py_object, *types)(functions[_MAKE])

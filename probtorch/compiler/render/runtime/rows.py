@@ -1,0 +1,452 @@
+"""Eager operations on rows: softmax, its logarithm, logsumexp, standardising, and derivatives.
+
+Each is the inner loop of a NumPy ufunc, so it has the signature of those: places of the operands,
+sizes, steps in bytes from row to row. Rows lie without gaps. A row is worked on `LANES` elements
+at a time, whatever vectors the processor has, and its rest under a mask; sums are taken lane by
+lane, folded in one order. So results are the same for all widths of vectors, and depend on the
+processor by its fused multiply-add in exp and log alone, as compiled programs do.
+
+Sums are in double precision. Along a long row the stretches of `_STRETCH` elements are added with
+what rounding loses (Neumaier 1974), so their error does not grow with the length.
+
+The processor's flags for floating-point exceptions and its mode are what they were before: nan is
+a value here and nothing to warn of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from probtorch.compiler.lang.function import Cell, KernelFunction
+from probtorch.compiler.lang.llvm import LlvmModule, LlvmPrinter
+from probtorch.compiler.lang.nodes import Operand, Shuffle, Value
+from probtorch.compiler.lang.routines.elementary import FUNCTIONS, log
+from probtorch.compiler.lang.routines.formats import F32, F64
+from probtorch.compiler.lang.types import BYTES, element_of, vector
+from probtorch.compiler.native import host
+from probtorch.compiler.native.ufuncs import ROWS
+
+__all__ = ["names", "signature", "write"]
+
+LANES = 16
+_FLOATS = {"d": "double", "f": "float"}
+_WIDE = vector("double", LANES)
+_MASK = vector("i1", LANES)
+_STRETCH = 16 * LANES
+_INLINED = "nounwind willreturn memory(none) alwaysinline"
+
+# What a body makes of the elements at hand: terms of sums, and what is to be written where.
+Made = tuple[Sequence[Value], Sequence[tuple[Value, Value]]]
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the modules."""
+    return tuple(ROWS)
+
+
+def signature(name: str, p: str) -> dict[str, tuple[str, list[str]]]:
+    """Return the functions of a module, for rows of doubles ("d") or floats ("f")."""
+    return {f"pt_rows_{row}_{p}": ("void", ["ptr"] * 4) for row in ROWS[name]}
+
+
+def write(text: LlvmModule, name: str, p: str) -> None:
+    """Write the functions of a module, and what they call."""
+    ty = _FLOATS[p]
+    _write_elementary(text, ty)
+    for row, (layout, types) in ROWS[name].items():
+        inner, count = f"row_{row}", len(types.replace("->", ""))
+        given = types.partition("->")[0]
+        parameters = ["ptr"] * count + ["i64"]
+        w = text.function(
+            inner, "void", parameters, linkage="internal", attributes="nounwind noinline", flags=""
+        )
+        *places, n = w.arguments
+        numbers = [
+            k for k, dims in enumerate(layout.partition("->")[0].split("),(")) if "n" not in dims
+        ]
+        values = [
+            w.load(place, 0, "i64" if given[k] == "l" else ty) if k in numbers else place
+            for k, place in enumerate(places)
+        ]
+        _BODIES[row](Row(w, ty, n), *values)
+        w.finish()
+        _write_loop(text, f"pt_rows_{row}_{p}", inner, count)
+
+
+def _write_loop(text: LlvmModule, name: str, inner: str, count: int) -> None:
+    """The inner loop of a ufunc: all rows, one after the other."""
+    w = text.function(name, "void", ["ptr"] * 4, attributes="nounwind")
+    places, sizes, steps, _ = w.arguments
+    at = [w.load(places, k, "ptr") for k in range(count)]
+    step = [w.load(steps, k, "i64") for k in range(count)]
+    size = w.load(sizes, 1, "i64")
+    mode = w.on_stack(1, "i32")
+    keeps = host.target().triple.startswith("x86_64")
+    if keeps:
+        for word in ("stmxcsr", "ldmxcsr"):
+            text.declare(f"declare void @llvm.x86.sse.{word}(ptr) nounwind")
+        w.call("llvm.x86.sse.stmxcsr", "void", mode)
+    with w.loop(0, w.load(sizes, 0, "i64")) as k:
+        rows = [w.offset(a, k * s, "i8") for a, s in zip(at, step, strict=True)]
+        w.call(inner, "void", *rows, size)
+    if keeps:
+        w.call("llvm.x86.sse.ldmxcsr", "void", mode)
+    w.finish()
+
+
+def _write_elementary(text: LlvmModule, ty: str) -> None:
+    """Functions of vectors, and the logarithm of a number."""
+    fuses = host.target().has_fma
+    wide = LlvmPrinter(LANES, fuses)
+    f = F64 if ty == "double" else F32
+    for name, formula in (
+        ("exp", lambda w, x: FUNCTIONS["exp"](w, f, x)),
+        ("larger", lambda w, x, y: w.where(x > y, x, y)),
+        # exp(x - z) with its limits: 1 where both are inf, 0 where x is -inf.
+        ("share", _share(f)),
+        ("quotient", _quotient),
+    ):
+        arity = {"exp": 1, "quotient": 3}.get(name, 2)
+        w = KernelFunction(
+            text, wide, name, ty, [ty] * arity, linkage="internal", attributes=_INLINED, flags=""
+        )
+        w.default = ty
+        w.finish(formula(w, *w.arguments))
+    w = KernelFunction(
+        text,
+        LlvmPrinter(1, fuses),
+        "log",
+        "double",
+        ["double"],
+        linkage="internal",
+        attributes="nounwind willreturn memory(none)",
+        flags="",
+    )
+    w.finish(log(w, F64, w.arguments[0]))
+
+
+def _quotient(w, x, inverse, divisor):
+    """x / divisor: a product and what it lacks, rounded as the quotient is, in a third of the
+    time; where that takes a fused multiply-add.
+    """
+    if not w.printer.fuses:
+        return x / divisor
+    near = x * inverse
+    return w.fma(w.fma(-near, divisor, x), inverse, near)
+
+
+def _share(f):
+    def share(w, x, z):
+        same = x == z
+        e = FUNCTIONS["exp"](w, f, w.where(same, 0.0, x - w.where(same, 0.0, z)))
+        return w.where(x == -math.inf, 0.0, e)
+
+    return share
+
+
+class Row:
+    """Passes over the elements of one row.
+
+    Parameters
+    ----------
+    w : KernelFunction
+        Of plain numbers; vectors are values of it whose type says so.
+    ty : str
+        Of the elements.
+    n : Value
+        Their number.
+    """
+
+    def __init__(self, w: KernelFunction, ty: str, n: Value) -> None:
+        self.w, self.ty, self.n = w, ty, n
+        self.vector = vector(ty, LANES)
+        self.full = n & -LANES
+        self.rest = n & (LANES - 1)
+        numbers = ", ".join(f"i32 {k}" for k in range(LANES))
+        count = w.convert(w.convert(self.rest, "i32"), vector("i32", LANES))
+        self.mask = w.emit(f"icmp ult <{LANES} x i32> <{numbers}>, {count}", _MASK)
+        self.count = w.as_float(n)
+
+    # ------------------------------------------------------------------------------------- elements
+
+    def all(self, x: Operand, ty: str = "") -> Value:
+        """Return a vector with a number in all lanes, rounded to the type of its elements."""
+        ty = ty or self.vector
+        x = self.w.value(x, element_of(ty))
+        return self.w.convert(self.w.convert(x, element_of(ty)), ty)
+
+    def wide(self, v: Value) -> Value:
+        """Return elements in double precision."""
+        return v if v.ty == _WIDE else self.w.emit(f"fpext {v.ty} {v} to {_WIDE}", _WIDE)
+
+    def narrow(self, v: Value) -> Value:
+        """Return elements in the precision of the row."""
+        if v.ty == self.vector:
+            return v
+        return self.w.emit(f"fptrunc {v.ty} {v} to {self.vector}", self.vector)
+
+    def exp(self, v: Value) -> Value:
+        return self.w.call("exp", self.vector, v)
+
+    def log(self, x: Value) -> Value:
+        return self.w.call("log", "double", x)
+
+    def divided_by(self, x: Value) -> Callable[[Value], Value]:
+        """Return what divides vectors by a number, in double precision or in that of the row."""
+        w = self.w
+        if x.ty != self.ty:
+            x = w.convert(x, self.ty)
+        divisor, inverse = x, 1.0 / x
+        if host.target().has_fma:  # of 0 and inf the product alone is right
+            usual = w.logical_and(x > 0.0, x < math.inf)
+            divisor = w.where(usual, x, 0.0)
+        operands = self.all(inverse), self.all(divisor)
+        return lambda v: w.call("quotient", self.vector, v, *operands)
+
+    def _read(self, place: Value, i: Value, fill: Value | None) -> Value:
+        at = self.w.offset(place, i, self.ty)
+        if fill is None:
+            return self.w.load_at(at, self.vector)
+        name = self._masked("load", f"{self.vector}", f"ptr, i32, {_MASK}, {self.vector}")
+        align = BYTES[self.ty]
+        operands = f"ptr {at}, i32 {align}, {_MASK} {self.mask}, {self.vector} {fill}"
+        return self.w.emit(f"call {self.vector} @{name}({operands})", self.vector)
+
+    def _write(self, v: Value, place: Value, i: Value, masked: bool) -> None:
+        at, v = self.w.offset(place, i, self.ty), self.narrow(v)
+        if not masked:
+            self.w.store_at(v, at)
+            return
+        name = self._masked("store", "void", f"{self.vector}, ptr, i32, {_MASK}")
+        operands = f"{self.vector} {v}, ptr {at}, i32 {BYTES[self.ty]}, {_MASK} {self.mask}"
+        self.w.lines.append(f"  call void @{name}({operands})")
+
+    def _masked(self, what: str, result: str, types: str) -> str:
+        name = f"llvm.masked.{what}.v{LANES}f{BYTES[self.ty] * 8}.p0"
+        self.w.module.declare(f"declare {result} @{name}({types})")
+        return name
+
+    # --------------------------------------------------------------------------------------- passes
+
+    def _pieces(self, stop: Value, start: Value | int, step, inputs: Sequence[Value]) -> None:
+        with self.w.loop(start, stop, LANES) as i:
+            step(i, [self._read(a, i, None) for a in inputs], False)
+
+    def _rest(self, step, inputs: Sequence[Value], fill: float) -> None:
+        with self.w.when(self.rest != 0):
+            filled = self.all(fill)
+            step(self.full, [self._read(a, self.full, filled) for a in inputs], True)
+
+    def mapped(self, inputs: Sequence[Value], body: Callable[..., Value], into: Value) -> None:
+        """Write what ``body(*elements)`` gives."""
+
+        def step(i: Value, values: list[Value], masked: bool) -> None:
+            self._write(body(*values), into, i, masked)
+
+        self._pieces(self.full, 0, step, inputs)
+        self._rest(step, inputs, 0.0)
+
+    def largest(self, x: Value) -> Value:
+        """Return the largest element, -inf of none; nan is passed over."""
+        w = self.w
+        top = w.variable(self.vector, self.all(-math.inf))
+
+        def step(i: Value, values: list[Value], masked: bool) -> None:
+            top.value = w.call("larger", self.vector, values[0], top.value)
+
+        self._pieces(self.full, 0, step, [x])
+        self._rest(step, [x], -math.inf)
+        name = f"llvm.vector.reduce.fmax.v{LANES}f{BYTES[self.ty] * 8}"
+        w.module.declare(f"declare {self.ty} @{name}({self.vector})")
+        return w.emit(f"call nnan {self.ty} @{name}({self.vector} {top.value})", self.ty)
+
+    def sums(
+        self, inputs: Sequence[Value], body: Callable[..., Made], count: int = 1, fill: float = 0.0
+    ) -> list[Value]:
+        """Return sums of the terms that ``body(*elements)`` gives, in double precision, and write
+        what else it gives: pairs of values and places.
+        """
+        w = self.w
+        sums = [_Sum(w) for _ in range(count)]
+
+        def step(i: Value, values: list[Value], masked: bool) -> None:
+            terms, results = body(*values)
+            for total, term in zip(sums, terms, strict=True):
+                total.add(self.wide(term), self.mask if masked else None)
+            for v, place in results:
+                self._write(v, place, i, masked)
+
+        with w.loop(0, self.full, _STRETCH) as begin:
+            self._pieces(w.minimum(begin + _STRETCH, self.full), begin, step, inputs)
+            for total in sums:
+                total.fold()
+        self._rest(step, inputs, fill)
+        for total in sums:
+            total.fold()
+        return [total.result() for total in sums]
+
+
+class _Sum:
+    """A sum, lane by lane: of this stretch, of those before, and what rounding these lost."""
+
+    def __init__(self, w: KernelFunction) -> None:
+        self.w = w
+        zero = w.convert(w.value(0.0, "double"), _WIDE)
+        self.stretch, self.total, self.lost = (w.variable(_WIDE, zero) for _ in range(3))
+        self.zero = zero
+
+    def add(self, term: Value, mask: Value | None) -> None:
+        if mask is not None:
+            kept = f"select {_MASK} {mask}, {_WIDE} {term}, {_WIDE} {self.zero}"
+            term = self.w.emit(kept, _WIDE)
+        self.stretch.value = self.stretch.value + term
+
+    def fold(self) -> None:
+        """Add the stretch to the total, and begin another."""
+        a, b = self.total.value, self.stretch.value
+        s = a + b
+        rounded = s - a
+        self.lost.value = self.lost.value + ((a - (s - rounded)) + (b - rounded))
+        self.total.value, self.stretch.value = s, self.zero
+
+    def result(self) -> Value:
+        """Return the sum over the lanes: of halves, and halves of these."""
+        w = self.w
+        total, lost = (self._over_lanes(cell) for cell in (self.total, self.lost))
+        both = total + lost
+        # What infinities lose is nan.
+        return w.where(w.isnan(both), total, both)
+
+    def _over_lanes(self, cell: Cell) -> Value:
+        w, v, lanes = self.w, cell.value, LANES
+        while lanes > 1:
+            lanes //= 2
+            low, high = (list(range(k, k + lanes)) for k in (0, lanes))
+            v = w.put(Shuffle(v, v, low)) + w.put(Shuffle(v, v, high))
+        return w.emit(f"extractelement {v.ty} {v}, i32 0", "double")
+
+
+# ------------------------------------------------------------------------------- shares, logarithms
+
+
+def _softmax(r: Row, x: Value, y: Value) -> None:
+    top = r.all(r.largest(x))
+
+    def shares(v: Value) -> Made:
+        e = r.exp(v - top)
+        return [e], [(e, y)]
+
+    (total,) = r.sums([x], shares, fill=-math.inf)
+    r.mapped([y], r.divided_by(total), y)
+
+
+def _softmax_slope(r: Row, g: Value, y: Value, out: Value) -> None:
+    """Y (g - sum(y g))."""
+    (along,) = r.sums([g, y], lambda a, b: ([r.wide(a) * r.wide(b)], []))
+    moved = r.all(along)
+    r.mapped([g, y], lambda a, b: (a - moved) * b, out)
+
+
+def _log_total(r: Row, x: Value, top: Value) -> Value:
+    """log(sum(exp(x - top)))."""
+    moved = r.all(top)
+    (total,) = r.sums([x], lambda v: ([r.exp(v - moved)], []), fill=-math.inf)
+    return r.log(total)
+
+
+def _log_softmax(r: Row, x: Value, y: Value) -> None:
+    top = r.largest(x)
+    moved, total = r.all(top), r.all(_log_total(r, x, top))
+    r.mapped([x], lambda v: (v - moved) - total, y)
+
+
+def _log_softmax_slope(r: Row, g: Value, y: Value, out: Value) -> None:
+    """G - exp(y) sum(g)."""
+    (total,) = r.sums([g], lambda a: ([a], []))
+    moved = r.all(total)
+    r.mapped([g, y], lambda a, b: a - r.exp(b) * moved, out)
+
+
+def _class_log_probs(r: Row, x: Value, index: Value, at_class: Value, y: Value) -> None:
+    _log_softmax(r, x, y)
+    w = r.w
+    # A class that is none would be memory of somebody else's.
+    known = w.logical_and(index >= 0, index < r.n)
+    value = w.load(y, w.where(known, index, 0), r.ty)
+    w.store(at_class, 0, w.where(known, value, math.nan), r.ty)
+
+
+def _class_slope(r: Row, y: Value, index: Value, g: Value, out: Value) -> None:
+    """G (1 at the class - exp(y))."""
+    w, moved = r.w, r.all(-g)
+    r.mapped([y], lambda v: r.exp(v) * moved, out)
+    with w.when(w.logical_and(index >= 0, index < r.n)):
+        w.store(out, index, w.load(out, index, r.ty) + g, r.ty)
+
+
+def _logsumexp(r: Row, x: Value, out: Value) -> None:
+    w, top = r.w, r.largest(x)
+    top = w.where(abs(top) < math.inf, top, 0.0)
+    total = _log_total(r, x, top) + w.convert(top, "double")
+    w.store(out, 0, w.convert(total, r.ty), r.ty)
+
+
+def _logsumexp_slope(r: Row, x: Value, z: Value, g: Value, out: Value) -> None:
+    """G exp(x - z)."""
+    z, g = r.all(z), r.all(g)
+    r.mapped([x], lambda v: r.w.call("share", r.vector, v, z) * g, out)
+
+
+# ------------------------------------------------------------------------------------ standardising
+
+
+def _standardise(r: Row, x: Value, eps: Value, y: Value, mean: Value, spread: Value) -> None:
+    w = r.w
+    (total,) = r.sums([x], lambda v: ([v], []))
+    centre = total / r.count
+    moved = r.all(centre, _WIDE)
+
+    def square(v: Value) -> Made:
+        d = r.wide(v) - moved
+        return [d * d], []
+
+    (squares,) = r.sums([x], square)
+    variance = squares / r.count
+    w.store(mean, 0, w.convert(centre, r.ty), r.ty)
+    w.store(spread, 0, w.convert(variance, r.ty), r.ty)
+    scale = w.sqrt(variance + w.convert(eps, "double"))
+    if r.ty == "double":
+        divided = r.divided_by(scale)
+        r.mapped([x], lambda v: divided(v - moved), y)
+    else:
+        factor = r.all(1.0 / scale, _WIDE)
+        r.mapped([x], lambda v: (r.wide(v) - moved) * factor, y)
+
+
+def _standardise_slope(r: Row, g: Value, y: Value, spread: Value, eps: Value, out: Value) -> None:
+    """(g - mean(g) - y mean(g y)) / sqrt(spread + eps)."""
+    w = r.w
+    total, along = r.sums([g, y], lambda a, b: ([a, r.wide(a) * r.wide(b)], []), count=2)
+    moved, along = (r.all(x / r.count, _WIDE) for x in (total, along))
+    scale = w.sqrt(w.convert(spread, "double") + w.convert(eps, "double"))
+    if r.ty == "double":
+        divided = r.divided_by(scale)
+        r.mapped([g, y], lambda a, b: divided(a - b * along - moved), out)
+    else:
+        factor = r.all(1.0 / scale, _WIDE)
+        r.mapped([g, y], lambda a, b: (r.wide(a) - r.wide(b) * along - moved) * factor, out)
+
+
+_BODIES: dict[str, Callable[..., None]] = {
+    "softmax": _softmax,
+    "softmax_slope": _softmax_slope,
+    "log_softmax": _log_softmax,
+    "log_softmax_slope": _log_softmax_slope,
+    "class_log_probs": _class_log_probs,
+    "class_slope": _class_slope,
+    "logsumexp": _logsumexp,
+    "logsumexp_slope": _logsumexp_slope,
+    "standardise": _standardise,
+    "standardise_slope": _standardise_slope,
+}

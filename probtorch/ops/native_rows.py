@@ -1,0 +1,67 @@
+"""Native code for rows: which arrays it takes, and where to find it.
+
+Operations along the last dims of an array, whose rows lie one after the other, are each a pass or
+two over a row that stays in the cache; NumPy makes five passes over all of them. What is not so
+(other dims, gaps, no elements, other dtypes, arrays that are none of NumPy's) is left to NumPy, and
+so is everything where there is no native code (compiler/eager_code.py says when).
+
+The functions are ufuncs, so they broadcast their operands but for the row itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from probtorch.config import settings
+from probtorch.core import dtype as dtypes
+from probtorch.core.native_code import native_function
+
+__all__ = ["alike", "as_rows", "native_rows"]
+
+_LETTERS = {dtypes.float64: "d", dtypes.float32: "f"}
+# Functions by name and dtype, where asked for before; None where there is none.
+_known: dict[tuple[str, np.dtype], np.ufunc | None] = {}
+
+
+def native_rows(name: str, x: np.ndarray, dims: tuple[int, ...]) -> np.ufunc | None:
+    """Return the function for `x` along `dims`; None where NumPy serves.
+
+    Of several dims it takes the array that `as_rows` makes.
+    """
+    if type(x) is not np.ndarray or not settings.jit or not x.flags.c_contiguous:
+        return None
+    first = x.ndim - len(dims)
+    if not x.size or not dims or (dims[0] != first if len(dims) == 1 else _scattered(dims, first)):
+        return None
+    try:
+        return _known[name, x.dtype]
+    except KeyError:
+        return _found(name, x.dtype)
+
+
+def _scattered(dims: tuple[int, ...], first: int) -> bool:
+    """Whether `dims` are not the last ones, from `first` on."""
+    return sorted(dims) != list(range(first, first + len(dims)))
+
+
+def _found(name: str, dtype: np.dtype) -> np.ufunc | None:
+    letter = _LETTERS.get(dtype) if dtype.isnative else None
+    found = None if letter is None else native_function(f"rows {name} {letter}")
+    assert found is None or isinstance(found, np.ufunc)
+    _known[name, dtype] = found
+    return found
+
+
+def alike(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether `x` can go beside the rows of `y`."""
+    return x.dtype is y.dtype and x.shape == y.shape and x.flags.c_contiguous
+
+
+def as_rows(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    """Return `x` with its last dims, of which there are as many as `dims`, as one."""
+    if len(dims) == 1:
+        return x
+    kept = x.shape[: x.ndim - len(dims)]
+    return x.reshape(*kept, math.prod(x.shape[len(kept) :]))

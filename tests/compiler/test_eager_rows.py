@@ -1,0 +1,217 @@
+"""Native code for rows in eager operations: exact to rounding, and in corners what NumPy gives."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.compiler.native import cache, elf
+from probtorch.config import configure
+from probtorch.ops.exponential_sums import class_log_probs
+from probtorch.ops.native_rows import native_rows
+from probtorch.ops.standardise import standardise
+from probtorch.tensor import tensor
+
+pytestmark = pytest.mark.skipif(not elf.is_usable(), reason="NumPy serves on this machine")
+
+SHAPES = [(1,), (7,), (3, 16), (2, 17), (4, 3, 33), (5, 300), (2, 9001)]
+# Of terms that are each exact to a unit or two in the last place, and their differences.
+LIMITS = {np.float64: 4e-15, np.float32: 2e-6}
+INF, NAN = np.inf, np.nan
+
+
+def rows_of(shape, dtype, seed=0):
+    return (3.0 * np.random.default_rng(seed).standard_normal(shape)).astype(dtype)
+
+
+def exact(x):
+    """Shares, their logarithms and logsumexp over the last dim, in 80 bits."""
+    x = x.astype(np.longdouble)
+    top = x.max(-1, keepdims=True)
+    e = np.exp(x - top)
+    total = e.sum(-1, keepdims=True)
+    return e / total, x - top - np.log(total), np.log(total) + top
+
+
+def assert_within(got, want, dtype):
+    limit = LIMITS[dtype] * max(np.abs(want).max(), 1e-30)
+    assert got.dtype == dtype
+    assert got.shape == want.shape
+    assert np.abs(got - want).max() <= limit
+
+
+def gradient(f, x, g):
+    t = tensor(x).requires_grad_()
+    f(t).backward(tensor(g))
+    return t.grad.numpy()
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shares_and_logarithms_are_exact_to_rounding(shape, dtype):
+    x, g = rows_of(shape, dtype), rows_of(shape, dtype, 1)
+    assert native_rows("softmax", x, (x.ndim - 1,)) is not None
+    shares, logs, total = exact(x)
+    wide = g.astype(np.longdouble)
+    assert_within(probtorch.softmax(tensor(x), -1).numpy(), shares, dtype)
+    assert_within(probtorch.log_softmax(tensor(x), -1).numpy(), logs, dtype)
+    assert_within(probtorch.logsumexp(tensor(x), -1, keepdim=True).numpy(), total, dtype)
+    along = (shares * wide).sum(-1, keepdims=True)
+    found = gradient(lambda t: probtorch.softmax(t, -1), x, g)
+    assert np.abs(found - shares * (wide - along)).max() <= 10 * LIMITS[dtype]
+    found = gradient(lambda t: probtorch.log_softmax(t, -1), x, g)
+    want = wide - shares * wide.sum(-1, keepdims=True)
+    assert np.abs(found - want).max() <= 10 * LIMITS[dtype] * np.abs(wide).max() * shape[-1] ** 0.5
+    found = gradient(lambda t: probtorch.logsumexp(t, -1), x, g[..., 0])
+    assert_within(found, shares * wide[..., :1], dtype)
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("shape", [(7,), (4, 3, 33), (2, 300)], ids=str)
+def test_a_class_of_each_row_has_its_logarithm_and_slope(shape, dtype):
+    x, g = rows_of(shape, dtype), rows_of(shape[:-1], dtype, 1)
+    index = np.random.default_rng(2).integers(0, shape[-1], shape[:-1])
+    at_class, of_all = class_log_probs(tensor(x), tensor(index))
+    logs = exact(x)[1]
+    assert_within(of_all.numpy(), logs, dtype)
+    picked = np.take_along_axis(of_all.numpy(), index[..., None], -1)[..., 0]
+    np.testing.assert_array_equal(at_class.numpy(), picked)
+    hot = np.arange(shape[-1]) == index[..., None]
+    found = gradient(lambda t: class_log_probs(t, tensor(index))[0], x, g)
+    assert_within(found, (hot - np.exp(logs)) * g[..., None], dtype)
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("dims", [(3,), (2, 3), (1, 2, 3)], ids=str)
+def test_standardised_rows_are_exact_to_rounding(dims, dtype):
+    x, g = rows_of((2, 3, 5, 17), dtype) + dtype(100.0), rows_of((2, 3, 5, 17), dtype, 1)
+    wide, slope = x.astype(np.longdouble), g.astype(np.longdouble)
+    mean = wide.mean(dims, keepdims=True)
+    spread = ((wide - mean) ** 2).mean(dims, keepdims=True)
+    y = (wide - mean) / np.sqrt(spread + 1e-3)
+    found = [t.numpy() for t in standardise(tensor(x), dims, 1e-3)]
+    assert_within(found[1], mean, dtype)
+    assert_within(found[2], spread, dtype)
+    # Where the mean is large its rounding to 53 bits counts, and for floats nothing does.
+    assert np.abs(found[0] - y).max() <= (1e-13 if dtype is np.float64 else 5e-7)
+    want = slope - slope.mean(dims, keepdims=True) - y * (slope * y).mean(dims, keepdims=True)
+    want = want / np.sqrt(spread + 1e-3)
+    got = gradient(lambda t: standardise(t, dims, 1e-3)[0], x, g)
+    assert np.abs(got - want).max() <= (1e-12 if dtype is np.float64 else 2e-6)
+
+
+def test_sums_along_a_long_row_lose_nothing():
+    x = np.full((2, 1_000_003), 0.1)
+    _, mean, spread = standardise(tensor(x), (1,), 0.0)
+    assert np.abs(mean.numpy() - 0.1).max() <= 4 * np.finfo(float).eps * 0.1
+    assert np.abs(spread.numpy()).max() < 1e-31
+    x = np.full((1, 3_000_001), 0.1, np.float32)
+    total = probtorch.logsumexp(tensor(x), -1).numpy()
+    assert total[0] == np.float32(np.float64(x[0, 0]) + np.log(3_000_001.0))
+
+
+CORNERS = [
+    [1.0, NAN, 2.0],
+    [INF, 1.0, 0.0],
+    [INF, INF, 1.0],
+    [-INF, -INF, -INF],
+    [-INF, 1.0, 2.0],
+    [INF, -INF, NAN],
+    [1e308, -1e308, 0.0],
+    [0.0, -0.0, 0.0],
+    [-800.0, 0.0, -745.0],
+]
+FUNCTIONS = {
+    "softmax": lambda t: probtorch.softmax(t, -1),
+    "log_softmax": lambda t: probtorch.log_softmax(t, -1),
+    "logsumexp": lambda t: probtorch.logsumexp(t, -1),
+    "standardise": lambda t: standardise(t, (1,), 1e-5)[0],
+    "standardise, eps 0": lambda t: standardise(t, (1,), 0.0)[0],
+}
+
+
+@pytest.mark.parametrize("width", [3, 20])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_corners_are_those_of_numpy(name, width):
+    x = np.concatenate([np.array(CORNERS), np.zeros((len(CORNERS), width - 3))], 1)
+    if width > 3:  # the corner in the middle of a row, which goes on with ordinary numbers
+        x[3] = -INF
+    f = FUNCTIONS[name]
+    with np.errstate(all="raise"):
+        native = f(tensor(x)).numpy()
+        slopes = gradient(f, x, np.ones_like(native))
+    with configure(jit=False):
+        arrays = f(tensor(x)).numpy()
+        others = gradient(f, x, np.ones_like(native))
+    np.testing.assert_allclose(native, arrays, rtol=1e-13, atol=1e-300)
+    np.testing.assert_allclose(slopes, others, rtol=1e-12, atol=1e-14)
+
+
+def test_what_is_not_rows_is_left_to_numpy():
+    x = np.ones((4, 6))
+    assert native_rows("softmax", x, (1,)) is not None
+    assert native_rows("softmax", x, (0, 1)) is not None
+    for other, dims in (
+        (x, (0,)),
+        (x.T, (1,)),
+        (x[:, ::2], (1,)),
+        (x[:0], (1,)),
+        (x, ()),
+        (x.astype(np.float16), (1,)),
+        (x.astype(">f8"), (1,)),
+        (x.astype(np.longdouble), (1,)),
+    ):
+        assert native_rows("softmax", other, dims) is None
+    with configure(jit=False):
+        assert native_rows("softmax", x, (1,)) is None
+
+
+def test_a_class_that_is_none_reads_no_memory_of_others():
+    native = native_rows("class_log_probs", np.ones((1, 3)), (1,))
+    for index in (-1, 3, 2**62):
+        assert np.isnan(native(np.ones((1, 3)), np.array([index]))[0]).all()
+
+
+PROGRAM = """
+import sys, probtorch
+x = probtorch.tensor([[0.1, 0.7, -2.0]])
+print(probtorch.softmax(x, -1).numpy().tobytes().hex())
+print(*(name in sys.modules for name in ("llvmlite.binding", "probtorch.compiler.engine")))
+"""
+
+
+def test_code_from_the_cache_is_linked_without_the_compiler_and_has_the_same_bits():
+    x = tensor([[0.1, 0.7, -2.0]])
+    here = probtorch.softmax(x, -1).numpy().tobytes().hex()
+    # The first run may compile, where this process began while sources were still written.
+    runs = [_run() for _ in range(2)]
+    assert [bits for bits, _ in runs] == [here] * 2
+    assert runs[1][1] == "False False"
+
+
+@pytest.mark.parametrize("variable", ["PROBTORCH_CACHE", "PROBTORCH_JIT"])
+def test_without_cache_or_compiler_numpy_serves(variable):
+    bits, loaded = _run(**{variable: "0"})
+    assert loaded == "False False"
+    with configure(jit=False):
+        x = probtorch.softmax(tensor([[0.1, 0.7, -2.0]]), -1)
+    assert bits == x.numpy().tobytes().hex()
+
+
+def _run(**environment):
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return run.stdout.splitlines()
+
+
+def test_the_cache_has_the_name_that_the_engine_gives():
+    assert cache.directory() is not None
+    assert cache.key_by("a") == cache.key_of("key a", 2, False)
