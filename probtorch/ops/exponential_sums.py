@@ -29,10 +29,11 @@ from probtorch.ops.extremes import peak
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
-from probtorch.ops.native_rows import alike, native_rows
+from probtorch.ops.native_rows import alike, as_rows, native_rows
 from probtorch.ops.reduction import (
     Sample,
     in_single,
+    kept_shape,
     laid_over,
     reduction_arguments,
     reduction_samples,
@@ -63,10 +64,10 @@ def _top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 def _run_logsumexp(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_logsumexp(x.astype(dtypes.float32), dims, keepdim).astype(x.dtype)
-    native = native_rows("logsumexp", x, dims)
+    native = native_rows("logsumexp", x, dims, several=True)
     if native is not None:
-        out = np.asarray(native(x))
-        return out[..., None] if keepdim else out
+        out = np.asarray(native(as_rows(x, dims)))
+        return out.reshape(kept_shape(x.shape, dims)) if keepdim else out
     xp = namespace(x)
     top = _top(x, dims)
     finite = xp.isfinite(top)
@@ -105,10 +106,12 @@ def _logsumexp_vjp(
 ) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
     if unseen(g, x, out):
-        native = native_rows("logsumexp_slope", x.array, dims)
+        native = native_rows("logsumexp_slope", x.array, dims, several=True)
         if native is not None and g.array.dtype is x.array.dtype:
-            kept = x.array.shape[:-1]
-            return (wrap(native(x.array, out.array.reshape(kept), g.array.reshape(kept))),)
+            rows = as_rows(x.array, dims)
+            kept = rows.shape[:-1]
+            slope = native(rows, out.array.reshape(kept), g.array.reshape(kept))
+            return (wrap(slope.reshape(x.array.shape)),)
         z = laid_over(out, x, dims).array
         if np.isfinite(z).all():
             slope = np.asarray(x.array - z)

@@ -25,15 +25,16 @@ _LETTERS = {dtypes.float64: "d", dtypes.float32: "f"}
 _known: dict[tuple[str, np.dtype], np.ufunc | None] = {}
 
 
-def native_rows(name: str, x: np.ndarray, dims: tuple[int, ...]) -> np.ufunc | None:
+def native_rows(
+    name: str, x: np.ndarray, dims: tuple[int, ...], *, several: bool = False
+) -> np.ufunc | None:
     """Return the function for `x` along `dims`; None where NumPy serves.
 
-    Of several dims it takes the array that `as_rows` makes.
+    With `several` it may be for more dims than one, and takes the array that `as_rows` makes.
     """
-    if type(x) is not np.ndarray or not settings.jit or not x.flags.c_contiguous:
+    if type(x) is not np.ndarray or not settings.jit or not x.flags.c_contiguous or not x.size:
         return None
-    first = x.ndim - len(dims)
-    if not x.size or not dims or (dims[0] != first if len(dims) == 1 else _scattered(dims, first)):
+    if dims != (x.ndim - 1,) and (not several or not dims or _scattered(dims, x.ndim)):
         return None
     try:
         return _known[name, x.dtype]
@@ -41,9 +42,9 @@ def native_rows(name: str, x: np.ndarray, dims: tuple[int, ...]) -> np.ufunc | N
         return _found(name, x.dtype)
 
 
-def _scattered(dims: tuple[int, ...], first: int) -> bool:
-    """Whether `dims` are not the last ones, from `first` on."""
-    return sorted(dims) != list(range(first, first + len(dims)))
+def _scattered(dims: tuple[int, ...], ndim: int) -> bool:
+    """Whether `dims` are not the last of so many."""
+    return sorted(dims) != list(range(ndim - len(dims), ndim))
 
 
 def _found(name: str, dtype: np.dtype) -> np.ufunc | None:

@@ -47,6 +47,7 @@ __all__ = [
     "count_over",
     "cumsum",
     "in_single",
+    "kept_shape",
     "laid_over",
     "mean",
     "prod",

@@ -34,7 +34,7 @@ def _run_standardise(x, dims, eps):
     x = floats(x)
     if x.dtype == float16:
         return tuple(a.astype(x.dtype) for a in _run_standardise(x.astype(float32), dims, eps))
-    native = native_rows("standardise", x, dims)
+    native = native_rows("standardise", x, dims, several=True)
     if native is not None:
         return _by_rows(native, x, dims, eps)
     xp, n = namespace(x), math.prod(x.shape[d] for d in dims)
@@ -74,7 +74,7 @@ def _standardise_vjp(g, out, inputs, attrs, needs):
 
 def _slope(g, y, spread, dims, eps):
     """Gradient in x of the standardised y alone, whose gradient is g, in few passes."""
-    native = native_rows("standardise_slope", y, dims)
+    native = native_rows("standardise_slope", y, dims, several=True)
     if native is not None and alike(g, y):
         g_rows, y_rows = as_rows(g, dims), as_rows(y, dims)
         kept = spread.reshape(*y_rows.shape[:-1], 1) if len(dims) > 1 else spread

@@ -99,10 +99,23 @@ class LlvmPrinter(Printer):
         return b.emit(f"getelementptr {in_memory(node.ty)}, {place}", "ptr")
 
     def load(self, b: Builder, node: nodes.Load) -> Value:
-        return self.read(b, node.place.name, node.ty)
+        if node.mask is None:
+            return self.read(b, node.place.name, node.ty)
+        ty, mask = node.ty, node.mask
+        name, align = _of_lanes("masked.load", ty), BYTES[element_of(ty)]
+        _text(b).declare(f"declare {ty} @{name}(ptr, i32, {mask.ty}, {ty})")
+        operands = f"ptr {node.place}, i32 {align}, {mask.ty} {mask}, {ty} {node.fill}"
+        return b.emit(f"call {ty} @{name}({operands})", ty)
 
     def store(self, b: Builder, node: nodes.Store) -> None:
-        self.write(b, node.x, node.place.name)
+        if node.mask is None:
+            self.write(b, node.x, node.place.name)
+            return
+        x, mask = node.x, node.mask
+        name, align = _of_lanes("masked.store", x.ty), BYTES[element_of(x.ty)]
+        _text(b).declare(f"declare void @{name}({x.ty}, ptr, i32, {mask.ty})")
+        operands = f"{x.ty} {x}, ptr {node.place}, i32 {align}, {mask.ty} {mask}"
+        b.lines.append(f"  call void @{name}({operands})")
 
     def barrier(self, b: Builder, node: nodes.Barrier) -> None:
         """One thread waits for nobody."""
@@ -147,13 +160,14 @@ class LlvmPrinter(Printer):
 
     def compare(self, b: Builder, node: nodes.Compare) -> Value:
         x, y, test, ty = node.a, node.b, node.test, node.a.ty
-        if ty in FLOATS:
+        if element_of(ty) in FLOATS:
             name = f"fcmp {_FLOAT_TESTS.get(test, test)}"
         elif ty == "i1" and test in _INT_TESTS:
             name = f"icmp u{test}"
         else:
             name = f"icmp {_INT_TESTS.get(test, test)}"
-        return b.emit(f"{name} {self.types[ty]} {x.name}, {y.name}", "i1")
+        kind = f"<{_lanes(ty)} x i1>" if ty[0] == "<" else "i1"
+        return b.emit(f"{name} {self.types[ty]} {x.name}, {y.name}", kind)
 
     def select(self, b: Builder, node: nodes.Select) -> Value:
         return b.emit(f"select {self._listed([node.c, node.a, node.b])}", node.a.ty)
@@ -163,6 +177,11 @@ class LlvmPrinter(Printer):
         if node.bits:
             kind = {a: "ptrtoint", ty: "inttoptr"}.get("ptr", "bitcast")
             return b.emit(f"{kind} {self._listed([x])} to {self.types[ty]}", ty)
+        if a[0] == "<" and ty[0] != "<":
+            return b.emit(f"extractelement {a} {x.name}, i32 0", ty)
+        if ty[0] == "<" and a[0] == "<":
+            wider = element_of(ty) == "double"
+            return b.emit(f"{'fpext' if wider else 'fptrunc'} {a} {x.name} to {ty}", ty)
         if ty[0] == "<":
             return _spread(b, x, ty)
         if a in FLOATS and ty not in FLOATS:
@@ -391,6 +410,16 @@ def _spread(b: Builder, x: Value, ty: str) -> Value:
     one = b.emit(f"insertelement {ty} poison, {x.ty} {x}, i32 0", ty)
     zeros = f"{ty.partition(' ')[0]} x i32> zeroinitializer"
     return b.emit(f"shufflevector {ty} {one}, {ty} poison, {zeros}", ty)
+
+
+def _of_lanes(name: str, ty: str) -> str:
+    """The name of LLVM's function for vectors of a type of floats."""
+    return f"llvm.{name}.v{_lanes(ty)}f{BYTES[element_of(ty)] * 8}.p0"
+
+
+def _lanes(ty: str) -> str:
+    """How many numbers a type of vectors has."""
+    return ty[1:].partition(" ")[0]
 
 
 def _text(b: Builder) -> LlvmModule:

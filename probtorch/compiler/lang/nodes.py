@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from probtorch.compiler.lang.types import FLOATS
+from probtorch.compiler.lang.types import FLOATS, element_of
 from probtorch.errors import CompileError
 from probtorch.ops.scalar import Intrinsic as Row
 
@@ -200,7 +200,7 @@ class Select(Node):
     b: Value
 
     def __post_init__(self) -> None:
-        if self.c.ty != "i1" or self.a.ty != self.b.ty:
+        if element_of(self.c.ty) != "i1" or self.a.ty != self.b.ty:
             _expect(False, "a choice", f"i1, {self.a.ty}", f"{self.c.ty}, {self.b.ty}")
 
 
@@ -222,7 +222,8 @@ class Cast(Node):
     vector a float has the same in all lanes.
 
     `unsigned` for bits of an integer that mean a number without a sign; `bits` for the same bits
-    as another type: of a float or pointer as an integer, or back.
+    as another type: of a float or pointer as an integer, or back. A vector becomes one of wider or
+    narrower floats, or the number in its first lane.
     """
 
     x: Value
@@ -271,18 +272,26 @@ class Offset(Node):
 
 @dataclass(slots=True)
 class Load(Node):
-    """What lies at a place in memory, or what a variable holds now."""
+    """What lies at a place in memory, or what a variable holds now.
+
+    Of a vector with a `mask` only what it holds for is read; `fill` is in other lanes.
+    """
 
     place: Value | Variable
     ty: str
+    mask: Value | None = None
+    fill: Value | None = None
 
 
 @dataclass(slots=True)
 class Store(Node):
-    """A new element at a place in memory, or a new value of a variable."""
+    """A new element at a place in memory, or a new value of a variable; of a vector with a `mask`
+    only what it holds for is written.
+    """
 
     x: Value
     place: Value | Variable
+    mask: Value | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.place, Variable) and self.place.ty != self.x.ty:

@@ -89,7 +89,7 @@ def key_by(key: str, level: int = 2, slp: bool = False) -> str:
 
 
 def runtime_key(module: str, compiler: str) -> str:
-    """Return what the text of a module of render/runtime follows from; `compiler` is `sources()`."""
+    """Return what the text of a module of render/runtime follows from, `sources()` with it."""
     return f"runtime {module} {compiler}"
 
 

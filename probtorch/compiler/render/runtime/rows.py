@@ -18,12 +18,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from probtorch.compiler.lang.function import Cell, KernelFunction
+from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LlvmModule, LlvmPrinter
-from probtorch.compiler.lang.nodes import Operand, Shuffle, Value
+from probtorch.compiler.lang.nodes import (
+    Cast,
+    Compare,
+    Load,
+    Operand,
+    Select,
+    Shuffle,
+    Store,
+    Value,
+)
 from probtorch.compiler.lang.routines.elementary import FUNCTIONS, log
 from probtorch.compiler.lang.routines.formats import F32, F64
-from probtorch.compiler.lang.types import BYTES, element_of, vector
+from probtorch.compiler.lang.types import element_of, vector
 from probtorch.compiler.native import host
 from probtorch.compiler.native.ufuncs import ROWS
 
@@ -32,7 +41,7 @@ __all__ = ["names", "signature", "write"]
 LANES = 16
 _FLOATS = {"d": "double", "f": "float"}
 _WIDE = vector("double", LANES)
-_MASK = vector("i1", LANES)
+_INTEGERS = vector("i32", LANES)
 _STRETCH = 16 * LANES
 _INLINED = "nounwind willreturn memory(none) alwaysinline"
 
@@ -102,7 +111,6 @@ def _write_elementary(text: LlvmModule, ty: str) -> None:
     f = F64 if ty == "double" else F32
     for name, formula in (
         ("exp", lambda w, x: FUNCTIONS["exp"](w, f, x)),
-        ("larger", lambda w, x, y: w.where(x > y, x, y)),
         # exp(x - z) with its limits: 1 where both are inf, 0 where x is -inf.
         ("share", _share(f)),
         ("quotient", _quotient),
@@ -127,8 +135,8 @@ def _write_elementary(text: LlvmModule, ty: str) -> None:
 
 
 def _quotient(w, x, inverse, divisor):
-    """x / divisor: a product and what it lacks, rounded as the quotient is, in a third of the
-    time; where that takes a fused multiply-add.
+    """Return the quotient: a product and what it lacks, rounded as the quotient is, in a third of
+    the time; where there is a fused multiply-add.
     """
     if not w.printer.fuses:
         return x / divisor
@@ -163,9 +171,9 @@ class Row:
         self.vector = vector(ty, LANES)
         self.full = n & -LANES
         self.rest = n & (LANES - 1)
-        numbers = ", ".join(f"i32 {k}" for k in range(LANES))
-        count = w.convert(w.convert(self.rest, "i32"), vector("i32", LANES))
-        self.mask = w.emit(f"icmp ult <{LANES} x i32> <{numbers}>, {count}", _MASK)
+        numbers = w.load_at(w.table(range(LANES), "i32").pointer, _INTEGERS)
+        count = w.convert(w.convert(self.rest, "i32"), _INTEGERS)
+        self.mask = w.put(Compare("ult", numbers, count))
         self.count = w.as_float(n)
 
     # ------------------------------------------------------------------------------------- elements
@@ -178,13 +186,11 @@ class Row:
 
     def wide(self, v: Value) -> Value:
         """Return elements in double precision."""
-        return v if v.ty == _WIDE else self.w.emit(f"fpext {v.ty} {v} to {_WIDE}", _WIDE)
+        return v if v.ty == _WIDE else self.w.put(Cast(v, _WIDE))
 
     def narrow(self, v: Value) -> Value:
         """Return elements in the precision of the row."""
-        if v.ty == self.vector:
-            return v
-        return self.w.emit(f"fptrunc {v.ty} {v} to {self.vector}", self.vector)
+        return v if v.ty == self.vector else self.w.put(Cast(v, self.vector))
 
     def exp(self, v: Value) -> Value:
         return self.w.call("exp", self.vector, v)
@@ -208,24 +214,11 @@ class Row:
         at = self.w.offset(place, i, self.ty)
         if fill is None:
             return self.w.load_at(at, self.vector)
-        name = self._masked("load", f"{self.vector}", f"ptr, i32, {_MASK}, {self.vector}")
-        align = BYTES[self.ty]
-        operands = f"ptr {at}, i32 {align}, {_MASK} {self.mask}, {self.vector} {fill}"
-        return self.w.emit(f"call {self.vector} @{name}({operands})", self.vector)
+        return self.w.put(Load(at, self.vector, self.mask, fill))
 
     def _write(self, v: Value, place: Value, i: Value, masked: bool) -> None:
         at, v = self.w.offset(place, i, self.ty), self.narrow(v)
-        if not masked:
-            self.w.store_at(v, at)
-            return
-        name = self._masked("store", "void", f"{self.vector}, ptr, i32, {_MASK}")
-        operands = f"{self.vector} {v}, ptr {at}, i32 {BYTES[self.ty]}, {_MASK} {self.mask}"
-        self.w.lines.append(f"  call void @{name}({operands})")
-
-    def _masked(self, what: str, result: str, types: str) -> str:
-        name = f"llvm.masked.{what}.v{LANES}f{BYTES[self.ty] * 8}.p0"
-        self.w.module.declare(f"declare {result} @{name}({types})")
-        return name
+        self.w.put(Store(v, at, self.mask if masked else None))
 
     # --------------------------------------------------------------------------------------- passes
 
@@ -253,13 +246,11 @@ class Row:
         top = w.variable(self.vector, self.all(-math.inf))
 
         def step(i: Value, values: list[Value], masked: bool) -> None:
-            top.value = w.call("larger", self.vector, values[0], top.value)
+            top.value = _larger(w, values[0], top.value)
 
         self._pieces(self.full, 0, step, [x])
         self._rest(step, [x], -math.inf)
-        name = f"llvm.vector.reduce.fmax.v{LANES}f{BYTES[self.ty] * 8}"
-        w.module.declare(f"declare {self.ty} @{name}({self.vector})")
-        return w.emit(f"call nnan {self.ty} @{name}({self.vector} {top.value})", self.ty)
+        return _over_lanes(w, top.value, _larger)
 
     def sums(
         self, inputs: Sequence[Value], body: Callable[..., Made], count: int = 1, fill: float = 0.0
@@ -298,8 +289,7 @@ class _Sum:
 
     def add(self, term: Value, mask: Value | None) -> None:
         if mask is not None:
-            kept = f"select {_MASK} {mask}, {_WIDE} {term}, {_WIDE} {self.zero}"
-            term = self.w.emit(kept, _WIDE)
+            term = self.w.put(Select(mask, term, self.zero))
         self.stretch.value = self.stretch.value + term
 
     def fold(self) -> None:
@@ -313,18 +303,27 @@ class _Sum:
     def result(self) -> Value:
         """Return the sum over the lanes: of halves, and halves of these."""
         w = self.w
-        total, lost = (self._over_lanes(cell) for cell in (self.total, self.lost))
+        total, lost = (
+            _over_lanes(w, cell.value, lambda w, x, y: x + y) for cell in (self.total, self.lost)
+        )
         both = total + lost
         # What infinities lose is nan.
         return w.where(w.isnan(both), total, both)
 
-    def _over_lanes(self, cell: Cell) -> Value:
-        w, v, lanes = self.w, cell.value, LANES
-        while lanes > 1:
-            lanes //= 2
-            low, high = (list(range(k, k + lanes)) for k in (0, lanes))
-            v = w.put(Shuffle(v, v, low)) + w.put(Shuffle(v, v, high))
-        return w.emit(f"extractelement {v.ty} {v}, i32 0", "double")
+
+def _over_lanes(w: KernelFunction, v: Value, combined: Callable[..., Value]) -> Value:
+    """Combine the lanes of a vector: halves of it, halves of these, and so on."""
+    lanes = LANES
+    while lanes > 1:
+        lanes //= 2
+        low, high = (w.put(Shuffle(v, v, list(range(k, k + lanes)))) for k in (0, lanes))
+        v = combined(w, low, high)
+    return w.put(Cast(v, element_of(v.ty)))
+
+
+def _larger(w: KernelFunction, x: Value, y: Value) -> Value:
+    """The larger of each lane, y where either is nan."""
+    return w.put(Select(w.put(Compare("gt", x, y)), x, y))
 
 
 # ------------------------------------------------------------------------------- shares, logarithms
@@ -342,7 +341,7 @@ def _softmax(r: Row, x: Value, y: Value) -> None:
 
 
 def _softmax_slope(r: Row, g: Value, y: Value, out: Value) -> None:
-    """Y (g - sum(y g))."""
+    """Write y (g - sum(y g))."""
     (along,) = r.sums([g, y], lambda a, b: ([r.wide(a) * r.wide(b)], []))
     moved = r.all(along)
     r.mapped([g, y], lambda a, b: (a - moved) * b, out)
@@ -362,7 +361,7 @@ def _log_softmax(r: Row, x: Value, y: Value) -> None:
 
 
 def _log_softmax_slope(r: Row, g: Value, y: Value, out: Value) -> None:
-    """G - exp(y) sum(g)."""
+    """Write g - exp(y) sum(g)."""
     (total,) = r.sums([g], lambda a: ([a], []))
     moved = r.all(total)
     r.mapped([g, y], lambda a, b: a - r.exp(b) * moved, out)
@@ -378,7 +377,7 @@ def _class_log_probs(r: Row, x: Value, index: Value, at_class: Value, y: Value) 
 
 
 def _class_slope(r: Row, y: Value, index: Value, g: Value, out: Value) -> None:
-    """G (1 at the class - exp(y))."""
+    """Write (1 at the class - exp(y)) g."""
     w, moved = r.w, r.all(-g)
     r.mapped([y], lambda v: r.exp(v) * moved, out)
     with w.when(w.logical_and(index >= 0, index < r.n)):
@@ -393,7 +392,7 @@ def _logsumexp(r: Row, x: Value, out: Value) -> None:
 
 
 def _logsumexp_slope(r: Row, x: Value, z: Value, g: Value, out: Value) -> None:
-    """G exp(x - z)."""
+    """Write exp(x - z) g."""
     z, g = r.all(z), r.all(g)
     r.mapped([x], lambda v: r.w.call("share", r.vector, v, z) * g, out)
 
