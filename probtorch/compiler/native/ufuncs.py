@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from importlib import import_module
 
 import numpy as np
-from numpy._core import _multiarray_umath  # the table is there
 
 __all__ = ["ROWS", "ufunc"]
 
@@ -80,8 +80,11 @@ def _maker():
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )
-    table = pointer(_multiarray_umath._UFUNC_API, None)
-    functions = (ctypes.c_void_p * (_MAKE + 1)).from_address(table)
+    # NumPy's type stubs do not tell of it.
+    table = import_module("numpy._core._multiarray_umath")._UFUNC_API
+    functions = (ctypes.c_void_p * (_MAKE + 1)).from_address(pointer(table, None))
+    address = functions[_MAKE]
+    assert address is not None
     place, number = ctypes.c_void_p, ctypes.c_int
     types = (*[place] * 3, *[number] * 4, *[place] * 2, number, place)
-    return ctypes.PYFUNCTYPE(ctypes.py_object, *types)(functions[_MAKE])
+    return ctypes.PYFUNCTYPE(ctypes.py_object, *types)(address)
