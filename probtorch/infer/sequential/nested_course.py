@@ -28,7 +28,7 @@ import numpy as np
 
 from probtorch.core.rng import Generator
 from probtorch.core.typed import Tree
-from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
