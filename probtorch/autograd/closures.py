@@ -19,13 +19,12 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import unflatten
 from probtorch.errors import user_location
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.movement import squeeze, unsqueeze
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op, Operand, Output
     from probtorch.core.rng import Generator
 
-__all__ = ["another", "captured", "cut_off", "is_float", "stand_in"]
+__all__ = ["captured", "cut_off", "is_float", "stand_in"]
 
 T = TypeVar("T")
 
@@ -76,11 +75,6 @@ def stand_in(x: TensorBase) -> TensorBase:
     if is_float(t):
         t.requires_grad_()
     return t
-
-
-def another(x: TensorBase) -> TensorBase:
-    """A view of all of `x`: another tensor on the tape, where `x` may count twice."""
-    return squeeze(unsqueeze(x, 0), 0)
 
 
 @contextlib.contextmanager

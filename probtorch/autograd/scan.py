@@ -17,7 +17,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
+from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Context, Function
 from probtorch.autograd.kept_results import Heard, KeptResult
 from probtorch.autograd.modes import enable_grad, no_grad
@@ -32,7 +32,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.control import check_same_state, while_loop
 from probtorch.ops.indexing import index_put
-from probtorch.ops.movement import expand
+from probtorch.ops.movement import another, expand
 from probtorch.ops.pieces import stack
 
 __all__ = ["scan"]

@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from probtorch.autograd.closures import another, captured, cut_off, is_float
+from probtorch.autograd.closures import captured, cut_off, is_float
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
@@ -30,6 +30,7 @@ from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError
+from probtorch.ops.movement import another
 from probtorch.tensor import retyped
 
 __all__ = ["Differentiable"]

@@ -8,11 +8,11 @@ would be: another tensor with the caller's memory, through which gradients reach
 
 from __future__ import annotations
 
-from probtorch.autograd.closures import another
 from probtorch.autograd.modes import enable_grad
 from probtorch.core.dispatch import TapeNode, mark_changed
 from probtorch.core.op import Operand
 from probtorch.core.tensor_base import TensorBase
+from probtorch.ops.movement import another
 
 __all__ = ["Links", "let_stay"]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +37,14 @@ if TYPE_CHECKING:
     from probtorch.infer.slots import Slot
 
 
-__all__ = ["DensityCheck", "quotient", "random_direction", "refuse_fickle", "wrong"]
+__all__ = [
+    "DensityCheck",
+    "ParameterCheck",
+    "quotient",
+    "random_direction",
+    "refuse_fickle",
+    "wrong",
+]
 
 # Points at which a verdict is looked for, before it is given up.
 TRIES = 3
@@ -200,6 +207,19 @@ class DensityCheck:
                 part[slot.start : slot.stop] = whole[slot.start : slot.stop]
         if 0 < np.count_nonzero(part) < size:
             yield part
+
+
+class ParameterCheck(DensityCheck):
+    """The check of a density of parameters and data: only the former have a gradient."""
+
+    def __init__(self, name: str, slots: Mapping[str, Slot], dim: int) -> None:
+        super().__init__(name, slots)
+        self.dim = dim
+
+    def _directions(self, watch: Watch, q: np.ndarray) -> Iterator[np.ndarray]:
+        for direction in super()._directions(watch, q):
+            direction[self.dim :] = 0.0
+            yield direction
 
 
 def refuse_fickle(target: Target, start: np.ndarray) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from probtorch.autograd.closures import another, cut_off, stand_in
+from probtorch.autograd.closures import cut_off, stand_in
 from probtorch.autograd.function import Context, Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
@@ -37,7 +37,7 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import logical_and
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
-from probtorch.ops.movement import reshape
+from probtorch.ops.movement import another, reshape
 from probtorch.ops.pieces import cat, flip, stack
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

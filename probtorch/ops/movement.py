@@ -34,6 +34,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.families import linear, unbroadcast
 
 __all__ = [
+    "another",
     "broadcast_tensors",
     "expand",
     "flatten",
@@ -69,9 +70,12 @@ _RESHAPE = linear(
 
 def _itself(x: TensorBase) -> TensorBase:
     """Return `x`, which is its own view; off the tape another name, with no gradient."""
-    if x.requires_grad and not grad_enabled():
-        return apply(_RESHAPE, (x,), {"shape": x.array.shape})
-    return x
+    return another(x) if x.requires_grad and not grad_enabled() else x
+
+
+def another(x: TensorBase) -> TensorBase:
+    """Return a view of all of `x`: another tensor on the tape, where `x` may count twice."""
+    return apply(_RESHAPE, (x,), {"shape": x.array.shape})
 
 
 def reshape(input: TensorLike, *shape: Any) -> TensorBase:

@@ -24,7 +24,7 @@ from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
-from probtorch.infer.approximations.result import Approximation, as_generator, target_of
+from probtorch.infer.approximations.result import NormalApproximation, as_generator, target_of
 from probtorch.infer.approximations.second_order import Hessians
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
@@ -178,7 +178,7 @@ class DADVI:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DADVIResult(Approximation):
+class DADVIResult(NormalApproximation):
     """What `DADVI.run` returns: a normal on the unconstrained scale.
 
     Attributes
@@ -195,30 +195,11 @@ class DADVIResult(Approximation):
         knows nothing of their scaling. None for fewer than two pairs, or without linear response.
     """
 
-    normal: GaussianDensity = cast("GaussianDensity", None)  # which the run gives
     sd: np.ndarray = cast("np.ndarray", None)
     elbo: float = math.nan
     sampling_error: np.ndarray | None = None
 
     title = "DADVI's approximation"
-
-    @property
-    def mean(self) -> np.ndarray:
-        """On the unconstrained scale, shape (dim,)."""
-        return self.normal.mean
-
-    @property
-    def covariance(self) -> np.ndarray:
-        """On the unconstrained scale, shape (dim, dim)."""
-        return self.normal.covariance
-
-    def sample(self, num_draws: int, generator: Generator) -> np.ndarray:
-        """Return draws of the normal; see `Approximation.sample`."""
-        return self.normal.sample(num_draws, generator)
-
-    def log_prob(self, points: np.ndarray) -> np.ndarray:
-        """Return log densities of the normal; see `Approximation.log_prob`."""
-        return self.normal.log_prob(points)
 
 
 class _Bound:

@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
-from probtorch.infer.approximations.result import Approximation, as_generator, target_of
+from probtorch.infer.approximations.result import NormalApproximation, as_generator, target_of
 from probtorch.infer.approximations.second_order import Hessians, hessian_diagonal
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
@@ -241,7 +240,7 @@ class LaplaceApproximation:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LaplaceResult(Approximation):
+class LaplaceResult(NormalApproximation):
     """What `LaplaceApproximation.run` returns: a normal on the unconstrained scale.
 
     Attributes
@@ -250,7 +249,6 @@ class LaplaceResult(Approximation):
         With the mode as its mean.
     """
 
-    normal: GaussianDensity = cast("GaussianDensity", None)  # which the run gives
     evidence: float = math.nan
 
     title = "Laplace's approximation"
@@ -263,27 +261,9 @@ class LaplaceResult(Approximation):
             return self.target.constrain(wrap(self.normal.mean.copy()))
 
     @property
-    def mean(self) -> np.ndarray:
-        """The mode on the unconstrained scale, shape (dim,)."""
-        return self.normal.mean
-
-    @property
-    def covariance(self) -> np.ndarray:
-        """On the unconstrained scale, shape (dim, dim)."""
-        return self.normal.covariance
-
-    @property
     def log_marginal_likelihood(self) -> float:
         """The log evidence in closed form, in nats; `log_evidence` corrects it by draws."""
         return self.evidence
-
-    def sample(self, num_draws: int, generator: Generator) -> np.ndarray:
-        """Return draws of the normal; see `Approximation.sample`."""
-        return self.normal.sample(num_draws, generator)
-
-    def log_prob(self, points: np.ndarray) -> np.ndarray:
-        """Return log densities of the normal; see `Approximation.log_prob`."""
-        return self.normal.log_prob(points)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.psis import MIN_DRAWS
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.approximations.gaussians import GaussianDensity
 from probtorch.infer.model_calls import check_model
 from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws, make_draws
@@ -26,7 +28,7 @@ from probtorch.infer.starts.path_starts import Evaluations
 from probtorch.infer.vi.guide_quality import judge, quality_of
 from probtorch.infer.vi.of_draws import OfDraws
 
-__all__ = ["Approximation", "as_generator", "free_values", "target_of"]
+__all__ = ["Approximation", "NormalApproximation", "as_generator", "free_values", "target_of"]
 
 NUM_DRAWS = 1000
 # Draws that are made for each one that is kept by its weight, and the fewest of them.
@@ -203,6 +205,36 @@ class Approximation(OfDraws):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.target.name}, dim {self.target.dim})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NormalApproximation(Approximation):
+    """An approximation that is a normal on the unconstrained scale.
+
+    Attributes
+    ----------
+    normal : GaussianDensity
+    """
+
+    normal: GaussianDensity = cast("GaussianDensity", None)  # which the run gives
+
+    @property
+    def mean(self) -> np.ndarray:
+        """On the unconstrained scale, shape (dim,)."""
+        return self.normal.mean
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """On the unconstrained scale, shape (dim, dim)."""
+        return self.normal.covariance
+
+    def sample(self, num_draws: int, generator: Generator) -> np.ndarray:
+        """Return draws of the normal; see `Approximation.sample`."""
+        return self.normal.sample(num_draws, generator)
+
+    def log_prob(self, points: np.ndarray) -> np.ndarray:
+        """Return log densities of the normal; see `Approximation.log_prob`."""
+        return self.normal.log_prob(points)
 
 
 def free_values(target: Target, points: np.ndarray) -> dict[str, np.ndarray]:

@@ -30,7 +30,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
 from probtorch.infer.enumeration.summed import marginal_density
-from probtorch.infer.gradient_check import DensityCheck
+from probtorch.infer.gradient_check import ParameterCheck
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mixed import MixedTarget
@@ -39,7 +39,6 @@ from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.prediction.predictive import Predictive
-from probtorch.infer.slots import Slot
 from probtorch.ops.movement import reshape
 from probtorch.ops.pieces import cat
 from probtorch.tensor import Tensor
@@ -222,7 +221,7 @@ class SimulatedTarget(ModelTarget):
             self.dim,
             self.pack_data({name: x.array for name, x in self._data.items()}),
             name=f"the log density of {self.name}",
-            check=_LatentCheck(self.name, self.slots, self.dim),
+            check=ParameterCheck(self.name, self.slots, self.dim),
         )
 
     def points(self, drawn: Arrays) -> Callable[[int], np.ndarray]:
@@ -351,19 +350,6 @@ class _Inverting(Handler):
             return
         site.value = self.values[site.name]
         self.free.append(biject_to(site.fn.support).inv(site.value))
-
-
-class _LatentCheck(DensityCheck):
-    """The check of a density of parameters and data: only the former have a gradient."""
-
-    def __init__(self, name: str, slots: Mapping[str, Slot], dim: int) -> None:
-        super().__init__(name, slots)
-        self.dim = dim
-
-    def _directions(self, watch: object, q: Tensor) -> Iterator[np.ndarray]:
-        for direction in super()._directions(watch, q):
-            direction[self.dim :] = 0.0
-            yield direction
 
 
 def kernel_for(kernel: object, target: ModelTarget, caller: str) -> Kernel:

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from probtorch.nn.parameter import Parameter
 
 
-__all__ = ["AutoGuide"]
+__all__ = ["AutoGuide", "SummarisedByDraws"]
 
 QUANTILE_DRAWS = 10_000
 
@@ -370,19 +370,6 @@ class AutoGuide(Module, abc.ABC):
             free = self.free_draws(shape, generator or default_generator)
             return off_tape({n: self.latents[n].transform(x) for n, x in free.items()})
 
-    def _quantiles_of_draws(self, levels: np.ndarray) -> dict[str, TensorBase]:
-        """Quantiles of many draws, the same every time, for guides that have them in no other way.
-
-        With 10 000 draws the standard error of a median is 1.3 % of a standard deviation, that of a
-        5 % quantile 2.1 %.
-        """
-        with self._asked():
-            free = self.free_draws((QUANTILE_DRAWS,), Generator(0))
-            found = {n: np.quantile(to_host(x.array), levels, axis=0) for n, x in free.items()}
-            return off_tape(
-                {n: self.latents[n].transform(wrap(x.astype(self.dtype))) for n, x in found.items()}
-            )
-
     @abc.abstractmethod
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return draws of the unconstrained values by name, each (*shape, *free_shape)."""
@@ -390,6 +377,30 @@ class AutoGuide(Module, abc.ABC):
     def __repr__(self) -> str:
         name = getattr(self.model, "__name__", type(self.model).__name__)
         return f"{self.__name__}({name})"
+
+
+class SummarisedByDraws(AutoGuide):
+    """Base of guides that know their medians and quantiles from many draws alone.
+
+    They are the same every time. With 10 000 draws the standard error of a median is 1.3 % of a
+    standard deviation, that of a 5 % quantile 2.1 %.
+    """
+
+    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
+        """Return medians by name, those of 10 000 draws; see `AutoGuide.median`."""
+        return {name: x[0] for name, x in self.quantiles([0.5]).items()}
+
+    def quantiles(
+        self, quantiles: Iterable[float], *args: object, **kwargs: object
+    ) -> dict[str, TensorBase]:
+        """Return quantiles by name, those of 10 000 draws; see `AutoGuide.quantiles`."""
+        levels = as_quantiles(quantiles)
+        with self._asked():
+            free = self.free_draws((QUANTILE_DRAWS,), Generator(0))
+            found = {n: np.quantile(to_host(x.array), levels, axis=0) for n, x in free.items()}
+            return off_tape(
+                {n: self.latents[n].transform(wrap(x.astype(self.dtype))) for n, x in found.items()}
+            )
 
 
 # ------------------------------------------------------------------------------------------ helpers

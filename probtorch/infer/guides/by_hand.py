@@ -30,7 +30,7 @@ from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Frame
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.infer.guides.base import AutoGuide, as_quantiles, off_tape, plate_at
+from probtorch.infer.guides.base import SummarisedByDraws, off_tape, plate_at
 from probtorch.infer.guides.latents import Latent, latent_of
 from probtorch.infer.guides.layout import SiteBlock
 from probtorch.infer.model_runs import lifted
@@ -39,7 +39,7 @@ from probtorch.infer.starts.initialization import Strategy, init_to_feasible
 __all__ = ["AutoCallable", "EasyGuide", "SiteGroup"]
 
 
-class FunctionGuide(AutoGuide):
+class FunctionGuide(SummarisedByDraws):
     """Base of guides that are a function with sample statements."""
 
     # What the first call was given: draws are made with it.
@@ -108,16 +108,6 @@ class FunctionGuide(AutoGuide):
             for name, x in drawn.items()
             if not self.latents[name].support.is_discrete
         }
-
-    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
-        """Return medians of the continuous sites by name, those of 10 000 draws."""
-        return {n: x[0] for n, x in self._quantiles_of_draws(np.array([0.5])).items()}
-
-    def quantiles(
-        self, quantiles: Iterable[float], *args: object, **kwargs: object
-    ) -> dict[str, TensorBase]:
-        """Return quantiles of the continuous sites by name, those of 10 000 draws."""
-        return self._quantiles_of_draws(as_quantiles(quantiles))
 
 
 class AutoCallable(FunctionGuide):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -35,7 +35,7 @@ from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.guides.base import as_quantiles, off_tape, particles_here
+from probtorch.infer.guides.base import SummarisedByDraws, off_tape, particles_here
 from probtorch.infer.guides.joint import ScaledGuide
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.starts.initialization import Strategy, init_to_median
@@ -52,7 +52,7 @@ __all__ = ["AutoDAIS"]
 BASES = ("diagonal", "cholesky")
 
 
-class AutoDAIS(ScaledGuide):
+class AutoDAIS(SummarisedByDraws, ScaledGuide):
     """Differentiable annealed importance sampling from a normal base.
 
     Parameters
@@ -311,13 +311,3 @@ class AutoDAIS(ScaledGuide):
             z = self._annealed(*self._given)
         z = reshape(z, (*shape, self.dim))
         return off_tape(self._cut(z, 0))
-
-    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
-        """Return medians by name, those of 10 000 draws; see `AutoGuide.median`."""
-        return {n: x[0] for n, x in self._quantiles_of_draws(np.array([0.5])).items()}
-
-    def quantiles(
-        self, quantiles: Iterable[float], *args: object, **kwargs: object
-    ) -> dict[str, TensorBase]:
-        """Return quantiles by name, those of 10 000 draws; see `AutoGuide.quantiles`."""
-        return self._quantiles_of_draws(as_quantiles(quantiles))

@@ -12,7 +12,7 @@ to invert (`TransformedDistribution.remembering`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -33,7 +33,7 @@ from probtorch.distributions.transforms.scalar import AffineTransform
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.effects.primitives import param
 from probtorch.errors import ArgumentError
-from probtorch.infer.guides.base import as_quantiles, off_tape
+from probtorch.infer.guides.base import SummarisedByDraws, off_tape
 from probtorch.infer.guides.joint import ScaledGuide
 from probtorch.infer.starts.initialization import Strategy, init_to_median
 from probtorch.nn.arguments import whole
@@ -49,7 +49,7 @@ __all__ = ["AutoBNAFNormal", "AutoIAFNormal", "AutoNormalizingFlow"]
 FLOW_GENERATOR = (0, 0x666C6F77, 0)
 
 
-class AutoNormalizingFlow(ScaledGuide):
+class AutoNormalizingFlow(SummarisedByDraws, ScaledGuide):
     """A normal vector sent through a flow.
 
     Parameters
@@ -153,16 +153,6 @@ class AutoNormalizingFlow(ScaledGuide):
         """Return the distribution of the unconstrained vector."""
         with self._asked():
             return self._sent(off_tape)
-
-    def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
-        """Return medians by name, those of 10 000 draws; see `AutoGuide.median`."""
-        return {n: x[0] for n, x in self._quantiles_of_draws(np.array([0.5])).items()}
-
-    def quantiles(
-        self, quantiles: Iterable[float], *args: object, **kwargs: object
-    ) -> dict[str, TensorBase]:
-        """Return quantiles by name, those of 10 000 draws; see `AutoGuide.quantiles`."""
-        return self._quantiles_of_draws(as_quantiles(quantiles))
 
 
 class AutoIAFNormal(AutoNormalizingFlow):

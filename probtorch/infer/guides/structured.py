@@ -35,7 +35,7 @@ from probtorch.effects.placing import replicate
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape, plate_at
+from probtorch.infer.guides.base import SummarisedByDraws, check_scale, off_tape, plate_at
 from probtorch.infer.guides.layout import SiteBlock, block_of
 from probtorch.infer.guides.structure import elimination_parents, factors_of, sorted_by_parents
 from probtorch.infer.model_runs import in_float64, lifted
@@ -54,7 +54,7 @@ __all__ = ["AutoStructured"]
 CONDITIONALS = ("delta", "normal", "mvn")
 
 
-class AutoStructured(AutoGuide):
+class AutoStructured(SummarisedByDraws):
     """A distribution for each site given the sites before it.
 
     Parameters
@@ -322,18 +322,12 @@ class AutoStructured(AutoGuide):
         with self._asked():
             dependencies = [f for d in self.dependencies.values() for f in d.values()]
             if any(callable(f) for f in (*self.conditionals.values(), *dependencies)):
-                return {n: x[0] for n, x in self._quantiles_of_draws(np.array([0.5])).items()}
+                return super().median()
             found = {}
             for name, layout in self._blocks.items():
                 loc = param(f"{name}_{self.prefix}_loc", lambda b=layout: self._start(b))
                 found[name] = self.latents[name].transform(layout.restored(loc))
             return off_tape({n: found[n] for n in self.latents})
-
-    def quantiles(
-        self, quantiles: Iterable[float], *args: object, **kwargs: object
-    ) -> dict[str, TensorBase]:
-        """Return quantiles by name, those of 10 000 draws; see `AutoGuide.quantiles`."""
-        return self._quantiles_of_draws(as_quantiles(quantiles))
 
 
 # ------------------------------------------------------------------------------------------- checks

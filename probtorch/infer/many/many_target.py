@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -17,12 +17,11 @@ import numpy as np
 
 from probtorch.compiler.data_density import DataDensity
 from probtorch.infer.approximations.second_order import hessian_row
-from probtorch.infer.gradient_check import DensityCheck
+from probtorch.infer.gradient_check import ParameterCheck
 from probtorch.infer.many.data_sets import DataGroup, ModelCall, with_tensors
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.potential import ModelTarget
-from probtorch.infer.slots import Slot
 from probtorch.tensor import Tensor
 
 __all__ = ["ManyTarget"]
@@ -112,7 +111,7 @@ class ManyTarget(ModelTarget):
             self.dim,
             self._flat,
             name=f"the log density of {self.name}",
-            check=_ParameterCheck(self.name, self.slots, self.dim),
+            check=ParameterCheck(self.name, self.slots, self.dim),
         )
 
     def values(self, positions: np.ndarray, data: np.ndarray) -> dict[str, np.ndarray]:
@@ -130,16 +129,3 @@ class ManyTarget(ModelTarget):
         lead = positions.shape[:3]
         rows = np.broadcast_to(data[:, None, None, :], (*lead, data.shape[1]))
         return self._values_map({"q": positions, "data": rows}, 3)
-
-
-class _ParameterCheck(DensityCheck):
-    """The check of a density of parameters and data: only the former have a gradient."""
-
-    def __init__(self, name: str, slots: Mapping[str, Slot], dim: int) -> None:
-        super().__init__(name, slots)
-        self.dim = dim
-
-    def _directions(self, watch: object, q: Tensor) -> Iterator[np.ndarray]:
-        for direction in super()._directions(watch, q):
-            direction[self.dim :] = 0.0
-            yield direction
