@@ -43,7 +43,7 @@ from probtorch.ops.reduction import sum as total
 __all__ = ["CUBO", "DIVERGENCES", "FDivergence"]
 
 
-class Form(NamedTuple):
+class DivergenceForm(NamedTuple):
     """A convex function and what the paths of draws are weighted with, both of log t.
 
     Attributes
@@ -64,20 +64,20 @@ def _jensen_shannon(s: TensorBase) -> TensorBase:
 
 
 # Of log t, with t = p / q; `p` is the posterior.
-DIVERGENCES: dict[str, Form] = {
-    "reverse_kl": Form(lambda s: -s, lambda s: exp(0.0 * s)),
-    "forward_kl": Form(lambda s: s * exp(s), exp),
-    "jeffreys": Form(lambda s: (exp(s) - 1.0) * s, lambda s: exp(s) + 1.0),
-    "jensen_shannon": Form(_jensen_shannon, lambda s: 0.5 / (1.0 + exp(-s))),
-    "hellinger": Form(lambda s: 1.0 - exp(0.5 * s), lambda s: 0.25 * sqrt(exp(s))),
-    "chi2": Form(lambda s: exp(2.0 * s) - 1.0, lambda s: 2.0 * exp(2.0 * s)),
+DIVERGENCES: dict[str, DivergenceForm] = {
+    "reverse_kl": DivergenceForm(lambda s: -s, lambda s: exp(0.0 * s)),
+    "forward_kl": DivergenceForm(lambda s: s * exp(s), exp),
+    "jeffreys": DivergenceForm(lambda s: (exp(s) - 1.0) * s, lambda s: exp(s) + 1.0),
+    "jensen_shannon": DivergenceForm(_jensen_shannon, lambda s: 0.5 / (1.0 + exp(-s))),
+    "hellinger": DivergenceForm(lambda s: 1.0 - exp(0.5 * s), lambda s: 0.25 * sqrt(exp(s))),
+    "chi2": DivergenceForm(lambda s: exp(2.0 * s) - 1.0, lambda s: 2.0 * exp(2.0 * s)),
 }
 
 
-def _alpha(order: float) -> Form:
+def _alpha(order: float) -> DivergenceForm:
     """The alpha-divergence ``(E_q[t^alpha] - 1) / (alpha (alpha - 1))``."""
     scale = 1.0 / (order * (order - 1.0))
-    return Form(lambda s: scale * (exp(order * s) - 1.0), lambda s: exp(order * s))
+    return DivergenceForm(lambda s: scale * (exp(order * s) - 1.0), lambda s: exp(order * s))
 
 
 class _Divergence(ELBO):
@@ -196,7 +196,7 @@ class FDivergence(_Divergence):
             )
         self.divergence = divergence
 
-    def _form(self) -> Form:
+    def _form(self) -> DivergenceForm:
         found = DIVERGENCES.get(self.divergence) if isinstance(self.divergence, str) else None
         return _alpha(float(self.divergence)) if found is None else found
 
