@@ -7,27 +7,30 @@ The derivative is the one that Ioffe and Szegedy (2015) write out for batch norm
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import to_float
-from probtorch.core.dispatch import apply, unseen, wrap
+from probtorch.core.dispatch import apply, unheard, unseen, wrap
 from probtorch.core.dtype import float16, float32
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError
 from probtorch.ops.accumulate import add_up, floats
 from probtorch.ops.arithmetic import rsqrt
-from probtorch.ops.families import structured
+from probtorch.ops.families import structured, unbroadcast
+from probtorch.ops.movement import expand
 from probtorch.ops.native_rows import alike, as_rows, native_rows
 from probtorch.ops.reduction import centred, mean
 
 if TYPE_CHECKING:
     pass
 
-__all__ = ["standardise"]
+__all__ = ["layer_norm_rows", "standardise"]
 
 
 def _run_standardise(x, dims, eps):
@@ -145,3 +148,84 @@ def standardise(
         )
     dims = tuple(d % x.array.ndim for d in dims)
     return apply(_STANDARDISE, (x,), {"dims": dims, "eps": float(eps)})
+
+
+# ------------------------------------------------------------------------------ scaled and shifted
+
+
+def _run_layer_norm(x, weight, bias, eps):
+    native = native_rows("layer_norm", x, (x.ndim - 1,))
+    if native is not None and weight.flags.c_contiguous and bias.flags.c_contiguous:
+        return native(x, weight, bias, eps)
+    return _run_standardise(x, (x.ndim - 1,), eps)[0] * weight + bias
+
+
+def _layer_norm_vjp(g, out, inputs, attrs, needs):
+    (x, weight, bias), eps = inputs, attrs["eps"]
+    dims = (x.array.ndim - 1,)
+    if unseen(g, x, weight) and weight.array.ndim == 1 and alike(g.array, x.array):
+        native = native_rows("layer_norm_slope", x.array, dims)
+        if native is not None and weight.array.flags.c_contiguous:
+            shape, dtype = x.array.shape, x.array.dtype
+            rows = -1, shape[-1]
+            slope, *sums = native(g.array.reshape(rows), x.array.reshape(rows), weight.array, eps)
+            return wrap(slope.reshape(shape)), *(wrap(s.astype(dtype, copy=False)) for s in sums)
+    y, _, spread = standardise(x, dims, eps)
+    of_x = None
+    if needs[0]:
+        gy = g * weight
+        of_x = (gy - mean(gy, dims, True) - y * mean(gy * y, dims, True)) * rsqrt(spread + eps)
+    return (
+        of_x,
+        unbroadcast(g * y, weight.array.shape) if needs[1] else None,
+        unbroadcast(g, bias.array.shape) if needs[2] else None,
+    )
+
+
+def _layer_norm_jvp(tangents, out, inputs, attrs):
+    (tx, tw, tb), (x, weight, _), dims = tangents, inputs, (inputs[0].array.ndim - 1,)
+    stats = standardise(x, dims, attrs["eps"])
+    parts = [tb] if tb is not None else []
+    parts += [stats[0] * tw] if tw is not None else []
+    if tx is not None:
+        moved = _standardise_jvp((tx,), stats, (x,), {"dims": dims, "eps": attrs["eps"]})[0]
+        parts.append(moved * weight)
+    return expand(functools.reduce(operator.add, parts), out.array.shape)
+
+
+def _decomposed_layer_norm(x, weight, bias, eps):
+    return _decomposed_standardise(x, (x.array.ndim - 1,), eps)[0] * weight + bias
+
+
+_LAYER_NORM = structured(
+    "layer_norm",
+    "reduction",
+    run=_run_layer_norm,
+    vjp=_layer_norm_vjp,
+    jvp=_layer_norm_jvp,
+    saves="x weight",
+    core="(n),(n),(n)->(n)",
+    samples=lambda rng: [
+        (tuple(rng.standard_normal(s) for s in ((3, 4), (4,), (4,))), {"eps": 1e-5}),
+        (tuple(rng.standard_normal(s) for s in ((2, 3, 20), (20,), (20,))), {"eps": 0.1}),
+        (tuple(rng.standard_normal((2, 5)) for _ in range(3)), {"eps": 0.1}),
+    ],
+    reference=lambda x, weight, bias, eps: _reference(x, (x.ndim - 1,), eps)[0] * weight + bias,
+    doc="Rows standardised, scaled by weight and shifted by bias.",
+    extra={"decompose": _decomposed_layer_norm},
+)
+
+
+def layer_norm_rows(
+    x: TensorBase, weight: TensorBase, bias: TensorBase, eps: float
+) -> TensorBase | None:
+    """Return `x` standardised over its last dim, times `weight` plus `bias`, as one operation; None
+    where that is not the shorter way. The shapes (..., n), (n,) and (n,) are known to fit.
+
+    Recordings take the parts, which they fuse with what is around them.
+    """
+    if not unheard() or not x.array.dtype == weight.array.dtype == bias.array.dtype:
+        return None
+    if native_rows("layer_norm", x.array, (x.array.ndim - 1,)) is None:
+        return None
+    return apply(_LAYER_NORM, (x, weight, bias), {"eps": float(eps)})

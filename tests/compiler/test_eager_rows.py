@@ -10,6 +10,7 @@ import pytest
 import probtorch
 from probtorch.compiler.native import cache, elf
 from probtorch.config import configure
+from probtorch.nn.functional import layer_norm
 from probtorch.ops.exponential_sums import class_log_probs
 from probtorch.ops.native_rows import native_rows
 from probtorch.ops.standardise import standardise
@@ -101,6 +102,36 @@ def test_standardised_rows_are_exact_to_rounding(dims, dtype):
     want = want / np.sqrt(spread + 1e-3)
     got = gradient(lambda t: standardise(t, dims, 1e-3)[0], x, g)
     assert np.abs(got - want).max() <= (1e-12 if dtype is np.float64 else 2e-6)
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("shape", [(5,), (4, 3, 33), (600, 20)], ids=str)
+def test_scaled_rows_and_their_slopes_are_exact_to_rounding(shape, dtype):
+    arrays = [rows_of(s, dtype, k) for k, s in enumerate((shape, shape[-1:], shape[-1:], shape))]
+    x, weight, bias, g = (a.astype(np.longdouble) for a in arrays)
+    mean = x.mean(-1, keepdims=True)
+    scale = np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-3)
+    y, slope = (x - mean) / scale, g * weight
+    along = (slope * y).mean(-1, keepdims=True)
+    rows = tuple(range(x.ndim - 1))
+    want = (
+        (slope - slope.mean(-1, keepdims=True) - y * along) / scale,
+        (g * y).sum(rows),
+        g.sum(rows),
+    )
+    leaves = [tensor(a).requires_grad_() for a in arrays[:3]]
+    out = layer_norm(leaves[0], shape[-1:], *leaves[1:], eps=1e-3)
+    assert out.grad_fn.name() == "LayerNormBackward0"
+    assert_within(out.detach().numpy(), y * weight + bias, dtype)
+    out.backward(tensor(arrays[3]))
+    for leaf, slopes in zip(leaves, want, strict=True):
+        assert_within(leaf.grad.numpy(), slopes, dtype)
+
+
+def test_scaled_rows_are_the_same_bits_in_one_operation_and_in_parts():
+    x, weight, bias = (tensor(rows_of(s, np.float64)) for s in ((6, 40), (40,), (40,)))
+    parts = standardise(x, (1,), 1e-5)[0] * weight + bias
+    np.testing.assert_array_equal(layer_norm(x, (40,), weight, bias).numpy(), parts.numpy())
 
 
 def test_sums_along_a_long_row_lose_nothing():

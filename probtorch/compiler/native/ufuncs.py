@@ -19,7 +19,8 @@ import numpy as np
 __all__ = ["ROWS", "ufunc"]
 
 # The modules of native code for rows, and the functions of each: core dims of operands and results
-# ("n" the row, "1" what is kept of it), and their types ("r" that of the row, "l" int64).
+# ("n" the row, "1" what is kept of it, "m" the rows where sums go over them), and their types ("r"
+# that of the row, "d" float64, "l" int64).
 ROWS: dict[str, dict[str, tuple[str, str]]] = {
     "softmax": {
         "softmax": ("(n)->(n)", "r->r"),
@@ -40,6 +41,10 @@ ROWS: dict[str, dict[str, tuple[str, str]]] = {
     "standardise": {
         "standardise": ("(n),()->(n),(1),(1)", "rr->rrr"),
         "standardise_slope": ("(n),(n),(1),()->(n)", "rrrr->r"),
+    },
+    "layer_norm": {
+        "layer_norm": ("(n),(n),(n),()->(n)", "rrrr->r"),
+        "layer_norm_slope": ("(m,n),(m,n),(n),()->(m,n),(n),(n)", "rrrr->rdd"),
     },
 }
 

@@ -21,7 +21,7 @@ from probtorch.ops.exponentials import pow
 from probtorch.ops.movement import movedim, reshape
 from probtorch.ops.padding import pad
 from probtorch.ops.reduction import in_single, mean
-from probtorch.ops.standardise import standardise
+from probtorch.ops.standardise import layer_norm_rows, standardise
 from probtorch.ops.windows import number_per_dim, window_sum
 from probtorch.tensor import Tensor
 
@@ -92,6 +92,11 @@ def layer_norm(
     """
     x = as_tensor(input, "layer_norm")
     dims, shape = _last_dims("layer_norm", x, normalized_shape)
+    if weight is not None and bias is not None and len(shape) == 1:
+        w, b = (_laid("layer_norm", *t, shape) for t in (("weight", weight), ("bias", bias)))
+        whole = layer_norm_rows(x, w, b, eps)
+        if whole is not None:
+            return whole
     return _scaled("layer_norm", standardise(x, dims, eps)[0], weight, bias, shape)
 
 

@@ -64,32 +64,44 @@ def write(text: LlvmModule, name: str, p: str) -> None:
     ty = _FLOATS[p]
     _write_elementary(text, ty)
     for row, (layout, types) in ROWS[name].items():
-        inner, count = f"row_{row}", len(types.replace("->", ""))
-        given = types.partition("->")[0]
-        parameters = ["ptr"] * count + ["i64"]
+        inner, given = f"row_{row}", types.partition("->")[0]
+        count, dims = len(types.replace("->", "")), _core_dims(layout)
         w = text.function(
-            inner, "void", parameters, linkage="internal", attributes="nounwind noinline", flags=""
+            inner,
+            "void",
+            ["ptr"] * count + ["i64"] * len(dims),
+            linkage="internal",
+            attributes="nounwind noinline",
+            flags="",
         )
-        *places, n = w.arguments
-        numbers = [
-            k for k, dims in enumerate(layout.partition("->")[0].split("),(")) if "n" not in dims
-        ]
+        places, sizes = w.arguments[:count], dict(zip(dims, w.arguments[count:], strict=True))
         values = [
-            w.load(place, 0, "i64" if given[k] == "l" else ty) if k in numbers else place
-            for k, place in enumerate(places)
+            place if "n" in of else w.load(place, 0, "i64" if letter == "l" else ty)
+            for place, of, letter in zip(places, _operands(layout), given, strict=False)
         ]
-        _BODIES[row](Row(w, ty, n), *values)
+        rest = [size for letter, size in sizes.items() if letter != "n"]
+        _BODIES[row](Row(w, ty, sizes["n"]), *values, *places[len(given) :], *rest)
         w.finish()
-        _write_loop(text, f"pt_rows_{row}_{p}", inner, count)
+        _write_loop(text, f"pt_rows_{row}_{p}", inner, count, len(dims))
 
 
-def _write_loop(text: LlvmModule, name: str, inner: str, count: int) -> None:
+def _operands(layout: str) -> list[str]:
+    """The core dims of each operand, as "m,n"."""
+    return layout.partition("->")[0][1:-1].split("),(")
+
+
+def _core_dims(layout: str) -> list[str]:
+    """The letters of core dims in the order in which NumPy gives their sizes."""
+    return list(dict.fromkeys(letter for letter in layout if letter in "mn"))
+
+
+def _write_loop(text: LlvmModule, name: str, inner: str, count: int, dims: int) -> None:
     """The inner loop of a ufunc: all rows, one after the other."""
     w = text.function(name, "void", ["ptr"] * 4, attributes="nounwind")
     places, sizes, steps, _ = w.arguments
     at = [w.load(places, k, "ptr") for k in range(count)]
     step = [w.load(steps, k, "i64") for k in range(count)]
-    size = w.load(sizes, 1, "i64")
+    size = [w.load(sizes, k + 1, "i64") for k in range(dims)]
     mode = w.on_stack(1, "i32")
     keeps = host.target().triple.startswith("x86_64")
     if keeps:
@@ -98,7 +110,7 @@ def _write_loop(text: LlvmModule, name: str, inner: str, count: int) -> None:
         w.call("llvm.x86.sse.stmxcsr", "void", mode)
     with w.loop(0, w.load(sizes, 0, "i64")) as k:
         rows = [w.offset(a, k * s, "i8") for a, s in zip(at, step, strict=True)]
-        w.call(inner, "void", *rows, size)
+        w.call(inner, "void", *rows, *size)
     if keeps:
         w.call("llvm.x86.sse.ldmxcsr", "void", mode)
     w.finish()
@@ -233,9 +245,28 @@ class Row:
 
     def mapped(self, inputs: Sequence[Value], body: Callable[..., Value], into: Value) -> None:
         """Write what ``body(*elements)`` gives."""
+        self.mapped_and_added(inputs, lambda *values: (body(*values), ()), into, ())
+
+    def mapped_and_added(
+        self,
+        inputs: Sequence[Value],
+        body: Callable[..., tuple[Value, Sequence[Value]]],
+        into: Value,
+        sums: Sequence[Value],
+    ) -> None:
+        """Write the first of what ``body(*elements)`` gives, and add the others to rows of doubles
+        at `sums`.
+        """
+        w = self.w
 
         def step(i: Value, values: list[Value], masked: bool) -> None:
-            self._write(body(*values), into, i, masked)
+            v, terms = body(*values)
+            self._write(v, into, i, masked)
+            mask = self.mask if masked else None
+            for term, total in zip(terms, sums, strict=True):
+                at = w.offset(total, i, "double")
+                before = w.put(Load(at, _WIDE, mask, self.all(0.0, _WIDE)))
+                w.put(Store(before + self.wide(term), at, mask))
 
         self._pieces(self.full, 0, step, inputs)
         self._rest(step, inputs, 0.0)
@@ -400,8 +431,8 @@ def _logsumexp_slope(r: Row, x: Value, z: Value, g: Value, out: Value) -> None:
 # ------------------------------------------------------------------------------------ standardising
 
 
-def _standardise(r: Row, x: Value, eps: Value, y: Value, mean: Value, spread: Value) -> None:
-    w = r.w
+def _moments(r: Row, x: Value) -> tuple[Value, Value]:
+    """Return mean and variance of a row."""
     (total,) = r.sums([x], lambda v: ([v], []))
     centre = total / r.count
     moved = r.all(centre, _WIDE)
@@ -411,16 +442,26 @@ def _standardise(r: Row, x: Value, eps: Value, y: Value, mean: Value, spread: Va
         return [d * d], []
 
     (squares,) = r.sums([x], square)
-    variance = squares / r.count
-    w.store(mean, 0, w.convert(centre, r.ty), r.ty)
-    w.store(spread, 0, w.convert(variance, r.ty), r.ty)
+    return centre, squares / r.count
+
+
+def _standardised(r: Row, centre: Value, variance: Value, eps: Value) -> Callable[[Value], Value]:
+    """Return what standardises elements, rounded to the precision of the row."""
+    w, moved = r.w, r.all(centre, _WIDE)
     scale = w.sqrt(variance + w.convert(eps, "double"))
     if r.ty == "double":
         divided = r.divided_by(scale)
-        r.mapped([x], lambda v: divided(v - moved), y)
-    else:
-        factor = r.all(1.0 / scale, _WIDE)
-        r.mapped([x], lambda v: (r.wide(v) - moved) * factor, y)
+        return lambda v: divided(v - moved)
+    factor = r.all(1.0 / scale, _WIDE)
+    return lambda v: r.narrow((r.wide(v) - moved) * factor)
+
+
+def _standardise(r: Row, x: Value, eps: Value, y: Value, mean: Value, spread: Value) -> None:
+    w = r.w
+    centre, variance = _moments(r, x)
+    w.store(mean, 0, w.convert(centre, r.ty), r.ty)
+    w.store(spread, 0, w.convert(variance, r.ty), r.ty)
+    r.mapped([x], _standardised(r, centre, variance, eps), y)
 
 
 def _standardise_slope(r: Row, g: Value, y: Value, spread: Value, eps: Value, out: Value) -> None:
@@ -437,6 +478,54 @@ def _standardise_slope(r: Row, g: Value, y: Value, spread: Value, eps: Value, ou
         r.mapped([g, y], lambda a, b: (r.wide(a) - r.wide(b) * along - moved) * factor, out)
 
 
+def _layer_norm(r: Row, x: Value, weight: Value, bias: Value, eps: Value, out: Value) -> None:
+    standardised = _standardised(r, *_moments(r, x), eps)
+    r.mapped([x, weight, bias], lambda v, a, b: standardised(v) * a + b, out)
+
+
+def _layer_norm_slope(
+    r: Row,
+    g: Value,
+    x: Value,
+    weight: Value,
+    eps: Value,
+    out: Value,
+    of_weight: Value,
+    of_bias: Value,
+    rows: Value,
+) -> None:
+    """Write derivatives in x, and sums over rows: those in weight and bias."""
+    w = r.w
+    for total in (of_weight, of_bias):
+        with w.loop(0, r.n) as i:
+            w.store(total, i, 0.0, "double")
+    with w.loop(0, rows) as k:
+        g_row, x_row, out_row = (w.offset(a, k * r.n, r.ty) for a in (g, x, out))
+        centre, variance = _moments(r, x_row)
+        inverse = 1.0 / w.sqrt(variance + w.convert(eps, "double"))
+        _slopes_of_row(r, (g_row, x_row, weight), centre, inverse, out_row, of_weight, of_bias)
+
+
+def _slopes_of_row(r, inputs, centre, inverse, out, of_weight, of_bias):
+    moved, factor = r.all(centre, _WIDE), r.all(inverse, _WIDE)
+
+    def parts(a, v, weight):
+        y = (r.wide(v) - moved) * factor
+        return r.wide(a), y, r.wide(a) * r.wide(weight)
+
+    def terms(*values):
+        _, y, slope = parts(*values)
+        return [slope, slope * y], []
+
+    total, along = (r.all(x / r.count, _WIDE) for x in r.sums(inputs, terms, count=2))
+
+    def slopes(*values):
+        a, y, slope = parts(*values)
+        return (slope - y * along - total) * factor, [a * y, a]
+
+    r.mapped_and_added(inputs, slopes, out, [of_weight, of_bias])
+
+
 _BODIES: dict[str, Callable[..., None]] = {
     "softmax": _softmax,
     "softmax_slope": _softmax_slope,
@@ -448,4 +537,6 @@ _BODIES: dict[str, Callable[..., None]] = {
     "logsumexp_slope": _logsumexp_slope,
     "standardise": _standardise,
     "standardise_slope": _standardise_slope,
+    "layer_norm": _layer_norm,
+    "layer_norm_slope": _layer_norm_slope,
 }
