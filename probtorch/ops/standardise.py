@@ -111,8 +111,9 @@ def _decomposed_standardise(
 
 
 def _reference(x, dims, eps):
-    centre = x.mean(axis=dims, keepdims=True)
-    spread = ((x - centre) ** 2).mean(axis=dims, keepdims=True)
+    n = max(math.prod(x.shape[d] for d in dims), 1)
+    centre = x.sum(axis=dims, keepdims=True) / n
+    spread = ((x - centre) ** 2).sum(axis=dims, keepdims=True) / n
     return (x - centre) / np.sqrt(spread + eps), centre, spread
 
 
@@ -157,7 +158,7 @@ def _run_layer_norm(x, weight, bias, eps):
     native = native_rows("layer_norm", x, (x.ndim - 1,))
     if native is not None and weight.flags.c_contiguous and bias.flags.c_contiguous:
         return native(x, weight, bias, eps)
-    return _run_standardise(x, (x.ndim - 1,), eps)[0] * weight + bias
+    return _run_standardise(x, (x.ndim - 1,), eps)[0] * floats(weight) + floats(bias)
 
 
 def _layer_norm_vjp(g, out, inputs, attrs, needs):
@@ -174,7 +175,9 @@ def _layer_norm_vjp(g, out, inputs, attrs, needs):
     of_x = None
     if needs[0]:
         gy = g * weight
-        of_x = (gy - mean(gy, dims, True) - y * mean(gy * y, dims, True)) * rsqrt(spread + eps)
+        last = (gy.array.ndim - 1,)
+        of_x = (gy - mean(gy, last, True) - y * mean(gy * y, last, True)) * rsqrt(spread + eps)
+        of_x = unbroadcast(of_x, x.array.shape)
     return (
         of_x,
         unbroadcast(g * y, weight.array.shape) if needs[1] else None,

@@ -182,7 +182,10 @@ def _nll(
     _check_classes(name, t, counted, shape[dim])
     smoothing, logp = spread_out
     if weight is None and not smoothing and unheard() and counted.array.all():
-        return reduced(-at_classes(t), reduction)
+        at = at_classes(t)
+        if reduction == "mean" and at.array.size:  # the same bits, by one operation less
+            return ops.sum(at) / float(-at.array.size)
+        return reduced(-at, reduction)
     safe = where(counted, t, 0)
     loss = -at_classes(safe)
     share = cast(counted, x.array.dtype)
