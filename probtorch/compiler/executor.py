@@ -18,6 +18,7 @@ from probtorch.compiler import (
     engine,
     lower,  # noqa: F401  fills the table of rules
 )
+from probtorch.compiler.carried import write_to_carried
 from probtorch.compiler.executable import CallFrame, Executable, arrays_of, owner_of
 from probtorch.compiler.in_place import write_in_place
 from probtorch.compiler.native import cache
@@ -77,6 +78,7 @@ class CpuProgram(Executable):
                     self._optimised = True
                 with _timed(seconds, "render"):
                     lowering = Lowering(self._recorded)
+                    write_to_carried(lowering)
                     write_in_place(lowering)
                     self._text = _Text(lowering, *render(lowering))
             return self._text

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from probtorch.compiler.nests.loops import Group, Loop, Mem
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import leaves
@@ -86,10 +87,44 @@ def branch_in_loop(x, y, flag):
     return repeat(6, body, x + 0.0, y + 0.0)
 
 
+def new_from_old(x, y, flag):
+    """Each from the old elements of both, and of one that is read after the new one is there."""
+
+    def body(a, b):
+        new = a * 0.5 + b
+        return new, b + (a * new).sum() * 0.25
+
+    return repeat(3, body, x + 0.0, y + 0.0)
+
+
+def read_elsewhere(x, y, flag):
+    return repeat(3, lambda a, b: (a.flip(0) + b, b[1] + a), x + 0.0, y + 0.0)
+
+
+def turned_round(x, y, flag):
+    return repeat(5, lambda a, b, c: (b + 0.0, c * 2.0, a - 1.0), x + 0.0, y + 0.0, x * y)
+
+
+def rows_and_sums(x, y, flag):
+    """Rows of a table written and read at an index, beside what is carried whole."""
+
+    def body(a, table):
+        row = wrap(np.array(1)) * (a[0] > 2.0).long()
+        table = index_put(table, (row,), a)
+        a = a + table[row + 1]
+        return a, index_put(table, (row + 1,), a * 0.5)
+
+    return repeat(4, body, x + 0.0, wrap(np.arange(12.0).reshape(3, 4)))
+
+
 @pytest.mark.parametrize("flag", [True, False])
 @pytest.mark.parametrize(
     "fn",
     [
+        new_from_old,
+        read_elsewhere,
+        turned_round,
+        rows_and_sums,
         swapped,
         changed_in_one_branch,
         both_from_one_operand,
@@ -110,3 +145,80 @@ def test_compiled_is_eager(fn, flag):
     for ours, theirs in zip(leaves(program(args)), leaves(program.eager(args)), strict=True):
         np.testing.assert_array_equal(ours.array, theirs.array)
     np.testing.assert_array_equal(args[0].array, X)
+
+
+def random_body(seed):
+    """Return a loop's body on whole numbers, which are exact: three vectors, a table, a number."""
+    rng = np.random.default_rng(seed)
+    steps = [(int(rng.integers(8)), *map(int, rng.integers(100, size=3))) for _ in range(9)]
+    last = rng.integers(100, size=5)
+
+    def body(a, b, c, table, n):
+        vectors, numbers = [a, b, c], [n]
+        for kind, i, j, k in steps:
+            x, y = vectors[i % len(vectors)], vectors[j % len(vectors)]
+            number = numbers[k % len(numbers)]
+            row = number & 3
+            if kind == 0:
+                vectors.append((x + y) & 255)
+            elif kind == 1:
+                vectors.append((x * 3 - number) & 255)
+            elif kind == 2:
+                vectors.append(x.flip(0) ^ y)
+            elif kind == 3:
+                vectors.append(table[row] + x)
+            elif kind == 4:
+                table = index_put(table, (row,), x)
+            elif kind == 5:
+                numbers.append((x * y).sum() & 1023)
+            elif kind == 6:
+                numbers.append(number + x[k % 5])
+            else:
+                vectors.append(cond(number > 300, lambda x, y: x, lambda x, y: y + 1, x, y))
+        chosen = [vectors[int(k) % len(vectors)] for k in last[:3]]
+        return *chosen, table, numbers[int(last[3]) % len(numbers)] & 1023
+
+    return body
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(12), *(pytest.param(range(k, k + 50), marks=pytest.mark.slow) for k in (100, 150))],
+    ids=str,
+)
+def test_random_loops_are_eager_ones(seeds):
+    """What a loop overwrites nobody reads again, whatever reads what in which order."""
+    start = [np.arange(5) * k for k in (1, 7, 31)]
+    args = tuple(map(wrap, (*start, np.arange(20).reshape(4, 5), np.array(5))))
+    for seed in seeds:
+        body = random_body(seed)
+        program = NativeProgram(lambda t, body=body: repeat(6, body, *t), args)
+        for ours, theirs in zip(leaves(program(args)), leaves(program.eager(args)), strict=True):
+            np.testing.assert_array_equal(ours.array, theirs.array, err_msg=f"seed {seed}")
+
+
+def copies(program):
+    """How many nests in the bodies of a program's loops copy whole arrays."""
+    loops = [s for s in program.program.lowering.block.walk() if isinstance(s, Loop)]
+    return sum(
+        item.kind == "store" and isinstance(item.operands[0], Mem)
+        for loop in loops
+        for s in loop.body.walk()
+        if isinstance(s, Group)
+        for item in s.items
+    )
+
+
+def test_a_step_copies_nothing_that_it_need_not():
+    """Leapfrog writes to the memory it reads; turned round, what is carried has to be copied."""
+
+    def leapfrog(q, p):
+        return repeat(5, lambda q, p: (q + 0.1 * p, p - 0.1 * (q + 0.1 * p)), q + 0.0, p + 0.0)
+
+    args = wrap(X.copy()), wrap(Y.copy())
+    assert copies(NativeProgram(lambda t: leapfrog(*t), args)) == 0
+    assert copies(NativeProgram(lambda t: swap_in_turns(*t), args)) > 0
+
+
+def swap_in_turns(x, y):
+    return repeat(5, lambda a, b: (b, a), x + 0.0, y + 0.0)

@@ -65,11 +65,12 @@ def _item(item, domain, read, written, seen):
     for k, x in enumerate(item.operands):
         if not isinstance(x, Mem):
             continue
-        # A nest loads an element once, however many of its items want it.
-        key = (id(x.buffer), x.offset, x.strides, item.kind in _LONG and id(item))
+        # A nest loads an element once, however many of its items want it; where a gather reads, its
+        # indices say.
+        gathered = item.kind == "gather" and k == 0
+        key = (id(x.buffer), x.offset, x.strides, (gathered or item.kind in _LONG) and id(item))
         if key not in seen:
             seen.add(key)
-            gathered = item.kind == "gather" and k == 0
             elements = math.prod(domain) if gathered else _elements(domain, x.strides)
             _add(read, x.buffer, elements * _along(item, k))
     if "buffer" in a:  # a store, a scatter, a scan or a small matrix

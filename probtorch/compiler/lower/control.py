@@ -19,7 +19,7 @@ def lower_native_density(low, node, block):
     values = [low.temporary(logp.dtype, 1)]
     if low.is_read(grad):  # else the density is asked for its value alone
         values.append(low.temporary(grad.dtype, math.prod(grad.shape)))
-    g = block.append(Call("density", parts + values, node))
+    g = block.append(Call("density", parts + values, node, keeps=3))
     root.read_by(block, g)
     for v, buffer in zip((logp, grad), values):
         low.define(v, Root(v.shape, v.dtype, block, g, buffer=buffer))

@@ -93,6 +93,7 @@ def product(low, node, block, sides, sizes, buffer):
             "gemm",
             [x.root.buffer, y.root.buffer, buffer],
             node,
+            keeps=2,
             m=m,
             n=n,
             k=k,

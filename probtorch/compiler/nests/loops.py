@@ -38,6 +38,7 @@ __all__ = [
     "MemoryBuffer",
     "Reg",
     "Root",
+    "Statement",
     "address",
     "in_words",
     "squeeze",
@@ -182,10 +183,15 @@ class Group(Statement):
 
 
 class Call(Statement):
-    """A library routine on buffers; `name` selects the renderer's template."""
+    """A library routine on buffers; `name` selects the renderer's template. The first `keeps` of
+    them it only reads.
+    """
 
-    def __init__(self, name, buffers, node=None, **attrs):
+    buffers: list[MemoryBuffer]
+
+    def __init__(self, name, buffers, node=None, *, keeps=0, **attrs):
         self.name, self.buffers, self.node, self.attrs = name, buffers, node, attrs
+        self.keeps = keeps
 
 
 class Guard(Statement):

@@ -7,13 +7,14 @@ scaled rows, several at a time. Each row of the matrix is read from memory once 
 once, and values pass between the phases through small stack arrays.
 
 Gathers and scattered stores (``alpha[group]`` and its gradient) are phases too: LLVM vectorises no
-loop that scatters, so the arithmetic between them gets loops of its own.
+loop that scatters, so the arithmetic between them gets loops of its own. A row at an index that is
+the same throughout (``table[i]``) is none of these: it is read and written as any array.
 """
 
 from contextlib import contextmanager, nullcontext
 
 from probtorch.compiler.lang.types import FLOATS, ir_type
-from probtorch.compiler.nests.loops import Reg
+from probtorch.compiler.nests.loops import Mem, Reg
 from probtorch.compiler.render.nest import Nest
 
 __all__ = ["BLOCK", "in_blocks", "write_nest"]
@@ -26,7 +27,6 @@ BLOCK = 64
 TOGETHER = 4
 _PRODUCTS = ("dot", "axpy")
 _INDEXED = ("gather", "scatter")
-_HEAVY = _PRODUCTS + _INDEXED
 # Elementwise items from which on loops of their own pay beside a gather or scattered store.
 _WORTH_SPLITTING = 4
 
@@ -42,10 +42,22 @@ def in_blocks(group):
     """Return whether a nest is written in blocks of rows."""
     products = [i for i in group.items if i.kind in _PRODUCTS]
     rows = len(group.domain) == 1 and group.domain[0] >= 2 * BLOCK
-    indexed = any(i.kind in _INDEXED for i in group.items)
+    indexed = any(_is_indexed(i) for i in group.items)
     work = sum(i.kind == "compute" for i in group.items)
     split = products or (indexed and work >= _WORTH_SPLITTING)
     return bool(rows and split and all(ir_type(i.root.dtype) in FLOATS for i in products))
+
+
+def _is_indexed(item):
+    """Whether an item is a gather or scattered store whose index varies along the nest."""
+    return item.kind in _INDEXED and any(
+        not isinstance(x, Mem) or any(x.strides) for x in item.operands[1:]
+    )
+
+
+def _is_heavy(item):
+    """Whether an item is a phase of its own."""
+    return item.kind in _PRODUCTS or _is_indexed(item)
 
 
 class BlockedNest(Nest):
@@ -77,7 +89,7 @@ class BlockedNest(Nest):
         phase_of, phases = {}, {}
         for item in self.group.items:
             reads = [phase_of[id(x.root)] for x in item.operands if isinstance(x, Reg)]
-            heavy = item.kind in _HEAVY
+            heavy = _is_heavy(item)
             p = max(reads, default=0)
             if p % 2 != (0 if heavy else 1):
                 p += 1
@@ -88,7 +100,7 @@ class BlockedNest(Nest):
         for p, items in phases.items():
             for item in items:
                 # These follow each other block by block, each with its own loop.
-                apart = item.kind in _HEAVY
+                apart = _is_heavy(item)
                 crossing |= {
                     id(x.root)
                     for x in item.operands
@@ -118,7 +130,7 @@ class BlockedNest(Nest):
     def _write_block(self, phases, start, count):
         with self._parts_of_sums():
             for items in phases:
-                if items[0].kind not in _HEAVY:
+                if not _is_heavy(items[0]):
                     self._write_lanes(items, start, count)
                     continue
                 for item in items:

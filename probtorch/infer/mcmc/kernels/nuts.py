@@ -4,10 +4,12 @@ A trajectory doubles, forwards or backwards in time, until it turns back on itse
 build each doubling as a balanced binary tree and check every subtree for turning. Here the leaves
 of a doubling are walked once, in order, and the subtrees that end at a leaf are checked when it is
 reached. Leaf k ends one subtree of 2^j leaves for each j up to the number of trailing ones in the
-binary form of k. What the checks need of the left halves is kept in O(depth) rows: the subtree of
+binary form of k. What the checks need of earlier leaves is kept in O(depth) rows: the subtree of
 level j that ends at k begins at ``k + 1 - 2^j``, an even leaf, kept in row "number of ones of that
-leaf"; no later leaf before k has that row. The last leaf of its left half lies in the same row of a
-second table.
+leaf"; no later leaf before k has that row. Its right half, the subtree of level j - 1, begins a row
+further. The last leaf of its left half, an odd one, is in row j - 1 of a second table: so many
+trailing ones it has. Of a subtree of two leaves nothing needs to be kept: the first one is where
+the step began.
 
 The draw is chosen as in Stan: among the points of one doubling with probability proportional to
 their weight exp(-energy), here as each leaf arrives (the same law as Stan's subtree by subtree);
@@ -57,7 +59,7 @@ from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import Key, bits, uniform
 from probtorch.infer.starts.path_starts import init_to_typical_set
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import clamp, neg, where
+from probtorch.ops.arithmetic import neg, where
 from probtorch.ops.comparisons import shift_left
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.exponentials import exp, log
@@ -109,19 +111,18 @@ class Proposal:
 
 @record
 class Checkpoints:
-    """Rows of momenta and momentum sums by which subtrees are checked; see the module docstring.
+    """Rows by which subtrees are checked, one for each; see the module docstring.
 
-    `first` and `before`: momentum at the first leaf of a subtree, and the sum of all momenta before
-    it. `middle`: momentum at the last leaf of its left half.
+    `momenta`: at the first leaf of a subtree, ``momenta[0]``, and at the last leaf of its left
+    half, ``momenta[1]``. `before`: the sum of all momenta before the first leaf.
     """
 
-    first: TensorBase
+    momenta: TensorBase
     before: TensorBase
-    middle: TensorBase
 
 
-# What is carried from seam to seam: level, row, two sums of momenta, whether one turned.
-Seams: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, TensorBase, TensorBase]
+# What is carried from seam to seam: the level of the subtree, whether one turned.
+Seams: TypeAlias = tuple[TensorBase, TensorBase]
 
 
 @record
@@ -385,12 +386,15 @@ class NUTS(TrajectoryKernel):
         complete = ~new.turning & ~new.diverging
         log_weight = new.shift + log(new.weight)
         gain = where(complete, log_weight - t.log_weight, -np.inf)
-        rejected = uniform(key, t.counter) >= exp(clamp(gain, max=0.0))
+        # The smaller one of the two weights over the larger one, which the sum of both needs too.
+        ratio = exp(-absolute(gain))
+        rejected = uniform(key, t.counter) >= where(gain < 0.0, ratio, 1.0)
+        larger = where(gain > 0.0, log_weight, t.log_weight)
         momentum_sum = t.momentum_sum + new.momentum_sum
 
         # Turning of the whole, and across the seam: each half with the nearest point of the other
         # one.
-        first = new.rows.first[0]
+        first = new.rows.momenta[0, 0]
         outer = where(forward, t.left.momentum, t.right.momentum)
         turning = (
             _turns(momentum_sum, outer, new.end.momentum)
@@ -402,7 +406,7 @@ class NUTS(TrajectoryKernel):
             right=_either(~forward, t.right, new.end),
             momentum_sum=momentum_sum,
             proposal=_either(rejected, t.proposal, new.proposal),
-            log_weight=where(complete, _logaddexp(t.log_weight, log_weight), t.log_weight),
+            log_weight=where(complete, larger + log(1.0 + ratio), t.log_weight),
             depth=t.depth + complete.long(),
             leaves=t.leaves + new.leaf,
             gradients=t.gradients + new.gradients,
@@ -447,10 +451,11 @@ class NUTS(TrajectoryKernel):
         )
 
     def _empty_rows(self, dim: int) -> Checkpoints:
-        # One row more than the ones that a leaf number can have: where nothing is to be kept, that
-        # row is written.
-        rows = wrap(np.broadcast_to(0.0, (self.max_tree_depth + 1, dim)))
-        return Checkpoints(rows, rows, rows)
+        # A row for each number of ones in an even leaf's number; one more is written where no sum
+        # is to be kept.
+        depth = self.max_tree_depth
+        zeros = [np.broadcast_to(0.0, (*rows, dim)) for rows in ((2, depth + 1), (depth + 1,))]
+        return Checkpoints(*map(wrap, zeros))
 
     # ------------------------------------------------------------------------------------- one leaf
 
@@ -472,15 +477,14 @@ class NUTS(TrajectoryKernel):
         passed = uniform(key, counter + s.leaf) * weight >= where(higher, 1.0, smaller)
         here = Proposal(end.position, end.logdensity, end.grad, step.energy)
 
-        ones, trailing = _ones(s.leaf), _trailing_ones(s.leaf)
-        begins = where(trailing == 0, ones, self.max_tree_depth)
-        first = index_put(s.rows.first, (begins,), end.momentum)
-        before = index_put(s.rows.before, (begins,), s.momentum_sum)
-        momentum_sum = s.momentum_sum + end.momentum
-        turning = self._turning(
-            ones, trailing, end.momentum, momentum_sum, first, before, s.rows.middle
+        ones, trailing, odd = _ones(s.leaf), _trailing_ones(s.leaf), s.leaf & 1
+        begins = where(odd == 0, ones, self.max_tree_depth)
+        rows = Checkpoints(
+            index_put(s.rows.momenta, (odd, where(odd == 0, ones, trailing)), end.momentum),
+            index_put(s.rows.before, (begins,), s.momentum_sum),
         )
-        middle = index_put(s.rows.middle, (ones - trailing,), end.momentum)
+        momentum_sum = s.momentum_sum + end.momentum
+        turning = self._turning(ones, trailing, s.end.momentum, end.momentum, momentum_sum, rows)
         return Doubling(
             leaf=s.leaf + 1,
             gradients=s.gradients + step.gradients,
@@ -494,38 +498,38 @@ class NUTS(TrajectoryKernel):
             # Where there is no way back the trajectory ends, as it does where it turns.
             turning=turning | ~step.reversible,
             diverging=diverging,
-            rows=Checkpoints(first, before, middle),
+            rows=rows,
         )
 
     def _turning(
         self,
         ones: TensorBase,
         trailing: TensorBase,
+        last: TensorBase,
         momentum: TensorBase,
         momentum_sum: TensorBase,
-        first: TensorBase,
-        before: TensorBase,
-        middle: TensorBase,
+        rows: Checkpoints,
     ) -> TensorBase:
-        """Whether a subtree that ends at the present leaf turns, as a whole or across its seam."""
+        """Whether a subtree that ends at the present leaf turns, as a whole or across its seam.
+
+        `last` is the momentum one leaf before.
+        """
 
         def check(state: Seams) -> Seams:
-            level, row, right_first, right_before, _ = state
-            left_first, left_before, left_last = first[row], before[row], middle[row]
+            level, _ = state
+            first, middle, before = rows.momenta[0], rows.momenta[1], rows.before
+            row = ones - level
+            left_first, left_before, left_last = first[row], before[row], middle[level - 1]
+            right_first, right_before = first[row + 1], before[row + 1]
             whole = _turns(momentum_sum - left_before, left_first, momentum)
             left = _turns(right_before - left_before + right_first, left_first, right_first)
             right = _turns(momentum_sum - right_before + left_last, left_last, momentum)
-            return level + 1, row - 1, left_first, left_before, whole | left | right
+            return level + 1, whole | left | right
 
         # A subtree of two leaves is its own seam: one check says all three.
-        row = ones - 1
-        safe_row = where(trailing > 0, row, self.max_tree_depth)
-        pair_first, pair_before = first[safe_row], before[safe_row]
-        pair = (trailing > 0) & _turns(momentum_sum - pair_before, pair_first, momentum)
+        pair = (trailing > 0) & _turns(last + momentum, last, momentum)
         *_, turning = while_loop(
-            lambda state: (state[0] <= trailing) & ~state[-1],
-            check,
-            (_int(2), row - 1, pair_first, pair_before, pair),
+            lambda state: (state[0] <= trailing) & ~state[1], check, (_int(2), pair)
         )
         return turning
 
@@ -538,11 +542,6 @@ def _turns(momentum_sum: TensorBase, p: TensorBase, q: TensorBase) -> TensorBase
 def _either(condition: TensorBase, first: T, second: T) -> T:
     """Choose between two records by a branch: compiled, it is only `second` that is ever copied."""
     return cond(condition, lambda x, _: x, lambda _, y: y, first, second)
-
-
-def _logaddexp(x: TensorBase, y: TensorBase) -> TensorBase:
-    larger = where(x > y, x, y)
-    return larger + log(exp(x - larger) + exp(y - larger))
 
 
 def _ones(k: TensorBase) -> TensorBase:
