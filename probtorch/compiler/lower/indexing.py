@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from probtorch.compiler.nests.layout import contiguous
-from probtorch.compiler.nests.loops import Root, squeeze, squeezed
+from probtorch.compiler.nests.loops import MAX_IN_NEST, Mem, Root, squeeze, squeezed
 from probtorch.compiler.nests.lowering import lowers
 from probtorch.errors import CompileError
 
@@ -122,9 +122,29 @@ def scatter(low, v, index, dims, shape, buffer, block, after, accumulate):
     result = index_plan(shape, dims, index)[0]
     read = (low.after(low.place(i)[0], block) for i in index)
     bound = max(after, low.bound([v], result, block), *read)
-    g = block.group_at(squeeze(result), bound)
+    g = beside_reader(low, v, result, block, bound)
     base, operands, wraps = address(low, contiguous(shape), dims, index, block, g)
     mode, value = "add" if accumulate else "set", low.operand(v, result, block, g)
     at = {"wraps": wraps, "buffer": buffer, "strides": base}
     block.add(g, "scatter", None, [value, *operands], **at, mode=mode)
     return g
+
+
+def beside_reader(low, v, shape, block, bound):
+    """Return the statement, from `bound` on, for a nest that only passes `v` on: that of a nest
+    which reads it anyway, if there is one.
+    """
+    root, layout = low.place(v)
+    first, domain = block.group_at(squeeze(shape), bound), squeeze(shape)
+    strides = squeezed(layout.broadcast(shape), shape)
+    for g in block.by_domain[domain]:
+        if g >= first and len(block.statements[g].items) < MAX_IN_NEST:
+            for item in block.statements[g].items:
+                for x in item.operands:
+                    if (
+                        isinstance(x, Mem)
+                        and x.buffer is root.buffer
+                        and (x.offset, x.strides) == (layout.offset, strides)
+                    ):
+                        return g
+    return first

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from probtorch.compiler.render.parts import Parts
 
 __all__ = [
+    "MAX_IN_NEST",
     "POINTWISE",
     "Block",
     "Branch",

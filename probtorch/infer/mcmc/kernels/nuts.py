@@ -479,11 +479,11 @@ class NUTS(TrajectoryKernel):
 
         ones, trailing, odd = _ones(s.leaf), _trailing_ones(s.leaf), s.leaf & 1
         begins = where(odd == 0, ones, self.max_tree_depth)
+        momentum_sum = s.momentum_sum + end.momentum
         rows = Checkpoints(
             index_put(s.rows.momenta, (odd, where(odd == 0, ones, trailing)), end.momentum),
             index_put(s.rows.before, (begins,), s.momentum_sum),
         )
-        momentum_sum = s.momentum_sum + end.momentum
         turning = self._turning(ones, trailing, s.end.momentum, end.momentum, momentum_sum, rows)
         return Doubling(
             leaf=s.leaf + 1,
