@@ -32,7 +32,7 @@ from probtorch.compiler.lang.nodes import (
 )
 from probtorch.compiler.lang.routines.elementary import FUNCTIONS, log
 from probtorch.compiler.lang.routines.formats import F32, F64
-from probtorch.compiler.lang.types import element_of, vector
+from probtorch.compiler.lang.types import BYTES, element_of, vector
 from probtorch.compiler.native import host
 from probtorch.compiler.native.ufuncs import ROWS
 
@@ -118,32 +118,32 @@ def _write_loop(text: LlvmModule, name: str, inner: str, count: int, dims: int) 
 
 def _write_elementary(text: LlvmModule, ty: str) -> None:
     """Functions of vectors, and the logarithm of a number."""
-    fuses = host.target().has_fma
-    wide = LlvmPrinter(LANES, fuses)
-    f = F64 if ty == "double" else F32
-    for name, formula in (
-        ("exp", lambda w, x: FUNCTIONS["exp"](w, f, x)),
+    here, f = host.target(), F64 if ty == "double" else F32
+    # Which only AVX-512 has, for vectors of its size.
+    scales = here.vector_bits == 512 and here.runs_here
+    wide = LlvmPrinter(LANES, here.has_fma)
+    exact = LlvmPrinter(512 // f.bits, here.has_fma, scales)
+    one = LlvmPrinter(1, here.has_fma)
+    for name, printer, of, arity, formula in (
+        ("exp", exact, f, 1, lambda w, x: FUNCTIONS["exp"](w, f, x)),
         # exp(x - z) with its limits: 1 where both are inf, 0 where x is -inf.
-        ("share", _share(f)),
-        ("quotient", _quotient),
+        ("share", exact, f, 2, _share(f)),
+        ("quotient", wide, f, 3, _quotient),
+        ("log", one, F64, 1, lambda w, x: log(w, F64, x)),
     ):
-        arity = {"exp": 1, "quotient": 3}.get(name, 2)
+        kind = of.float_type
         w = KernelFunction(
-            text, wide, name, ty, [ty] * arity, linkage="internal", attributes=_INLINED, flags=""
+            text,
+            printer,
+            name,
+            kind,
+            [kind] * arity,
+            linkage="internal",
+            attributes=_INLINED,
+            flags="",
         )
-        w.default = ty
+        w.default = kind
         w.finish(formula(w, *w.arguments))
-    w = KernelFunction(
-        text,
-        LlvmPrinter(1, fuses),
-        "log",
-        "double",
-        ["double"],
-        linkage="internal",
-        attributes="nounwind willreturn memory(none)",
-        flags="",
-    )
-    w.finish(log(w, F64, w.arguments[0]))
 
 
 def _quotient(w, x, inverse, divisor):
@@ -205,7 +205,22 @@ class Row:
         return v if v.ty == self.vector else self.w.put(Cast(v, self.vector))
 
     def exp(self, v: Value) -> Value:
-        return self.w.call("exp", self.vector, v)
+        return self._by_parts("exp", v)
+
+    def share(self, v: Value, z: Value) -> Value:
+        """Return exp(v - z) and its limits."""
+        return self._by_parts("share", v, z)
+
+    def _by_parts(self, name: str, *vectors: Value) -> Value:
+        """Call a function of vectors of 512 bits for the parts of longer ones."""
+        w, lanes = self.w, 64 // BYTES[self.ty]
+        if lanes == LANES:
+            return w.call(name, self.vector, *vectors)
+        low, high = (
+            w.call(name, vector(self.ty, lanes), *(w.put(Shuffle(v, v, part)) for v in vectors))
+            for part in (list(range(lanes)), list(range(lanes, LANES)))
+        )
+        return w.put(Shuffle(low, high, list(range(LANES))))
 
     def log(self, x: Value) -> Value:
         return self.w.call("log", "double", x)
@@ -425,7 +440,7 @@ def _logsumexp(r: Row, x: Value, out: Value) -> None:
 def _logsumexp_slope(r: Row, x: Value, z: Value, g: Value, out: Value) -> None:
     """Write exp(x - z) g."""
     z, g = r.all(z), r.all(g)
-    r.mapped([x], lambda v: r.w.call("share", r.vector, v, z) * g, out)
+    r.mapped([x], lambda v: r.share(v, z) * g, out)
 
 
 # ------------------------------------------------------------------------------------ standardising
@@ -433,15 +448,29 @@ def _logsumexp_slope(r: Row, x: Value, z: Value, g: Value, out: Value) -> None:
 
 def _moments(r: Row, x: Value) -> tuple[Value, Value]:
     """Return mean and variance of a row."""
+    w = r.w
+    if r.ty == "float":
+        # In double precision one pass will do: beside any of its elements a row's mean square is at
+        # most n times its variance, so that no more than log2(n) bits cancel of 29 to spare.
+        first = w.load(x, 0, r.ty)
+        shift = w.convert(w.where(abs(first) < math.inf, first, 0.0), "double")
+        moved = r.all(shift, _WIDE)
+
+        def powers(v: Value) -> Made:
+            d = r.wide(v) - moved
+            return [d, d * d], []
+
+        mean, square = (total / r.count for total in r.sums([x], powers, count=2))
+        return shift + mean, w.maximum(square - mean * mean, 0.0)
     (total,) = r.sums([x], lambda v: ([v], []))
     centre = total / r.count
     moved = r.all(centre, _WIDE)
 
-    def square(v: Value) -> Made:
+    def square_of(v: Value) -> Made:
         d = r.wide(v) - moved
         return [d * d], []
 
-    (squares,) = r.sums([x], square)
+    (squares,) = r.sums([x], square_of)
     return centre, squares / r.count
 
 
