@@ -7,13 +7,10 @@ each other and inside a compiled function. What can be heard is in core/interpre
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from probtorch.core.dispatch import recorder, set_recorder
 from probtorch.core.interpreter import Interpreter
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Listener"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from probtorch.diagnostics.judged_entries import (
     quality_of,
 )
 from probtorch.diagnostics.stored import every_th
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["diagnose", "smallest_ess", "warn_about"]
 

@@ -7,7 +7,6 @@ names the parameters that show it most, because the cure is there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,9 +31,6 @@ from probtorch.diagnostics.judged_entries import (
     most,
     percent,
 )
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "divergences",

@@ -159,22 +159,26 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         HiddenMarkovModel as HiddenMarkovModel,
     )
     from probtorch.distributions.inflated import (
-        FoldedDistribution as FoldedDistribution,
         HurdleDistribution as HurdleDistribution,
+        ZeroInflatedDistribution as ZeroInflatedDistribution,
+    )
+    from probtorch.distributions.inflated_families import (
         HurdleGamma as HurdleGamma,
         HurdleLogits as HurdleLogits,
         HurdleLogNormal as HurdleLogNormal,
         HurdleNegativeBinomial2 as HurdleNegativeBinomial2,
         HurdlePoisson as HurdlePoisson,
         HurdleProbs as HurdleProbs,
-        QuantizedDistribution as QuantizedDistribution,
         ZeroInflatedBinomial as ZeroInflatedBinomial,
-        ZeroInflatedDistribution as ZeroInflatedDistribution,
         ZeroInflatedLogits as ZeroInflatedLogits,
         ZeroInflatedNegativeBinomial as ZeroInflatedNegativeBinomial,
         ZeroInflatedNegativeBinomial2 as ZeroInflatedNegativeBinomial2,
         ZeroInflatedPoisson as ZeroInflatedPoisson,
         ZeroInflatedProbs as ZeroInflatedProbs,
+    )
+    from probtorch.distributions.quantized import (
+        FoldedDistribution as FoldedDistribution,
+        QuantizedDistribution as QuantizedDistribution,
     )
     from probtorch.distributions.inflated_shares import (
         ZeroOneInflatedBeta as ZeroOneInflatedBeta,
@@ -299,13 +303,15 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     )
     from probtorch.distributions.shares import (
         ContinuousBernoulli as ContinuousBernoulli,
-        DoublyTruncatedPowerLaw as DoublyTruncatedPowerLaw,
         Kumaraswamy as Kumaraswamy,
         LogitNormal as LogitNormal,
-        LogUniform as LogUniform,
-        LowerTruncatedPowerLaw as LowerTruncatedPowerLaw,
         RelaxedBernoulli as RelaxedBernoulli,
         Triangular as Triangular,
+    )
+    from probtorch.distributions.power_laws import (
+        DoublyTruncatedPowerLaw as DoublyTruncatedPowerLaw,
+        LogUniform as LogUniform,
+        LowerTruncatedPowerLaw as LowerTruncatedPowerLaw,
     )
     from probtorch.distributions.skewed import (
         AsymmetricLaplace as AsymmetricLaplace,
@@ -411,12 +417,8 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         TruncatedNormal as TruncatedNormal,
     )
     from probtorch.distributions.truncation import (
-        Censored as Censored,
-        IntervalCensoredDistribution as IntervalCensoredDistribution,
-        LeftCensoredDistribution as LeftCensoredDistribution,
         LeftTruncatedDistribution as LeftTruncatedDistribution,
         LeftTruncatedGamma as LeftTruncatedGamma,
-        RightCensoredDistribution as RightCensoredDistribution,
         RightTruncatedDistribution as RightTruncatedDistribution,
         RightTruncatedGamma as RightTruncatedGamma,
         Truncated as Truncated,
@@ -425,6 +427,12 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         TruncatedGamma as TruncatedGamma,
         TwoSidedTruncatedDistribution as TwoSidedTruncatedDistribution,
         TwoSidedTruncatedGamma as TwoSidedTruncatedGamma,
+    )
+    from probtorch.distributions.censoring import (
+        Censored as Censored,
+        IntervalCensoredDistribution as IntervalCensoredDistribution,
+        LeftCensoredDistribution as LeftCensoredDistribution,
+        RightCensoredDistribution as RightCensoredDistribution,
     )
     from probtorch.distributions.two_piece import (
         DoublesidedMaxwell as DoublesidedMaxwell,
@@ -504,13 +512,13 @@ else:
         "grouped": "GroupedNormalNormal",
         "heavy_tailed": "Cauchy HalfCauchy StudentT",
         "hidden_markov": "DiscreteHMM HiddenMarkovModel",
-        "inflated": (
-            "FoldedDistribution HurdleDistribution HurdleGamma HurdleLogits HurdleLogNormal "
-            "HurdleNegativeBinomial2 HurdlePoisson HurdleProbs QuantizedDistribution "
-            "ZeroInflatedBinomial ZeroInflatedDistribution ZeroInflatedLogits "
-            "ZeroInflatedNegativeBinomial ZeroInflatedNegativeBinomial2 ZeroInflatedPoisson "
-            "ZeroInflatedProbs"
+        "inflated": "HurdleDistribution ZeroInflatedDistribution",
+        "inflated_families": (
+            "HurdleGamma HurdleLogits HurdleLogNormal HurdleNegativeBinomial2 HurdlePoisson "
+            "HurdleProbs ZeroInflatedBinomial ZeroInflatedLogits ZeroInflatedNegativeBinomial "
+            "ZeroInflatedNegativeBinomial2 ZeroInflatedPoisson ZeroInflatedProbs"
         ),
+        "quantized": "FoldedDistribution QuantizedDistribution",
         "inflated_shares": "ZeroOneInflatedBeta",
         "lambert": "LambertWNormal",
         "lifetimes": "Burr Dagum Frechet Gompertz Levy LogLogistic Maxwell Rayleigh",
@@ -546,10 +554,8 @@ else:
             "RelaxedOneHotCategorical RelaxedOneHotCategoricalStraightThrough"
         ),
         "scale_mixtures": "Horseshoe MultivariateLaplace NormalInverseGaussian",
-        "shares": (
-            "ContinuousBernoulli DoublyTruncatedPowerLaw Kumaraswamy LogitNormal LogUniform "
-            "LowerTruncatedPowerLaw RelaxedBernoulli Triangular"
-        ),
+        "power_laws": "DoublyTruncatedPowerLaw LogUniform LowerTruncatedPowerLaw",
+        "shares": ("ContinuousBernoulli Kumaraswamy LogitNormal RelaxedBernoulli Triangular"),
         "skewed": (
             "AsymmetricLaplace AsymmetricLaplaceQuantile ExGaussian GeneralizedNormal "
             "JohnsonSU Moyal SinhArcsinh SkewLogistic SkewNormal SoftAsymmetricLaplace"
@@ -576,12 +582,14 @@ else:
         "transport": "AVFMultivariateNormal GaussianScaleMixture OMTMultivariateNormal",
         "trees": "SpanningTree",
         "truncated": "TruncatedNormal",
-        "truncation": (
+        "censoring": (
             "Censored IntervalCensoredDistribution LeftCensoredDistribution "
-            "LeftTruncatedDistribution LeftTruncatedGamma RightCensoredDistribution "
-            "RightTruncatedDistribution RightTruncatedGamma Truncated TruncatedCauchy "
-            "TruncatedDistribution TruncatedGamma TwoSidedTruncatedDistribution "
-            "TwoSidedTruncatedGamma"
+            "RightCensoredDistribution"
+        ),
+        "truncation": (
+            "LeftTruncatedDistribution LeftTruncatedGamma RightTruncatedDistribution "
+            "RightTruncatedGamma Truncated TruncatedCauchy TruncatedDistribution TruncatedGamma "
+            "TwoSidedTruncatedDistribution TwoSidedTruncatedGamma"
         ),
         "two_piece": "DoublesidedMaxwell TwoPieceNormal TwoPieceStudentT",
         "uniform": "Delta ImproperUniform Uniform",

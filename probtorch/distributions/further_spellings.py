@@ -17,17 +17,13 @@ from probtorch.distributions.extremes import (
 )
 from probtorch.distributions.fields import Given, as_parameter
 from probtorch.distributions.gamma import Chi2, InverseGamma
-from probtorch.distributions.inflated import (
-    FoldedDistribution,
-    HurdleDistribution,
-    QuantizedDistribution,
-    ZeroInflatedDistribution,
-)
+from probtorch.distributions.inflated import HurdleDistribution, ZeroInflatedDistribution
 from probtorch.distributions.mixture import MixtureSameFamily
 from probtorch.distributions.mixtures import GaussianCopula
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.particular_counts import Zipf
+from probtorch.distributions.quantized import FoldedDistribution, QuantizedDistribution
 from probtorch.distributions.skewed import AsymmetricLaplaceQuantile
 from probtorch.distributions.spellings import ScaledInverseChi2
 from probtorch.distributions.uniform import Delta

@@ -17,7 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from probtorch.core.arguments import count_of
 from probtorch.core.rng import default_generator
@@ -27,10 +27,6 @@ from probtorch.distributed.group import is_main
 from probtorch.errors import ArgumentError, FileError, user_frame
 from probtorch.serialization import load, save
 from probtorch.serialization.files import TEMPORARY, remove, replacing
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["Checkpoint", "CheckpointWarning", "Restored"]
 

@@ -1,37 +1,28 @@
 """Discrete Fourier transforms, under the names of torch.fft; short-time ones in spectrograms.py.
 
-Three ops carry out all: `fft_complex` along some dims, either way; `fft_real` of real numbers, of
-whose spectrum half says the other; and `fft_hermitian`, its inverse. The matrix of the first is
-symmetric, so it is its own transpose; the others are each other's, up to what counts twice. Sizes
-are cut or filled up with zeros before.
-
-The array library computes them (NumPy's pocketfft, cuFFT through CuPy), in the precision of the
-input. Hermitian inputs are taken as they are: of elements that should be real the imaginary part is
-ignored.
+Three ops carry out all (fourier_ops.py): along some dims, either way; of real numbers, of whose
+spectrum half says the other; and the inverse of that. Sizes are cut or filled up with zeros before.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import to_device
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, to_inexact
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.op import Attrs, Op
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.complex_numbers import conj
-from probtorch.ops.families import linear
+from probtorch.ops.fourier_ops import IRFFT, OTHER_WAY, RFFT, along_dims
 from probtorch.ops.movement import slice_, unslice
 from probtorch.ops.repeating import roll
 
@@ -60,9 +51,6 @@ __all__ = [
     "rfftn",
 ]
 
-# What divides: nothing on the way there and n on the way back, the root of n both ways, or the
-# reverse of the first. The norm under which the other way has this one's factor.
-_OTHER = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 Sizes: TypeAlias = int | Sequence[int] | None
 # From the name, input, sizes, dims and norm, and whether it is an inverse.
 Transform: TypeAlias = Callable[[str, TensorLike, Sizes, Dims, str | None, bool], TensorBase]
@@ -72,147 +60,13 @@ F = TypeVar("F", bound=Callable[..., TensorBase])
 # ---------------------------------------------------------------------------------------------- ops
 
 
-def _run_complex(x: np.ndarray, dims: tuple[int, ...], inverse: bool, norm: str) -> np.ndarray:
-    room = namespace(x).fft
-    return (room.ifftn if inverse else room.fftn)(x, axes=dims, norm=norm)
-
-
-def _samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray], Attrs]]:
-    z = rng.standard_normal((3, 4, 5)) + 1j * rng.standard_normal((3, 4, 5))
-    return [
-        ((z,), {"dims": (0, 2), "inverse": True, "norm": "ortho"}),
-        ((z,), {"dims": (1,), "inverse": False, "norm": "backward"}),
-        ((z,), {"dims": (0, 1, 2), "inverse": True, "norm": "forward"}),
-        ((z[0],), {"dims": (1,), "inverse": True, "norm": "backward"}),
-    ]
-
-
-def _by_matrices(x: np.ndarray, dims: tuple[int, ...], inverse: bool, norm: str) -> np.ndarray:
-    for d in dims:
-        x = np.moveaxis(np.moveaxis(x, d, -1) @ _matrix(x.shape[d], inverse, norm), -1, d)
-    return x
-
-
-def _matrix(n: int, inverse: bool, norm: str) -> np.ndarray:
-    """The matrix of a transform, by its definition."""
-    turns = np.outer(np.arange(n), np.arange(n)) / n
-    divided = norm == ("backward" if inverse else "forward")
-    scale = math.sqrt(n) if norm == "ortho" else n if divided else 1.0
-    return np.exp((2j if inverse else -2j) * np.pi * turns) / scale
-
-
-def _of_complex(op: Op) -> Op:
-    """Return `op`, which the tests try on complex numbers alone."""
-    op.extra["of_complex"] = True
-    return op
-
-
-_FFT = _of_complex(
-    linear(
-        "fft_complex",
-        "fourier",
-        run=_run_complex,
-        transpose=lambda g, x, dims, inverse, norm: _complex(g, dims, inverse, norm),
-        core="dims",
-        samples=_samples,
-        reference=_by_matrices,
-        doc="Discrete Fourier transform along some dims, or its inverse.",
-    )
-)
-
-
-def _once(n: int, m: int, dtype: np.dtype, like: np.ndarray, dim: int) -> TensorBase:
-    """How often each element of half a spectrum of `n` counts: once where it is its own mirror."""
-    counts = np.full(m, 2.0, dtype)
-    counts[0] = 1.0
-    if n % 2 == 0:
-        counts[n // 2] = 1.0
-    return wrap(namespace(like).asarray(counts.reshape([-1] + [1] * (like.ndim - 1 - dim))))
-
-
-def _counts(g: TensorBase, n: int, dim: int) -> TensorBase:
-    single = g.array.dtype in (dtypes.float32, dtypes.complex64)
-    dtype = dtypes.float32 if single else dtypes.float64
-    return _once(n, n // 2 + 1, dtype, g.array, dim)
-
-
-def _from_half(g: TensorBase, x: TensorBase, dim: int, norm: str) -> TensorBase:
-    n = x.array.shape[dim]
-    attrs = {"dim": dim, "n": n, "norm": _OTHER[norm]}
-    return apply(_IRFFT, (conj(g) / _counts(g, n, dim),), attrs)
-
-
-def _to_half(g: TensorBase, x: TensorBase, dim: int, n: int, norm: str) -> TensorBase:
-    half = apply(_RFFT, (g,), {"dim": dim, "norm": _OTHER[norm]})
-    return conj(half) * _counts(g, n, dim)
-
-
-_RFFT = _of_complex(
-    linear(
-        "fft_real",
-        "fourier",
-        run=lambda x, dim, norm: namespace(x).fft.rfft(x, axis=dim, norm=norm),
-        transpose=_from_half,
-        core="dim",
-        samples=lambda rng: [
-            ((rng.standard_normal((2, 5)),), {"dim": 1, "norm": "backward"}),
-            ((rng.standard_normal((4, 3)),), {"dim": 0, "norm": "forward"}),
-            ((rng.standard_normal((1, 6)),), {"dim": 1, "norm": "ortho"}),
-        ],
-        reference=lambda x, dim, norm: _by_matrices(x, (dim,), False, norm).take(
-            range(x.shape[dim] // 2 + 1), dim
-        ),
-        doc="The half of a spectrum of real numbers that says the other, along one dim.",
-    )
-)
-
-
-def _mirrored(x: np.ndarray, dim: int, n: int, norm: str) -> np.ndarray:
-    half = np.moveaxis(x, dim, -1).copy()
-    half[..., 0] = half[..., 0].real
-    if n % 2 == 0:
-        half[..., -1] = half[..., -1].real
-    whole = np.concatenate([half, half[..., 1 : (n + 1) // 2][..., ::-1].conj()], -1)
-    return np.moveaxis(_by_matrices(whole, (whole.ndim - 1,), True, norm).real, -1, dim)
-
-
-def _half_samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray], Attrs]]:
-    z = rng.standard_normal((3, 4)) + 1j * rng.standard_normal((3, 4))
-    return [
-        ((z,), {"dim": 1, "n": 7, "norm": "backward"}),
-        ((z,), {"dim": 1, "n": 6, "norm": "ortho"}),
-        ((z,), {"dim": 0, "n": 4, "norm": "forward"}),
-        ((z,), {"dim": 0, "n": 5, "norm": "backward"}),
-    ]
-
-
-_IRFFT = _of_complex(
-    linear(
-        "fft_hermitian",
-        "fourier",
-        run=lambda x, dim, n, norm: namespace(x).fft.irfft(x, n, axis=dim, norm=norm),
-        transpose=_to_half,
-        core="dim",
-        samples=_half_samples,
-        reference=_mirrored,
-        doc="Real numbers whose spectrum has this half: the inverse of `fft_real`.",
-    )
-)
-
-
-def _complex(x: TensorBase, dims: tuple[int, ...], inverse: bool, norm: str) -> TensorBase:
-    if not dims:
-        return x
-    return apply(_FFT, (x,), {"dims": dims, "inverse": inverse, "norm": norm})
-
-
 # ---------------------------------------------------------------------------------------- arguments
 
 
 def _norm(op: str, norm: str | None) -> str:
     if norm is None:
         return "backward"
-    if norm not in _OTHER:
+    if norm not in OTHER_WAY:
         raise ArgumentError(
             op,
             expected='norm: "backward", "ortho" or "forward"',
@@ -302,7 +156,7 @@ def _both_ways(
 ) -> TensorBase:
     x = _as_complex(op, x)
     dims, sizes = _places(op, x, s, dim)
-    return _complex(_resized(op, x, dims, sizes), dims, inverse, _norm(op, norm))
+    return along_dims(_resized(op, x, dims, sizes), dims, inverse, _norm(op, norm))
 
 
 def _half(
@@ -317,9 +171,9 @@ def _half(
     if not dims:
         raise _misfit(op, "no dim")
     x = _resized(op, x, dims, sizes)
-    kind = _OTHER[kind] if inverse else kind
-    out = apply(_RFFT, (x,), {"dim": dims[-1], "norm": kind})
-    out = _complex(out, dims[:-1], False, kind)
+    kind = OTHER_WAY[kind] if inverse else kind
+    out = apply(RFFT, (x,), {"dim": dims[-1], "norm": kind})
+    out = along_dims(out, dims[:-1], False, kind)
     return conj(out) if inverse else out
 
 
@@ -337,9 +191,9 @@ def _whole(
         _too_few(op, last)
     x = _resized(op, x, dims, [*sizes[:-1], last // 2 + 1])
     if not inverse:
-        x, kind = conj(x), _OTHER[kind]
-    x = _complex(x, dims[:-1], True, kind)
-    return apply(_IRFFT, (x,), {"dim": dims[-1], "n": last, "norm": kind})
+        x, kind = conj(x), OTHER_WAY[kind]
+    x = along_dims(x, dims[:-1], True, kind)
+    return apply(IRFFT, (x,), {"dim": dims[-1], "n": last, "norm": kind})
 
 
 def _last(s: int | Sequence[int]) -> int:

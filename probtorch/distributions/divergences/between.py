@@ -34,13 +34,9 @@ from probtorch.distributions.lifetimes import Frechet, LogLogistic, Maxwell, Ray
 from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic
 from probtorch.distributions.normal import HALF_LOG_2PI, HalfNormal, LogNormal, Normal
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
+from probtorch.distributions.power_laws import LogUniform
 from probtorch.distributions.ratios import Chi, InverseGaussian
-from probtorch.distributions.shares import (
-    ContinuousBernoulli,
-    Kumaraswamy,
-    LogUniform,
-    Triangular,
-)
+from probtorch.distributions.shares import ContinuousBernoulli, Kumaraswamy, Triangular
 from probtorch.distributions.skewed import GeneralizedNormal, Moyal, TwoSided
 from probtorch.distributions.truncated import TruncatedNormal
 from probtorch.distributions.uniform import Uniform

@@ -14,8 +14,9 @@ from probtorch.distributions.divergences.expectations import (
 )
 from probtorch.distributions.lifetimes import Frechet, LogLogistic, Maxwell, Rayleigh
 from probtorch.distributions.location_scale import EULER_GAMMA
+from probtorch.distributions.power_laws import LogUniform
 from probtorch.distributions.ratios import Chi, InverseGaussian
-from probtorch.distributions.shares import Kumaraswamy, LogUniform
+from probtorch.distributions.shares import Kumaraswamy
 from probtorch.distributions.skewed import Moyal, TwoSided
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.exponentials import exp, log, log1p

@@ -21,13 +21,9 @@ from probtorch.distributions.location_scale import EULER_GAMMA, Gumbel, Laplace
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
 from probtorch.distributions.polya_gamma import PolyaGamma
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
+from probtorch.distributions.power_laws import LogUniform, LowerTruncatedPowerLaw
 from probtorch.distributions.ratios import Chi, InverseGaussian
-from probtorch.distributions.shares import (
-    ContinuousBernoulli,
-    LogitNormal,
-    LogUniform,
-    LowerTruncatedPowerLaw,
-)
+from probtorch.distributions.shares import ContinuousBernoulli, LogitNormal
 from probtorch.distributions.skewed import GeneralizedNormal, Moyal, TwoSided
 from probtorch.distributions.uniform import Uniform
 from probtorch.distributions.von_mises import VonMises

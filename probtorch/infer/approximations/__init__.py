@@ -44,10 +44,8 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         RBFSteinKernel as RBFSteinKernel,
         SteinKernel as SteinKernel,
     )
-    from probtorch.infer.approximations.stein_vi import (
-        SteinVI as SteinVI,
-        SteinVIResult as SteinVIResult,
-    )
+    from probtorch.infer.approximations.stein_vi import SteinVI as SteinVI
+    from probtorch.infer.approximations.stein_result import SteinVIResult as SteinVIResult
     from probtorch.infer.approximations.annealed import (
         ASVGD as ASVGD,
     )
@@ -66,7 +64,8 @@ else:
             "GraphicalKernel IMQKernel IMQSteinKernel LinearKernel MixtureKernel "
             "RandomFeatureKernel RBFKernel RBFSteinKernel SteinKernel"
         ),
-        "stein_vi": "SteinVI SteinVIResult",
+        "stein_result": "SteinVIResult",
+        "stein_vi": "SteinVI",
         "annealed": "ASVGD",
         "svgd": "SVGD",
     }

@@ -15,7 +15,6 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
-from probtorch.distributions.transforms.registry import biject_to, transform_to
+from probtorch.distributions.transforms.registry import transform_to
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import seed as seed_handler
@@ -37,28 +36,23 @@ from probtorch.effects.params import ParamStore
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.approximations.result import as_generator, free_values
+from probtorch.infer.approximations.result import as_generator
 from probtorch.infer.approximations.stein_kernels import SteinKernel, stein_force
+from probtorch.infer.approximations.stein_result import SteinVIResult, Tensors
 from probtorch.infer.control import Interrupt
 from probtorch.infer.guides.base import AutoGuide
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.runs import Run, is_latent, is_precise, precision, run_pair
-from probtorch.infer.potential import Target
-from probtorch.infer.results import SampledDraws, make_draws
-from probtorch.infer.sequential.weights import uniforms
 from probtorch.infer.starts.path_starts import normal_numbers
-from probtorch.infer.vi.guide_quality import judge, quality_of
 from probtorch.infer.vi.step_progress import StepProgress
 from probtorch.infer.vi.updater import Optim, Updater
 from probtorch.ops.exponential_sums import logsumexp
 
-__all__ = ["SteinVI", "SteinVIResult"]
+__all__ = ["SteinVI"]
 
 # How far particles are put apart that all begin in one place, on the unconstrained scale.
 APART = 0.1
-
-Tensors = dict[str, TensorBase]
 
 
 def _none(name: str) -> bool:
@@ -388,105 +382,6 @@ class SteinVI:
             each = vmap(density)(others)
             log_mixture = log_mixture + logsumexp(each, -1) - math.log(self.num_stein_particles)
         return run, log_mixture
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SteinVIResult:
-    """What `SteinVI.run` returns.
-
-    Attributes
-    ----------
-    params : dict of str to Tensor
-        Constrained parameters of the guides, each (particles, *shape), and those that are shared.
-    losses : ndarray, shape (steps,)
-        Minus the bound of the mixture before each step, in nats.
-    stein : SteinVI
-        What ran; it can go on.
-    args, kwargs
-        What model and guide were called with.
-    seconds : float
-        How long it took.
-    """
-
-    params: Tensors
-    losses: np.ndarray
-    stein: SteinVI
-    args: tuple[object, ...] = ()
-    kwargs: dict[str, object] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def draws(self, num_draws: int = 1000, *, seed: int | Generator = 0) -> SampledDraws:
-        """Return draws of the mixture as one chain, as many of each guide but for one.
-
-        Parameters
-        ----------
-        num_draws : int
-        seed : int or Generator
-
-        Returns
-        -------
-        SampledDraws
-            With importance weights and their verdict, as those of `SVIResult`. A mixture of points
-            has none.
-
-        Warns
-        -----
-        GuideWarning
-            If the mixture is too far from the posterior, or too narrow, to stand for it.
-        """
-        count = count_of("SteinVIResult.draws", "num_draws", num_draws)
-        stein, generator = self.stein, as_generator(seed)
-        own = {name: self.params[name] for name in stein._leaves}
-        shared = {name: self.params[name] for name in stein._shared}
-        args, kwargs = stein._meet(self.args, self.kwargs)
-        with precision(stein.guide), substitute(None, shared), no_grad():
-            target = Target.from_model(stein.model, *args, **kwargs)
-        names = list(target.slots)
-        each = -(-count // stein.num_stein_particles)
-
-        def draw(mine: Tensors, _: TensorBase) -> tuple[Tensors, TensorBase, TensorBase]:
-            run, log_mixture = stein._drawn(mine, own, shared, args, kwargs)
-            sites = run.model.nodes
-            free = {n: biject_to(sites[n].fn.support).inv(sites[n].value) for n in names}
-            return free, run.log_model(), log_mixture
-
-        many = vmap(draw, in_dims=(None, 0), randomness="different")
-        with precision(stein.guide), seed_handler(None, generator), no_grad():
-            found = vmap(lambda mine: many(mine, wrap(np.zeros(each))), randomness="different")(own)
-        free, joint, mixture = found
-        total = each * stein.num_stein_particles
-        order = np.argsort(uniforms(generator, total), kind="stable")[:count]
-        points = np.empty((total, target.dim))
-        for name, slot in target.slots.items():
-            points[:, slot.start : slot.stop] = to_host(free[name].array).reshape(total, -1)
-        points = points[order]
-        values = to_host(joint.array).astype(np.float64).reshape(-1)[order]
-        ratios = values - to_host(mixture.array).astype(np.float64).reshape(-1)[order]
-        if stein._points:
-            ratios = np.full(count, np.nan)
-        quality = quality_of(ratios, free_values(target, points))
-        stats = {"lp": values}
-        if quality.log_weight is not None:
-            stats["log_weight"] = quality.log_weight
-        attrs = {
-            "inference_library": "probtorch",
-            "inference_method": "SteinVI",
-            "num_steps": stein.num_steps,
-            "sampling_time": self.seconds,
-            **quality.attrs,
-        }
-        made = make_draws(target, points[None], {n: x[None] for n, x in stats.items()}, attrs)
-        judge(made, "the mixture of guides", "take more steps or particles, or sample with NUTS")
-        return made
-
-    @property
-    def pareto_k(self) -> float:
-        """Shape of the tail of the importance ratios of 1000 draws; see `draws`."""
-        return float(self.draws().attrs["pareto_k"])
-
-    def __repr__(self) -> str:
-        last = f", last loss {self.losses[-1]:.6g}" if len(self.losses) else ""
-        return f"SteinVIResult({self.stein.num_stein_particles} particles{last})"
 
 
 # ------------------------------------------------------------------------------------------ helpers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator, default_generator
@@ -13,9 +12,6 @@ from probtorch.effects.plates import plate
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import AutoGuide
 from probtorch.infer.guides.by_hand import FunctionGuide
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["AutoGuideList"]
 

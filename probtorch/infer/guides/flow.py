@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -39,9 +39,6 @@ from probtorch.infer.starts.initialization import Strategy, init_to_median
 from probtorch.nn.arguments import whole
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["AutoBNAFNormal", "AutoIAFNormal", "AutoNormalizingFlow"]
 

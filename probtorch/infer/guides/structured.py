@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -45,9 +45,6 @@ from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
 from probtorch.ops.movement import expand, reshape, squeeze, unsqueeze
 from probtorch.ops.pieces import cat
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["AutoStructured"]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -45,9 +45,6 @@ from probtorch.ops.families import unbroadcast
 from probtorch.ops.movement import expand, reshape, unsqueeze
 from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import sum as total
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["EstimatorWatch", "Peers", "choice_refused", "needs_peers", "site_term"]
 

@@ -22,7 +22,6 @@ import operator
 import time
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,9 +45,6 @@ from probtorch.ops.comparisons import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
 from probtorch.optim.pyro import PyroOptim
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["CompiledStep"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,9 +25,6 @@ from probtorch.infer.vi.fit_state import FitState, StepInfo
 from probtorch.infer.vi.non_finite import bad_entries, first_non_finite
 from probtorch.infer.vi.shared_steps import shared_loss_and_grads
 from probtorch.infer.vi.svi_check import checkable
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["eager_step"]
 

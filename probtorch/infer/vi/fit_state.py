@@ -8,16 +8,12 @@ business. fit.py has the memory that a state is read from and written to.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["FitState", "StepInfo"]
 

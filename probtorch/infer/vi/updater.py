@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from probtorch.infer.vi.fit_state import FitState
 from probtorch.optim.lbfgs import LBFGS
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.pyro import PyroOptim
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Updater", "copied"]
 

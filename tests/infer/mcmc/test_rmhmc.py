@@ -12,7 +12,7 @@ from probtorch.diagnostics.convergence import ess_mean
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import MCMC, NUTS, RMHMC, SMC, Gibbs, ReplicaExchange, Target
-from probtorch.infer.mcmc.kernels.rmhmc import (
+from probtorch.infer.mcmc.kernels.curved_space import (
     CurvedPoint,
     CurvedSpace,
     curved,
