@@ -268,7 +268,8 @@ class Draws:
             raise ArgumentError(
                 "log densities of the observations", expected="a group log_likelihood",
                 got=f"groups {', '.join(self.groups) or '(none)'}",
-                fix="take them from the fit: mcmc.draws.extended(log_likelihood=True)",
+                fix="compute them: probtorch.infer.log_likelihood(model, draws, *args); draws that "
+                "know their model keep them by draws.extended(log_likelihood=True)",
             )  # fmt: skip
         return dict(found)
 

@@ -24,6 +24,7 @@ __all__ = [
     "GROWTH",
     "Control",
     "Interrupt",
+    "TimeIsUp",
     "control_here",
     "positive",
     "under_control",
@@ -34,6 +35,10 @@ __all__ = [
 CALL_SECONDS = 0.05
 # The first calls feel their way: how much more than the last one a call may do.
 GROWTH = 8
+
+
+class TimeIsUp(InferenceError):
+    """The seconds given to a run were over before it had anything to keep."""
 
 
 class Control:
@@ -186,7 +191,7 @@ class Interrupt:
         """Return the error of a loop that ended before there was anything to keep."""
         if self._control is None and self._noted:
             return KeyboardInterrupt(f"interrupted before {what}")
-        return InferenceError(
+        return (InferenceError if self._noted else TimeIsUp)(
             self._subject,
             expected=f"time for {what}",
             got="none: the run was aborted" if self._noted else f"max_seconds={self._seconds:g}",

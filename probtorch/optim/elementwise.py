@@ -86,7 +86,7 @@ class ElementwiseOptimizer(Optimizer):
             tuple[int, ...], tuple[list[int], list[_Batch] | None, list[list[np.ndarray]]]
         ] = {}
         super().__init__(params, defaults)
-        lr = defaults["lr"]
+        lr = self.defaults["lr"]
         check = lr.array.item() if isinstance(lr, TensorBase) else lr
         if isinstance(check, (str, bytes)) or not check >= 0.0:
             raise ArgumentError(

@@ -16,6 +16,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, overload
 
+import numpy as np
+
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.casting import cast
@@ -25,7 +27,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import number, numbers_shown
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, AutogradError, DTypeError
-from probtorch.optim.pyro import PyroOptim, by_step_size
+from probtorch.optim.pyro import PyroOptim, by_step_size, is_step_size
 from probtorch.optim.typed import Given, Group, R, Schedule
 from probtorch.tensor import Tensor
 
@@ -96,7 +98,7 @@ class Optimizer:
     def __new__(cls, params: Given = (), *args: Any, **kwargs: Any) -> Self:
         """Return an optimizer, or a `PyroOptim` where options stand in place of parameters."""
         made: Any = None
-        if isinstance(params, (int, float)) or "step_size" in kwargs:
+        if is_step_size(params) or "step_size" in kwargs:
             made = PyroOptim(cls, by_step_size(cls.__name__, params, args, kwargs))
         elif (isinstance(params, dict) and "params" not in params) or (
             callable(params) and not hasattr(params, "parameters")
@@ -122,6 +124,8 @@ class Optimizer:
                 got=f"a {type(params).__name__}",
                 fix="pass its .parameters()" if module else "wrap it in a list",
             )
+        if "lr" in defaults:
+            defaults = {**defaults, "lr": _one_number(defaults["lr"])}
         self.defaults = defaults
         self.state: defaultdict[Tensor, StateDict] = defaultdict(dict)
         self.param_groups: list[Group] = []
@@ -375,6 +379,22 @@ class Optimizer:
             lines.append(f"Parameter Group {i}")
             lines += [f"    {k}: {group[k]}" for k in sorted(group) if k != "params"]
         return "\n".join([*lines, ")"])
+
+
+def _one_number(lr: object) -> object:
+    """Return a learning rate; of one element along some dims the same memory without them."""
+    if not isinstance(lr, (TensorBase, np.ndarray)):
+        return lr
+    array = lr.array if isinstance(lr, TensorBase) else lr
+    if array.size != 1:
+        raise ArgumentError(
+            "Invalid learning rate",
+            expected="a number >= 0, or a tensor with one element",
+            got=f"a {type(lr).__name__} of shape {tuple(array.shape)}",
+            fix="give parameters that learn at other rates groups of their own: "
+            '[{"params": [p], "lr": 0.1}, {"params": [q], "lr": 0.01}]',
+        )
+    return lr.reshape(()) if array.ndim else lr
 
 
 def followed(group: Group) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ optimizer classes return one when they are given a dict or a function in place o
 from __future__ import annotations
 
 import inspect
+import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -29,7 +30,7 @@ from probtorch.serialization import load, save
 from probtorch.serialization.saving import MapLocation
 from probtorch.tensor import Tensor
 
-__all__ = ["PyroLRScheduler", "PyroOptim", "by_step_size"]
+__all__ = ["PyroLRScheduler", "PyroOptim", "by_step_size", "is_step_size"]
 
 # The forms in which parameters come to a step.
 Named: TypeAlias = Tensor | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
@@ -260,6 +261,13 @@ class PyroLRScheduler(PyroOptim):
             scheduler.step(*args, **kwargs)
 
 
+def is_step_size(x: object) -> bool:
+    """Whether what an optimizer is given first is a number: NumPy's and 0-d constants, too."""
+    if isinstance(x, (TensorBase, np.ndarray)):
+        return x.ndim == 0 and not getattr(x, "requires_grad", False)
+    return isinstance(x, numbers.Real)
+
+
 def by_step_size(
     kind: str, params: object, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> Group:
@@ -281,8 +289,9 @@ def by_step_size(
     """
     options: Group = dict(kwargs)
     sizes = [options.pop(n) for n in ("step_size", "lr") if n in options]
-    sizes += [params] if isinstance(params, (int, float)) else []
-    if args or len(sizes) != 1 or not isinstance(params, (int, float, tuple)) or params is True:
+    first = is_step_size(params)
+    sizes += [params] if first else []
+    if args or len(sizes) != 1 or not (first or isinstance(params, tuple)) or params is True:
         raise ArgumentError(
             kind,
             expected=f"{kind}(step_size, name=...), or {kind}(module.parameters(), lr=...)",

@@ -13,7 +13,16 @@ from probtorch.diagnostics import ConvergenceWarning, InferenceWarning, loo
 from probtorch.distributions import Bernoulli, Categorical, Normal, Poisson, constraints
 from probtorch.effects import deterministic, factor, param, plate, sample
 from probtorch.errors import ArgumentError, InferenceError, ModelError
-from probtorch.infer import AutoNormal, Fitted, ParticleGibbs, Target, fit, init_to_value
+from probtorch.infer import (
+    AutoNormal,
+    Fitted,
+    ParticleGibbs,
+    Pathfinder,
+    Target,
+    fit,
+    init_to_value,
+)
+from probtorch.infer.control import Interrupt
 from probtorch.infer.plans.planning import Facts, look_at, planned
 from probtorch.ops.exponentials import logaddexp
 from probtorch.tensor import tensor
@@ -244,7 +253,7 @@ def test_chains_without_a_draw_in_time_make_way_for_pathfinder(capsys):
         # The guess is as wrong as it may be: a gradient is thought to cost nothing.
         patch.setattr("probtorch.infer.plans.planned.gradient_seconds", lambda target: 1e-12)
         found = fit(slow, tensor(Y), seconds=1e-3, warmup_steps=10_000_000, seed=0)
-        with pytest.raises(InferenceError, match="time for the warm-up"):
+        with pytest.raises(InferenceError, match=r"(?s)fit\(seconds=...\).*time for the warm-up"):
             fit(slow, tensor(Y), seconds=1e-3, warmup_steps=10_000_000, method="nuts",
                 seed=0, verbose=False)  # fmt: skip
     assert found.plan.method == "pathfinder"
@@ -296,6 +305,9 @@ def test_programs_whose_sites_come_and_go_are_for_particles(capsys):
     assert abs(found["moved"].mean() - share) < 4.5 * np.sqrt(share * (1.0 - share) / 400.0)
     with pytest.raises(ArgumentError, match="the same sites in every run"):
         fit(model, tensor(2.0), method="nuts")
+    loc = [[float(run.get("loc", 0.0)) for run in chain] for chain in found.values]
+    density = found.log_likelihood()["y"]
+    np.testing.assert_allclose(density, stats.norm.logpdf(2.0, loc, 1.0), rtol=1e-5)
 
 
 def test_finite_sites_that_python_looks_at_are_for_particles_too():
@@ -423,3 +435,19 @@ def test_exact_draws_predict():
     # 500 zeros and ones, 4.5 standard errors: false alarm rate 1e-5.
     assert again.shape == (1, 500) and abs(again.mean() - expected) < 4.5 * 0.5 / np.sqrt(500)
     assert set(found.predict(None, seed=0)) == {"heard", "both"}
+    rate = 0.05 + 0.5 * found["burglar"] + 0.4 * found["earthquake"]
+    np.testing.assert_allclose(found.log_likelihood()["heard"], np.log(rate), rtol=1e-5)
+    with pytest.raises(ArgumentError, match=r"infer.log_likelihood\(model, draws"):
+        pickle.loads(pickle.dumps(found)).log_likelihood()
+
+
+def test_a_budget_too_small_is_named_as_it_was_given(monkeypatch):
+    def run(self, max_seconds):
+        raise Interrupt("Pathfinder.run", max_seconds).without("a normal with a finite ELBO")
+
+    monkeypatch.setattr(Pathfinder, "run", run)
+    with pytest.raises(
+        InferenceError, match=r"(?s)^fit\(seconds=...\).*a normal.*seconds=0.5"
+    ) as e:
+        fit(level, tensor(Y), method="pathfinder", seconds=0.5, verbose=False)
+    assert "Pathfinder" not in str(e.value) and "max_seconds" not in str(e.value)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch import optim
+from probtorch import optim, tensor
 from probtorch.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 from probtorch.testing.compare import assert_close
 
@@ -735,6 +735,23 @@ def test_module_in_place_of_its_parameters_is_refused():
         optim.SGD(Net())
 
 
+RATES = [np.float32(0.1), np.array(0.1), np.array([0.1]), tensor(0.1), tensor([0.1])]
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.ASGD, optim.Adam, optim.Adagrad, optim.NAdam])
+@pytest.mark.parametrize("rate", RATES, ids=repr)
+def test_rates_of_one_element_are_numbers(kind, rate):
+    found = []
+    for lr in (0.1, rate):
+        (p,) = leaves([np.ones(2)])
+        optimizer = kind([p], lr=lr)
+        for _ in range(3):
+            p.grad = p.detach() * 2.0
+            optimizer.step()
+        found.append(p.detach().numpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
 def test_parameter_in_two_groups_is_refused():
     (p,) = leaves([np.ones(2)])
     optimizer = optim.SGD([p])
@@ -748,6 +765,8 @@ def test_parameter_in_two_groups_is_refused():
     "kind, options, text",
     [
         (optim.SGD, {"lr": -1.0}, "Invalid learning rate: -1.0"),
+        (optim.SGD, {"lr": np.array([0.1, 0.2])}, r"(?s)rate.*one element.*shape \(2,\)"),
+        (optim.Adam, {"lr": tensor([0.1, 0.2])}, "Invalid learning rate"),
         (optim.SGD, {"momentum": -1.0}, "Invalid momentum value"),
         (optim.SGD, {"nesterov": True}, "Nesterov momentum requires"),
         (optim.SGD, {"fused": True, "foreach": True}, "cannot be `True` together"),

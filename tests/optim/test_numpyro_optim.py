@@ -8,7 +8,7 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import optim, sample, tensor
-from probtorch.errors import ArgumentError, UnknownNameError
+from probtorch.errors import ArgumentError, DTypeError, UnknownNameError
 from probtorch.infer import SVI, AutoNormal, Trace_ELBO
 
 START = np.array([1.0, -2.0, 0.5])
@@ -145,6 +145,13 @@ def test_svi_follows_a_schedule_inside_its_compiled_step(compiled):
     assert len(set(places[9:])) == 1
 
 
+@pytest.mark.parametrize(
+    "size", [np.float32(0.1), np.float64(0.1), np.array(0.1), tensor(0.1)], ids=repr
+)
+def test_step_sizes_may_be_numbers_of_numpy_and_tensors(size):
+    np.testing.assert_allclose(moved(optim.Adam(size)), moved(optim.Adam(0.1)), rtol=1e-6)
+
+
 def test_what_is_no_step_size_is_refused_with_what_to_write():
     for wrong in (
         lambda: optim.Adam(0.1, 0.9),
@@ -154,6 +161,8 @@ def test_what_is_no_step_size_is_refused_with_what_to_write():
     ):
         with pytest.raises(ArgumentError, match=r"Adam\(0.01\) for SVI"):
             wrong()
+    with pytest.raises(DTypeError, match="wrap it in a list"):
+        optim.Adam(tensor(0.1, requires_grad=True))
     with pytest.raises(ArgumentError, match="a function of the step"):
         optim.LBFGS(step_size=decay)
     with pytest.raises(ArgumentError, match="learning rate"):

@@ -17,6 +17,7 @@ import numpy as np
 from probtorch.core.tree import replace
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError
+from probtorch.infer.control import TimeIsUp
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.kernel import Kernel
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.one_run import OneRun
 
 __all__ = [
-    "NO_DRAWS_IN_TIME",
     "KeptDraws",
     "LastStates",
     "by_chain",
@@ -39,9 +39,6 @@ __all__ = [
     "states_of",
     "survivors",
 ]
-
-# What the error is about when the time was up in the warm-up.
-NO_DRAWS_IN_TIME = "MCMC.run(max_seconds=...)"
 
 
 class KeptDraws:
@@ -268,8 +265,8 @@ def kept_after_interrupt(
         raise KeyboardInterrupt("interrupted before the first draw after warm-up")
     if ended and not length:
         aborted = ended == "aborted"
-        raise InferenceError(
-            "RunHandle.abort" if aborted else NO_DRAWS_IN_TIME,
+        raise (InferenceError if aborted else TimeIsUp)(
+            "RunHandle.abort" if aborted else "MCMC.run(max_seconds=...)",
             expected="time for the warm-up and some draws",
             got=f"{max(run.iteration for run in runs)} iterations of warm-up at most",
             fix="look at handle.progress before"

@@ -11,9 +11,14 @@ from numpy.typing import ArrayLike
 from probtorch.core.rng import Generator
 from probtorch.effects.handlers import uncondition
 from probtorch.infer.plans.planning import Plan
-from probtorch.infer.prediction.predictive import Predictive
+from probtorch.infer.prediction.predictive import Predictive, log_likelihood
 from probtorch.infer.results import SampledDraws
-from probtorch.infer.sequential.run_draws import Values, mean_over_runs, predicted_by_runs
+from probtorch.infer.sequential.run_draws import (
+    Values,
+    log_likelihood_by_runs,
+    mean_over_runs,
+    predicted_by_runs,
+)
 
 __all__ = ["Fitted", "CalledModel"]
 
@@ -54,10 +59,24 @@ class CalledModel:
         if draws.values:
             found = predicted_by_runs(model, args, kwargs, draws.values, seed)
         else:
-            latent = {name: draws[name] for name in self.latent if name in draws}
-            predictive = Predictive(model, latent, batch_ndims=2, seed=seed)
+            predictive = Predictive(model, self._latent(draws), batch_ndims=2, seed=seed)
             found = {name: np.asarray(x) for name, x in predictive(*args, **kwargs).items()}
         return {n: found[n] for n in self.observed if n in found} if again else found
+
+    def log_likelihood(self, draws: Fitted) -> dict[str, np.ndarray]:
+        """Return the log density of each observation at each draw.
+
+        Returns
+        -------
+        dict of str to ndarray, each (chain, draw, *observations)
+        """
+        if draws.values:
+            return log_likelihood_by_runs(self.model, self.args, self.kwargs, draws.values)
+        latent = self._latent(draws)
+        return log_likelihood(self.model, latent, *self.args, batch_ndims=2, **self.kwargs)
+
+    def _latent(self, draws: Fitted) -> dict[str, np.ndarray]:
+        return {name: draws[name] for name in self.latent if name in draws}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,3 +153,13 @@ class Fitted(SampledDraws):
         if self.call is None or "posterior_predictive" in self.groups:
             return SampledDraws.replications(self, seed)
         return self.predict(seed=seed)
+
+    def log_likelihood(self) -> dict[str, np.ndarray]:
+        """Return the log density of each observation at each draw, computed where it is missing.
+
+        See `SampledDraws.log_likelihood`. Where sites change from run to run, the model is run once
+        for each draw, and observed sites that not all runs have in one shape are left out.
+        """
+        if self.call is None or "log_likelihood" in self.groups:
+            return SampledDraws.log_likelihood(self)
+        return self.call.log_likelihood(self)

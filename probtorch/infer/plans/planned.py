@@ -24,9 +24,9 @@ from probtorch.effects.enumeration import config_enumerate
 from probtorch.effects.handlers import block
 from probtorch.errors import ArgumentError, InferenceError, ProbtorchError
 from probtorch.infer.approximations.pathfinder import Pathfinder
+from probtorch.infer.control import TimeIsUp
 from probtorch.infer.guides.joint import AutoMultivariateNormal
 from probtorch.infer.guides.mean_field import AutoNormal
-from probtorch.infer.mcmc.collect import NO_DRAWS_IN_TIME
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.gibbs.gibbs import Gibbs
 from probtorch.infer.mcmc.kernel import Kernel
@@ -74,6 +74,8 @@ TARGET_ACCEPT = 0.9
 FEWEST_DRAWS, MOST_NUMBERS, DRAWING_SHARE, DRAW_RUNS = 100, 4_000_000, 0.25, 3.0
 # The share of a time budget for a try of importance sampling.
 IMPORTANCE_SHARE = 0.25
+# What meets the density again and again, of which a later run may have other sites.
+CHANGING = ("nuts", "gibbs", "pathfinder")
 # A chain of particle Gibbs has at least so many draws, if there are so many in all.
 FEWEST_SWEEPS = 100
 
@@ -306,14 +308,24 @@ class _Job:
         ------
         _Instead
             If it came to nothing, and it was not the caller who had chosen it.
+        TimeIsUp
+            If the time of the caller's budget came to nothing.
         """
         carry_out: Callable[[], _Outcome] = getattr(self, method)
-        if method not in ("nuts", "gibbs", "pathfinder"):
-            return carry_out()
         try:
             return carry_out()
+        except TimeIsUp as error:
+            if self.budget is None:
+                raise
+            # The engine speaks of its own setting, which the caller did not write.
+            raise TimeIsUp(
+                "fit(seconds=...)",
+                expected=error.expected,
+                got=f"seconds={self.budget:g}",
+                fix=f"{error.fix}; or leave seconds out",
+            ) from error
         except SitesChangedError as error:
-            if self.plan.decisions[0].because == ASKED_FOR:
+            if method not in CHANGING or self.plan.decisions[0].because == ASKED_FOR:
                 raise
             raise _Instead(sites_changed(self.plan, str(error.subject))) from error
 
@@ -322,9 +334,8 @@ class _Job:
         kernel = NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start)
         try:
             return self._chains(kernel)
-        except InferenceError as error:
-            asked = self.plan.decisions[0].because == ASKED_FOR
-            if asked or self.budget is None or error.subject != NO_DRAWS_IN_TIME:
+        except TimeIsUp as error:
+            if self.plan.decisions[0].because == ASKED_FOR or self.budget is None:
                 raise
             raise _Instead(out_of_time(self.plan, self.budget)) from error
 

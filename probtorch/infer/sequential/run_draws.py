@@ -19,12 +19,13 @@ from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
+from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.infer.model_runs import untraced
 
 __all__ = [
-    *("RunDraws", "Values", "mean_over_runs", "predicted_by_runs", "shared_sites"),
-    "unshared_sites",
+    *("RunDraws", "Values", "log_likelihood_by_runs", "mean_over_runs", "predicted_by_runs"),
+    *("shared_sites", "unshared_sites"),
 ]
 
 # One run, by the names of its sites.
@@ -151,6 +152,61 @@ def predicted_by_runs(
     dict of str to ndarray, each (chain, draw, *shape)
         Sites that all runs have in one shape: those without value and data, and deterministic ones.
     """
+
+    def predicted(seen: Trace, draw: Values) -> Values:
+        return {
+            name: to_host(site.value.array)
+            for name, site in seen.nodes.items()
+            if site.kind == "deterministic"
+            or (site.kind == "sample" and not site.observed and name not in draw)
+        }
+
+    return shared_sites(_at_draws(model, args, kwargs, values, seed, predicted))
+
+
+def log_likelihood_by_runs(
+    model: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    values: Sequence[Sequence[Values]],
+) -> dict[str, np.ndarray]:
+    """Run a model once for each draw, with its values, and return the log density of its data.
+
+    Parameters
+    ----------
+    model : callable
+    args, kwargs
+        What it is called with, data included.
+    values : sequence of sequence of dict
+        By chain and draw.
+
+    Returns
+    -------
+    dict of str to ndarray, each (chain, draw, *observations)
+        Natural log; unscaled, 0 where masked. Of observed sites that all runs have in one shape.
+    """
+
+    def likelihood(seen: Trace, draw: Values) -> Values:
+        out: dict[str, np.ndarray] = {}
+        for name in seen.observation_nodes:
+            seen[name].compute_log_prob()
+            density = seen[name].unscaled_log_prob
+            assert density is not None  # it has just been computed
+            out[name] = to_host(density.array)
+        return out
+
+    return shared_sites(_at_draws(model, args, kwargs, values, None, likelihood))
+
+
+def _at_draws(
+    model: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    values: Sequence[Sequence[Values]],
+    seed: int | Generator | None,
+    take: Callable[[Trace, Values], Values],
+) -> list[list[Values]]:
+    """What is taken of the model's trace at each draw, by chain and draw."""
     generator = default_generator if seed is None else seed
     generator = generator if isinstance(generator, Generator) else Generator(generator)
     found: list[list[Values]] = []
@@ -161,15 +217,8 @@ def predicted_by_runs(
                 known = {name: wrap(x) for name, x in draw.items()}
                 with trace() as seen, substitute(data=known):
                     model(*args, **kwargs)
-                found[-1].append(
-                    {
-                        name: to_host(site.value.array)
-                        for name, site in seen.nodes.items()
-                        if site.kind == "deterministic"
-                        or (site.kind == "sample" and not site.observed and name not in draw)
-                    }
-                )
-    return shared_sites(found)
+                found[-1].append(take(seen, draw))
+    return found
 
 
 explain_calls(globals())
