@@ -398,6 +398,10 @@ class MultinomialOfEach(Multinomial):
         return in_double(_entropy_of_counts, n + p * 0.0, p)
 
 
+# What users call it, in messages and when it is shown; pickles go by the qualified name.
+MultinomialOfEach.__name__ = Multinomial.__name__
+
+
 def in_own_dtype(dist: Distribution, count: Tensor) -> Tensor:
     """Return counts in the dtype of a distribution, whose other parameters may be wider."""
     dtype = dist._dtype

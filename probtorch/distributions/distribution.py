@@ -35,7 +35,7 @@ from probtorch.core.shape import Size, broadcast_shapes
 from probtorch.core.signatures import also_called, explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant
-from probtorch.core.typed import Shape, SizeLike, TensorLike
+from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.facts import FACTS, has_facts
@@ -313,17 +313,17 @@ class Distribution(WithFields, Spelled):
             If validation is on and `value` is outside the support. With validation off the result
             is -inf there, with gradient 0.
         """
-        value = self._as_value(value)
+        x = self._as_value(value)
         if self._validate_args:
-            self._check_value(value)
-        return self._to_batch(self._density(value, self._validate_args))
+            self._check_value(x)
+        return self._answer(self._density(x, self._validate_args), value)
 
     def log_prob_inside(self, value: TensorLike) -> Tensor:
         """`log_prob` of a value known to lie in the support: neither checked nor masked.
 
         For values made by `biject_to(support)` or by `sample`, whose density then has fewer ops.
         """
-        return self._to_batch(self._density(self._as_value(value), True))
+        return self._answer(self._density(self._as_value(value), True), value)
 
     def _as_value(self, value: TensorLike) -> Tensor:
         if not isinstance(value, TensorBase):
@@ -355,6 +355,13 @@ class Distribution(WithFields, Spelled):
             value = where(with_event_dims(holds, support.event_dim), value, support.interior(value))
         return where(holds, self._log_prob(value), -math.inf)
 
+    def _answer(self, x: Tensor, given: TensorLike | None = None) -> Tensor:
+        """Return a result over the batch, no wider than the parameters and the value given."""
+        dtype = self._dtype
+        if dtype is not None and x.array.dtype is not dtype:
+            x = _at_most(x, dtype, given)
+        return self._to_batch(x)
+
     def _to_batch(self, x: Tensor) -> Tensor:
         batch = self._batch_shape
         shape = x.array.shape
@@ -364,7 +371,7 @@ class Distribution(WithFields, Spelled):
 
     def cdf(self, value: TensorLike) -> Tensor:
         """Return the probability of a draw at or below `value`."""
-        return self._to_batch(self._ask("_cdf", "cdf", self._as_value(value)))
+        return self._answer(self._ask("_cdf", "cdf", self._as_value(value)), value)
 
     def icdf(self, value: TensorLike) -> Tensor:
         """Return the quantile: the least x with ``cdf(x) >= value``, for value in [0, 1].
@@ -376,33 +383,33 @@ class Distribution(WithFields, Spelled):
         searched = not hasattr(self, "_icdf") and hasattr(self, "_cdf") and not self._event_shape
         if searched:
             p = p if self._dtype is None or p.array.dtype.kind == "f" else cast(p, self._dtype)
-            return self._to_batch(quantile(self, p))
-        return self._to_batch(self._ask("_icdf", "icdf", p))
+            return self._answer(quantile(self, p), value)
+        return self._answer(self._ask("_icdf", "icdf", p), value)
 
     def log_cdf(self, value: TensorLike) -> Tensor:
         """Return the log of the probability of a draw at or below `value`."""
         x = self._as_value(value)
         if hasattr(self, "_log_cdf"):
-            return self._to_batch(self._log_cdf(x))
-        return self._to_batch(log(self._ask("_cdf", "cdf", x)))
+            return self._answer(self._log_cdf(x), value)
+        return self._answer(log(self._ask("_cdf", "cdf", x)), value)
 
     def survival(self, value: TensorLike) -> Tensor:
         """Return the probability of a draw above `value`: 1 - cdf, exact where that is small."""
         x = self._as_value(value)
         if hasattr(self, "_survival"):
-            return self._to_batch(self._survival(x))
+            return self._answer(self._survival(x), value)
         if hasattr(self, "_log_survival"):
-            return self._to_batch(exp(self._log_survival(x)))
-        return self._to_batch(1.0 - self._ask("_cdf", "cdf", x))
+            return self._answer(exp(self._log_survival(x)), value)
+        return self._answer(1.0 - self._ask("_cdf", "cdf", x), value)
 
     def log_survival(self, value: TensorLike) -> Tensor:
         """Return the log of the probability of a draw above `value`."""
         x = self._as_value(value)
         if hasattr(self, "_log_survival"):
-            return self._to_batch(self._log_survival(x))
+            return self._answer(self._log_survival(x), value)
         if hasattr(self, "_survival"):
-            return self._to_batch(log(self._survival(x)))
-        return self._to_batch(log1p(-self._ask("_cdf", "cdf", x)))
+            return self._answer(log(self._survival(x)), value)
+        return self._answer(log1p(-self._ask("_cdf", "cdf", x)), value)
 
     def entropy(self) -> Tensor:
         """Return the entropy in nats, shape `batch_shape`: a closed form or a finite sum."""
@@ -410,8 +417,8 @@ class Distribution(WithFields, Spelled):
             log_p = self.log_prob_inside(self.enumerate_support())
             never = log_p == -math.inf
             log_p = where(never, 0.0, log_p)
-            return self._to_batch(-total(where(never, 0.0, exp(log_p) * log_p), 0))
-        return self._to_batch(self._fact("_entropy", "entropy"))
+            return self._answer(-total(where(never, 0.0, exp(log_p) * log_p), 0))
+        return self._answer(self._fact("_entropy", "entropy"))
 
     def perplexity(self) -> Tensor:
         """Return exp(entropy)."""
@@ -430,6 +437,8 @@ class Distribution(WithFields, Spelled):
         Tensor, shape ``(cardinality, *batch_shape, *event_shape)``
         """
         values = self._ask("_enumerate_support", "finite support")
+        if self._dtype is not None:
+            values = _at_most(values, self._dtype)
         n, event = values.array.shape[0], self._event_shape
         values = reshape(values, (n, *(1,) * len(self._batch_shape), *event))
         return _grown(values, (n, *self._batch_shape, *event)) if expand else values
@@ -468,6 +477,8 @@ class Distribution(WithFields, Spelled):
 
     def _moment(self, method: str, what: str) -> Tensor:
         x = self._fact(method, what)
+        if self._dtype is not None:
+            x = _at_most(x, self._dtype)
         if self._dtype is not None or x.array.dtype.kind != "f":
             return _grown(x, self._batch_shape + self._event_shape)
         return cast(_grown(x, self._batch_shape + self._event_shape), dtypes.default_dtype())
@@ -786,6 +797,19 @@ def sum_rightmost(x: Tensor, n: int) -> Tensor:
 
 def _as_shape(shape: SizeLike) -> Shape:
     return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _at_most(x: Tensor, dtype: DType, given: TensorLike | None = None) -> Tensor:
+    """Return floats no wider than a dtype and a tensor or array given, both of which count.
+
+    Parameters that are Python's numbers are kept in double, and two 0-d tensors promote each other.
+    """
+    if x.array.dtype.kind != "f" or dtype.kind != "f":
+        return x
+    other = getattr(given, "dtype", None)
+    if other is not None and other.kind == "f" and other.itemsize > dtype.itemsize:
+        dtype = other
+    return cast(x, dtype) if x.array.dtype.itemsize > dtype.itemsize else x
 
 
 def _grown(x: Tensor, shape: SizeLike) -> Tensor:

@@ -248,4 +248,8 @@ class DirichletMultinomialOfEach(DirichletMultinomial):
         return unsqueeze(self._left(), -1)
 
 
+# What users call it, in messages and when it is shown; pickles go by the qualified name.
+DirichletMultinomialOfEach.__name__ = DirichletMultinomial.__name__
+
+
 explain_calls(globals())

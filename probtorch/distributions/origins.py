@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import last_change
@@ -18,7 +18,7 @@ from probtorch.core.typed import TensorLike
 from probtorch.distributions.source import Source
 from probtorch.tensor import Tensor
 
-__all__ = ["origin_of", "remember"]
+__all__ = ["like_origin", "origin_of", "remember"]
 
 # By id of a draw: a weak reference, the way it was made, what it was before, and the tick after
 # which a change in place would make that untrue.
@@ -41,6 +41,23 @@ def remember(y: Tensor, x: Tensor, way: Sequence[object], rng: Source | None = N
     alive = weakref.ref(y, lambda _: _ORIGINS.pop(key, None))
     _ORIGINS[key] = alive, tuple(way), x, last_change()
     return y
+
+
+def like_origin(y: Tensor, part: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return a part of `y`, which from now on is known to be made of that part of its origin.
+
+    Parameters
+    ----------
+    y : Tensor
+    part : Tensor
+        ``of(y)``.
+    of : callable
+        Takes the part of a tensor of this shape.
+    """
+    found = _ORIGINS.get(id(y))
+    if found is None or found[0]() is not y or changed_since(y, found[3]):
+        return part
+    return remember(part, of(found[2]), found[1])
 
 
 def origin_of(y: TensorLike, way: Sequence[object]) -> Tensor | None:

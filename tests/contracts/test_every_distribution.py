@@ -5,6 +5,7 @@ or an alternative without one fails here. Statistical tests have fixed seeds; fa
 stated where they are made.
 """
 
+import contextlib
 import inspect
 import math
 import pickle
@@ -606,3 +607,29 @@ def test_the_signature_and_repr_state_the_fields(case):
     assert repr(d).startswith(f"{case.cls.__name__}(")
     tensors = {n for n, field in case.cls._fields.items() if field.constraint is not None}
     assert set(d.arg_constraints) == tensors & set(vars(d))
+
+
+@EACH
+def test_results_are_no_wider_than_the_parameters(case):
+    """One parameter is in single precision, the others are numbers: all results are in single."""
+    given = vars(case.arguments(batch=()))
+    given |= {n: x.to(float32) for n, x in given.items() if is_floating(x)}
+    tensors = [n for n in case.params if is_floating(given[n])]
+    for name in tensors[:1] + tensors[-1:]:
+        numbers = {n: given[n].item() for n in tensors if n != name and given[n].ndim == 0}
+        d = case.cls(**given | numbers)
+        x = d.sample((2,), rng())
+        results = {"draws": lambda d, x=x: x, "density": lambda d, x=x: d.log_prob(x)}
+        results |= {"mean": lambda d: d.mean, "entropy": lambda d: d.entropy()}
+        if case.event_dim == 0:
+            at = x.reshape(-1)[0].item()
+            results["density of a number"] = lambda d, at=at: d.log_prob(at)
+            results |= {"cdf": lambda d, x=x: d.cdf(x), "variance": lambda d: d.variance}
+        for what, result in results.items():
+            with contextlib.suppress(NotImplementedError):
+                y = result(d)
+                assert y.dtype == float32 or not is_floating(y), (name, what)
+
+
+def is_floating(x):
+    return isinstance(x, Tensor) and x.is_floating_point()

@@ -109,3 +109,13 @@ def test_counts_of_each_have_slopes_and_batches():
     assert_close(each, dist.Multinomial(n, p.detach()).log_prob(x))
     listed = dist.Multinomial([2, 5], [0.5, 0.5])
     assert_close(listed.log_prob([[1.0, 1.0], [2.0, 3.0]]).exp(), [0.5, 0.3125], rtol=1e-5)
+
+
+@EACH
+def test_it_is_called_as_users_call_it(kind):
+    d = KINDS[kind][0](tensor(N))
+    name = "DirichletMultinomial" if kind == "dirichlet" else "Multinomial"
+    assert repr(d).startswith(f"{name}(") and type(d).__name__ == name
+    assert type(pickle.loads(pickle.dumps(d))) is type(d)
+    with pytest.raises(DomainError, match=f"^{name}.log_prob"):
+        d.log_prob(tensor(-np.ones((3, 3))))
