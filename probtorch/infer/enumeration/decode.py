@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions.origins import like_origin
 from probtorch.effects.enumeration import Enumeration, SummedVariable
 from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Site
@@ -135,9 +137,16 @@ def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, Tenso
             if not hasattr(site.fn, "event_shape"):
                 found[name] = site.value
                 continue
-            array = selected(site, site.value, len(site.fn.event_shape), chosen)
-            found[name] = wrap(to_device(array, device_of(site.value.array)))
+            at = partial(_tensor_at, site, len(site.fn.event_shape), chosen)
+            found[name] = like_origin(site.value, at(site.value), at)
     return found
+
+
+def _tensor_at(
+    site: Site, event_ndim: int, chosen: Mapping[int, np.ndarray], value: TensorBase
+) -> TensorBase:
+    array = selected(site, value, event_ndim, chosen)
+    return wrap(to_device(array, device_of(value.array)))
 
 
 def selected(

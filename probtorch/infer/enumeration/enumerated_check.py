@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions.origins import like_origin
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.enumeration import Enumeration, SummedVariable
 from probtorch.effects.placing import PARTICLES
@@ -161,9 +163,14 @@ def _values_of_one(trace, values, row):
     for name, x in values.items():
         event = getattr(trace[name].fn, "event_shape", None)
         if event is not None and row is not None:
-            x = wrap(_of_one(trace[name], x.array, row, len(event)))
+            one = partial(_tensor_of_one, trace[name], row, len(event))
+            x = like_origin(x, one(x), one)
         found[name] = x
     return found
+
+
+def _tensor_of_one(site, row, event_ndim, x):
+    return wrap(_of_one(site, x.array, row, event_ndim))
 
 
 def _of_one(site, array, row, event_ndim):

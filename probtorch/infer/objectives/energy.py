@@ -10,17 +10,22 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from probtorch.backends.registry import to_host
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.distribution import MaskedDistribution
+from probtorch.distributions.validation import require, without_tape
 from probtorch.effects.handlers import replay, uncondition
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer.objectives.elbo import ELBO
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import has_score
-from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.comparisons import isfinite
 from probtorch.ops.movement import expand, reshape, unsqueeze
 from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
@@ -54,7 +59,8 @@ class EnergyDistance(ELBO):
     Raises
     ------
     ArgumentError
-        For a `beta` outside of (0, 2), a negative `prior_scale`, or fewer than 2 particles.
+        For a `beta` outside of (0, 2), a negative `prior_scale`, or fewer than 2 particles; at an
+        estimate, if data are not finite, unless they are masked.
     InferenceError
         At the first estimate: if predictions or draws have no pathwise gradients, or there are no
         data.
@@ -65,8 +71,9 @@ class EnergyDistance(ELBO):
     -----
     It asks the observed sites for differentiable draws in place of densities, for models that can
     be simulated only. What it finds is no posterior: with `prior_scale` of 0 a guide may shrink to
-    a point. Scales of plates and masks weigh the squares of differences. All particles have the
-    same rows of plates that work on subsamples. The loss is the distance, no bound of the evidence.
+    a point. Scales of plates weigh the squares of differences, and what is masked is left out. All
+    particles have the same rows of plates that work on subsamples. The loss is the distance, no
+    bound of the evidence.
 
     References
     ----------
@@ -208,15 +215,38 @@ def _no_path(site: Site) -> InferenceError:
 def _weighted(run: Run, name: str, *, minus: bool) -> TensorBase:
     """A predicted site, less its data if asked, times the roots of its weights: (size, numbers)."""
     site = run.model.nodes[name]
-    value = site.value - as_tensor(site.notes["obs"], name) if minus else site.value
-    shape = site.value.array.shape
-    weight = as_tensor(site.scale, name)
+    value, shape = site.value, site.value.array.shape
+    data = as_tensor(site.notes["obs"], name)
+    events = (1,) * len(tuple(site.fn.event_shape))
     own = site.fn._mask if isinstance(site.fn, MaskedDistribution) else None
     for mask in (site.mask, own):
-        weight = weight if mask is None else weight * as_tensor(mask, name)
-    events = (1,) * len(tuple(site.fn.event_shape))
+        if mask is not None:
+            seen = as_tensor(mask, name)
+            seen = reshape(seen, (*seen.array.shape, *events))
+            # Not a product: what is missing may be NaN.
+            value, data = where(seen, value, 0.0), where(seen, data, 0.0)
+    if minus:
+        _require_finite(site, data)
+        value = value - data
+    weight = as_tensor(site.scale, name)
     root = reshape(sqrt(weight), (*weight.array.shape, *events)).to(site.value.dtype)
     return reshape(expand(value * root, shape), (run.size, -1))
+
+
+def _require_finite(site: Site, data: TensorBase) -> None:
+    """Refuse data that are at no distance from anything, now and in every replay."""
+
+    def error() -> ArgumentError:
+        bad = ~np.isfinite(to_host(data.array))
+        return ArgumentError(
+            f"EnergyDistance: the data of site {site.name!r}",
+            expected="finite numbers, from which there is a distance",
+            got=f"{int(bad.sum())} of {bad.size} that are not",
+            fix="mask missing data with .mask(isfinite(value))",
+            at=site.location,
+        )
+
+    require(without_tape(isfinite, data), error)
 
 
 def _joined(parts: Sequence[TensorBase]) -> TensorBase:

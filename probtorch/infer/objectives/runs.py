@@ -25,6 +25,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.late import difflib
 from probtorch.core.rng import default_generator
 from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions.origins import like_origin
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import replay, trace
 from probtorch.effects.placing import PARTICLES, replicate
@@ -404,8 +405,12 @@ class _One(Handler):
             return
         value = self.many[site.name].value
         shape = self.single[site.name].value.array.shape
-        rows = reshape(value, (-1, *shape))
-        site.value = rows[self.i if rows.array.shape[0] > 1 else 0]
+
+        def one(x: TensorBase) -> TensorBase:
+            rows = reshape(x, (-1, *shape))
+            return rows[self.i if rows.array.shape[0] > 1 else 0]
+
+        site.value = like_origin(value, one(value), one)
 
     def on_plate(self, site: Site) -> None:
         give_rows(site, self.many)

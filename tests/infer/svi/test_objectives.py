@@ -8,19 +8,28 @@ import pytest
 from scipy.special import logsumexp
 
 import probtorch
-from probtorch.distributions import Bernoulli, Normal
+from probtorch.distributions import (
+    Bernoulli,
+    Normal,
+    RelaxedBernoulliStraightThrough,
+    RelaxedOneHotCategoricalStraightThrough,
+)
 from probtorch.effects import factor, handlers, param, plate, sample
 from probtorch.effects.params import get_param_store
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
+from probtorch.factories import zeros
 from probtorch.infer import (
+    SVI,
     ImportanceWeightedELBO,
     RenyiELBO,
     ReweightedWakeSleep,
     Trace_ELBO,
+    TraceEnum_ELBO,
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
     TraceTailAdaptive_ELBO,
 )
+from probtorch.optim import SGD
 from probtorch.tensor import tensor
 from tests.infer.svi.programs import (
     CLICKS,
@@ -793,3 +802,29 @@ def test_mean_field_does_not_integrate_over_what_was_drawn_later():
 def test_losses_leave_no_parameters_behind_but_those_of_the_store():
     Trace_ELBO().loss(normal_model, normal_guide, DATA)
     assert list(get_param_store()) == ["loc", "log_scale"]
+
+
+@pytest.mark.parametrize("objective", [Trace_ELBO, TraceEnum_ELBO])
+@pytest.mark.parametrize("categories", [None, 3])
+def test_rounded_draws_keep_what_they_were_among_particles(objective, categories):
+    """A straight-through draw has its density by what was rounded: of each particle, too."""
+    shape = () if categories is None else (categories,)
+    kind = {
+        None: RelaxedBernoulliStraightThrough,
+        3: RelaxedOneHotCategoricalStraightThrough,
+    }[categories]
+
+    def model(y):
+        z = sample("z", kind(tensor(0.5), logits=zeros(shape)))
+        sample("y", Normal(z if categories is None else z[..., -1], 1.0), obs=y)
+
+    def guide(y):
+        sample("z", kind(tensor(0.5), logits=param("logits", zeros(shape))))
+
+    found = []
+    for together in (False, True):
+        get_param_store().clear()
+        loss = objective(num_particles=3, vectorize_particles=together)
+        found.append(SVI(model, guide, SGD({"lr": 0.1}), loss, seed=0).step(tensor(1.5)))
+    # The same draws, and at first guide and prior are the same.
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)

@@ -199,6 +199,34 @@ def test_an_autoencoder_by_mmd_keeps_what_a_row_says():
     assert abs(params["w"].item() - 0.5) < 0.05 and params["log_sd"].item() < -1.5
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_data_at_no_distance_are_named_and_missing_ones_left_out(bad, compiled):
+    def model(y, seen=None):
+        mu = sample("mu", Normal(0.0, 1.0))
+        with plate("row", len(y)):
+            d = Normal(mu, 1.0)
+            sample("y", d if seen is None else d.mask(seen), obs=y)
+
+    def guide(y, seen=None):
+        sample("mu", Normal(param("loc", tensor(0.5)), 0.3))
+
+    y = tensor([0.3, bad, 0.1])
+    with configure(jit=compiled):
+        svi = SVI(model, guide, Adam({"lr": 0.01}), EnergyDistance(num_particles=3), seed=0)
+        svi.step(tensor([0.3, 0.2, 0.1]))
+        with pytest.raises(ArgumentError, match=r"(?s)data of site 'y'.*1 of 3.*mask"):
+            svi.step(y)
+        kept = [
+            SVI(model, guide, Adam({"lr": 0.01}), EnergyDistance(num_particles=3), seed=0)
+            .run(4, tensor([0.3, x, 0.1]), tensor([True, False, True]), progress_bar=False)
+            .losses
+            for x in (bad, 7.0)
+        ]
+    assert np.isfinite(kept[0]).all()
+    np.testing.assert_array_equal(kept[0], kept[1])
+
+
 def test_what_has_no_path_is_refused_and_what_is_forgotten():
     def counts(y):
         mu = sample("mu", Normal(0.0, 1.0))
