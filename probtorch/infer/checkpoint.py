@@ -238,8 +238,9 @@ class Checkpoint:
             except FileError as error:
                 damaged.append((path, error))
                 continue
-            if check is not None and isinstance(state, dict):
-                check(state.get("values"))
+            _check_format(state, path)
+            if check is not None:
+                check(state["values"])
             self._apply(state, path)
             for bad, reason in damaged:
                 os.replace(bad, f"{bad}{_DAMAGED}")
@@ -286,14 +287,7 @@ class Checkpoint:
             ) from error
 
     def _apply(self, state: Tree, path: Path) -> None:
-        saved = state.get("objects") if isinstance(state, dict) else None
-        if not isinstance(saved, dict) or state.get("format") != FORMAT:
-            raise ArgumentError(
-                f"checkpoint {path}",
-                expected=f"a file that Checkpoint wrote, of format {FORMAT}",
-                got="another one",
-                fix="load it with probtorch.load, or delete it",
-            )
+        saved = state["objects"]
         if set(saved) != set(self.objects):
             raise ArgumentError(
                 f"checkpoint {path}",
@@ -309,6 +303,19 @@ class Checkpoint:
         files = self.files()
         last = f"at step {_step_of(files[0])}" if files else "empty"
         return f"Checkpoint({os.fspath(self.path)!r}, every={self.every}, {last})"
+
+
+def _check_format(state: Tree, path: Path) -> None:
+    """Refuse a file that `Checkpoint` did not write, or one of another release with other parts."""
+    known = isinstance(state, dict) and {"format", "step", "objects", "values"} <= set(state)
+    if known and isinstance(state["objects"], dict) and state["format"] == FORMAT:
+        return
+    raise ArgumentError(
+        f"checkpoint {path}",
+        expected=f"a file that Checkpoint wrote, of format {FORMAT}",
+        got=f"format {state['format']!r}" if known else "another one",
+        fix="load it with probtorch.load, or delete it",
+    )
 
 
 _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))

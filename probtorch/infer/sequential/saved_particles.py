@@ -25,6 +25,9 @@ __all__ = ["EVERY", "ParticleProgress", "SavedParticles", "check_densities", "se
 
 # Seconds between two checkpoints, unless told.
 EVERY = 5.0
+# What runs put into their files, and how, by their class. A reader refuses others: a later layout
+# gets a later number. The first release with files wrote no number.
+LAYOUTS = {"ABCSMC": 1, "ParticleGibbs": 1, "SMC": 1}
 # Log densities of one point that differ by more than rounding are of another model or other data.
 TOLERANCE = 1e-6
 
@@ -80,7 +83,14 @@ class SavedParticles:
             self.values, self._before = saved["run"], saved["seconds"]
 
     def _check(self, saved: Tree) -> None:
-        """Refuse what is saved there if it is of another run."""
+        """Refuse what is saved there if it is of another run, or laid out in another way."""
+        layout = saved.get("layout", 1) if isinstance(saved, dict) else None
+        if layout != LAYOUTS[self._owner]:
+            raise self._refusal(
+                f"values in layout {LAYOUTS[self._owner]}, as this release writes them",
+                "a checkpoint of another kind" if layout is None else f"layout {layout!r}",
+                "end the run with the release that began it, or choose another folder",
+            )
         known = saved.get("identity") if isinstance(saved, dict) else None
         if known == self._identity:
             return
@@ -89,13 +99,16 @@ class SavedParticles:
             for name in {*self._identity, *(known or {})}
             if (known or {}).get(name) != self._identity.get(name)
         )
-        assert self._checkpoint is not None
-        raise ArgumentError(
-            f"{self._owner}.run(checkpoint={os.fspath(self._checkpoint.path)!r})",
-            expected="the run that is saved there, with its settings and data",
-            got=f"another {', '.join(different[:5])}" if known else "a checkpoint of another kind",
-            fix="set them as they were, or choose another folder",
+        raise self._refusal(
+            "the run that is saved there, with its settings and data",
+            f"another {', '.join(different[:5])}" if known else "a checkpoint of another kind",
+            "set them as they were, or choose another folder",
         )
+
+    def _refusal(self, expected: str, got: str, fix: str) -> ArgumentError:
+        assert self._checkpoint is not None
+        subject = f"{self._owner}.run(checkpoint={os.fspath(self._checkpoint.path)!r})"
+        return ArgumentError(subject, expected=expected, got=got, fix=fix)
 
     @property
     def seconds(self) -> float:
@@ -107,7 +120,12 @@ class SavedParticles:
         if self._checkpoint is None or not (last or time.perf_counter() >= self._next):
             return
         self._step += 1
-        saved = {"identity": self._identity, "run": values(), "seconds": self.seconds}
+        saved = {
+            "layout": LAYOUTS[self._owner],
+            "identity": self._identity,
+            "run": values(),
+            "seconds": self.seconds,
+        }
         self._checkpoint.try_to_save(self._step, saved)
         self._next = time.perf_counter() + self._every
 

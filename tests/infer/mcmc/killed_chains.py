@@ -24,15 +24,16 @@ EVERY = 0.01
 # Transitions of a chain after a checkpoint, however slow the disk is, before it waits for another;
 # and those after which it waits to be killed.
 AHEAD, LIFE = 8, 17
+# No life is long enough to get through all of the warm-up: it takes so many transitions more.
+WARMUP = 8
 SCALES = probtorch.tensor([0.01, 0.1, 1.0, 10.0])
 TARGET = Target.from_density(lambda q: -0.5 * ((q / SCALES) ** 2).sum(), 4)
 
 
 def run(length, folder=None, checkpoint=None):
-    """Return draws of so many transitions after a fifth as many of warm-up."""
-    mcmc = MCMC(
-        NUTS(TARGET), length, length // 8, num_chains=2, seed=7, thinning=5, progress_bar=False
-    )
+    """Return draws of so many transitions after a warm-up that is longer than a life."""
+    warmup = min(length, LIFE + WARMUP)
+    mcmc = MCMC(NUTS(TARGET), length, warmup, num_chains=2, seed=7, thinning=5, progress_bar=False)
     mcmc.diagnose = False
     if folder is None:
         return mcmc.run()

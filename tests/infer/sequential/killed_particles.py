@@ -1,7 +1,7 @@
-"""The run that test_killed_particles.py kills: SMC, with checkpoints at every look.
+"""The runs that test_killed_particles.py kills: SMC and particle Gibbs, checkpoints at every look.
 
-``killed_particles.py FOLDER`` forks a process for each line on its stdin, which makes the run, and
-writes its number, and a byte for every checkpoint: forking saves the import and the compiler.
+``killed_particles.py KIND FOLDER`` forks a process for each line on its stdin, which makes the run,
+and writes its number, and a byte for every checkpoint: forking saves the import and the compiler.
 """
 
 import os
@@ -12,10 +12,10 @@ import warnings
 import numpy as np
 
 import probtorch
-from probtorch.distributions import HalfNormal, Normal
+from probtorch.distributions import Beta, HalfNormal, Normal, Poisson
 from probtorch.effects import plate, sample
-from probtorch.infer import SMC, Checkpoint, RandomWalk
-from probtorch.infer.sequential import mutation
+from probtorch.infer import SMC, Checkpoint, ParticleGibbs, RandomWalk
+from probtorch.infer.sequential import mutation, particle_gibbs
 
 # Particles that are moved between two looks; a rest before each of them, so that a checkpoint, some
 # syncs, is not long beside them.
@@ -45,6 +45,27 @@ def run(folder=None, checkpoint=None, particles=400):
     return {**draws.posterior, **draws.sample_stats, "facts": np.array(facts)}
 
 
+def branching(y):
+    """Sites that come and go, so that draws are kept one by one."""
+    loc = sample("loc", Normal(0.0, 1.0)) if sample("coin", Beta(2.0, 2.0)) > 0.5 else 1.0
+    for i, value in enumerate(y):
+        loc = loc + sample(f"step_{i}", Poisson(1.0))
+        sample(f"y_{i}", Normal(loc, 1.0), obs=value)
+
+
+def run_gibbs(folder=None, checkpoint=None, sweeps=60):
+    """Return all that was drawn, as arrays by name."""
+    gibbs = ParticleGibbs(branching, 5, sweeps, 20, num_chains=2, seed=2, progress_bar=False)
+    saving = {} if folder is None else {"checkpoint": checkpoint or folder, "checkpoint_every": 0.0}
+    draws = gibbs.run(probtorch.tensor([1.0, 2.5]), **saving)
+    each = enumerate(run for chain in draws.values for run in chain)
+    values = {f"{i} {name}": x for i, run in each for name, x in run.items()}
+    return {**draws.posterior, **draws.sample_stats, **values}
+
+
+RUNS = {"SMC": run, "ParticleGibbs": run_gibbs}
+
+
 class Told(Checkpoint):
     """Writes a byte after every file."""
 
@@ -54,19 +75,25 @@ class Told(Checkpoint):
         return path
 
 
-def serve(folder):
+def serve(kind, folder):
     """Fork a run for every line on stdin."""
 
     def slowly(self, steps):
         time.sleep(REST)
         return PIECE
 
-    mutation.Mutation._piece = slowly
-    run(particles=20)  # what is compiled here is there in all of them
+    def sweep_slowly(course, *args, **kwargs):
+        time.sleep(REST)
+        sweep(course, *args, **kwargs)
+
+    sweep = particle_gibbs._Course._sweep
+    mutation.Mutation._piece, particle_gibbs._Course._sweep = slowly, sweep_slowly
+    if kind == "SMC":
+        run(particles=20)  # what is compiled here is there in all of them
     for _ in sys.stdin:
         child = os.fork()
         if not child:
-            run(folder, Told(folder))
+            RUNS[kind](folder, Told(folder))
             os._exit(0)
         os.write(1, b"%d\n" % child)
         if os.WIFEXITED(os.waitpid(child, 0)[1]):
@@ -76,4 +103,4 @@ def serve(folder):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    serve(sys.argv[1])
+    serve(sys.argv[1], sys.argv[2])

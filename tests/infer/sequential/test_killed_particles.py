@@ -12,7 +12,7 @@ import pytest
 
 from probtorch.infer import Checkpoint
 from probtorch.serialization import load
-from tests.infer.sequential.killed_particles import run
+from tests.infer.sequential.killed_particles import run, run_gibbs
 
 SCRIPT = Path(__file__).with_name("killed_particles.py")
 ROOT = Path(__file__).parents[3]
@@ -20,11 +20,24 @@ ROOT = Path(__file__).parents[3]
 MOST, LONGEST = 4, 0.03
 
 
-def served(folder):
+def served(kind, folder):
     """A process that forks the run for every line that it gets."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, str(SCRIPT), str(folder)], env=environment, **pipes)
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), kind, str(folder)], env=environment, **pipes
+    )
+
+
+def kill_one(server, checkpoints, seconds):
+    """Let a run go on, and kill it so long after so many checkpoints."""
+    server.stdin.write(b"\n")
+    server.stdin.flush()
+    child = int(server.stdout.readline())
+    assert len(server.stdout.read(checkpoints)) == checkpoints, "the run failed"
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    server.stdout.readline()
 
 
 def stand(folder):
@@ -43,16 +56,9 @@ def stand(folder):
 def test_particles_killed_at_random_moments_end_as_if_they_never_were(kills, tmp_path):
     rng, folder = random.Random(kills), tmp_path / "run"
     reached, half_way = [(0.0, 0, 0)], 0
-    with served(folder) as server:
+    with served("SMC", folder) as server:
         for _ in range(kills):
-            server.stdin.write(b"\n")
-            server.stdin.flush()
-            child = int(server.stdout.readline())
-            wanted = rng.randrange(MOST)
-            assert len(server.stdout.read(wanted)) == wanted, "the run failed"
-            time.sleep(rng.uniform(0.0, LONGEST))
-            os.kill(child, signal.SIGKILL)
-            server.stdout.readline()
+            kill_one(server, rng.randrange(MOST), rng.uniform(0.0, LONGEST))
             reached.append(stand(folder))
             half_way += reached[-1][1] > 0
         server.stdin.close()
@@ -62,6 +68,26 @@ def test_particles_killed_at_random_moments_end_as_if_they_never_were(kills, tmp
     print(f"{further} of {kills} got further, {half_way} in the midst of a temperature")
     assert further > kills / 4 and half_way > kills / 8
     parts, whole = run(folder), run()
+    assert set(parts) == set(whole)
+    for name, x in whole.items():
+        assert parts[name].tobytes() == x.tobytes(), name
+    assert not [path for path in folder.iterdir() if path.suffix in (".tmp", ".damaged")]
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.slow)])
+def test_particle_gibbs_killed_at_random_moments_ends_as_if_it_never_was(kills, tmp_path):
+    rng, folder = random.Random(kills), tmp_path / "run"
+    sweeps, total = [0], 2 * (60 + 20)
+    with served("ParticleGibbs", folder) as server:
+        for _ in range(kills):
+            # Two checkpoints at least: one may be of what the run before has done.
+            kill_one(server, 2 + rng.randrange(MOST), rng.uniform(0.0, LONGEST))
+            sweeps.append(load(Checkpoint(folder).files()[0])["values"]["run"]["done"])
+            if sweeps[-1] > 0.6 * total:
+                break
+        server.stdin.close()
+    assert sweeps == sorted(set(sweeps)) and sweeps[-1] < total
+    parts, whole = run_gibbs(folder), run_gibbs()
     assert set(parts) == set(whole)
     for name, x in whole.items():
         assert parts[name].tobytes() == x.tobytes(), name

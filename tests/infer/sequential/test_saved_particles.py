@@ -10,9 +10,10 @@ import probtorch
 from probtorch import plate, sample
 from probtorch.distributions import Beta, HalfNormal, Normal, Poisson
 from probtorch.errors import ArgumentError
-from probtorch.infer import ABCSMC, NUTS, SMC, ParticleGibbs, RandomWalk
+from probtorch.infer import ABCSMC, NUTS, SMC, Checkpoint, ParticleGibbs, RandomWalk
 from probtorch.infer.sequential import mutation
 from probtorch.infer.sequential.saved_particles import SavedParticles
+from probtorch.serialization import load, save
 from probtorch.tensor import tensor
 
 # So few particles are for the sake of speed.
@@ -126,6 +127,25 @@ def test_another_run_is_refused(change, message, tmp_path, monkeypatch, often):
     with pytest.raises(ArgumentError, match=message):
         run(**change)
     assert run().num_draws == 40
+
+
+@pytest.mark.parametrize("layout", [2, None])
+def test_files_of_another_layout_are_refused(layout, tmp_path):
+    whole = gibbs(checkpoint=tmp_path, checkpoint_every=0.0)
+    newest = Checkpoint(tmp_path).files()[0]
+    state = load(newest)
+    assert state["values"]["layout"] == 1
+    state["values"] |= {"layout": layout, "run": {"draws": [3.0]}}
+    save(state if layout else {**state, "values": 3}, newest)
+    refused = f"layout {layout}" if layout else "another kind"
+    with pytest.raises(ArgumentError, match=rf"(?s)ParticleGibbs.*layout 1.*{refused}.*folder"):
+        gibbs(checkpoint=tmp_path)
+    state |= {"format": 2}
+    save(state, newest)
+    with pytest.raises(ArgumentError, match=r"(?s)of format 1.*got: +format 2"):
+        gibbs(checkpoint=tmp_path)
+    newest.unlink()
+    assert gibbs(checkpoint=tmp_path).posterior.keys() == whole.posterior.keys()
 
 
 def test_seconds_between_checkpoints_need_a_folder():
