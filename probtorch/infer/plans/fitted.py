@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -72,8 +73,8 @@ class CalledModel:
         """
         if draws.values:
             return log_likelihood_by_runs(self.model, self.args, self.kwargs, draws.values)
-        latent = self._latent(draws)
-        return log_likelihood(self.model, latent, *self.args, batch_ndims=2, **self.kwargs)
+        called = partial(self.model, *self.args, **self.kwargs)
+        return log_likelihood(called, self._latent(draws), batch_ndims=2)
 
     def _latent(self, draws: Fitted) -> dict[str, np.ndarray]:
         return {name: draws[name] for name in self.latent if name in draws}
