@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from probtorch.core.rooms import late_beside
 
-__all__ = ["control_flow", "einstein"]
+__all__ = ["control_flow", "einstein", "oed"]
 
 # What does the work of packages that are not here.
 INSTEAD = {
@@ -22,7 +22,6 @@ INSTEAD = {
     "hsgp": "distributions.GaussianProcess; basis functions are written out in the model",
     "module": "effects.module and effects.random_module",
     "nested_sampling": "infer.SMC gives the evidence, too",
-    "oed": "the expected information gain is an expectation over runs of the model",
     "randomvariable": "distributions, with transforms",
     "render": "viz.render_model",
     "stochastic_support": "infer.Importance and infer.ParticleGibbs take sites that come and go",
