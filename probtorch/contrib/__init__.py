@@ -31,4 +31,6 @@ INSTEAD = {
 }
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = late_beside(__name__, {"control_flow": "", "einstein": ""}, INSTEAD)
+    __getattr__, __dir__ = late_beside(
+        __name__, {"control_flow": "", "einstein": "", "oed": ""}, INSTEAD
+    )
