@@ -328,6 +328,9 @@ def softmax(
 def _along(name: str, op: Op, x: TensorBase, dim: Dims) -> TensorBase:
     if x.array.dtype == dtypes.float16:  # in single precision
         return cast(_along(name, op, cast(x, dtypes.float32), dim), dtypes.float16)
+    ndim = x.array.ndim
+    if x.array.dtype.kind == "f" and type(dim) is int and -ndim <= dim < ndim:
+        return apply(op, (x,), {"dims": (dim % ndim,)})  # as below, with nothing to ask for
     x, dims = reduction_arguments(x, dim, None, name)
     return apply(op, (to_float(x),), {"dims": dims})
 
