@@ -268,6 +268,19 @@ def runs_of_line():
     return infer.ParticleGibbs(line, 3, num_samples=4, warmup_steps=0, seed=1)
 
 
+def no_draws(run):
+    """The auxiliary model of a move without draws."""
+
+
+def turned(run, draws):
+    return {**run, "a": run["b"], "b": run["a"]}, {}
+
+
+def involutive_mcmc():
+    moves = [infer.Involution(no_draws, turned), infer.Involution.drift(0.2, of=["a", "b"])]
+    return infer.InvolutiveMCMC(line, moves, 4, 0, seed=1, progress_bar=False)
+
+
 def smc():
     return infer.SMC(infer.RandomWalk(line), 256, temperatures=[0.01, 0.1, 1.0], seed=1)
 
@@ -365,6 +378,11 @@ ROWS = {
     "ParticleFilter": (lambda: particle_filter(), lambda f: f.run(Y, seed=1).mean),
     "FilteredStates": (lambda: particle_filter().run(Y, seed=1), lambda f: f.smooth(3, seed=1)),
     "SMCFilter": (lambda: smc_filter(), lambda f: (f.state["z"], f.log_evidence)),
+    "InvolutiveMCMC": (lambda: involutive_mcmc(), lambda m: m.run(X, Y).posterior),
+    "Involution": (
+        lambda: infer.Involution.drift(0.2, of=["a"]),
+        lambda m: m.involution({"a": tensor(1.0)}, {"step of a": tensor(0.5)}),
+    ),
     "ParticleGibbs": (lambda: runs_of_line(), lambda g: g.run(X, Y).posterior),
     "RunDraws": (lambda: runs_of_line().run(X, Y), lambda d: (d.posterior, d.values[0][0])),
     "ABC": (lambda: infer.ABC(line, 5, seed=1), lambda a: a.run({"y": Y}, X).posterior),

@@ -21,9 +21,7 @@ inference via chi upper bound minimization", NeurIPS 2017.
 from __future__ import annotations
 
 import abc
-import functools
 import math
-import operator
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -105,13 +103,13 @@ class _Divergence(ELBO):
         log_w = log_weights([run for run, _ in found]).detach()
         factors = self.factors(log_w)
         weights = exp(log_w - logsumexp(log_w, -1))
-        terms, start = [], 0
+        surrogate, start = log_w.sum() * 0.0, 0
         for run, cut in found:
             mine = slice(start, start + run.size)
             start += run.size
-            terms.append(total(weights[mine] * run.log_model()))
-            terms.append(through_draws(run, cut, factors[mine]))
-        yield Estimate(-self.value(log_w), functools.reduce(operator.add, terms))
+            surrogate = surrogate + total(weights[mine] * run.log_model())
+            surrogate = surrogate + through_draws(run, cut, factors[mine])
+        yield Estimate(-self.value(log_w), surrogate)
 
 
 _OTHERWISE = "use ReweightedWakeSleep, which minimises KL(p || q) by any draws, or Trace_ELBO"
@@ -184,9 +182,12 @@ class FDivergence(_Divergence):
             retain_graph,
             allow_missing=allow_missing,
         )
-        named = isinstance(divergence, str) and divergence in DIVERGENCES
-        number = isinstance(divergence, (int, float)) and not isinstance(divergence, bool)
-        if not named and not (number and math.isfinite(divergence) and divergence not in (0, 1)):
+        if isinstance(divergence, str):
+            known = divergence in DIVERGENCES
+        else:
+            number = isinstance(divergence, (int, float)) and not isinstance(divergence, bool)
+            known = number and math.isfinite(divergence) and divergence not in (0, 1)
+        if not known:
             raise ArgumentError(
                 "FDivergence(divergence=...)",
                 expected=f"one of {', '.join(map(repr, DIVERGENCES))}, or an alpha other than "
@@ -196,17 +197,18 @@ class FDivergence(_Divergence):
             )
         self.divergence = divergence
 
-    def _form(self) -> DivergenceForm:
+    def form(self) -> DivergenceForm:
+        """Return the function and the factor of the divergence."""
         found = DIVERGENCES.get(self.divergence) if isinstance(self.divergence, str) else None
         return _alpha(float(self.divergence)) if found is None else found
 
     def value(self, log_w: TensorBase) -> TensorBase:
         """Return the mean of f over the weights, which are divided by their mean."""
-        return self._form().value(_normalised(log_w)).mean()
+        return self.form().value(_normalised(log_w)).mean()
 
     def factors(self, log_w: TensorBase) -> TensorBase:
         """Return the mean's share of t^2 f''(t)."""
-        return self._form().slope(_normalised(log_w)) / log_w.shape[-1]
+        return self.form().slope(_normalised(log_w)) / log_w.shape[-1]
 
 
 class CUBO(_Divergence):

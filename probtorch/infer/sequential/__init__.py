@@ -6,8 +6,9 @@ prior to the posterior by temperatures (tempering.py); any kernel moves its part
 `NestedSampler` (nested_sampler.py) goes there by levels of the likelihood.
 `ParticleFilter` (particle_filter.py) follows the states of a series that is given by functions,
 `SMCFilter` (smc_filter.py) one of sample statements; `ParticleGibbs` (particle_gibbs.py) is a chain
-of runs of any program, which are `RunDraws` (run_draws.py). `ABC` (abc.py) and `ABCSMC`
-(abc_smc.py) need simulations only (simulations.py).
+of runs of any program, and so is `InvolutiveMCMC` (involutive.py), by moves that are stated; what
+both share is run_course.py, and their runs are `RunDraws` (run_draws.py). `ABC` (abc.py) and
+`ABCSMC` (abc_smc.py) need simulations only (simulations.py).
 
 weights.py is what all here share: effective sizes, resampling, the mean weight with its error.
 Results with weights are `WeightedDraws` (weighted_draws.py).
@@ -29,6 +30,10 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.sequential.importance import (
         Importance as Importance,
         psis_diagnostic as psis_diagnostic,
+    )
+    from probtorch.infer.sequential.involutive import (
+        Involution as Involution,
+        InvolutiveMCMC as InvolutiveMCMC,
     )
     from probtorch.infer.sequential.nested_course import (
         NestedSamplingWarning as NestedSamplingWarning,
@@ -68,6 +73,7 @@ else:
         "course": "SMCWarning",
         "csis": "CSIS",
         "importance": "Importance psis_diagnostic",
+        "involutive": "Involution InvolutiveMCMC",
         "nested_course": "NestedSamplingWarning",
         "nested_sampler": "NestedDraws NestedSampler",
         "particle_filter": "FilteredStates ParticleFilter",

@@ -14,38 +14,27 @@ statements. A plate that observes all its rows at once is one statement.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import Tree
-from probtorch.effects.handlers import seed as seed_handler
-from probtorch.effects.runtime import Handler
-from probtorch.effects.site import Site
-from probtorch.errors import InferenceError, ModelError
+from probtorch.errors import InferenceError
 from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.control import Interrupt
 from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.model_calls import check_model, check_model_call
-from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted, untraced
-from probtorch.infer.sequential.importance import checked_count, refuse_subsample
+from probtorch.infer.model_runs import in_float64, lifted, untraced
+from probtorch.infer.sequential.importance import checked_count
+from probtorch.infer.sequential.run_course import Particle, RunCourse, Running, Stop
 from probtorch.infer.sequential.run_draws import RunDraws, shared_sites, unshared_sites
 from probtorch.infer.sequential.saved_particles import (
-    ParticleProgress,
     SavedParticles,
-    check_densities,
     seed_text,
 )
 from probtorch.infer.sequential.weights import ancestors, normalised, uniforms
@@ -54,83 +43,6 @@ __all__ = ["ParticleGibbs"]
 
 # Tries to find a first run that can have made the data.
 FIRST_SWEEPS = 20
-
-
-class _Stop(Exception):
-    """Leaves a model in its middle, at the statement that it was to run to."""
-
-
-@dataclass
-class _Particle:
-    """A run in its middle: the values met so far, and what the last statement weighed."""
-
-    values: dict[str, TensorBase]
-    gained: float = 0.0
-    finished: bool = False
-
-
-class _Running(Handler):
-    """Give sites the values that they had, and stop at an observed statement.
-
-    Parameters
-    ----------
-    known : dict of str to Tensor
-    stop : int or None
-        The number of the statement to stop after, from 1; None runs to the end.
-    """
-
-    def __init__(self, known: Mapping[str, TensorBase], stop: int | None) -> None:
-        super().__init__()
-        self.known, self.stop = known, stop
-        self.values: dict[str, TensorBase] = {}
-        self.computed: dict[str, TensorBase] = {}
-        self.names: set[str] = set()
-        # Of each observed statement its log density, and how many values came before it.
-        self.gains: list[float] = []
-        self.marks: list[int] = []
-        self.log_joint = 0.0
-
-    def on_sample(self, site: Site) -> None:
-        """Take the value, if it is known."""
-        if not site.observed and site.value is None and site.name in self.known:
-            site.value = self.known[site.name]
-
-    def after_sample(self, site: Site) -> None:
-        """Keep the value; weigh what is observed."""
-        refuse_subsample(site)
-        if site.name in self.names:
-            raise ModelError(
-                f"Multiple sample sites named {site.name!r}",
-                expected="a name of its own for every site of a run",
-                got="the same name twice",
-                fix=f"in a loop write f'{site.name}_{{i}}'",
-                at=site.location,
-            )
-        self.names.add(site.name)
-        counted = self.stop is None or len(self.gains) + 1 == self.stop
-        if not site.observed:
-            self.values[site.name] = site.value
-            self.log_joint += _log_prob(site) if self.stop is None else 0.0
-            return
-        self.gains.append(_log_prob(site) if counted else 0.0)
-        self.log_joint += self.gains[-1]
-        self.marks.append(len(self.values))
-        if len(self.gains) == self.stop:
-            raise _Stop
-
-    after_factor = after_sample
-
-    def after_deterministic(self, site: Site) -> None:
-        """Keep the value."""
-        self.computed[site.name] = site.value
-
-
-def _log_prob(site: Site) -> float:
-    """The log density of a site; -inf where it cannot have that value."""
-    try:
-        return float(to_host(site.compute_log_prob_sum().array))
-    except OUTSIDE:
-        return -math.inf
 
 
 class ParticleGibbs:
@@ -258,7 +170,7 @@ class ParticleGibbs:
         saved = SavedParticles(
             "ParticleGibbs", checkpoint, checkpoint_every, self._settings(), args, kwargs, began
         )
-        course = _Course(self, generators, saved, interrupt)
+        course = RunCourse("ParticleGibbs", self, generators, saved, interrupt)
         with no_grad(), in_float64(), untraced(), interrupt:
             sweeps = _Sweeps(self.model, lifted(args), lifted(kwargs), self.num_particles)
             if saved.values is not None:
@@ -270,7 +182,7 @@ class ParticleGibbs:
                 draws = self._draws(course)
         return draws
 
-    def _draws(self, course: _Course) -> RunDraws:
+    def _draws(self, course: RunCourse) -> RunDraws:
         """The draws of a course, as they are now."""
         chains = course.chains
         values = tuple(tuple(draw for draw, _, _ in chain) for chain in chains)
@@ -300,123 +212,6 @@ class ParticleGibbs:
         }
 
 
-# Values, log joint density and whether it moved, of a draw.
-_Draw: TypeAlias = tuple[dict[str, np.ndarray], float, bool]
-
-
-class _Course:
-    """The chains of one run, as far as they have got."""
-
-    def __init__(
-        self,
-        gibbs: ParticleGibbs,
-        generators: Sequence[Generator],
-        saved: SavedParticles,
-        interrupt: Interrupt,
-    ) -> None:
-        self.gibbs, self.generators, self.saved = gibbs, generators, saved
-        self.interrupt = interrupt
-        self.chains: list[list[_Draw]] = [[] for _ in generators]
-        self.done = 0  # sweeps of all of them together
-        self.kept: list[_Particle | None] = [None for _ in generators]  # where each of them stands
-        self.ended = False  # before its time
-
-    def to_the_end(self, sweeps: _Sweeps) -> None:
-        """Make all draws, or as many as there is time for; chains take turns, sweep by sweep."""
-        warmup, count = self.gibbs.warmup_steps, len(self.generators)
-        total = (warmup + self.gibbs.num_samples) * count
-        with ParticleProgress(shown=self.gibbs.progress_bar) as progress:
-            while self.done < total:
-                if self.interrupt.asked:
-                    self.ended = True
-                    break
-                self._sweep(self.done % count, sweeps, kept=self.done >= warmup * count)
-                self.done += 1
-                self.saved.update(self.snapshot)
-                progress.tell(f"{count} chains, {self.done}/{total} sweeps", self.done / total)
-            self.saved.update(self.snapshot, last=True)
-        if not self.ended:
-            return
-        # Chains that have no draw yet would leave nothing of the others.
-        begun = [chain for chain in self.chains if chain]
-        if not begun:
-            raise self.interrupt.without("the first draw")
-        self.chains = [chain[: len(begun[-1])] for chain in begun]
-        self._tell()
-
-    def extend(self, count: int, sweeps: _Sweeps) -> None:
-        """Make so many more draws of each chain, or as many as there is time for."""
-        length = len(self.chains[0])
-        with ParticleProgress(shown=self.gibbs.progress_bar) as progress:
-            for i in range(count):
-                for chain in range(len(self.chains)):
-                    if self.interrupt.asked:
-                        self.ended = True
-                        self.chains = [draws[: length + i] for draws in self.chains]
-                        return self._tell()
-                    self._sweep(chain, sweeps, kept=True)
-                progress.tell(f"{i + 1}/{count} more sweeps of each chain", (i + 1) / count)
-        return None
-
-    def _tell(self) -> None:
-        """Say that not all draws were made."""
-        print(
-            f"{self.interrupt.told}: keeping {len(self.chains)} chains of {len(self.chains[0])} "
-            "draws",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def _sweep(self, chain: int, sweeps: _Sweeps, *, kept: bool) -> None:
-        """Make one sweep of a chain, and keep what it drew."""
-        generator, before = self.generators[chain], self.kept[chain]
-        with seed_handler(None, generator):
-            if before is None:
-                before = sweeps.first(generator)
-            # The run that is kept always has weight.
-            new = sweeps.sweep(before, generator) or before
-            self.kept[chain] = new
-            if not kept:
-                return
-            done = sweeps.running(new.values, None)
-            everything = {**done.values, **done.computed}
-            arrays = {n: to_host(x.array) for n, x in everything.items()}
-            moved = new.values is not before.values
-            self.chains[chain].append((arrays, done.log_joint, moved))
-
-    def snapshot(self) -> Tree:
-        """Return all that the rest depends on, as plain values."""
-        return {
-            "chains": [[tuple(draw) for draw in chain] for chain in self.chains],
-            "done": self.done,
-            "kept": [
-                None if last is None else {n: to_host(x.array) for n, x in last.values.items()}
-                for last in self.kept
-            ],
-            "generators": [tuple(g.get_state()) for g in self.generators],
-        }
-
-    def restore(self, saved: Tree, sweeps: _Sweeps) -> None:
-        """Go on from what `snapshot` returned in another process.
-
-        Raises
-        ------
-        ArgumentError
-            If it is of another model or of other data.
-        """
-        self.chains = [[(dict(a), lp, moved) for a, lp, moved in c] for c in saved["chains"]]
-        self.done = saved["done"]
-        for i, (chain, last) in enumerate(zip(self.chains, saved["kept"], strict=True)):
-            if last is None:
-                continue
-            self.kept[i] = kept = _Particle({n: wrap(np.array(x)) for n, x in last.items()})
-            if chain:
-                was, now = chain[-1][1], sweeps.running(kept.values, None).log_joint
-                check_densities("ParticleGibbs", np.array([was]), np.array([now]))
-        for generator, state in zip(self.generators, saved["generators"], strict=True):
-            generator.set_state(state)
-
-
 class _Sweeps:
     """Sweeps over one model."""
 
@@ -429,13 +224,13 @@ class _Sweeps:
     ) -> None:
         self.model, self.args, self.kwargs, self.count = model, args, kwargs, count
 
-    def running(self, known: Mapping[str, TensorBase], stop: int | None) -> _Running:
+    def running(self, known: Mapping[str, TensorBase], stop: int | None) -> Running:
         """What a run said that has these values and goes up to a statement."""
-        with _Running(known, stop) as handler, contextlib.suppress(_Stop):
+        with Running(known, stop) as handler, contextlib.suppress(Stop):
             self.model(*self.args, **self.kwargs)
         return handler
 
-    def first(self, generator: Generator) -> _Particle:
+    def first(self, generator: Generator) -> Particle:
         """A run that can have made the data, by sweeps without one to keep to."""
         for _ in range(FIRST_SWEEPS):
             found = self.sweep(None, generator)
@@ -448,9 +243,9 @@ class _Sweeps:
             fix="look at priors and data, or take more particles",
         )
 
-    def sweep(self, kept: _Particle | None, generator: Generator) -> _Particle | None:
+    def sweep(self, kept: Particle | None, generator: Generator) -> Particle | None:
         """A new run, given one to keep to; None where all particles died."""
-        particles = [_Particle({}) for _ in range(self.count)]
+        particles = [Particle({}) for _ in range(self.count)]
         whole = None if kept is None else self.running(kept.values, None)
         stage = 0
         while True:
@@ -471,14 +266,14 @@ class _Sweeps:
         chosen = min(int(uniforms(generator, 1)[0] * self.count), self.count - 1)
         return kept if kept is not None and not chosen else particles[chosen]
 
-    def _advance(self, particle: _Particle, stage: int) -> None:
+    def _advance(self, particle: Particle, stage: int) -> None:
         """Run a particle to its next observed statement."""
         run = self.running(particle.values, stage)
         particle.values = run.values
         particle.finished = len(run.gains) < stage
         particle.gained = 0.0 if particle.finished else run.gains[-1]
 
-    def _follow(self, particle: _Particle, kept: _Particle, whole: _Running, stage: int) -> None:
+    def _follow(self, particle: Particle, kept: Particle, whole: Running, stage: int) -> None:
         """Let a particle go where the last run went."""
         particle.finished = len(whole.gains) < stage
         if particle.finished:
@@ -488,12 +283,12 @@ class _Sweeps:
         particle.values, particle.gained = dict(before), whole.gains[stage - 1]
 
     def _resampled(
-        self, particles: list[_Particle], weights: np.ndarray, keeps: bool, generator: Generator
-    ) -> list[_Particle]:
+        self, particles: list[Particle], weights: np.ndarray, keeps: bool, generator: Generator
+    ) -> list[Particle]:
         """Copies of particles by weight; the first one stays where it is kept."""
         free = ancestors(weights, self.count - keeps, generator, "multinomial")
         chosen = [*([0] if keeps else []), *free.tolist()]
-        return [_Particle(particles[i].values, 0.0, particles[i].finished) for i in chosen]
+        return [Particle(particles[i].values, 0.0, particles[i].finished) for i in chosen]
 
 
 explain_calls(globals())
