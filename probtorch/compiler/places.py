@@ -21,10 +21,13 @@ PLACED = frozenset({"slice", "slice_put", "unslice"})
 LARGEST = 1 << 24
 
 
-def form(node):
-    """Return what of the attributes of an op in `PLACED` must be the same in all turns."""
-    sizes = tuple((step, n) for _, step, n in node.attrs["spec"])
-    return sizes, node.attrs.get("shape")
+def form(name, attrs):
+    """Return what of the attributes of an op must be the same in all turns of a loop: of one in
+    `PLACED` all but where its slices begin.
+    """
+    if name in PLACED:
+        return tuple((step, n) for _, step, n in attrs["spec"]), attrs.get("shape")
+    return repr(attrs) if attrs else None
 
 
 def begins(column):

@@ -5,6 +5,9 @@ are of small integers, so they are exact; factors and solutions are measured by 
 units in the last place of the matrices, as LAPACK's own tests do.
 """
 
+import inspect
+import types
+
 import numpy as np
 import pytest
 
@@ -14,6 +17,7 @@ from probtorch.compiler.render import cuda_calls
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_schedule import HostLoop, Launch, LibraryCall
 from probtorch.core.dispatch import wrap
+from probtorch.core.op import REGISTRY
 from probtorch.ops.control import while_loop
 from tests.backends import host_gpu
 from tests.compiler.gpu_programs import Job, compiled, put_in_place, run_both_ways
@@ -593,3 +597,43 @@ def test_products_of_batches_are_ours_or_the_library_s(programs, monkeypatch, ti
     job = Job(fn, [rng.normal(size=(3, 50, 50)), rng.normal(size=(3, 50, 60))])
     assert len(library_calls(job.program)) == (5 if limit == 0 else 0)
     assert not job.compare()
+
+
+# What goes through CuPy: the numbers of a call, its arrays, and what NumPy makes of the first ones.
+THROUGH_CUPY = {
+    "solve": ("nmb", ["nn", "nm"], lambda a, b: {1: np.linalg.solve(a, b)}),
+    "inv": ("nb", ["nn", "nn"], lambda a, _: {1: np.linalg.inv(a)}),
+    "slogdet": ("nb", ["nn", "", ""], lambda a, *_: dict(enumerate(np.linalg.slogdet(a), 1))),
+    "det": ("nb", ["nn", ""], lambda a, _: {1: np.linalg.det(a)}),
+    "eigh": ("nb", ["nn", "n"], lambda a, _: dict(zip((1, 0), np.linalg.eigh(a), strict=True))),
+    "svd": (
+        "mnb",
+        ["mn", "mk", "k", "kn"],
+        lambda a, *_: dict(enumerate(np.linalg.svd(a, full_matrices=False), 1)),
+    ),
+    "qr": ("mnb", ["mn", "mk", "kn"], lambda a, *_: dict(enumerate(np.linalg.qr(a), 1))),
+}
+
+
+@pytest.mark.parametrize("name", THROUGH_CUPY)
+def test_what_goes_through_cupy_is_left_where_the_program_looks_for_it(name):
+    numbers, places, truth = THROUGH_CUPY[name]
+    size = {"m": 5, "n": 3, "k": 3, "b": 2}
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((size["b"], *(size[d] for d in dims))) for dims in places]
+    if name == "eigh":
+        arrays[0] = arrays[0] + arrays[0].swapaxes(1, 2)
+    expected = truth(*arrays)
+    flat = [(x.swapaxes(1, 2) if x.ndim == 3 else x).ravel() for x in arrays]
+    op = REGISTRY[name]
+    attrs = {"check": False} if "check" in inspect.signature(op.run).parameters else {}
+    node = types.SimpleNamespace(op=op, attrs=attrs)
+    cuda_calls.LIBRARY[name](
+        np, flat, {"numbers": [size[letter] for letter in numbers], "node": node}
+    )
+    for i, x in expected.items():
+        found = flat[i].reshape(x.swapaxes(1, 2).shape).swapaxes(1, 2) if x.ndim == 3 else flat[i]
+        found = found.reshape(x.shape)
+        if x.ndim == 3 and name in ("eigh", "svd", "qr"):
+            found, x = abs(found), abs(x)  # the signs of vectors are up to whoever finds them
+        np.testing.assert_allclose(found, x, rtol=1e-12, atol=1e-12)

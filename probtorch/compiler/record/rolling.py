@@ -165,17 +165,17 @@ def _signatures(nodes):
 
 
 def _signature(node):
-    if node.name in PLACED:
-        # Where a slice begins may differ from turn to turn.
-        options: object = form(node)
-    else:
-        options = repr(node.attrs) if node.attrs else None
     # By the numbers of dtypes, whose hashes take longer than all the rest.
     inputs = [
         (x.shape, x.dtype.num, x.kind == "const") if type(x) is GraphValue else type(x)
         for x in node.inputs
     ]
-    return node.name, options, *inputs, *[(o.shape, o.dtype.num) for o in node.outs]
+    return (
+        node.name,
+        form(node.name, node.attrs),
+        *inputs,
+        *[(o.shape, o.dtype.num) for o in node.outs],
+    )
 
 
 def _longest(signatures):

@@ -10,7 +10,7 @@ import operator
 import numpy as np
 
 from probtorch.compiler.graph import GraphValue
-from probtorch.compiler.places import PLACED
+from probtorch.compiler.places import form
 from probtorch.compiler.record.following import (
     FEW_TURNS,
     MIN_TURNS,
@@ -107,16 +107,13 @@ class TurnsWatch:
 
 def _signature(event):
     op, inputs, attrs, out, node = event
-    options: object = repr(attrs) if attrs else None
-    if op.name in PLACED:
-        options = tuple(i[1:] for i in attrs["spec"]), attrs.get("shape")
     kinds = [
         (x.array.shape, x.array.dtype.num) if isinstance(x, TensorBase) else type(x) for x in inputs
     ]
     if node is not None:
         kinds += [v.kind == "const" for v in node.inputs if type(v) is GraphValue]
     kinds += [(o.array.shape, o.array.dtype.num) for o in outputs(out)]
-    return op.name, options, node is None, *kinds
+    return op.name, form(op.name, attrs), node is None, *kinds
 
 
 def _period(signatures):

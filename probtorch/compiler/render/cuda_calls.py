@@ -9,6 +9,8 @@ which it makes by cuBLAS itself; what goes through CuPy stands between two captu
 that is in neither makes the function run eagerly, with a reason that names it.
 """
 
+import math
+
 import numpy as np
 
 from probtorch.compiler.lang.cuda import THREADS
@@ -234,56 +236,28 @@ def _run(at, *arrays, **changed):
     return node.op.run(*arrays, **{**node.attrs, **changed})
 
 
-def _solve(xp, arrays, at):
-    a, b, _ = arrays
-    n, m, batch = at["numbers"]
-    right = _matrices(b, batch, n, m)
-    right[...] = _run(at, _matrices(a, batch, n, n), right)
+def _of_matrices(names, given, made):
+    """Return the call that runs an op on matrices.
 
+    `names` are those of the numbers, the last one that of the batch; `given` and `made` say of the
+    op's operands and results which array has them and what their dims are (k: the smaller of m, n).
+    """
 
-def _inv(xp, arrays, at):
-    a, out, _ = arrays
-    n, batch = at["numbers"]
-    _matrices(out, batch, n, n)[...] = _run(at, _matrices(a, batch, n, n))
+    def run(xp, arrays, at):
+        size = dict(zip(names, at["numbers"]))
+        size["k"] = min(size.get("m", 0), size["n"])
 
+        def found(i, dims=""):
+            shape = [size["b"], *(size[d] for d in dims)]
+            if len(dims) == 2:
+                return _matrices(arrays[i], *shape)
+            return arrays[i][: math.prod(shape)].reshape(shape)
 
-def _slogdet(xp, arrays, at):
-    a, signs, logs, _ = arrays
-    n, batch = at["numbers"]
-    signs[:batch], logs[:batch] = _run(at, _matrices(a, batch, n, n))
+        results = _run(at, *(found(*place) for place in given))
+        for place, result in zip(made, results if type(results) is tuple else (results,)):
+            found(*place)[...] = result
 
-
-def _det(xp, arrays, at):
-    a, out, *_ = arrays
-    n, batch = at["numbers"]
-    out[:batch] = _run(at, _matrices(a, batch, n, n))
-
-
-def _eigh(xp, arrays, at):
-    a, values, *_ = arrays
-    n, batch = at["numbers"][:2]
-    w, v = _run(at, _matrices(a, batch, n, n))
-    values[: batch * n] = w.ravel()
-    _matrices(a, batch, n, n)[...] = v
-
-
-def _svd(xp, arrays, at):
-    a, *out = arrays[:4]
-    m, n, batch = at["numbers"][:3]
-    k = min(m, n)
-    u, s, vh = _run(at, _matrices(a, batch, m, n))
-    _matrices(out[0], batch, m, k)[...] = u
-    out[1][: batch * k] = s.ravel()
-    _matrices(out[2], batch, k, n)[...] = vh
-
-
-def _qr(xp, arrays, at):
-    a, q, r = arrays[:3]
-    m, n, batch = at["numbers"][:3]
-    k = min(m, n)
-    found = _run(at, _matrices(a, batch, m, n))
-    _matrices(q, batch, m, k)[...] = found[0]
-    _matrices(r, batch, k, n)[...] = found[1]
+    return run
 
 
 def _argsort(xp, arrays, at):
@@ -300,13 +274,13 @@ def _order_statistic(xp, arrays, at):
 
 LIBRARY = {
     "gemm": _gemm,
-    "solve": _solve,
-    "inv": _inv,
-    "slogdet": _slogdet,
-    "det": _det,
-    "eigh": _eigh,
-    "svd": _svd,
-    "qr": _qr,
+    "solve": _of_matrices("nmb", [(0, "nn"), (1, "nm")], [(1, "nm")]),
+    "inv": _of_matrices("nb", [(0, "nn")], [(1, "nn")]),
+    "slogdet": _of_matrices("nb", [(0, "nn")], [(1,), (2,)]),
+    "det": _of_matrices("nb", [(0, "nn")], [(1,)]),
+    "eigh": _of_matrices("nb", [(0, "nn")], [(1, "n"), (0, "nn")]),
+    "svd": _of_matrices("mnb", [(0, "mn")], [(1, "mk"), (2, "k"), (3, "kn")]),
+    "qr": _of_matrices("mnb", [(0, "mn")], [(1, "mk"), (2, "kn")]),
     "argsort": _argsort,
     "order_statistic": _order_statistic,
 }
