@@ -13,7 +13,6 @@ statements. A plate that observes all its rows at once is one statement.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted, untraced
 from probtorch.infer.sequential.importance import checked_count
-from probtorch.infer.sequential.run_course import Particle, RunCourse, Running, Stop
+from probtorch.infer.sequential.run_course import Particle, RunCourse, Running, run_up_to
 from probtorch.infer.sequential.run_draws import RunDraws, shared_sites, unshared_sites
 from probtorch.infer.sequential.saved_particles import (
     SavedParticles,
@@ -226,9 +225,7 @@ class _Sweeps:
 
     def running(self, known: Mapping[str, TensorBase], stop: int | None) -> Running:
         """What a run said that has these values and goes up to a statement."""
-        with Running(known, stop) as handler, contextlib.suppress(Stop):
-            self.model(*self.args, **self.kwargs)
-        return handler
+        return run_up_to(stop, known, self.model, self.args, self.kwargs)
 
     def first(self, generator: Generator) -> Particle:
         """A run that can have made the data, by sweeps without one to keep to."""

@@ -7,9 +7,10 @@ model with the values of such a state, and tells what it met.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -33,10 +34,10 @@ from probtorch.infer.sequential.saved_particles import (
     check_densities,
 )
 
-__all__ = ["Particle", "RunCourse", "RunMoves", "Running", "Stop"]
+__all__ = ["Particle", "RunCourse", "RunMoves", "Running", "run_up_to"]
 
 
-class Stop(Exception):
+class _Stop(Exception):
     """Leaves a model in its middle, at the statement that it was to run to."""
 
 
@@ -96,7 +97,7 @@ class Running(Handler):
         self.log_joint += self.gains[-1]
         self.marks.append(len(self.values))
         if len(self.gains) == self.stop:
-            raise Stop
+            raise _Stop
 
     after_factor = after_sample
 
@@ -113,6 +114,26 @@ def _log_prob(site: Site) -> float:
         return -math.inf
 
 
+def run_up_to(
+    stop: int | None,
+    known: Mapping[str, TensorBase],
+    model: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> Running:
+    """Run a model with known values up to an observed statement, or to its end, and say it all.
+
+    Parameters
+    ----------
+    stop, known
+        See `Running`.
+    model, args, kwargs
+    """
+    with Running(known, stop) as handler, contextlib.suppress(_Stop):
+        model(*args, **kwargs)
+    return handler
+
+
 class RunMoves(Protocol):
     """What makes runs of a model."""
 
@@ -126,7 +147,7 @@ class RunMoves(Protocol):
         """Return the next run after one."""
 
 
-class RunSettings(Protocol):
+class CourseSettings(Protocol):
     """What a course is asked for."""
 
     warmup_steps: int
@@ -145,7 +166,7 @@ class RunCourse:
     ----------
     owner : str
         The class whose `run` it is, for messages.
-    settings : RunSettings
+    settings : CourseSettings
     generators : sequence of Generator
         One for each chain.
     saved : SavedParticles
@@ -155,7 +176,7 @@ class RunCourse:
     def __init__(
         self,
         owner: str,
-        settings: RunSettings,
+        settings: CourseSettings,
         generators: Sequence[Generator],
         saved: SavedParticles,
         interrupt: Interrupt,
