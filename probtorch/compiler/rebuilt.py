@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
+from probtorch.compiler.guards.watches import raw
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, is_leaf_type, names_of, unflatten
 
@@ -28,16 +29,16 @@ def boxes(given: _Given, everything: bool = False) -> list[object]:
     todo: list[object] = [*given[0], *given[1].values()]
     while todo:
         x = todo.pop()
-        if isinstance(x, dict) and type(x) is dict:
+        if type(x) is dict:
             found.append(x)
             todo += x.values()
-        elif isinstance(x, list) and type(x) is list:
+        elif type(x) is list:
             found.append(x)
             todo += x
         elif isinstance(x, tuple):
             if everything:
                 found.append(x)
-            todo += x
+            todo += tuple.__iter__(x)
         elif everything and not isinstance(x, TensorBase) and is_tree(x):
             found.append(x)
             todo += [getattr(x, name) for name in names_of(x)]
@@ -123,10 +124,11 @@ class Rebuilt:
     def _watch(self, given: object, way: str) -> None:
         """Note what the caller's own containers hold, which the function gets as they are."""
         below: Iterable[tuple[object, object]] = ()
+        # Not by methods of a class of the caller's.
         if isinstance(given, dict):
-            below = given.items()
+            below = dict.items(given)
         elif isinstance(given, (list, tuple)):
-            below = enumerate(given)
+            below = enumerate(raw(type(given))[0](given))
         elif not is_tree(given):
             return
         self._made[id(given)] = given
@@ -188,7 +190,7 @@ def _each(given, made) -> Iterator[tuple[int, tuple[object, object]]]:
 def _contents(container: object) -> list[object]:
     """Keys and values, items, or names and values of fields."""
     if isinstance(container, dict):
-        return [y for x in container.items() for y in x]
+        return [y for x in dict.items(container) for y in x]
     if isinstance(container, list):
-        return list(container)
+        return list(list.__iter__(container))
     return [y for name in names_of(container) for y in (name, getattr(container, name))]

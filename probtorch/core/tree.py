@@ -107,7 +107,8 @@ def _flatten(tree: Any, out: list[Any]) -> Structure:
         # Keys may be equal and yet not the same.
         same = all(type(k) is str for k in keys)
         return (dict, keys, below) if same else (dict, keys, below, tuple(map(token, keys)))
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+    # Not by isinstance, which asks an object of another class what its class is.
+    if issubclass(kind, tuple) and hasattr(tree, "_fields"):
         if not _has_more(tree):
             return (kind, tuple([_flatten(x, out) for x in tree]))
         out.append(tree)

@@ -121,7 +121,15 @@ class Environment(Walk):
                 continue
             self._seen[id(x)] = x  # kept, so that the id stays its own
             found = []
-            self._visit(x, path, found)
+            try:
+                self._visit(x, path, found)
+            except Exception as error:
+                # A class of the user's has its say wherever it is looked at: in `__getattribute__`,
+                # `__class__`, a metaclass. What it does there is its own affair.
+                kind = type.__getattribute__(type(x), "__name__")
+                told = f"{type(error).__name__} in code of a {kind}"
+                self.opaque = self.opaque or f"{path}, which cannot be looked at: {told}"
+                continue
             todo += found
         if self._followed:
             blind = self._anywhere or self._computed

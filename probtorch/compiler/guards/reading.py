@@ -25,6 +25,7 @@ __all__ = [
     "decimal_context",
     "has_dict",
     "item_name",
+    "key_label",
     "key_name",
     "name_of",
     "numpy_errors",
@@ -183,9 +184,14 @@ def name_of(x):
 
 def item_name(place, i):
     """What messages call item `i` of a container."""
-    if isinstance(place, list) and len(place) <= MAX_ITEMS:
+    if isinstance(place, list) and list.__len__(place) <= MAX_ITEMS:
         return f"item {i} of a list"
     return f"the items of a {type(place).__name__}"
+
+
+def key_label(key):
+    """What follows the way to a dict on the way to a value; no key of a user's class is asked."""
+    return f"[{key!r:.40}]" if type(key) in PLAIN else f"[a {type(key).__name__}]"
 
 
 def key_name(place, i):

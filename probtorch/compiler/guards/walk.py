@@ -50,6 +50,7 @@ from probtorch.compiler.guards.reading import (
     decimal_context,
     has_dict,
     item_name,
+    key_label,
     key_name,
     numpy_errors,
     own_names,
@@ -58,7 +59,7 @@ from probtorch.compiler.guards.reading import (
     to_enter,
     variable,
 )
-from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts
+from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts, raw
 from probtorch.core.rng import Generator
 from probtorch.core.sameness import PLAIN
 from probtorch.core.tensor_base import TensorBase
@@ -258,7 +259,7 @@ class Walk:
         if isinstance(x, dict):
             self._whole(x, path, todo)
         elif isinstance(x, (tuple, frozenset)):
-            todo += to_enter(x, path)
+            todo += to_enter(raw(type(x))[0](x), path)
         elif isinstance(x, (list, set, collections.deque, bytearray, array.array)):
             found = self._items.add(x, path)
             if not isinstance(x, (bytearray, array.array)):
@@ -271,12 +272,13 @@ class Walk:
             self._entries(d, list(d), path, todo)
             return
         if id(d) in self._followed:
-            todo += ((y, Way(path, f"[{key!r:.40}]")) for key, y in self._others_of(d))
+            todo += ((y, Way(path, key_label(key))) for key, y in self._others_of(d))
             return
         # An OrderedDict keeps its order beside the dict.
-        (self._keys if type(d).__iter__ is dict.__iter__ else self._items).add(d, path)
+        ordered = issubclass(type(d), collections.OrderedDict)
+        (self._items if ordered else self._keys).add(d, path)
         self._values.add(d)
-        module = "__spec__" in d and "__name__" in d
+        module = all(dict.__contains__(d, name) for name in ("__spec__", "__name__"))
         for key, value in list(dict.items(d)):
             if module and type(key) is str and key.startswith("__"):
                 continue  # how it was imported
@@ -284,7 +286,7 @@ class Walk:
                 todo.append((key, Way(path, ".keys()")))
                 self.asks_who = self.asks_who or isinstance(key, TensorBase)
             if type(value) not in PLAIN:
-                todo.append((value, Way(path, f"[{key!r:.40}]")))
+                todo.append((value, Way(path, key_label(key))))
 
     def _holder(self, x, path, todo):
         if isinstance(x, Iterator):
@@ -311,7 +313,7 @@ class Walk:
             self._values.add(own)
         else:
             self._items.add(own)
-        return list(own.items())
+        return list(dict.items(own) if isinstance(own, dict) else own.items())
 
     def _others_of(self, d):
         """Note the keys of a dict of which replays read something anew, and what they do not."""

@@ -4,18 +4,28 @@ Each kind of watch compares in one pass of C code, by identity, which nearly alw
 nothing has changed. Only where something is another object do values count (`sameness`).
 """
 
+import array
+import collections
 import contextlib
 import ctypes
+import functools
 import itertools
 import operator
 import types
 import zlib
+from typing import Any
 
 import numpy as np
 
 from probtorch.core.sameness import token
 
-__all__ = ["Contents", "Places", "WatchedArrays", "WatchedParts"]
+__all__ = ["Contents", "Places", "WatchedArrays", "WatchedParts", "raw"]
+
+# Containers of Python's own, whose subclasses may say anything of their items.
+_CONTAINERS = (
+    *(collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque),
+    *(bytearray, array.array),
+)
 
 # Of longer containers the items are not named in messages.
 MANY = 512
@@ -31,6 +41,15 @@ def _same(now, before):
     if isinstance(now, types.MethodType) and type(before) is type(now):
         return now.__self__ is before.__self__ and now.__func__ is before.__func__
     return type(now) is type(before) and token(now) == token(before)
+
+
+@functools.cache
+def raw(kind):
+    """How a container of a type is asked for its items and its size, past what its class says."""
+    if kind in _CONTAINERS:
+        return iter, len
+    base: Any = next((c for c in _CONTAINERS if issubclass(kind, c)), None)
+    return (iter, len) if base is None else (base.__iter__, base.__len__)
 
 
 class Places:
@@ -89,8 +108,11 @@ class Contents:
     def __init__(self, items, name, texts=False):
         self.items, self.name, self.texts = items, name, texts
         self.places, self.ways, self.sizes, self.values = [], [], [], []
+        # How each is asked for its items and its size: never by methods of a user's class.
+        self._ways_in, self._lengths = [], []
         # Those that are not empty, by the way in which they are compared.
         self._texts, self._before, self._filled, self._found = [], [], [], []
+        self._into_texts, self._into_filled = [], []
         self._count = 0
 
     def __len__(self):
@@ -101,42 +123,52 @@ class Contents:
 
     def add(self, place, way=""):
         """Note the items of a container, reached by a way; returns them as a list."""
-        found = self._listed(place)
+        iterate, size = raw(type(place))
+        if self.items is not iter:
+            iterate = self.items
+        found = self._listed(place, iterate)
         self._count += len(found) if len(found) <= MANY else 1
         self.places.append(place)
         self.ways.append(way)
         self.sizes.append(len(found))
         self.values.append(found)
+        self._ways_in.append(iterate)
+        self._lengths.append(size)
         if found and self.texts and all(type(x) is str for x in found):
             self._texts.append(place)
+            self._into_texts.append(iterate)
             self._before.append(found)
         elif found:
             self._filled.append(place)
+            self._into_filled.append(iterate)
             self._found += found
         return found
 
-    def _listed(self, place):
+    @staticmethod
+    def _listed(place, iterate):
         """The items as a list, also while another thread adds to them."""
         for _ in range(100):
             with contextlib.suppress(RuntimeError):
-                return list(self.items(place))
-        return list(self.items(place))
+                return list(iterate(place))
+        return list(iterate(place))
 
     def changed(self):
         """Return the name of the first item that is another, None if there is none."""
         # Nearly always all is the very same, which takes no step of Python per item to see.
         try:
-            found = itertools.chain.from_iterable(map(self.items, self._filled))
+            call = operator.call
+            found = itertools.chain.from_iterable(map(call, self._into_filled, self._filled))
             if (
-                list(map(len, self.places)) == self.sizes
-                and list(map(list, map(self.items, self._texts))) == self._before
+                list(map(call, self._lengths, self.places)) == self.sizes
+                and list(map(list, map(call, self._into_texts, self._texts))) == self._before
                 and all(map(operator.is_, found, self._found))
             ):
                 return None
         except Exception:  # another thread adds to one while we look, or a key refuses comparison
             pass
-        for place, way, before in zip(self.places, self.ways, self.values, strict=True):
-            now = self._listed(place)
+        rows = zip(self.places, self.ways, self.values, self._ways_in, strict=True)
+        for place, way, before, iterate in rows:
+            now = self._listed(place, iterate)
             if len(now) != len(before):
                 kind, way = type(place).__name__, str(way)
                 return f"the number of items in {way and way + ', '}a {kind}"
