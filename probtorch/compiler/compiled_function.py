@@ -55,6 +55,8 @@ __all__ = ["CompiledFunction"]
 
 _PYTHON = object()  # in place of a path
 _CALLED = "a call of {}, which may answer otherwise each time"
+_EACH_CHANGES = "every call changes {}, a Python value outside it"
+_OF_LEAVES = "an optimizer that it may make of an argument, which has to be the caller's own tensor"
 _FILLED = "{} that it changes"
 _NO_KEY = (
     "an argument with an attribute that may change (a list, say) and is none of its parameters"
@@ -331,6 +333,9 @@ class CompiledFunction(Compiled):
             if environment.opaque is not None:
                 self._untape(environment.opaque, "")
                 return self._in_python(args, kwargs)
+            if environment.takes_leaves and any(t.is_leaf and t.requires_grad for t in tensors):
+                self._untape(_OF_LEAVES, "")
+                return self._in_python(args, kwargs)
             key = self._met(environment, tensors, (args, kwargs), key)
             if key[-1] is not None:
                 self._untape("a gradient through an argument that it finds outside, too", "")
@@ -351,7 +356,7 @@ class CompiledFunction(Compiled):
             elif version.called is not None:
                 self._untape(_CALLED.format(version.called[0]), version.called[1])
             elif self._changes > MAX_CHANGES:
-                self._untape(f"every call changes {changed}, a Python value outside it", "")
+                self._untape(_EACH_CHANGES.format(changed), "")
             return first
         if version.closed_over is None:
             return self._in_python(args, kwargs)
@@ -442,6 +447,7 @@ class CompiledFunction(Compiled):
                 _, result = record(flat, given, recorder=rec, turns=True)
         except BaseException:
             links.close()
+            self._raised(before)
             raise
         finally:
             links.note_changes()
@@ -457,6 +463,15 @@ class CompiledFunction(Compiled):
             out = [links.callers(x) for x in out]
             return unflatten(found[1], out), None
         return out, path
+
+    def _raised(self, before):
+        """Note a recording that ended with an error: it is made again and again for nothing where
+        every call also changes what the function reads.
+        """
+        changed = before.changed()
+        self._changes = 0 if changed is None else self._changes + 1
+        if self._changes > MAX_CHANGES:
+            self.paths.give_up(_EACH_CHANGES.format(changed))
 
     def _made_of(self, rec, around, key, found, result, plain, tensors, detached):
         """Return the result of a recording and its new path; the leaves of the result, and None,
@@ -485,7 +500,7 @@ class CompiledFunction(Compiled):
             self.paths.clear()
             self._changes += 1
             if self._changes > MAX_CHANGES:
-                self.paths.give_up(f"every call changes {changed}, a Python value outside it")
+                self.paths.give_up(_EACH_CHANGES.format(changed))
             return plain, None
         self._changes = 0
         if any(not isinstance(x, TensorBase) and type(x) not in FIXED for x in found[0]):

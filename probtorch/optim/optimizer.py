@@ -90,6 +90,8 @@ class Optimizer:
     A subclass calls ``super().__init__(params, defaults)`` and defines `step`.
     """
 
+    # For the compiler: in the place of an argument it has other tensors, which are no leaves.
+    __takes_leaves__ = True
     # What "lr" is multiplied by at each step; `PyroOptim` sets it where "lr" is a function.
     schedule: Schedule | None = None
     # State that is no tensor like its parameter: it keeps its dtype when it is loaded.

@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 
+from probtorch import optim
 from probtorch.compiler.compile import compile
 from probtorch.compiler.paths import CompileWarning
 from probtorch.tensor import tensor
@@ -145,3 +146,63 @@ def test_what_cannot_be_looked_at_makes_the_function_eager(thing, place):
     (warning,) = told
     assert issubclass(warning.category, CompileWarning)
     assert "cannot be looked at: Ran" in str(warning.message)
+
+
+# ------------------------------------------------------------ what ends a call, or needs the leaves
+
+
+def test_a_function_that_changes_something_and_raises_is_not_recorded_for_ever():
+    calls = []
+
+    def fn(x):
+        calls.append(1)
+        raise ValueError(f"call {len(calls)}")
+
+    native = compile(fn)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for i in range(1, 7):
+            with pytest.raises(ValueError, match=f"^call {i}$"):
+                native(tensor([1.0]))
+    assert len(calls) == 6 and len(told) == 1
+    assert "every call changes the number of items in closure.calls" in native.reason[0]
+
+
+def test_one_that_only_raises_may_go_on_to_be_compiled():
+    def fn(x, fails):
+        if fails:
+            raise ValueError("as it was told")
+        return x * 2.0
+
+    native = compile(fn)
+    for _ in range(5):
+        with pytest.raises(ValueError, match="as it was told"):
+            native(tensor([1.0]), True)
+    for _ in range(3):
+        assert native(tensor([1.0]), False).item() == 2.0
+    assert native.reason is None
+
+
+@pytest.mark.parametrize("kind", ["SGD", "LBFGS"])
+def test_an_optimizer_of_an_argument_moves_the_callers_tensor(kind):
+    def step(w, x):
+        make = {"SGD": optim.SGD, "LBFGS": optim.LBFGS}[kind]
+        optimizer = make([w], lr=0.1)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = ((w - x) ** 2).sum()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).detach()
+
+    found = []
+    for fn in (step, compile(step)):
+        w = tensor([1.0, 2.0], requires_grad=True)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            losses = [fn(w, tensor([0.5, 0.5])).item() for _ in range(4)]
+        found.append((losses, w.tolist()))
+    assert found[0] == found[1]
+    assert len(told) == 1 and "an optimizer that it may make of an argument" in str(told[0].message)

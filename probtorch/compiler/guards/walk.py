@@ -116,10 +116,13 @@ class Walk:
         Whether code was met that may ask which object another one is.
     asks_id : bool
         Whether code was met that may ask for the number that Python has for it (`id`).
+    takes_leaves : bool
+        Whether code was met that may make something of leaves of the tape alone: an optimizer.
     """
 
     def __init__(self):
         self.opaque, self.suspicious, self.asks_who, self.asks_id = None, False, False, False
+        self.takes_leaves = False
         # Containers first, so that no item is looked for where there is none.
         self._items = Contents(iter, item_name)
         self._keys = Contents(iter, item_name, texts=True)
@@ -359,6 +362,7 @@ class Walk:
             self._places.add(numpy_errors, np, "numpy.geterr()", numpy_errors(np, ""))
         if in_library(x.__module__):
             self._suspect(f"{x.__module__}.{x.__name__}")
+            self.takes_leaves = self.takes_leaves or hasattr(x, "__takes_leaves__")
             return
         if type(x) is abc.ABCMeta:
             # Who counts as an instance is kept where only this tells of a change.
