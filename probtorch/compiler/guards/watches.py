@@ -8,7 +8,6 @@ import array
 import collections
 import contextlib
 import ctypes
-import functools
 import itertools
 import operator
 import types
@@ -43,13 +42,11 @@ def _same(now, before):
     return type(now) is type(before) and token(now) == token(before)
 
 
-@functools.cache
 def raw(kind):
     """How a container of a type is asked for its items and its size, past what its class says."""
-    if kind in _CONTAINERS:
-        return iter, len
-    base: Any = next((c for c in _CONTAINERS if issubclass(kind, c)), None)
-    return (iter, len) if base is None else (base.__iter__, base.__len__)
+    # By identity: a metaclass of the user's may say how its classes compare.
+    base: Any = next((c for c in _CONTAINERS if issubclass(kind, c)), kind)
+    return (iter, len) if base is kind else (base.__iter__, base.__len__)
 
 
 class Places:
