@@ -23,7 +23,6 @@ from probtorch.core.typed import DType
 from probtorch.infer.mcmc.kernel import Kernel, State, statistics
 from probtorch.infer.mcmc.randomness import Key
 from probtorch.infer.mcmc.warm_up.adaptation import Tuner
-from probtorch.ops.arithmetic import where
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
 
@@ -141,12 +140,18 @@ def run_chunk(task: Task, capacity: int) -> tuple[Chain, ChunkTrace]:
     def going(carry: Carry) -> TensorBase:
         return carry[0] < plan.count
 
+    def learn(
+        tuner: Tuner, values: dict[str, TensorBase], info: object
+    ) -> tuple[Tuner, dict[str, TensorBase]]:
+        tuner, tuned = tuner.updated(info, plan.adapt)
+        return tuner, {n: tuned[n] for n in values}
+
     def transition(carry: Carry) -> Carry:
         at, state, values, tuner, trace = carry
         state, info = replace(kernel, **values).step(key, state)
         if tuner is not None:
-            tuner, tuned = tuner.updated(info, plan.adapt)
-            values = {n: where(plan.adapt, tuned[n], value) for n, value in values.items()}
+            # A branch: what a transition after the warm-up would learn is not computed.
+            tuner, values = cond(plan.adapt, learn, lambda *same: same[:2], tuner, values, info)
         rows = ChunkTrace(state.position, getattr(state, "grad", None), info)
         trace = map_tree(lambda whole, row: index_put(whole, (at,), row), trace, rows)
         return at + 1, state, values, tuner, trace

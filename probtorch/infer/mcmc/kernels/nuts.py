@@ -435,7 +435,8 @@ class NUTS(TrajectoryKernel):
             gradients=_int(0),
             end=start,
             momentum_sum=zeros,
-            proposal=t.proposal,  # the first leaf takes its place
+            # The first leaf takes its place.
+            proposal=Proposal(zeros, _float(0.0), zeros, _float(0.0)),
             shift=_float(-np.inf),
             weight=_float(0.0),
             accept_sum=_float(0.0),
