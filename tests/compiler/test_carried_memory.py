@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from probtorch.compiler.explain.traffic import traffic_of
 from probtorch.compiler.nests.loops import Group, Loop, Mem
 from probtorch.compiler.program import NativeProgram
+from probtorch.compiler.render.blocked import in_blocks
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import leaves
 from probtorch.ops.control import cond, while_loop
@@ -222,3 +224,23 @@ def test_a_step_copies_nothing_that_it_need_not():
 
 def swap_in_turns(x, y):
     return repeat(5, lambda a, b: (b, a), x + 0.0, y + 0.0)
+
+
+@pytest.mark.parametrize("index", [np.array(1), np.arange(200) % 3], ids=["row", "elements"])
+def test_only_indices_that_vary_make_blocks(index):
+    """A row of a table is read as any array; of two rows each is counted."""
+
+    def fn(t):
+        table, i, j = t
+        x = table[:, 0] if index.ndim else table
+        return (x[i] * 2.0 + x[j]).sin() + 1.0
+
+    table = np.random.default_rng(0).standard_normal((3, 200))
+    args = wrap(table), wrap(index), wrap(2 - index)
+    program = NativeProgram(fn, args)
+    low = program.program.lowering
+    (nest,) = [s for s in low.block.walk() if isinstance(s, Group) and s.domain]
+    assert in_blocks(nest) == bool(index.ndim)
+    if not index.ndim:
+        assert traffic_of(nest, low).read == 8 * (2 * 200 + 2)
+    np.testing.assert_allclose(program(args).array, program.eager(args).array, rtol=1e-14)

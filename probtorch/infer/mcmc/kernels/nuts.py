@@ -86,7 +86,7 @@ T = TypeVar("T")
 class End:
     """An end of the trajectory, with the force there: steps go on from it.
 
-    Without the gradient, which only proposals need: what a loop carries is copied at each turn.
+    Without the gradient, which only proposals need.
     """
 
     position: TensorBase
