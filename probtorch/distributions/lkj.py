@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
@@ -169,8 +170,10 @@ class LKJ(Distribution):
         return LKJCholesky(self.dim, self.concentration, validate_args=False)
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        # As a factor it may be nearly singular; rounded as a matrix it would not be definite.
-        return of_unit_diagonal(squared(self._factors()._rsample(rng, shape)))
+        # As a factor it may be nearly singular; rounded as a matrix it would not be definite. What
+        # has to be kept are the digits of the result.
+        factor = cast(self._factors()._rsample(rng, shape), rng.dtype)
+        return of_unit_diagonal(squared(factor))
 
     def _log_prob(self, x: Tensor) -> Tensor:
         factor = cholesky(x)

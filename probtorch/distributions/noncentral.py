@@ -251,13 +251,13 @@ def _log_t(df: Tensor, nc: Tensor, loc: Tensor, scale: Tensor, x: Tensor) -> Ten
     those at the peak (`_peak_of_t`) and what is beside: nothing of the size of nc or df cancels.
     """
     t = (x - loc) / scale
-    log_s, apart, excess, width = _peak_of_t(df.detach(), nc.detach(), t.detach())
+    log_s, part, apart, excess, width = _peak_of_t(df.detach(), nc.detach(), t.detach())
     u, weights = skewed_nodes(log_s * 0.0, width)
     log_s, one = unsqueeze(log_s, -1) + u, unsqueeze(excess, -1)
     square = one + (one + 1.0) * expm1(2.0 * u)
     # At fixed s its slopes are s and -1: terms that are 0 have them.
     moved = exp(log_s) * unsqueeze(t - t.detach(), -1) - unsqueeze(nc - nc.detach(), -1)
-    gap = unsqueeze(apart, -1) + unsqueeze(nc.detach() + apart, -1) * expm1(u) + moved
+    gap = unsqueeze(apart, -1) + unsqueeze(part, -1) * expm1(u) + moved
     a = unsqueeze(df * 0.5, -1)
     near = absolute(square) < 0.5
     chi = where(near, log1p_less(where(near, square, 0.0)), 2.0 * log_s - square)
@@ -267,8 +267,8 @@ def _log_t(df: Tensor, nc: Tensor, loc: Tensor, scale: Tensor, x: Tensor) -> Ten
     return logsumexp(terms + log(weights), -1) + rest
 
 
-def _peak_of_t(df: Tensor, nc: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return log(s), s t - nc, s^2 - 1 and a width, where the integrand in log(s) is largest.
+def _peak_of_t(df: Tensor, nc: Tensor, t: Tensor) -> tuple[Tensor, ...]:
+    """Return log(s), s t, s t - nc, s^2 - 1 and a width, where the integrand in log(s) is largest.
 
     There (df + t^2) s^2 - t nc s = df + 1. With r = s t - nc that is r^2 (1 + df / t^2) + r nc (1 +
     2 df / t^2) = 1 - df (nc^2 / t^2 - 1), the root of which is a sum of terms of one sign.
@@ -292,9 +292,11 @@ def _peak_of_t(df: Tensor, nc: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tenso
     rise = sqrt(mean * mean + 4.0 * (df + 1.0) * (1.0 + ratio))
     r = 2.0 * (1.0 - beyond) / (mean * (1.0 + 2.0 * ratio) + rise)
     apart = where(close, where(nc < 0.0, -r, r), c * w - nc)
-    excess = (1.0 - (nc + apart) * apart) / df
+    # Next to a large nc the digits of a small s t are lost.
+    part = where(close, nc + apart, c * w)
+    excess = (1.0 - part * apart) / df
     width = minimum(sqrt(2.0 / (w * w + (df + 1.0))), 1.0)
-    return log(w) - log_root, apart, excess, width
+    return log(w) - log_root, part, apart, excess, width
 
 
 def _t_tail(df: Tensor, nc: Tensor, t: Tensor, upper: bool) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from probtorch.core import dtype as dtypes
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
@@ -72,7 +73,9 @@ class BetaQuotient(Distribution):
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         a, b, c, d = (rng.log_gamma(x, shape) for x in self._four())
-        return rng.positive(exp(softplus(d - c) - softplus(b - a)))
+        x = rng.positive(exp(softplus(d - c) - softplus(b - a)))
+        # Next to 1 the density may be as large as one likes, at 1 infinite.
+        return where(x == 1.0, 1.0 - float(dtypes.finfo(rng.dtype).epsneg), x)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return in_double(_log_density, *self._four(), x)

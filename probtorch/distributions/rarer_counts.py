@@ -13,6 +13,7 @@ from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.facts import cdf_by_sum
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import clamp, floor, maximum, minimum, where
@@ -189,6 +190,7 @@ class DiscreteWeibull(Distribution):
         e = rng.exponential(shape) / -log(self.q)
         return rng.finite(floor(power(e, 1.0 / self.beta)))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         rate = -log(self.q)
         some = x > 0.0

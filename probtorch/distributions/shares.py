@@ -252,7 +252,9 @@ class Triangular(Distribution):
         return constraints.interval(self.low, self.high)
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return clamp(self._icdf(rng.uniform(shape)), self.low, self.high)
+        x = self._icdf(rng.uniform(shape))
+        # At a bound that draws are rounded to, the density is 0.
+        return where((x > self.low) & (x < self.high), x, self.peak)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         rising = x < self.peak

@@ -472,7 +472,8 @@ class GeneralizedNormal(Distribution):
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         r = 1.0 / self.power
-        z = exp(rng.log_gamma(r, shape) * r)
+        # Finite both before and after the scale, by which a density divides.
+        z = rng.finite(exp(rng.log_gamma(r, shape) * r))
         return rng.finite(self.loc + self.scale * where(lt(rng.uniform(shape), 0.5), -z, z))
 
     @doubled
@@ -539,7 +540,9 @@ class JohnsonSU(Distribution):
     support = constraints.real
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return rng.finite(self._from_normal(rng.normal(shape)))
+        # Finite both before and after the scale, by which a density divides.
+        z = rng.finite(sinh((rng.normal(shape) - self.skew) / self.tailweight))
+        return rng.finite(self.loc + self.scale * z)
 
     def _from_normal(self, n: Tensor) -> Tensor:
         return self.loc + self.scale * sinh((n - self.skew) / self.tailweight)

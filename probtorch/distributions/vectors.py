@@ -25,10 +25,12 @@ from probtorch.distributions.multivariate_normal import (
 from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.cholesky_factors import cholesky
 from probtorch.ops.diagonals import diag_embed, diagonal
-from probtorch.ops.exponentials import exp, log, log1p
+from probtorch.ops.exponentials import exp, log, log1p, softplus
+from probtorch.ops.extremes import amax
 from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import expand, reshape, unsqueeze
 from probtorch.ops.pieces import cat
@@ -205,10 +207,18 @@ class MultivariateStudentT(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         df, n = self.df, self._event_shape[0]
-        square = squared_length(self.scale_tril, x - self.loc)
         size = half_log_det(self.scale_tril) + 0.5 * n * (log(df) + math.log(math.pi))
         constant = lgamma_difference(df * 0.5, 0.5 * n) - size
-        return constant - (df + n) * 0.5 * log1p(square / df)
+        return constant - (df + n) * 0.5 * self._log_growth(x - self.loc)
+
+    def _log_growth(self, apart: Tensor) -> Tensor:
+        """log(1 + square / df); squares of what is far out are beyond floats."""
+        reach = amax(absolute(apart.detach()), -1)
+        far = reach > 1e9
+        unit = where(far, reach, 1.0)
+        square = squared_length(self.scale_tril, apart / unsqueeze(unit, -1))
+        beyond = log(where(far, square, 1.0)) + 2.0 * log(unit) - log(self.df)
+        return where(far, softplus(beyond), log1p(square / self.df))
 
     def _entropy(self) -> Tensor:
         df, n = self.df, self._event_shape[0]

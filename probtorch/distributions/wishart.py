@@ -64,11 +64,15 @@ def log_slope_of_square(x: Tensor) -> Tensor:
     return total(weights * log(diagonal(x, 0, -2, -1)), -1) + n * LOG_2
 
 
-def bartlett(rng: Source, df: Tensor, shape: Shape) -> Tensor:
-    """Return the factors of standard Wishart draws; `shape` is that of the matrices."""
+def bartlett(rng: Source, df: Tensor, shape: Shape, least: float = 0.0) -> Tensor:
+    """Return the factors of standard Wishart draws; `shape` is that of the matrices.
+
+    No number on the diagonal is below `least`.
+    """
     n = shape[-1]
     half = (unsqueeze(df, -1) - df.new_tensor(np.arange(float(n)))) * 0.5
     roots = exp((rng.log_gamma(half, shape[:-1]) + LOG_2) * 0.5)
+    roots = where(roots < least, least, roots) if least else roots
     eye, below = df.new_tensor(np.eye(n)), df.new_tensor(np.tril(np.ones((n, n)), -1))
     return rng.normal(shape) * below + unsqueeze(roots, -1) * eye
 
@@ -194,8 +198,10 @@ class Wishart(ByScale):
         return square * unsqueeze(unsqueeze(self.df, -1), -1)
 
 
-def squared(factor: Tensor) -> Tensor:
-    """L L^T, positive definite after rounding, too.
+def squared(factor: Tensor, log_root: Tensor | None = None) -> Tensor:
+    """F F^T, positive definite after rounding, too.
+
+    `log_root` is the log of the determinant of an F that is no triangle.
 
     Each entry is rounded by up to n eps of the root of its two diagonal ones. Where the matrix is
     closer to a singular one than that, its diagonal grows by as much.
@@ -204,7 +210,8 @@ def squared(factor: Tensor) -> Tensor:
     n, ends = x.array.shape[-1], diagonal(x, 0, -2, -1)
     eps = 4.0 * n * float(dtypes.finfo(x.array.dtype).eps)
     # Of unit diagonal, the least eigenvalue is above a third of the determinant.
-    log_det = total(log(diagonal(factor, 0, -2, -1)) * 2.0 - log(ends), -1, True)
+    log_root = half_log_det(factor) if log_root is None else log_root
+    log_det = unsqueeze(log_root * 2.0 - total(log(ends), -1), -1)
     share = where(log_det < math.log(6.0 * eps), eps, 0.0)
     return x + diag_embed(ends * share)
 
@@ -286,7 +293,11 @@ class InverseFamily(ByScale):
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         # (L^-T A A^T L^-1)^-1 = (L A^-T)(L A^-T)^T
-        return squared(self.scale_tril @ inverse_of_factor(bartlett(rng, self.df, shape)).mT)
+        # Squares of the inverse are to be floats: what is nearer to 0 stands for itself no more.
+        least = float(dtypes.finfo(rng.dtype).max) ** -0.4
+        factor = bartlett(rng, self.df, shape, least)
+        rest = half_log_det(self.scale_tril) - half_log_det(factor)
+        return squared(self.scale_tril @ inverse_of_factor(factor).mT, rest)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return self._log_density_of_factor(cholesky(x))

@@ -441,6 +441,66 @@ def test_the_list_of_differences_counts_what_is_there():
     assert row == [here + len(others), here, len(others), 0]
 
 
+# Of PyTorch 18 and the identity, of Pyro 19 flows, 10 with a context and 12 others, of NumPyro 11,
+# of TFP 13: each name once, where it comes first, as it is written there. PyTorch's and Pyro's
+# others lack their ending.
+TRANSFORM_ROWS = {
+    "PyTorch": """
+        Abs Affine Cat Compose CorrCholesky CumulativeDistribution Exp Independent LowerCholesky
+        PositiveDefinite Power Reshape Sigmoid Softmax Softplus Stack StickBreaking Tanh
+        identity""",
+    "Pyro": """
+        AffineAutoregressive AffineCoupling BatchNorm BlockAutoregressive GeneralizedChannelPermute
+        Householder MatrixExponential NeuralAutoregressive Permute Planar Polynomial Radial Spline
+        SplineAutoregressive SplineCoupling Sylvester LowerCholeskyAffine ELU LeakyReLU
+        ConditionalAffineAutoregressive ConditionalAffineCoupling
+        ConditionalGeneralizedChannelPermute ConditionalHouseholder ConditionalMatrixExponential
+        ConditionalNeuralAutoregressive ConditionalPlanar ConditionalRadial ConditionalSpline
+        ConditionalSplineAutoregressive Cholesky CorrLCholesky CorrMatrixCholesky DiscreteCosine
+        Haar Normalize Ordered PositivePower SimplexToOrdered SoftplusLowerCholesky
+        UnitLowerCholesky iterated""",
+    "NumPyro": """
+        Complex L1Ball PackRealFastFourierCoefficients PermuteTransform RealFastFourier
+        RecursiveLinear ScaledUnitLowerCholesky Unpack ZeroSum IAF BNAF""",
+    "TFP": """
+        FFJORD Glow RealNVP MaskedAutoregressiveFlow RationalQuadraticSpline SinhArcsinh
+        LambertWTail Restructure JointMap CDF FillTriangular CholeskyToInvCholesky ScaleMatvecLU""",
+}
+# By a name of others what is the same here.
+TRANSFORMS_OTHERWISE = {
+    "BNAF": "block_autoregressive",
+    "CDF": "CumulativeDistributionTransform",
+    "FFJORD": "continuous_flow",
+    "Glow": "generalized_channel_permute",
+    "IAF": "affine_autoregressive",
+    "MaskedAutoregressiveFlow": "affine_autoregressive",
+    "RationalQuadraticSpline": "spline",
+    "RealNVP": "affine_coupling",
+}
+TRANSFORMS_LEFT_OUT = {"JointMap", "Restructure", "ScaleMatvecLU", "Unpack"}
+
+
+def test_the_list_of_differences_counts_transforms():
+    sizes = {library: len(names.split()) for library, names in TRANSFORM_ROWS.items()}
+    assert sizes == {"PyTorch": 19, "Pyro": 41, "NumPyro": 11, "TFP": 13}
+    names = [n for row in TRANSFORM_ROWS.values() for n in row.split()]
+    assert len(set(names)) == len(names)
+    known = {n.removesuffix(ending) for n in dir(transforms) for ending in ("", "Transform")}
+    known |= {"identity"} if hasattr(transforms, "identity_transform") else set()
+    left = {n for n in names if n not in known}
+    assert left == set(TRANSFORMS_OTHERWISE) | TRANSFORMS_LEFT_OUT
+    assert all(hasattr(transforms, n) for n in TRANSFORMS_OTHERWISE.values())
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "differences.md").read_text()
+    for other, ours in TRANSFORMS_OTHERWISE.items():
+        assert other.lower() in page.lower() and ours in page, other
+    assert all(f"`{n}`" in page for n in TRANSFORMS_LEFT_OUT)
+    row = re.search(
+        r"^\| transforms and flows .*?\((\d+)\) \| (\d+) \| (\d+) \| (\d+) \|$", page, re.M
+    )
+    expected = [len(names), len(names) - len(left), len(TRANSFORMS_OTHERWISE)]
+    assert [int(n) for n in row.groups()] == [*expected, len(TRANSFORMS_LEFT_OUT)]
+
+
 @pytest.mark.parametrize(
     "room, name, told",
     [
