@@ -13,6 +13,7 @@ from probtorch.distributions.heavy_tailed import StudentT
 from probtorch.distributions.location_scale import EULER_GAMMA
 from probtorch.distributions.noncentral import implicit
 from probtorch.distributions.normal import HALF_LOG_2PI, Normal
+from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import minimum, sqrt, where
@@ -56,7 +57,9 @@ class TwoPiece(Distribution, abc.ABC):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return implicit(self, self._sample(rng, shape).detach())
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
+        # In single precision a width may be beyond floats.
         low, high = self._sides()
         z = x - self.loc
         y = z / where(z < 0.0, low, high)

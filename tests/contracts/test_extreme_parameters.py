@@ -172,6 +172,7 @@ ROWS = [
     ("SigmoidBeta", (3e5, 2e-3), 299.0),
     ("SigmoidBeta", (1e-8, 1e45), -90.0),
     ("SkewStudentT", (3e5, 2e-3, 0.0, 1e-8), 1e8),
+    ("NoncentralT", (1.0, 27256964.33165106, 1.0, 1078141.9380353831), -1.0),
     ("Zipf", (2e40,), 854632096.0),
 ]
 
@@ -209,6 +210,7 @@ SINGLE_ROWS = [
     ("Maxwell", (5e-29,), 5e25),
     ("Rayleigh", (5e-29,), 5e25),
     ("StudentT", (5e-23, 1.2e6, 5e-29), 0.0),
+    ("TwoPieceNormal", (-1.0, 1e13, 1e26), -1.0),
 ]
 
 
