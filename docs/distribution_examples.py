@@ -50,6 +50,9 @@ MADE = {
     "AVFMultivariateNormal": lambda: dist.AVFMultivariateNormal(
         t(np.zeros(2)), t(TRIL), t(np.full((2, 1, 2), 0.3))
     ),
+    "CAR": lambda: dist.CAR(
+        t(np.zeros(3)), t(0.3), t(1.5), t([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    ),
     "Censored": lambda: dist.Censored(normal(), t(-1.0), t(1.5)),
     "Delta": lambda: dist.Delta(t(1.0), t(0.0)),
     "DiscreteHMM": lambda: dist.DiscreteHMM(
@@ -88,6 +91,9 @@ MADE = {
     "KroneckerNormal": lambda: dist.KroneckerNormal(t(np.zeros(4)), [t(TRIL), t(EYE)]),
     "LeftCensoredDistribution": lambda: dist.LeftCensoredDistribution(normal()),
     "LinearHMM": lambda: dist.LinearHMM(*linear_parts(), duration=4),
+    "LogNormalNegativeBinomial": lambda: dist.LogNormalNegativeBinomial(
+        t(2.0), t(-0.7), t(1.0), num_quad_points=40
+    ),
     "MarkovChain": lambda: dist.MarkovChain(normal(), lambda _, x: dist.Normal(0.8 * x, 0.5), 5),
     "MaskedDistribution": lambda: dist.MaskedDistribution(normal(), True),
     "MaskedMixture": lambda: dist.MaskedMixture(tensor(np.array(True)), normal(), normal(3.0)),

@@ -124,7 +124,9 @@ def _node(node, index):
     if isinstance(node, ast.UnaryOp):
         return "-" + _tex(node.operand, PRODUCT, index)
     if isinstance(node, ast.Subscript):
-        return f"{_tex(node.value)}_{{{_tex(node.slice)}}}"
+        # An index that has an index of its own stays on the line.
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return f"{_tex(node.value)}_{{{', '.join(map(_tex, parts))}}}"
     if isinstance(node, ast.IfExp):
         cases = f"{_tex(node.body)} & {_tex(node.test)}"
         return rf"\begin{{cases}} {cases} \\ {_tex(node.orelse)} & \text{{else}} \end{{cases}}"
@@ -138,7 +140,22 @@ def _node(node, index):
 VECTORS = {"x", "y", "z", "d", "probs", "concentration", "skewness"}
 
 
+def _over(name, node):
+    """A sum or product over whole numbers from the first to one before the second; an integral."""
+    loop = node.generators[0]
+    ends = [ast.Constant(0), *loop.iter.args][-2:]
+    low, high, letter = _tex(ends[0]), _tex(ends[1]), _tex(loop.target)
+    body = _tex(node.elt, PRODUCT)
+    if name == "integral":
+        return rf"\int_{{{low}}}^{{{high}}} {body} \, d{letter}"
+    if high != r"\infty":
+        high = _tex(ast.BinOp(ends[1], ast.Sub(), ast.Constant(1)))
+    return rf"\{name}_{{{letter} = {low}}}^{{{high}}} {body}"
+
+
 def _name(name):
+    if name == "inf":
+        return r"\infty"
     if name in GREEK:
         return "\\" + name
     return name if len(name) == 1 else rf"\mathrm{{{name.strip('_')}}}".replace("_", r"\_")
@@ -175,6 +192,8 @@ def _product_of_matrices(node):
 
 
 def _call(name, args, index):
+    if isinstance(args[0], ast.GeneratorExp):
+        return _over(name, args[0])
     inner = [_tex(a, SUM, index) for a in args]
     one = inner[0]
     simple = isinstance(args[0], ast.Name | ast.Constant)
@@ -195,9 +214,15 @@ def _call(name, args, index):
         "factorial": f"{base}!",
         "inv": f"{base}^{{-1}}",
         "transpose": rf"{base}^{{\top}}",
+        "eye": "I",
+        "min": r"\min" + listed,
+        "degrees": rf"{one} \mathbf{{1}}",
+        "positive": rf"{_round(one)}_{{+}}",
     }
     if name in forms:
         return forms[name]
+    if name.endswith("_dist"):
+        return rf"f_{_name(name)}" + listed
     if name in LETTERS:
         of = index and any(isinstance(a, ast.Name) and a.id in VECTORS for a in args)
         many = name == "base" and of

@@ -28,6 +28,10 @@ __all__ = ["Bates"]
 class Bates(Distribution):
     """Mean of `total_count` uniform numbers.
 
+    Density ``f(x) = n / ((high - low) * factorial(n - 1)) * sum((-1) ** k * binom(n, k) *
+    positive(n * z - k) ** (n - 1) for k in range(n))`` with ``n = total_count`` and ``z = (x -
+    low) / (high - low)``.
+
     Parameters
     ----------
     total_count : int

@@ -51,6 +51,9 @@ def _alike(a: object, b: object) -> bool:
 class DiscreteMarkovChain(Distribution):
     """States 0, ..., n - 1 in time, each drawn given the one before.
 
+    Probability ``p(x) = initial_probs[x[0]] * prod(probs[x[t - 1], x[t]] for t in range(1,
+    len(x)))``.
+
     Parameters
     ----------
     probs : Tensor, shape (..., n, n), rows summing to 1

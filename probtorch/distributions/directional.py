@@ -133,6 +133,9 @@ class VonMises3D(Distribution):
 class ProjectedNormal(Distribution):
     """Directions of normal vectors of mean `concentration` and standard deviation 1.
 
+    Density ``f(x) = integral(r ** (n - 1) * exp(-sum((r * x - concentration) ** 2) / 2) for r
+    in between(0, inf)) / (2 * pi) ** (n / 2)`` with ``n = len(x)``.
+
     Parameters
     ----------
     concentration : Tensor, shape (..., n)
@@ -220,6 +223,11 @@ def _log_moment_behind(t: Tensor, n: int) -> Tensor:
 
 class SineBivariateVonMises(Distribution):
     """Two angles that depend on each other: a normal pair on the torus.
+
+    Density ``f(x) = exp(k * cos(a) + l * cos(b) + c * sin(a) * sin(b)) / (4 * pi ** 2 *
+    sum(binom(2 * m, m) * (c ** 2 / (4 * k * l)) ** m * Iv(m, k) * Iv(m, l) for m in
+    range(inf)))`` with ``k = phi_concentration`` and ``l = psi_concentration`` and ``c =
+    correlation`` and ``a = x[0] - phi_loc`` and ``b = x[1] - psi_loc``.
 
     The density is proportional to exp(k cos(a) + l cos(b) + c sin(a) sin(b)), for angles a and b
     from their locations, concentrations k and l, and a correlation c.

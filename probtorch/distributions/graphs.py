@@ -27,6 +27,10 @@ __all__ = ["CAR", "ICAR"]
 class CAR(Distribution):
     """Normal numbers on the nodes of a graph, each near the mean of its neighbours.
 
+    Density ``f(x) = sqrt(det(Q) / (2 * pi) ** len(x)) * exp(-z @ Q @ z / 2)`` with ``z = x -
+    loc`` and ``Q = conditional_precision * (diag(degrees(adj_matrix)) - correlation *
+    adj_matrix)``.
+
     The precision matrix is ``conditional_precision * (D - correlation * W)`` for the adjacency W
     and the numbers of neighbours D.
 

@@ -32,6 +32,10 @@ __all__ = ["LKJ", "LKJCholesky"]
 class LKJCholesky(Distribution):
     """Cholesky factors of correlation matrices R of density proportional to det(R) ** (c - 1).
 
+    Density ``f(x) = prod(x[i, i] ** (2 * (concentration - 1) + n - 1 - i) for i in range(n)) /
+    prod((2 ** (2 * (concentration - 1) + k) * B(concentration + (k - 1) / 2, concentration +
+    (k - 1) / 2)) ** k for k in range(1, n))`` with ``n = len(x)``.
+
     Here c is the `concentration`.
 
     Parameters
@@ -146,6 +150,10 @@ def of_unit_diagonal(x: Tensor) -> Tensor:
 
 class LKJ(Distribution):
     """Correlation matrices R of density proportional to det(R) ** (concentration - 1).
+
+    Density ``f(x) = det(x) ** (concentration - 1) / prod((2 ** (2 * (concentration - 1) + k) *
+    B(concentration + (k - 1) / 2, concentration + (k - 1) / 2)) ** k for k in range(1,
+    len(x)))``.
 
     Parameters
     ----------

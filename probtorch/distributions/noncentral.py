@@ -192,6 +192,10 @@ class Rice(Distribution):
 class NoncentralT(Distribution):
     """Ratio of a normal number around `nc` and the root of a chi-squared mean, scaled and moved.
 
+    Density ``f(x) = 2 * (df / 2) ** (df / 2) / (scale * sqrt(2 * pi) * gamma(df / 2)) *
+    integral(s ** df * exp(-(s * z - nc) ** 2 / 2 - df * s ** 2 / 2) for s in between(0,
+    inf))`` with ``z = (x - loc) / scale``.
+
     The distribution of a t statistic where the effect is not 0: what power calculations ask for.
 
     Parameters

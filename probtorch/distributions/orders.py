@@ -46,6 +46,9 @@ class Permutation(Constraint):
 class PlackettLuce(Distribution):
     """Orders of n things, the best first, each place won with a probability in proportion to worth.
 
+    Probability ``p(x) = prod(scores[x[i]] / sum(scores[x[j]] for j in range(i, n)) for i in
+    range(n))`` with ``n = len(x)``.
+
     Parameters
     ----------
     scores : Tensor, shape (..., n), positive, optional
@@ -86,6 +89,9 @@ class PlackettLuce(Distribution):
 
 class StickBreakingWeights(Distribution):
     """Shares of a stick that is broken `K` times, each time at a beta share of what is left.
+
+    Density ``f(x) = alpha ** K * x[K] ** (alpha - 1) / prod(1 - sum(x[j] for j in range(k))
+    for k in range(K))``.
 
     The weights of a truncated Dirichlet process, in the order of breaking; the last is what
     remains.

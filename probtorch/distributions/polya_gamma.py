@@ -187,6 +187,10 @@ MOST = 256.0
 class PolyaGamma(Distribution):
     """Polya-gamma distribution: the precision that makes a logistic likelihood normal.
 
+    Density ``f(x) = cosh(z / 2) ** h * exp(-z ** 2 * x / 2) * 2 ** (h - 1) / gamma(h) *
+    sum((-1) ** n * gamma(n + h) / factorial(n) * (2 * n + h) / sqrt(2 * pi * x ** 3) * exp(-(2
+    * n + h) ** 2 / (8 * x)) for n in range(inf))``.
+
     Given x from PG(h, 0), ``exp(t / 2) ** h / 2 ** h`` times the mean of ``exp(-x * t ** 2 / 2)``
     is ``exp(t) ** h / (1 + exp(t)) ** h``; given t and a count h, x is drawn from PG(h, t).
 

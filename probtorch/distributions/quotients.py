@@ -37,6 +37,11 @@ _Four: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 class BetaQuotient(Distribution):
     """Quotient of two independent beta numbers, such as a ratio of two conversion rates.
 
+    Density ``f(x) = integral(x ** (a - 1) * (1 - x * y) ** (b - 1) * y ** (a + c - 1) * (1 -
+    y) ** (d - 1) for y in between(0, min(1, 1 / x))) / (B(a, b) * B(c, d))`` with ``a =
+    concentration1_numerator`` and ``b = concentration0_numerator`` and ``c =
+    concentration1_denominator`` and ``d = concentration0_denominator``.
+
     Parameters
     ----------
     concentration1_numerator, concentration0_numerator : Tensor or number, positive

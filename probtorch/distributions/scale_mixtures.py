@@ -217,6 +217,10 @@ def _horseshoe_tail(z: Tensor) -> Tensor:
 class MultivariateLaplace(Distribution):
     """Normal vectors whose covariance is scaled by an exponential number of mean 1.
 
+    Density ``f(x) = 2 * (q / 2) ** (v / 2) * Kv(v, sqrt(2 * q)) / sqrt((2 * pi) ** len(x) *
+    det(S))`` with ``S = scale_tril @ transpose(scale_tril)`` and ``q = (x - loc) @ inv(S) @ (x
+    - loc)`` and ``v = 1 - len(x) / 2``.
+
     Parameters
     ----------
     loc : Tensor, shape (..., n)

@@ -209,6 +209,10 @@ def log_tilted(z: Tensor, scale: Tensor, length: Tensor) -> Tensor:
 class SoftAsymmetricLaplace(Distribution):
     """Sum of an asymmetric Laplace and a normal number of sd ``scale * softness``.
 
+    Density ``f(x) = (exp(s ** 2 / (2 * R ** 2) - z / R) * Phi(z / s - s / R) + exp(s ** 2 / (2
+    * L ** 2) + z / L) * Phi(-z / s - s / L)) / (L + R)`` with ``z = x - loc`` and ``L = scale
+    * asymmetry`` and ``R = scale / asymmetry`` and ``s = scale * softness``.
+
     Parameters
     ----------
     loc : Tensor or number

@@ -24,6 +24,9 @@ __all__ = ["DeterminantalPointProcess"]
 class DeterminantalPointProcess(Distribution):
     """Subsets of n things, likely where the things in them are unlike each other.
 
+    Probability ``p(x) = det(diag(x) @ kernel_matrix @ diag(x) + eye(n) - diag(x)) /
+    det(kernel_matrix + eye(n))`` with ``n = len(x)``.
+
     The probability of a subset is proportional to the determinant of its part of the kernel.
 
     Parameters

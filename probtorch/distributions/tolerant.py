@@ -152,6 +152,10 @@ class ExtendedBetaBinomial(BetaBinomial):
 class LogNormalNegativeBinomial(Distribution):
     """Negative binomial counts whose log odds have normal noise.
 
+    Probability ``p(x) = gamma(n + x) / (gamma(n) * factorial(x)) * integral((1 + exp(-logits -
+    s * e)) ** (-x) * (1 + exp(logits + s * e)) ** (-n) * exp(-e ** 2 / 2) / sqrt(2 * pi) for e
+    in between(-inf, inf))`` with ``n = total_count`` and ``s = multiplicative_noise_scale``.
+
     Parameters
     ----------
     total_count : Tensor or number, positive

@@ -255,6 +255,9 @@ class GARCH11(Distribution):
 class RandomWalk(Series):
     """A walk of independent steps: the sums of a first value and of draws of one distribution.
 
+    Density ``f(x) = init_dist(x[0]) * prod(innovation_dist(x[t] - x[t - 1]) for t in range(1,
+    len(x)))``.
+
     Parameters
     ----------
     innovation_dist : Distribution

@@ -224,6 +224,10 @@ def _solved(tril: Tensor, x: Tensor) -> Tensor:
 class WishartCholesky(Wishart):
     """Cholesky factors of Wishart matrices.
 
+    Density ``f(x) = 2 ** n * prod(x[i, i] ** (df - i - 1) for i in range(n)) *
+    exp(-trace(inv(covariance_matrix) @ x @ transpose(x)) / 2) / (2 ** (df * n / 2) *
+    det(covariance_matrix) ** (df / 2) * multigamma(df / 2, n))`` with ``n = len(x)``.
+
     Parameters
     ----------
     df : Tensor or number, above the size of the matrices less 1
@@ -367,6 +371,10 @@ class InverseWishart(InverseFamily):
 
 class InverseWishartCholesky(InverseFamily):
     """Cholesky factors of inverse Wishart matrices.
+
+    Density ``f(x) = 2 ** n * det(scale_matrix) ** (df / 2) * prod(x[i, i] ** (-(df + i + 1))
+    for i in range(n)) * exp(-trace(scale_matrix @ inv(x @ transpose(x))) / 2) / (2 ** (df * n
+    / 2) * multigamma(df / 2, n))`` with ``n = len(x)``.
 
     Parameters
     ----------
