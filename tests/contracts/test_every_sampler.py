@@ -1,7 +1,7 @@
 """Laws of every sampler at parameters of all sizes, in both precisions, small concentrations too.
 
 Parameters are drawn through `biject_to`, several times wider than those of test_every_distribution
-(which compares draws with SciPy's twins): positive ones over some eight orders of magnitude. Draws
+(which compares draws with SciPy's twins): positive ones over some five orders of magnitude. Draws
 follow the distribution's own cdf, which other laws compare with SciPy's and with mpmath, they lie
 in the support, and no density of them is infinite.
 
