@@ -406,7 +406,8 @@ class ChunkRunner:
         """Return a field of the kernel as it was set last; None where it has no such field."""
         if self.row is not None and self.row[0].learns == name:
             rows, number = self.row
-            return rows.held[number]
+            held: object = rows.learnt[number]
+            return held
         if name not in self._held:
             self._held[name] = getattr(self.chain.kernel, name, None)
         return self._held[name]

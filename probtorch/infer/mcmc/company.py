@@ -17,7 +17,7 @@ import numpy as np
 from probtorch.config import settings
 from probtorch.infer.control import CALL_SECONDS, GROWTH
 from probtorch.infer.mcmc.kernel import statistics
-from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, Learnt, RowTrace
+from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, RowTrace
 from probtorch.infer.mcmc.warm_up.adaptation import (
     LARGEST_STEP_SIZE,
     SMALLEST_STEP_SIZE,
@@ -25,12 +25,11 @@ from probtorch.infer.mcmc.warm_up.adaptation import (
     Segment,
     check_found,
 )
-from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, learnt_together, take_up_together
+from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrices, MassMatrix
 
 if TYPE_CHECKING:
     from probtorch.infer.control import Control
     from probtorch.infer.mcmc.chain import ChainRun
-    from probtorch.infer.mcmc.metrics import Metric
 
 __all__ = ["Company"]
 
@@ -56,6 +55,7 @@ class Company:
         self._well = np.ones(len(runs), bool)
         self._numbers = np.arange(len(runs))
         self._accepted = np.zeros((len(runs), 3))
+        self._matrices: MassMatrices | None = None
         # Transitions of a chain, times chains, that the next call may have; chains that have begun
         # go on at their pace.
         self._work = rows.work
@@ -96,13 +96,16 @@ class Company:
 
     def _warm_up(self, control: Control) -> None:
         first = self.runs[0]
+        if first.learner is not None:
+            self._matrices = MassMatrices.of([cast("MassMatrix", run.learner) for run in self.runs])
         rest = first.segments[first.segment :]
         for number, segment in enumerate(rest):
             for name, value in segment.values.items():
                 self.rows.set(name, value)
             self._accepted[...] = 0.0
-            learners = [cast(MassMatrix, run.learner) for run in self.runs] if segment.learn else []
-            pairs = np.empty((len(self.runs), 2, segment.length, self._size)) if learners else None
+            pairs = None
+            if segment.learn and self._matrices is not None:
+                pairs = np.empty((len(self.runs), 2, segment.length, self._size))
             whole = self._advance(
                 segment.length,
                 control,
@@ -114,13 +117,15 @@ class Company:
                 run.accepted = accepted.copy()
             if not whole:
                 return
-            if learners and pairs is not None:
-                self._learn(learners, pairs, segment)
+            if self._matrices is not None and pairs is not None:
+                self._learn(self._matrices, pairs, segment)
             after = rest[number + 1 :]
             if after and segment.learn and not after[0].learn:
                 self.rows.refocus()
             for i in self._numbers[self._well].tolist():
                 self.runs[i].passed()
+        if self._matrices is not None:
+            self._matrices.windows.let_go()
 
     def _sample(self, control: Control) -> None:
         first = self.runs[0]
@@ -132,22 +137,17 @@ class Company:
             run.warm()
         self._advance(first.num_samples, control)
 
-    def _learn(self, learners: list[MassMatrix], pairs: np.ndarray, segment: Segment) -> None:
+    def _learn(self, matrices: MassMatrices, pairs: np.ndarray, segment: Segment) -> None:
         """Let what was drawn count, and set what it says."""
-        chosen = self._numbers[self._well].tolist()
-        if len(chosen) < len(learners):
-            learners, pairs = [learners[i] for i in chosen], pairs[chosen]
-        if not chosen:
+        chosen = self._numbers[self._well]
+        if not chosen.size:
             return
-        take_up_together(learners, pairs, switch=segment.switch)
-        if not segment.update:
-            return
-        held = cast("list[Metric]", self.rows.held)
-        now = [held[i] for i in chosen]
-        new = learnt_together(learners, now, choose=segment.choose, last=segment.last)
-        changed = [k for k, (before, after) in enumerate(zip(now, new)) if after is not before]
-        found = cast("list[Learnt]", [new[k] for k in changed])  # metrics are records
-        self.rows.set_learnt([chosen[k] for k in changed], found)
+        matrices.end_segment(chosen, pairs, switch=segment.switch)
+        if segment.update:
+            new = matrices.learnt(
+                chosen, self.rows.learnt, choose=segment.choose, last=segment.last
+            )
+            self.rows.set_learnt(*new)
 
     # ---------------------------------------------------------------------------------- transitions
 

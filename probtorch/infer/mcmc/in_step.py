@@ -1,23 +1,21 @@
-"""Chains that warm up in step: a segment of each, then what they learnt from it, all together.
+"""Chains of one thread: a `Company` where they can go together, else segment by segment in turns.
 
 Between two segments of its warm-up a chain computes a mass matrix from few numbers, so that for
-many chains NumPy's calls would be most of a run. One thread has several chains: what they are given
-is computed in stacks (`learnt_together`), and does not depend on who is in the stack.
+many chains NumPy's calls would be most of a run. A company has them computed for all at once; what
+a chain is given does not depend on who is there.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from probtorch.infer.mcmc.company import Company
-from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, end_segments, learnt_together
 
 if TYPE_CHECKING:
     from probtorch.infer.control import Control
     from probtorch.infer.mcmc.chain import ChainRun
-    from probtorch.infer.mcmc.metrics import Metric
     from probtorch.infer.mcmc.warm_up.adaptation import Segment
 
 __all__ = ["in_groups", "sample_in_step", "warm_up_in_step"]
@@ -46,12 +44,11 @@ def warm_up_in_step(runs: Sequence[ChainRun], control: Control) -> None:
     going = list(runs)
     while going:
         there = [(run, segment) for run in going if (segment := run.walk(control)) is not None]
-        for some, segment in _alike(there):
+        for run, segment in there:
             try:
-                _learn(some, segment)
+                _learn(run, segment)
             except Exception as error:
-                for run in some:
-                    run.error = error
+                run.error = error
         going = [run for run, segment in there if run.error is None and run.pass_on(segment)]
     for run in runs:
         run.end_stage()
@@ -67,37 +64,14 @@ def sample_in_step(runs: Sequence[ChainRun], control: Control) -> None:
         run.sample(control)
 
 
-def _alike(
-    there: Sequence[tuple[ChainRun, Segment]],
-) -> Iterator[tuple[list[ChainRun], Segment]]:
-    """Chains that learn the same way from the same kind of segment."""
-    kinds: dict[object, tuple[list[ChainRun], Segment]] = {}
-    for run, segment in there:
-        if segment.learn and run.learner is not None:
-            who = run.kernel if type(run.learner) is MassMatrix else run
-            how = segment.switch, segment.update, segment.choose, segment.last
-            kinds.setdefault((id(who), how), ([], segment))[0].append(run)
-    yield from kinds.values()
-
-
-def _learn(runs: Sequence[ChainRun], segment: Segment) -> None:
-    """Let what was drawn count, and set what it says."""
-    learners = [run.learner for run in runs]
-    matrices = [learner for learner in learners if type(learner) is MassMatrix]
-    if len(matrices) == len(runs):
-        end_segments(matrices, switch=segment.switch)
-        if segment.update:
-            now = [cast("Metric", run.held()) for run in runs]
-            new = learnt_together(matrices, now, choose=segment.choose, last=segment.last)
-            for run, old, metric in zip(runs, now, new):
-                if metric is not old:
-                    run.set_learnt(metric)
+def _learn(run: ChainRun, segment: Segment) -> None:
+    """Let what a chain drew count, and set what it says."""
+    learner = run.learner
+    if not segment.learn or learner is None:
         return
-    for run, learner in zip(runs, learners):
-        assert learner is not None  # it has learnt
-        learner.end_segment(switch=segment.switch)
-        if segment.update:
-            before = run.held()
-            after = learner.learnt(before, choose=segment.choose, last=segment.last)
-            if after is not before:
-                run.set_learnt(after)
+    learner.end_segment(switch=segment.switch)
+    if segment.update:
+        before = run.held()
+        after = learner.learnt(before, choose=segment.choose, last=segment.last)
+        if after is not before:
+            run.set_learnt(after)

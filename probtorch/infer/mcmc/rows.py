@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.compiler.lanes import LaneRoom, ProgramLanes
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
-from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.infer.mcmc.chunk import (
     Chain,
@@ -26,12 +25,13 @@ from probtorch.infer.mcmc.chunk import (
     empty_trace,
     program_for,
 )
+from probtorch.infer.mcmc.warm_up.windows import Stacked
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.chunk import ChunkRunner
     from probtorch.infer.mcmc.warm_up.adaptation import Tuner
 
-__all__ = ["ChainRows", "Learnt", "RowTrace"]
+__all__ = ["ChainRows", "RowTrace"]
 
 # Rows that one call runs at most: their results are still in the cache when they are looked at.
 TOGETHER = 16
@@ -40,12 +40,6 @@ TOGETHER = 16
 _rooms: dict[NativeProgram, list[LaneRoom]] = {}
 _lock = threading.Lock()
 MOST_PROGRAMS, MOST_ROOMS, MOST_BYTES = 8, 4, 2**22
-
-
-class Learnt(Protocol):
-    """A record: what learners find, a metric say."""
-
-    __tree_fields__: ClassVar[tuple[str, ...]]
 
 
 class RowTrace:
@@ -77,24 +71,21 @@ class ChainRows:
         The leaves of each chain.
     chain : Chain
         The first of them.
-    held : list
-        What their learners set, as it is.
     learns : str or None
-        The field of the kernel that they set.
+        The field of the kernel that their learners set.
 
     Attributes
     ----------
     capacity : int
         Most transitions per call.
     program : NativeProgram
-    held : list
     learns : str or None
     work : int
         Transitions of a chain, times chains, that the next call may have.
     """
 
     def __init__(
-        self, items: Sequence[Sequence[np.ndarray]], chain: Chain, held: list, learns: str | None
+        self, items: Sequence[Sequence[np.ndarray]], chain: Chain, learns: str | None
     ) -> None:
         self.capacity = capacity_for(chain.state.position.array.size)
         plan = ChunkPlan(*map(wrap, (np.array(0), np.array(False), np.array(False))))
@@ -120,7 +111,7 @@ class ChainRows:
         self._at = unflatten(self._structure, range(self._leaves))
         self._lanes: ProgramLanes | None = None
         self._room: LaneRoom | None = None
-        self.held, self.learns = held, learns
+        self._kernel, self.learns = chain.kernel, learns
         self.work = 1
 
     @classmethod
@@ -137,8 +128,7 @@ class ChainRows:
             kinds.append((structure, [(x.shape, x.dtype) for x in items[-1]]))
         if any(kind != kinds[0] for kind in kinds):
             return None
-        held = [getattr(chain.kernel, learns) for chain in chains] if learns else []
-        made = cls(items, chains[0], held, learns)
+        made = cls(items, chains[0], learns)
         if not made.sit_down():
             return None
         for i, runner in enumerate(runners):
@@ -203,20 +193,19 @@ class ChainRows:
         (place,) = self._places[name]
         self._inputs[place][...] = value
 
-    def set_learnt(self, rows: Sequence[int], values: Sequence[Learnt]) -> None:
-        """Set what the learners of some chains have found, records of one kind."""
-        if not rows:
-            return
+    @property
+    def learnt(self) -> Stacked:
+        """What learners set, of all chains, as it stands."""
         assert self.learns is not None
-        for row, value in zip(rows, values):
-            self.held[row] = value
-        names = values[0].__tree_fields__
-        if all(isinstance(getattr(values[0], name), TensorBase) for name in names):
-            columns = [[getattr(value, name).array for value in values] for name in names]
-        else:
-            columns = [[x.array for x in leaf] for leaf in zip(*(flatten(v)[0] for v in values))]
-        for place, column in zip(self._places[self.learns], columns, strict=True):
-            self._inputs[place][rows] = column
+        structure = flatten(getattr(self._kernel, self.learns))[1]
+        return Stacked(structure, [self._inputs[i] for i in self._places[self.learns]])
+
+    def set_learnt(self, rows: np.ndarray, leaves: Sequence[np.ndarray]) -> None:
+        """Set what the learners of some chains have found, the leaves of records, stacked."""
+        assert self.learns is not None
+        if len(rows):
+            for place, column in zip(self._places[self.learns], leaves, strict=True):
+                self._inputs[place][rows] = column
 
     def refocus(self) -> None:
         """Have all tuners begin to settle; see `Tuner.refocused`."""

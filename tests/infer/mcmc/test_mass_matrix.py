@@ -10,13 +10,9 @@ from probtorch.infer.mcmc.warm_up import estimates, forms
 from probtorch.infer.mcmc.warm_up.adaptation import schedule
 from probtorch.infer.mcmc.warm_up.estimates import Moments, Rows, Spectrum
 from probtorch.infer.mcmc.warm_up.forms import Auto, Blocks, Dense, Diagonal, LowRank
-from probtorch.infer.mcmc.warm_up.mass_matrix import (
-    MassMatrix,
-    Window,
-    end_segments,
-    learnt_together,
-)
+from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrices, MassMatrix
 from probtorch.infer.mcmc.warm_up.small_fits import geometric_mean
+from probtorch.infer.mcmc.warm_up.windows import Stacked, Window
 from probtorch.testing.compare import assert_close
 
 
@@ -323,19 +319,23 @@ def windows_of(dim, chains, repeated=()):
 
 def course(mass, draws, grads, *, together):
     """Metrics after each segment of a warm-up, of each chain."""
-    metrics, at = [m.form.identity() for m in mass], 0
+    metrics, at, everyone = [m.form.identity() for m in mass], 0, np.arange(len(mass))
+    matrices = MassMatrices.of(mass) if together else None
     for segment in schedule(400):
         if not segment.learn:
             continue
         here = slice(at, at + segment.length)
-        for m, x, g in zip(mass, draws, grads):
-            m.add(x[here], g[here])
         how = {"choose": segment.choose, "last": segment.last}
-        if together:
-            end_segments(mass, switch=segment.switch)
-            metrics = learnt_together(mass, metrics, **how)
+        if matrices is not None:
+            pairs = np.stack([np.stack([x[here], g[here]]) for x, g in zip(draws, grads)])
+            matrices.end_segment(everyone, pairs, switch=segment.switch)
+            now = Stacked.of(metrics)
+            changed, found = matrices.learnt(everyone, now, **how)
+            for k, i in enumerate(changed.tolist()):
+                metrics[i] = Stacked(now.structure, found)[k]
         else:
-            for m in mass:
+            for m, x, g in zip(mass, draws, grads):
+                m.add(x[here], g[here])
                 m.end_segment(switch=segment.switch)
             metrics = [m.learnt(metric, **how) for m, metric in zip(mass, metrics)]
         at += segment.length
@@ -377,12 +377,12 @@ def test_small_windows_are_fitted_natively_as_by_numpy(choose, last, monkeypatch
             sigma = covariance(8, directions=chain)
             draws, grads = gaussian_rows(sigma, count, seed=10 * chain + count)
             form, pairs = Auto(8), np.stack([draws, grads])
-            window = Window(Moments.of(pairs), [pairs[:, : count // 2], pairs[:, count // 2 :]])
+            window = Window(Moments.of(pairs), pairs)
             now = form.identity()
             if chain % 2:
                 rows = np.stack(gaussian_rows(covariance(8, directions=1), 40))
-                now = form.fitted(Window(Moments.of(rows), [rows]), now, 0, True)
-            for fresh in (0, 1):
+                now = form.fitted(Window(Moments.of(rows), rows), now, 0, True)
+            for fresh in (0, count - count // 2):
                 native = form.fitted(window, now, fresh, choose, last)
                 with monkeypatch.context() as patch:
                     patch.setattr(forms, "SMALL", 0)
@@ -400,7 +400,7 @@ def test_a_small_window_that_overflows_leaves_the_matrix_as_it_is():
     now = form.identity()
     with np.errstate(over="ignore"):
         moments = Moments.of(pairs)
-    assert form.fitted(Window(moments, [pairs]), now, 0, True) is now
+    assert form.fitted(Window(moments, pairs), now, 0, True) is now
 
 
 @pytest.mark.parametrize("form", [Auto(3), Diagonal(3), Dense(3), Auto(40)], ids=lambda f: f.dim)

@@ -1,8 +1,8 @@
 """The diagonal and the directions that make draws and gradients alike, of few dimensions.
 
-What `estimates.low_rank` and `forms.LowRank` (infer/mcmc/warm_up) say of a window, for one window
-in one call: with ten dimensions NumPy's calls would take a hundred times what they compute. Draws
-and gradients lie side by side, (2, n, dim), as do their sums. Matrices lie by rows.
+What `estimates.low_rank` and `forms.LowRank` (infer/mcmc/warm_up) say of a window, for the windows
+of many chains in one call: with ten dimensions NumPy's calls would take a hundred times what they
+compute. Draws and gradients lie side by side, (2, n, dim), as do their sums. Matrices lie by rows.
 
 With the covariances X of scaled draws and G of scaled gradients, the matrix A with ``A G A = X`` is
 found without forming a product of them: of ``G = L L^T`` and ``X = C C^T`` the columns of
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 
     from probtorch.compiler.lang.nodes import Operand, Value
 
-__all__ = ["DECIDES", "LEAST", "MOST", "SPECTRA", "STAYS", "WAYS", "WEIGHS", "work_of"]
+__all__ = [
+    *("ASKED", "DECIDES", "LEAST", "MOST", "SPECTRA", "STAYS", "WAYS", "WEIGHS", "work_of"),
+]
 
 # Variances outside are no variances but overflow.
 LEAST, MOST = 1e-20, 1e20
 # Bits of the question: whether directions are looked for, whether the halves judge each other, and
 # whether the present matrix may be better than what so few draws say.
 DECIDES, WAYS, WEIGHS = 1, 2, 4
+# What is asked of a window: its chain, where its rows begin, how many they are, how many of the
+# last ones the present matrix was not made from, and bits of the question.
+ASKED = ("chain", "begin", "count", "fresh", "question")
 # The answer where the present matrix stays; else how many directions there are.
 STAYS = -1
 # Rows are orthogonal if their product is below this share of their lengths: the next sweep would
@@ -69,13 +74,16 @@ def _dot(w: KernelFunction, a: Array, b: Array, n: Operand) -> Value:
     return total.value
 
 
-def _moments(w, pairs, n, dim, first, stop, columns, place):
-    """Means and products of the rows from `first` to below `stop`; `columns` is working space."""
+def _moments(w, pairs, apart, dim, first, stop, columns, place):
+    """Means and products of the rows from `first` to below `stop`; `columns` is working space.
+
+    Gradients begin `apart` rows after draws.
+    """
     pairs, columns, mean = (w.array(p, "double") for p in (pairs, columns, place))
     products, count = mean.at(dim * 2), stop - first
     each = 1.0 / w.as_float(count)
     with w.loop(0, 2) as side:
-        rows, middle = pairs.at((side * n + first) * dim), mean.at(side * dim)
+        rows, middle = pairs.at((side * apart + first) * dim), mean.at(side * dim)
         with w.loop(0, dim) as i:
             middle[i] = 0.0
         with w.loop(0, count) as r:
@@ -319,11 +327,10 @@ def _together(w: KernelFunction, one: _Moments, other: _Moments, out: _Moments) 
 
 
 def _fit(w, *arguments):
-    """See `SPECTRA`."""
-    (pairs, n, dim, squares, now_scale, now_rows, now_stretch, number, fresh, fewest, question) = (
-        arguments[:11]
-    )
-    least, cut, ridge, noisy, rank, scale, rows, stretch, work = arguments[11:]
+    """One matrix; the arguments are those of `SPECTRA`, of one window."""
+    pairs, apart, n, dim, squares, now_scale, now_rows, now_stretch, number = arguments[:9]
+    fresh, fewest, question, least, cut, ridge, noisy, rank = arguments[9:17]
+    scale, rows, stretch, work = arguments[17:]
     now_scale, now_rows, now_stretch, scale, rows, stretch, work, squares = (
         w.array(p, "double")
         for p in (now_scale, now_rows, now_stretch, scale, rows, stretch, work, squares)
@@ -353,7 +360,7 @@ def _fit(w, *arguments):
         kept.value = float("inf")
         with w.when(fresh >= fewest):
             place, squared = early.pointer, room.at(dim * 4 + dim * dim)
-            w.call("moments", "void", pairs, n, dim, n - fresh, n, columns.pointer, place)
+            w.call("moments", "void", pairs, apart, dim, n - fresh, n, columns.pointer, place)
             judge = _Moments(w, early, dim, fresh)
             with w.loop(0, dim) as i:
                 squared[i] = now_scale[i] * now_scale[i]
@@ -375,7 +382,7 @@ def _fit(w, *arguments):
 
     half = w.quotient(n, 2)
     for first, stop, place in ((w.whole(0), half, early), (half, n, late)):
-        w.call("moments", "void", pairs, n, dim, first, stop, columns.pointer, place.pointer)
+        w.call("moments", "void", pairs, apart, dim, first, stop, columns.pointer, place.pointer)
     of_early, of_late = half, n - half
 
     def gain(r: Value) -> Value:
@@ -411,6 +418,31 @@ def _fit(w, *arguments):
     with w.loop(0, dim) as i:
         scale[i] = fit.scale[i]
     return _clipped(w, fit, dim, cut, rank, rows, stretch)
+
+
+def _fits(w, *arguments):
+    """See `SPECTRA`."""
+    windows, asked, pairs, room, dim, squares, ridges = arguments[:7]
+    now_scale, now_rows, now_stretch, now_count, places = arguments[7:12]
+    fewest, least, cut, rank, scale, rows, stretch, numbers, work = arguments[12:]
+    asked, numbers, now_count = (w.array(p, "i64") for p in (asked, numbers, now_count))
+    pairs, squares, ridges, now_scale, now_rows, now_stretch, scale, rows, stretch = (
+        w.array(p, "double")
+        for p in (
+            *(pairs, squares, ridges, now_scale, now_rows, now_stretch),
+            *(scale, rows, stretch),
+        )
+    )
+    with w.loop(0, windows) as k:
+        chain, begin, n, fresh, question = (asked[k * len(ASKED) + i] for i in range(len(ASKED)))
+        numbers[k] = w.call(
+            *("fit", "i64", pairs.at((chain * 2 * room + begin) * dim).pointer, room, n, dim),
+            *(squares.at(k * 2 * dim).pointer, now_scale.at(chain * dim).pointer),
+            *(now_rows.at(chain * places * dim).pointer, now_stretch.at(chain * places).pointer),
+            *(now_count[chain], fresh, fewest, question, least, cut),
+            *(ridges[k * 2], ridges[k * 2 + 1], rank, scale.at(k * dim).pointer),
+            *(rows.at(k * places * dim).pointer, stretch.at(k * places).pointer, work),
+        )
 
 
 def _clipped(
@@ -462,19 +494,30 @@ SPECTRA = {
         _excess, (_PLACE, _WHOLE, _WHOLE, *[_PLACE] * 3, _WHOLE, _REAL, _PLACE)
     ),
     "gain": KernelRoutine(_gain, (*[_PLACE] * 2, *[_WHOLE] * 3, _REAL, _REAL, _PLACE)),
-    # Draws and gradients (2, n, dim), n, dim, the sums of their squares (2, dim); the present
-    # scales, directions, stretches, and how many; how many of the last rows the present matrix was
-    # not made from, and how many can judge it; bits of the question. The least gain, the factor
-    # within which directions are left out, the ridge, another one or 0, most directions. Scales,
-    # directions and stretches that are found, and working space. Returns how many, or STAYS.
-    "pt_fit_low_rank": KernelRoutine(
+    "fit": KernelRoutine(
         _fit,
         (
-            *(_PLACE, _WHOLE, _WHOLE, _PLACE),
+            *(_PLACE, _WHOLE, _WHOLE, _WHOLE, _PLACE),
             *(_PLACE, _PLACE, _PLACE, _WHOLE, _WHOLE, _WHOLE, _WHOLE),
             *(_REAL, _REAL, _REAL, _REAL, _WHOLE),
             *(_PLACE, _PLACE, _PLACE, _PLACE),
         ),
         _WHOLE,
+    ),
+    # How many windows, and what is asked of each (`ASKED`); draws and gradients (chains, 2, room,
+    # dim), room, dim; the sums of squares of each window (windows, 2, dim), and its ridge, and
+    # another one or 0 (windows, 2); the present scales, directions, stretches of all chains, how
+    # many of them are in use, and for how many there is room. How many rows can judge a matrix, the
+    # least gain, the factor within which directions are left out, most directions. What is found
+    # for each window: scales, directions, stretches, how many, or STAYS; and working space.
+    "pt_fit_low_rank": KernelRoutine(
+        _fits,
+        (
+            *(_WHOLE, _PLACE, _PLACE, _WHOLE, _WHOLE, _PLACE, _PLACE),
+            *(_PLACE, _PLACE, _PLACE, _PLACE, _WHOLE),
+            *(_WHOLE, _REAL, _REAL, _WHOLE),
+            *[_PLACE] * 5,
+        ),
+        "void",
     ),
 }

@@ -19,6 +19,7 @@ from probtorch.compiler.lang.routines.halves import HALVES
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.sorting import SORTING
 from probtorch.compiler.lang.routines.spectra import SPECTRA
+from probtorch.compiler.lang.routines.windows import WINDOWS
 from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.runtime import (
     draws,
@@ -71,7 +72,10 @@ def _modules():
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
-    for name, routines in (("climbs", CLIMBS), ("halves", HALVES), ("spectra", SPECTRA)):
+    for name, routines in (
+        *(("climbs", CLIMBS), ("halves", HALVES)),
+        *(("spectra", SPECTRA), ("windows", WINDOWS)),
+    ):
         out[name] = _of_routines(routines)
     out["integers"] = _of_routines(draws.INTEGERS)
     for name in draws.NUMBERS:

@@ -1,6 +1,6 @@
 """What a mass matrix may look like: forms, each of which makes metrics of one kind.
 
-A form says what the windows of draws and gradients (mass_matrix.py) ask for: variances, variances
+A form says what the windows of draws and gradients (windows.py) ask for: variances, variances
 with a few directions where they pay, all covariances, or blocks of them. The estimates themselves
 are in estimates.py, those of few dimensions, in native code, in small_fits.py.
 """
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from probtorch.compiler.lang.routines.spectra import DECIDES, STAYS, WAYS, WEIGHS
+from probtorch.compiler.lang.routines.windows import BEGIN, FRESH
 from probtorch.core.dispatch import wrap
 from probtorch.errors import DomainError
 from probtorch.infer.mcmc.metrics import (
@@ -24,10 +26,11 @@ from probtorch.infer.mcmc.metrics import (
 )
 from probtorch.infer.mcmc.warm_up import estimates
 from probtorch.infer.mcmc.warm_up.estimates import Rows, Spectrum
-from probtorch.infer.mcmc.warm_up.small_fits import Asked, SmallFits
+from probtorch.infer.mcmc.warm_up.small_fits import SmallFits
+from probtorch.infer.mcmc.warm_up.windows import Stacked
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.warm_up.mass_matrix import Window
+    from probtorch.infer.mcmc.warm_up.windows import Sums, Window, Windows
 
 M = TypeVar("M", bound=Metric)
 
@@ -107,7 +110,7 @@ class Form(Generic[M]):
     ) -> M:
         """Return the metric that a window asks for, or the present one where it says too little.
 
-        `fresh` is how many of the window's parts, the last ones, came with the present one and can
+        `fresh` is how many of the window's draws, the last ones, came with the present one and can
         judge it; 0 where there are none, or they are not kept.
         `choose` allows for what takes longer, to decompose matrices, and `last` for what takes
         longer still: all draws after the warm-up are made with this one.
@@ -116,22 +119,39 @@ class Form(Generic[M]):
 
     def fitted_together(
         self,
-        windows: Sequence[Window],
-        metrics: Sequence[M],
-        fresh: Sequence[int],
+        windows: Windows,
+        chosen: np.ndarray,
+        sums: Sums,
+        now: Stacked,
         choose: bool,
         last: bool = False,
-    ) -> list[M]:
-        """Return `fitted` of each of several windows; where numbers overflow, the present metric.
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return which of some chains are to have another metric, and the leaves of these.
 
-        What one is given does not depend on the others.
+        As `fitted` of each; where numbers overflow, the present metric stays. What one is given
+        does not depend on the others.
+
+        Parameters
+        ----------
+        windows : Windows
+        chosen : ndarray of int64
+            Numbers of chains.
+        sums : Sums
+            Moments of both windows of these.
+        now : Stacked
+            The present metrics, of all chains.
+        choose, last : bool
         """
-        found = list(metrics)
-        for i, (window, metric, parts) in enumerate(zip(windows, metrics, fresh)):
+        changed, found = [], []
+        for k, i in enumerate(chosen.tolist()):
+            metric, window = now[i], windows.window(i, sums.of(k))
             with contextlib.suppress(np.linalg.LinAlgError, DomainError):
                 # Draws that overflow: a later window will do better.
-                found[i] = self.fitted(window, metric, parts, choose, last)
-        return found
+                new = self.fitted(window, metric, int(windows.whole[i, FRESH]), choose, last)
+                if new is not metric:
+                    changed.append(i)
+                    found.append(new)
+        return np.array(changed, np.int64), Stacked.of(found).leaves if found else []
 
 
 class Diagonal(Form[DiagonalMetric]):
@@ -190,18 +210,15 @@ class LowRank(Form[LowRankMetric]):
     ) -> LowRankMetric:
         count = window.moments.count
         if self.dim <= SMALL:
-            return self._small.fitted(
-                window.pairs(),
-                window.moments.squares,
-                metric,
-                window.rows_of(fresh),
-                self._ridges(count),
-                Asked(
-                    count >= TO_CHOOSE and (choose or count <= OFTEN),
-                    both_ways=last,
-                    weighs=count < ENOUGH,
-                ),
+            asked = [[0, 0, count, fresh, self._question(count, choose, last)]]
+            (number,), leaves = self._small.fitted(
+                window.pairs()[None],
+                np.array(asked, np.int64),
+                window.moments.squares[None],
+                np.array([self._ridges(count)]),
+                Stacked.of([metric]).leaves,
             )
+            return metric if number == STAYS else LowRankMetric(*(wrap(x[0]) for x in leaves))
         choose = choose and count >= OFTEN
         variance = estimates.diagonal(window.moments.squares, metric.variance)
         kept = self._worth(metric, variance, window, fresh)
@@ -221,13 +238,46 @@ class LowRank(Form[LowRankMetric]):
         (fit,) = self._fits(rows, variance, [ridge], principal=not last)
         return self.of_spectrum(fit)
 
+    def fitted_together(
+        self,
+        windows: Windows,
+        chosen: np.ndarray,
+        sums: Sums,
+        now: Stacked,
+        choose: bool,
+        last: bool = False,
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        if self.dim > SMALL:
+            return super().fitted_together(windows, chosen, sums, now, choose, last)
+        words = windows.whole[chosen]
+        counts, which = np.unique(sums.count[:, 0].astype(np.int64), return_inverse=True)
+        questions = np.array([self._question(n, choose, last) for n in counts.tolist()])
+        ridges = np.array([self._ridges(n) for n in counts.tolist()])
+        fresh = np.minimum(words[:, FRESH], counts[which])
+        asked = [chosen, words[:, BEGIN], counts[which], fresh, questions[which]]
+        numbers, leaves = self._small.fitted(
+            windows.rows,
+            np.stack(asked, axis=1),
+            sums.squares.swapaxes(0, 1),
+            ridges[which],
+            now.leaves,
+        )
+        changed = np.flatnonzero(numbers != STAYS)
+        return chosen[changed], [x[changed] for x in leaves]
+
+    def _question(self, count: int, choose: bool, last: bool) -> int:
+        """What is asked of a window of so many draws; see `spectra.py`."""
+        decides = count >= TO_CHOOSE and (choose or count <= OFTEN)
+        return DECIDES * decides + WAYS * last + WEIGHS * (count < ENOUGH)
+
     def _of_scale(self, scale: np.ndarray) -> LowRankMetric:
         plain = self._plain
         return LowRankMetric(wrap(scale), plain.directions, plain.stretch, plain.count)
 
-    def _ridges(self, count: int) -> list[float]:
+    def _ridges(self, count: int) -> tuple[float, float]:
+        """The ridges to choose from; the second one is 0 where it would make no difference."""
         noisy = estimates.noisy_ridge(count, self.dim)
-        return [estimates.RIDGE, noisy] if noisy > ALIKE * estimates.RIDGE else [estimates.RIDGE]
+        return estimates.RIDGE, noisy if noisy > ALIKE * estimates.RIDGE else 0.0
 
     def _fits(
         self, rows: Rows, variance: np.ndarray, ridges: Sequence[float], principal: bool = True
@@ -254,7 +304,7 @@ class LowRank(Form[LowRankMetric]):
 
         Summed over all dimensions; the mean of that and the other way round where asked for.
         """
-        ridges = self._ridges(rows.count)
+        ridges = [ridge for ridge in self._ridges(rows.count) if ridge > 0.0]
         early, late = rows.halves()
         gains = np.zeros(len(ridges))
         for sample, judge in [(early, late), (late, early)][: 1 + both_ways]:

@@ -1,4 +1,4 @@
-"""Low-rank mass matrices of few dimensions: one native call for what a window says.
+"""Low-rank mass matrices of few dimensions: one native call for what the windows of chains say.
 
 What `LowRank.fitted` (forms.py) says of a window, by `compiler/lang/routines/spectra.py`: with ten
 dimensions NumPy's calls cost a hundred times what they compute.
@@ -10,33 +10,30 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from probtorch.compiler import engine
-from probtorch.compiler.lang.routines.spectra import DECIDES, STAYS, WAYS, WEIGHS, work_of
+from probtorch.compiler.lang.routines.spectra import work_of
 from probtorch.compiler.nests.loops import address
-from probtorch.core.dispatch import wrap
-from probtorch.infer.mcmc.metrics import LowRankMetric
 
-__all__ = ["Asked", "SmallFits", "geometric_mean"]
+__all__ = ["SmallFits", "geometric_mean"]
 
 _POINTER, _WHOLE, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _FIT = ctypes.CFUNCTYPE(
-    _WHOLE,
-    *(_POINTER, _WHOLE, _WHOLE, _POINTER),
-    *(_POINTER, _POINTER, _POINTER, _WHOLE, _WHOLE, _WHOLE, _WHOLE),
-    *(_REAL, _REAL, _REAL, _REAL, _WHOLE),
-    *(_POINTER, _POINTER, _POINTER, _POINTER),
+    None,
+    *(_WHOLE, _POINTER, _POINTER, _WHOLE, _WHOLE, _POINTER, _POINTER),
+    *(_POINTER, _POINTER, _POINTER, _POINTER, _WHOLE),
+    *(_WHOLE, _REAL, _REAL, _WHOLE),
+    *[_POINTER] * 5,
 )
 _MEAN = ctypes.CFUNCTYPE(_WHOLE, _POINTER, _WHOLE, _REAL, _POINTER, _POINTER)
 _own = threading.local()
 
 
 @functools.cache
-def _routine() -> Callable[..., int]:
-    found: Callable[..., int] = _FIT(engine.runtime_address("pt_fit_low_rank"))
+def _routine() -> Callable[..., None]:
+    found: Callable[..., None] = _FIT(engine.runtime_address("pt_fit_low_rank"))
     return found
 
 
@@ -79,28 +76,6 @@ def geometric_mean(of_both: np.ndarray, ridge: float) -> tuple[np.ndarray, np.nd
     return variances, rows
 
 
-class Asked(NamedTuple):
-    """What is asked of a window.
-
-    Attributes
-    ----------
-    decides : bool
-        Whether directions are looked for.
-    both_ways : bool
-        Whether halves of the window judge each other, not the later the earlier alone.
-    weighs : bool
-        Whether the present matrix may be better than what so few draws say.
-    """
-
-    decides: bool
-    both_ways: bool
-    weighs: bool
-
-    @property
-    def bits(self) -> int:
-        return DECIDES * self.decides + WAYS * self.both_ways + WEIGHS * self.weighs
-
-
 class SmallFits:
     """Fits of one form.
 
@@ -121,42 +96,45 @@ class SmallFits:
 
     def fitted(
         self,
-        pairs: np.ndarray,
+        rows: np.ndarray,
+        asked: np.ndarray,
         squares: np.ndarray,
-        metric: LowRankMetric,
-        fresh: int,
-        ridges: Sequence[float],
-        asked: Asked,
-    ) -> LowRankMetric:
-        """Return the metric that a window asks for, or the present one where it says too little.
+        ridges: np.ndarray,
+        now: Sequence[np.ndarray],
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return what windows of several chains ask for, as leaves of `LowRankMetric`s, stacked.
 
         Parameters
         ----------
-        pairs : ndarray, shape (2, n, dim)
+        rows : ndarray, shape (chains, 2, room, dim)
             Draws and gradients.
-        squares : ndarray, shape (2, dim)
+        asked : ndarray of int64, shape (windows, 5)
+            See `ASKED`.
+        squares : ndarray, shape (windows, 2, dim)
             Sums of squared deviations.
-        metric : LowRankMetric
-        fresh : int
-            How many of the last rows came with `metric`; 0 where none can judge it.
-        ridges : sequence of float
-            One or two.
-        asked : Asked
+        ridges : ndarray, shape (windows, 2)
+            One to try, and another one or 0.
+        now : sequence of ndarray, each (chains, *shape)
+            The present metrics of all chains.
+
+        Returns
+        -------
+        numbers : ndarray of int64, shape (windows,)
+            Directions of each; STAYS where the present metric is to stay.
+        leaves : list of ndarray, each (windows, *shape)
+            Of no meaning where that one stays.
         """
-        _, n, dim = pairs.shape
-        pairs, squares = (np.ascontiguousarray(x, np.float64) for x in (pairs, squares))
-        present = [
-            np.ascontiguousarray(x.array) for x in (metric.scale, metric.directions, metric.stretch)
-        ]
-        scale, directions, stretch = (np.zeros(x.shape) for x in present)
-        work = _work(work_of(n, dim))
-        found = _routine()(
-            *(address(pairs), n, dim, address(squares)),
+        count, room, dim = len(asked), *rows.shape[2:]
+        rows, squares, ridges = (np.ascontiguousarray(x) for x in (rows, squares, ridges))
+        asked, present = np.ascontiguousarray(asked), [np.ascontiguousarray(x) for x in now]
+        leaves = [np.zeros((count, *x.shape[1:]), x.dtype) for x in present]
+        places = present[2][0].size
+        work = _work(work_of(int(asked[:, 2].max(initial=0)), dim))
+        _routine()(
+            *(count, address(asked), address(rows), room, dim, address(squares), address(ridges)),
             *map(address, present),
-            *(int(metric.count.array), fresh, self.fewest, asked.bits),
-            *(self.least_gain, self.cut, ridges[0], ridges[1] if len(ridges) > 1 else 0.0),
-            *(self.rank, address(scale), address(directions), address(stretch), address(work)),
+            *(places, self.fewest, self.least_gain, self.cut, self.rank),
+            *map(address, leaves),
+            address(work),
         )
-        if found == STAYS:
-            return metric
-        return LowRankMetric(wrap(scale), wrap(directions), wrap(stretch), wrap(np.array(found)))
+        return leaves[3], leaves

@@ -1,0 +1,138 @@
+"""Draws and gradients of a stretch enter the windows of their chains: many chains in one call.
+
+What `Windows` (infer/mcmc/warm_up/windows.py) keeps of a chain, and where, is said there; this is
+its only writer. Sums are made in the order of the draws, without contraction, so that they are
+those of any other processor, and those of `Moments`, which NumPy makes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from probtorch.compiler.lang.function import KernelRoutine
+
+if TYPE_CHECKING:
+    from probtorch.compiler.lang.function import KernelFunction
+    from probtorch.compiler.lang.nodes import Value
+
+__all__ = ["BEGIN", "FRESH", "KNOWN", "LATE", "OLDER", "SEEN", "WINDOWS", "WORDS"]
+
+# Whole numbers of a chain: whether it is known where it stood, draws of the older window and of the
+# background, where the first of them lies, how many of the last ones the present matrix was not
+# made from, and how many there ever were.
+WORDS = 6
+KNOWN, OLDER, LATE, BEGIN, FRESH, SEEN = range(WORDS)
+
+
+def _differs(w, a, b, n):
+    a, b, found = w.array(a, "double"), w.array(b, "double"), w.variable("i64", 0)
+    with w.loop(0, n) as i, w.when(w.logical_not(a[i] == b[i])):
+        found.value = 1
+    return found.value
+
+
+def _finite(w, a, n):
+    a, nothing = w.array(a, "double"), w.variable("double", 0.0)
+    with w.loop(0, n) as i:
+        # 0 of a finite number, else nan.
+        nothing.value = nothing.value + (a[i] - a[i])
+    return w.where(nothing.value == 0.0, w.whole(1), w.whole(0))
+
+
+def _take_up(w, pairs, n, dim, words, last, moments, plane, to, apart):
+    """One chain: `moments` has planes `plane` apart, `to` draws and then gradients, `apart`."""
+    draws, words = w.array(pairs, "double"), w.array(words, "i64")
+    last, moments, to = (w.array(p, "double") for p in (last, moments, to))
+    grads, kept = draws.at(n * dim), w.variable("i64", 0)
+    with w.loop(0, n) as r:
+        row, slope = draws.at(r * dim), grads.at(r * dim)
+        new = w.variable("i64", 0)
+        first, later = w.branch(r == 0)
+        with first:
+            moved = w.call("differs", "i64", row.pointer, last.pointer, dim)
+            new.value = w.where(words[KNOWN] != 0, moved, w.whole(0))
+        with later:
+            before = draws.at((r - 1) * dim)
+            new.value = w.call("differs", "i64", row.pointer, before.pointer, dim)
+        with w.when(new.value != 0), w.when(w.call("finite", "i64", slope.pointer, dim) != 0):
+            for side, source in enumerate((row, slope)):
+                place = to.at((kept.value + apart * side) * dim)
+                with w.loop(0, dim) as i:
+                    place[i] = source[i]
+            kept.value = kept.value + 1
+    end = draws.at((n - 1) * dim)
+    with w.loop(0, dim) as i:
+        last[i] = end[i]
+    words[KNOWN] = 1
+    w.leave_if(kept.value == 0)
+    m, older = kept.value, words[LATE]
+    count, before = w.as_float(m), w.as_float(older)
+    share = count / (before + count)
+    for side in range(2):
+        rows = to.at(apart * dim * side)
+        mean, squares = moments.at(plane * (4 + side)), moments.at(plane * (6 + side))
+        with w.loop(0, dim) as i:
+            total = w.variable("double", rows[i])
+            with w.loop(1, m) as r:
+                total.value = total.value + rows[r * dim + i]
+            middle = total.value / count
+            total.value = (rows[i] - middle) * (rows[i] - middle)
+            with w.loop(1, m) as r:
+                off = rows[r * dim + i] - middle
+                total.value = total.value + off * off
+            _together(w, mean, squares, i, older, before * share, share, middle, total.value)
+    words[LATE] = older + m
+    words[FRESH] = words[FRESH] + m
+    words[SEEN] = words[SEEN] + m
+
+
+def _together(
+    w: KernelFunction, mean, squares, i: Value, older: Value, weight, share, middle, more
+) -> None:
+    """Add a mean and squares to those of entry `i` (Chan et al. 1983)."""
+    empty, there = w.branch(older == 0)
+    with empty:
+        mean[i], squares[i] = middle, more
+    with there:
+        off = middle - mean[i]
+        squares[i] = squares[i] + more + weight * (off * off)
+        mean[i] = mean[i] + share * off
+
+
+def _take_up_rows(w, chosen, count, pairs, n, dim, chains, words, last, moments, rows, room):
+    """See `WINDOWS`."""
+    chosen, words = w.array(chosen, "i64"), w.array(words, "i64")
+    pairs, last, moments, rows = (w.array(p, "double") for p in (pairs, last, moments, rows))
+    with w.loop(0, count) as k:
+        c = chosen[k]
+        own = words.at(c * WORDS)
+        # Without room each chain's rows are made where those of the last one were.
+        behind = (c * 2 * room) + own[BEGIN] + own[OLDER] + own[LATE]
+        place = w.where(room > 0, behind, w.whole(0))
+        w.call(
+            *("take_up", "void", pairs.at(c * 2 * n * dim).pointer, n, dim, own.pointer),
+            *(last.at(c * dim).pointer, moments.at(c * dim).pointer, chains * dim),
+            *(rows.at(place * dim).pointer, w.where(room > 0, room, n)),
+        )
+
+
+_PLACE, _WHOLE = "ptr", "i64"
+WINDOWS = {
+    "differs": KernelRoutine(_differs, (_PLACE, _PLACE, _WHOLE), _WHOLE),
+    "finite": KernelRoutine(_finite, (_PLACE, _WHOLE), _WHOLE, flags=""),
+    "take_up": KernelRoutine(
+        _take_up,
+        (_PLACE, _WHOLE, _WHOLE, *[_PLACE] * 3, _WHOLE, _PLACE, _WHOLE),
+        "void",
+        flags="",
+    ),
+    # Numbers of chains, and how many; draws and gradients (chains, 2, n, dim), n, dim, chains; their
+    # whole numbers (chains, WORDS), last positions (chains, dim), moments (2 windows, means and
+    # squares, 2, chains, dim) and rows (chains, 2, room, dim), or, with a room of 0, as many as are
+    # taken up at once.
+    "pt_take_up": KernelRoutine(
+        _take_up_rows,
+        (_PLACE, _WHOLE, _PLACE, *[_WHOLE] * 3, *[_PLACE] * 4, _WHOLE),
+        "void",
+    ),
+}
