@@ -466,7 +466,7 @@ class _WarmChain:
         self.step_size, self.acceptance, self.effort = step_size, acceptance, effort
         self.learner = SimpleNamespace(shift=lambda: None if np.isnan(shift) else shift)
         metric = SimpleNamespace(log_determinant=lambda: determinant)
-        self.runner = SimpleNamespace(chain=None, tuner=None, held=lambda _: metric)
+        self.runner = SimpleNamespace(chain=None, row=None, settled=dict, held=lambda _: metric)
 
     def extend(self, length: int, moved_to: object = None) -> None:
         """Nothing: who is told to go on is fitted alone."""

@@ -44,8 +44,9 @@ class ChainRun(ChainTally):
     Parameters
     ----------
     runner : ChunkRunner
-    context : Context
-        Of the density, kept alive, and asked for errors that happened inside native code.
+    context : Context or None
+        Of the density, kept alive, and asked for errors that happened inside native code; None if
+        the runner has it, or makes one.
     num_warmup : int
         Iterations of warm-up; 0 to go on with what is adapted already.
     target : Target
@@ -88,7 +89,7 @@ class ChainRun(ChainTally):
     def __init__(
         self,
         runner: ChunkRunner,
-        context: DensityContext,
+        context: DensityContext | None,
         num_warmup: int,
         target: Target,
         num_samples: int,
@@ -102,14 +103,16 @@ class ChainRun(ChainTally):
         draws: DrawRecord | StoredRecord | None = None,
         warmup: Warmup | None = None,
     ) -> None:
-        self.runner, self.context, self.hook = runner, context, hook
+        self.runner, self.hook = runner, hook
+        if context is not None:
+            runner.use(context)
         self.target = target
         self.warmup = kernel.warmup if warmup is None else warmup
         self.segments = self.warmup.segments(num_warmup)
         self.num_warmup, self.num_samples = num_warmup, num_samples
-        chain = runner.chain
-        super().__init__(kernel, chain.kernel, self.warmup.tuner, warming_up=bool(self.segments))
-        position = chain.state.position.array
+        size, warming_up = runner.held("step_size"), bool(self.segments)
+        super().__init__(kernel, size, self.warmup.tuner, warming_up=warming_up)
+        position = runner.position
         self.learner = None
         if self.warmup.learner is not None and num_warmup:
             self.learner = self.warmup.learner(target, position)
@@ -131,6 +134,13 @@ class ChainRun(ChainTally):
         self.journal: ChainJournal | None = None
         self._snapped = 0  # iterations at the last snapshot
         self._take_snapshot()
+
+    @property
+    def context(self) -> DensityContext:
+        """That of the density, where the chain runs."""
+        found = self.runner.context
+        assert found is not None  # it was given, or is made
+        return found
 
     @property
     def seconds(self) -> float:

@@ -20,6 +20,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, map_tree, record, replace, unflatten
 from probtorch.core.typed import DType
+from probtorch.infer.mcmc.integrators import DensityHandle
 from probtorch.infer.mcmc.kernel import Kernel, State, statistics
 from probtorch.infer.mcmc.randomness import Key
 from probtorch.infer.mcmc.warm_up.adaptation import Tuner
@@ -27,7 +28,8 @@ from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.rows import ChainRows
+    from probtorch.compiler.density import DensityContext, NativeDensity
+    from probtorch.infer.mcmc.stacked import ChainStack
 
 __all__ = [
     "Chain",
@@ -321,30 +323,71 @@ class ChunkRunner:
 
     Parameters
     ----------
-    chain : Chain
+    chain : Chain or tuple of ChainStack and int
         Where to begin.
+    context : DensityContext, optional
+        What its density is evaluated in where it runs by itself. Without one the chain's density is
+        as it is, or, if it is of a stack, a context is made when there is need of it.
 
     Attributes
     ----------
     capacity : int
         Most transitions per call.
-    row : tuple of ChainRows and int, or None
-        Where the chain is, if it goes together with others.
+    row : tuple of ChainStack and int, or None
+        Where the chain is, if it is kept, or goes, together with others.
+    density : NativeDensity or None
     """
 
-    def __init__(self, chain: Chain) -> None:
-        self.capacity = capacity_for(chain.state.position.array.size)
-        self._chain: Chain = chain
+    def __init__(
+        self, chain: Chain | tuple[ChainStack, int], context: DensityContext | None = None
+    ) -> None:
+        self._chain: Chain | None = None
         self._seat: Seat | None = None
+        self.row: tuple[ChainStack, int] | None = None
+        self.density: NativeDensity | None = None
+        if isinstance(chain, tuple):
+            self.row, self.density = chain, chain[0].density
+        else:
+            self._chain = chain
+        self.capacity = capacity_for(self.position.size)
+        self._context: DensityContext | None = None
+        if context is not None:
+            self.use(context)
         self._key: Hashable = None
         # Fields of the kernel as they were set last.
         self._held: dict[str, object] = {}
-        self.row: tuple[ChainRows, int] | None = None
+
+    def use(self, context: DensityContext) -> None:
+        """Evaluate the density in this context where the chain runs by itself."""
+        self._context, self.density = context, context.density
+
+    def own_context(self) -> DensityContext | None:
+        """Return the context in which it runs by itself; None if whoever made it has that."""
+        if self._context is None and self.density is not None:
+            self._context = self.density.context()
+        return self._context
+
+    @property
+    def context(self) -> DensityContext | None:
+        """The context in which it runs: that of the chains it goes together with, or its own."""
+        together = None if self.row is None else self.row[0].context
+        return self.own_context() if together is None else together
+
+    @property
+    def position(self) -> np.ndarray:
+        """Where the chain stands."""
+        if self.row is not None:
+            rows, number = self.row
+            return rows.position(number)
+        return self.chain.state.position.array
 
     def sit_down(self) -> Seat:
         """Take memory to run in, which compiles the program where it is the first of its kind."""
         if self._seat is None:
-            chain = self.chain
+            chain, context = self.chain, self.own_context()
+            if context is not None:
+                kernel = replace(chain.kernel, density=DensityHandle.of(context))
+                chain = replace(chain, kernel=kernel)
             self._key, self._seat = _seat_of(chain, self.capacity)
             self.row = None
         return self._seat
@@ -355,7 +398,7 @@ class ChunkRunner:
             return
         self.chain = self._seat.chain()
 
-    def stand_in(self, rows: ChainRows, number: int) -> None:
+    def stand_in(self, rows: ChainStack, number: int) -> None:
         """Let the chain be a row of others from now on, until it is set or runs by itself."""
         self._let_go()
         self.row, self._held = (rows, number), {}
@@ -368,6 +411,7 @@ class ChunkRunner:
         if self.row is not None:
             rows, number = self.row
             return rows.chain(number)
+        assert self._chain is not None  # it is there, in its seat, or a row
         return self._chain
 
     @chain.setter
@@ -394,20 +438,16 @@ class ChunkRunner:
             return [x.array.copy() for x in flatten(bare)[0]]
         return self._seat.bare_leaves()
 
-    @property
-    def tuner(self) -> Tuner | None:
-        """The tuner as it stands, a copy."""
-        if self.row is None:
-            return self.chain.tuner
-        rows, number = self.row
-        return rows.tuner(number)
+    def settled(self) -> dict[str, np.ndarray]:
+        """Return what its tuner would have fields of the kernel be after warm-up."""
+        tuner = self.chain.tuner
+        return {} if tuner is None else {n: x.array for n, x in tuner.settled().items()}
 
     def held(self, name: str) -> object:
         """Return a field of the kernel as it was set last; None where it has no such field."""
-        if self.row is not None and self.row[0].learns == name:
+        if self.row is not None:
             rows, number = self.row
-            held: object = rows.learnt[number]
-            return held
+            return rows.field(name)[number] if rows.has(name) else None
         if name not in self._held:
             self._held[name] = getattr(self.chain.kernel, name, None)
         return self._held[name]

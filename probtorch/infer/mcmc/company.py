@@ -144,10 +144,12 @@ class Company:
             return
         matrices.end_segment(chosen, pairs, switch=segment.switch)
         if segment.update:
-            new = matrices.learnt(
-                chosen, self.rows.learnt, choose=segment.choose, last=segment.last
+            name = MassMatrix.learns
+            changed, found = matrices.learnt(
+                chosen, self.rows.field(name), choose=segment.choose, last=segment.last
             )
-            self.rows.set_learnt(*new)
+            if changed.size:
+                self.rows.put(name, found, changed)
 
     # ---------------------------------------------------------------------------------- transitions
 
@@ -219,7 +221,8 @@ class Company:
             )
         for i, run in enumerate(runs):
             try:
-                run.context.raise_error()
+                if (raised := trace.errors[i]) is not None:
+                    raise raised
                 if run.verifying:
                     run.verify_now_and_then(trace.positions[i, -1], 0.0)
                 if failed[i]:
@@ -332,7 +335,7 @@ def _plain(run: ChainRun, first: ChainRun) -> bool:
         and not run.kernel.members
         # Processes that share rows evaluate in one order, which here depends on the clock.
         and run.target.parts.ranks == 1
-        and run.context.density is first.context.density
+        and run.runner.density is first.runner.density
         and (learner is None or type(learner) is MassMatrix)
         and (learner is None) == (first.learner is None)
         and (tuner is None or (type(tuner) is AcceptanceTuner and not tuner.target.array.ndim))

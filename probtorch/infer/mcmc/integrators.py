@@ -8,7 +8,7 @@ leapfrog step; adaptive_steps.py has another.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.infer.mcmc.metrics import Metric, kinetic_energy
 from probtorch.ops.foreign import native_density
+
+if TYPE_CHECKING:
+    from probtorch.compiler.density import DensityContext
 
 __all__ = [
     "Density",
@@ -47,6 +50,12 @@ class DensityHandle:
 
     function: TensorBase
     context: TensorBase
+
+    @classmethod
+    def of(cls, context: DensityContext) -> DensityHandle:
+        """Return the density of a context, which has to live as long."""
+        words = context.function, context.address
+        return cls(*(wrap(np.asarray(word, np.int64)) for word in words))
 
     def __call__(self, position: TensorBase) -> tuple[TensorBase, TensorBase]:
         return native_density(position, self.function, self.context)

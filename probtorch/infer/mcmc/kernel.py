@@ -304,6 +304,23 @@ class Kernel(_Fields, ABC, Generic[S]):
         """
         return {}
 
+    def metrics_of_spectra(
+        self, target: Target, spectra: Spectrum, warming: bool
+    ) -> list[np.ndarray] | None:
+        """Return the metrics that chains begin with, as stacked leaves, where all else is alike.
+
+        That is where a state is position, log density and gradient, and `first_values` a metric of
+        the spectrum; None where chains have to be made one by one.
+
+        Parameters
+        ----------
+        target : Target
+        spectra : Spectrum
+            Of all chains, stacked.
+        warming : bool
+        """
+        return None
+
     def first_guess(self, key: Key, state: S) -> tuple[TensorBase, S]:
         """Return a value for what is tuned, and the state after the search for it.
 

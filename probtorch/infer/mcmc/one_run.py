@@ -26,7 +26,13 @@ from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
 from probtorch.infer.mcmc.recording import DrawBlock, DrawRecord
 from probtorch.infer.mcmc.remote_chains import run_chains_on
 from probtorch.infer.mcmc.settings import check_shared_run
-from probtorch.infer.mcmc.starts import Start, first_chain, new_chains, resumed_chains
+from probtorch.infer.mcmc.starts import (
+    Start,
+    first_chain,
+    new_chains,
+    resumed_chains,
+    runners_of,
+)
 from probtorch.infer.mcmc.store import DrawStore, StoredRecord
 from probtorch.infer.mcmc.threads import run_chains
 from probtorch.infer.mcmc.warm_up.guard import WarmupGuard
@@ -53,7 +59,7 @@ def target_of(
     return target, forms
 
 
-def chains_of(asked: RunSettings, target: Target, saved: SavedRun) -> list[Start]:
+def chains_of(asked: RunSettings, target: Target, saved: SavedRun) -> Sequence[Start]:
     """Return the chains as they begin: saved ones, those of an earlier run, or new ones."""
     if saved:
         return saved.chains(
@@ -77,7 +83,7 @@ class OneRun:
     asked : RunSettings
     target : Target
     forms : FormsOfSites or None
-    chains : list
+    chains : sequence
         Of `chains_of`.
     saved : SavedRun
     adapted : bool
@@ -97,7 +103,7 @@ class OneRun:
         asked: RunSettings,
         target: Target,
         forms: FormsOfSites | None,
-        chains: list[Start],
+        chains: Sequence[Start],
         saved: SavedRun,
         *,
         adapted: bool = False,
@@ -108,7 +114,7 @@ class OneRun:
             check_shared_run(store=asked.store, executor=asked.executor)
             saved.share()
         self.start_gradients: int = getattr(chains, "gradients", 0)
-        self.chain_runs = self._chain_runs(chains, adapted)
+        self.chain_runs = self._chain_runs(runners_of(chains), adapted)
         saved.begin(self.chain_runs, here=asked.executor is None)
         self.seconds = saved.seconds
         self._guard = WarmupGuard(self.chain_runs)
@@ -168,9 +174,9 @@ class OneRun:
         alone = alone or self._shared
         return 1 if alone else min(self.asked.num_threads, len(self.chain_runs))
 
-    def _chain_runs(self, chains: list[Start], adapted: bool) -> list[ChainRun]:
+    def _chain_runs(self, runners: list[ChunkRunner], adapted: bool) -> list[ChainRun]:
         asked, saved = self.asked, self._saved
-        shape, info = chains[0][0].state.position.array.shape, asked.kernel.info
+        shape, info = runners[0].position.shape, asked.kernel.info
         if asked.store is not None and asked.num_samples:
             saved.store = DrawStore(
                 asked.store,
@@ -180,22 +186,22 @@ class OneRun:
                 anew=saved.active,
                 names=asked.save_params,
             )
-            positions = np.stack([chain.state.position.array for chain, _ in chains])
+            positions = np.stack([runner.position for runner in runners])
             stored = saved.store.begin(positions, asked.num_samples, info, asked.thinning)
             records: Sequence[DrawRecord | StoredRecord] = stored
         else:
             # What is drawn is where it will stay: nothing is put together at the end.
-            block = DrawBlock(len(chains), asked.num_samples // asked.thinning, shape, info)
+            block = DrawBlock(len(runners), asked.num_samples // asked.thinning, shape, info)
             records = [
                 DrawRecord(asked.num_samples, shape, info, asked.thinning, block, i)
-                for i in range(len(chains))
+                for i in range(len(runners))
             ]
         adapts = asked.resumed_from is None and not adapted
         warmup = asked.kernel.warmup
         runs = [
             ChainRun(
-                ChunkRunner(chain),
-                context,
+                runner,
+                None,
                 asked.num_warmup if adapts else 0,
                 self.target,
                 asked.num_samples,
@@ -208,7 +214,7 @@ class OneRun:
                 draws=records[i],
                 warmup=warmup,
             )
-            for i, (chain, context) in enumerate(chains)
+            for i, runner in enumerate(runners)
         ]
         # What cannot be compiled is told here; the others sit down where they run.
         runs[0].runner.sit_down()

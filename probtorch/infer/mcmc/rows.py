@@ -16,7 +16,7 @@ import numpy as np
 from probtorch.compiler.lanes import LaneRoom, ProgramLanes
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
-from probtorch.core.tree import flatten, unflatten
+from probtorch.core.tree import flatten
 from probtorch.infer.mcmc.chunk import (
     Chain,
     ChunkPlan,
@@ -25,11 +25,11 @@ from probtorch.infer.mcmc.chunk import (
     empty_trace,
     program_for,
 )
-from probtorch.infer.mcmc.warm_up.windows import Stacked
+from probtorch.infer.mcmc.stacked import ChainStack
 
 if TYPE_CHECKING:
+    from probtorch.compiler.density import DensityContext
     from probtorch.infer.mcmc.chunk import ChunkRunner
-    from probtorch.infer.mcmc.warm_up.adaptation import Tuner
 
 __all__ = ["ChainRows", "RowTrace"]
 
@@ -49,6 +49,8 @@ class RowTrace:
     ----------
     statuses : ndarray, shape (rows,)
         What native code returned, 0 where it went well.
+    errors : list of BaseException or None
+        What the density raised, by row.
     positions : ndarray, shape (rows, count, dim)
     grads : ndarray or None
         As positions.
@@ -57,86 +59,90 @@ class RowTrace:
     """
 
     def __init__(
-        self, statuses: np.ndarray, positions: np.ndarray, grads: np.ndarray | None, info: object
+        self,
+        statuses: np.ndarray,
+        errors: list[BaseException | None],
+        positions: np.ndarray,
+        grads: np.ndarray | None,
+        info: object,
     ) -> None:
-        self.statuses, self.positions, self.grads, self.info = statuses, positions, grads, info
+        self.statuses, self.errors = statuses, errors
+        self.positions, self.grads, self.info = positions, grads, info
 
 
-class ChainRows:
-    """Chains of one kind, in this order; `of` makes it.
+class ChainRows(ChainStack):
+    """Chains of one kind that go together, in this order; `of` makes it.
 
     Parameters
     ----------
-    items : list of list of ndarray
-        The leaves of each chain.
     chain : Chain
         The first of them.
+    leaves : list of ndarray
+        Of all of them; kept, not copied.
+    context : DensityContext or None
+        In which they evaluate their density; None to leave each its own.
     learns : str or None
-        The field of the kernel that their learners set.
 
     Attributes
     ----------
     capacity : int
         Most transitions per call.
     program : NativeProgram
-    learns : str or None
     work : int
         Transitions of a chain, times chains, that the next call may have.
     """
 
     def __init__(
-        self, items: Sequence[Sequence[np.ndarray]], chain: Chain, learns: str | None
+        self,
+        chain: Chain,
+        leaves: list[np.ndarray],
+        context: DensityContext | None,
+        learns: str | None,
     ) -> None:
+        super().__init__(chain, leaves, None if context is None else context.density, learns)
+        self.context = context
+        if context is not None:
+            self.put("density", [np.asarray(x) for x in (context.function, context.address)])
         self.capacity = capacity_for(chain.state.position.array.size)
         plan = ChunkPlan(*map(wrap, (np.array(0), np.array(False), np.array(False))))
-        task = Task(chain, plan)
-        self.program = program_for(task, self.capacity)
-        self._structure = flatten(chain)[1]
-        self._leaves = len(items[0])
-        self._inputs = [np.array(leaf) for leaf in zip(*items)]
-        self._inputs += [np.repeat(x.array[None], len(items), axis=0) for x in flatten(plan)[0]]
+        self.program = program_for(Task(chain, plan), self.capacity)
+        plans = [np.repeat(x.array[None], len(leaves[0]), axis=0) for x in flatten(plan)[0]]
+        self._inputs = [*leaves, *plans]
         trace = empty_trace(chain, self.capacity)
         self._has_grads, self._info = trace.grads is not None, type(trace.info)
-        # Where the leaves of a field of the kernel are.
-        self._places: dict[str, range] = {}
-        self._changing: list[int] = []
-        at = 0
-        for name in chain.kernel.__tree_fields__:
-            places = range(at, at := at + len(flatten(getattr(chain.kernel, name))[0]))
-            self._places[name] = places
-            # Of the kernel the program itself changes only what is tuned.
-            if chain.tuner is not None and name in chain.tuner.fields:
-                self._changing += places
-        self._changing += range(at, self._leaves)
-        self._at = unflatten(self._structure, range(self._leaves))
+        # Of the kernel the program itself changes only what is tuned.
+        tuned = () if chain.tuner is None else chain.tuner.fields
+        self._changing = [i for name in tuned for i in self._fields[name][1]]
+        self._changing += range(self.of_kernel, len(leaves))
         self._lanes: ProgramLanes | None = None
         self._room: LaneRoom | None = None
-        self._kernel, self.learns = chain.kernel, learns
         self.work = 1
 
     @classmethod
     def of(cls, runners: Sequence[ChunkRunner], learns: str | None) -> ChainRows | None:
         """Return the rows of some chains, which they are in from now on; None if they differ."""
-        rows = runners[0].row[0] if runners[0].row is not None else None
-        if rows is not None and [r.row for r in runners] == [(rows, i) for i in range(len(rows))]:
-            return rows
-        chains = [runner.chain for runner in runners]
-        items, kinds = [], []
-        for chain in chains:
-            leaves, structure = flatten(chain)
-            items.append([x.array for x in leaves])
-            kinds.append((structure, [(x.shape, x.dtype) for x in items[-1]]))
-        if any(kind != kinds[0] for kind in kinds):
-            return None
-        made = cls(items, chains[0], learns)
+        stack = runners[0].row[0] if runners[0].row is not None else None
+        numbers = [r.row[1] if r.row is not None and r.row[0] is stack else -1 for r in runners]
+        if isinstance(stack, ChainRows) and numbers == list(range(len(stack))):
+            return stack
+        if stack is not None and min(numbers) >= 0:
+            chain, leaves = stack.chain(numbers[0]), [x[numbers] for x in stack.leaves]
+        else:
+            chains = [runner.chain for runner in runners]
+            chain, items, kinds = chains[0], [], []
+            for one in chains:
+                parts, structure = flatten(one)
+                items.append([x.array for x in parts])
+                kinds.append((structure, [(x.shape, x.dtype) for x in items[-1]]))
+            if any(kind != kinds[0] for kind in kinds):
+                return None
+            leaves = [np.array(leaf) for leaf in zip(*items)]
+        made = cls(chain, leaves, runners[0].own_context(), learns)
         if not made.sit_down():
             return None
         for i, runner in enumerate(runners):
             runner.stand_in(made, i)
         return made
-
-    def __len__(self) -> int:
-        return len(self._inputs[0])
 
     # ------------------------------------------------------------------------------------- a thread
 
@@ -177,63 +183,25 @@ class ChainRows:
             at = slice(first, last + 1)
             there = slice(first % TOGETHER, last % TOGETHER + 1)
         inputs, outputs = self._inputs, self._lanes.outputs
-        for place, value in zip(inputs[self._leaves :], (count, search, adapt)):
+        for place, value in zip(inputs[len(self.leaves) :], (count, search, adapt)):
             place[at] = value
-        statuses = self._lanes.run(rows)
+        statuses, errors = self._lanes.run(rows), [self._error()] * len(rows)
+        if len(rows) > 1 and isinstance(errors[0], Exception):
+            # Whose it was is not known: once more, one by one.
+            for i in range(len(rows)):
+                statuses[i] = self._lanes.run(rows[i : i + 1])[0]
+                errors[i] = self._error()
         for i in self._changing:
             inputs[i][at] = outputs[i][there]
-        positions, *trace = [x[there, :count] for x in outputs[self._leaves :]]
+        positions, *trace = [x[there, :count] for x in outputs[len(self.leaves) :]]
         grads = trace.pop(0) if self._has_grads else None
-        return RowTrace(statuses, positions, grads, self._info(*trace))
+        return RowTrace(statuses, errors, positions, grads, self._info(*trace))
 
-    # ---------------------------------------------------------------------------------- what is set
-
-    def set(self, name: str, value: float) -> None:
-        """Set a field of all kernels to a number."""
-        (place,) = self._places[name]
-        self._inputs[place][...] = value
-
-    @property
-    def learnt(self) -> Stacked:
-        """What learners set, of all chains, as it stands."""
-        assert self.learns is not None
-        structure = flatten(getattr(self._kernel, self.learns))[1]
-        return Stacked(structure, [self._inputs[i] for i in self._places[self.learns]])
-
-    def set_learnt(self, rows: np.ndarray, leaves: Sequence[np.ndarray]) -> None:
-        """Set what the learners of some chains have found, the leaves of records, stacked."""
-        assert self.learns is not None
-        if len(rows):
-            for place, column in zip(self._places[self.learns], leaves, strict=True):
-                self._inputs[place][rows] = column
-
-    def refocus(self) -> None:
-        """Have all tuners begin to settle; see `Tuner.refocused`."""
-        tuner = self._stacked().tuner
-        if tuner is not None:
-            for place, leaf in zip(flatten(self._at.tuner)[0], flatten(tuner.refocused())[0]):
-                self._inputs[place][...] = leaf.array
-
-    def settle(self) -> None:
-        """Have all kernels keep what their tuners came to."""
-        tuner = self._stacked().tuner
-        if tuner is not None:
-            for name, value in tuner.settled().items():
-                (place,) = self._places[name]
-                self._inputs[place][...] = value.array
-
-    # ------------------------------------------------------------------------------------ as chains
-
-    def _stacked(self) -> Chain:
-        """The chains as one, whose leaves are stacked."""
-        return unflatten(self._structure, [wrap(x) for x in self._inputs[: self._leaves]])
-
-    def tuner(self, row: int) -> Tuner | None:
-        """Return the tuner of a chain as it stands, a copy."""
-        places, structure = flatten(self._at.tuner)
-        return unflatten(structure, [wrap(np.array(self._inputs[i][row])) for i in places])
-
-    def chain(self, row: int) -> Chain:
-        """Return a chain as it stands, a copy."""
-        own = [wrap(np.array(x[row])) for x in self._inputs[: self._leaves]]
-        return unflatten(self._structure, own)
+    def _error(self) -> BaseException | None:
+        """What the density raised in the last call."""
+        try:
+            if self.context is not None:
+                self.context.raise_error()
+        except BaseException as error:
+            return error
+        return None

@@ -6,8 +6,8 @@ density; the context beside it keeps that density alive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 import numpy as np
 
@@ -15,15 +15,16 @@ from probtorch.compiler.density import DensityContext
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
-from probtorch.core.tree import leaves, replace
+from probtorch.core.tree import flatten, leaves, replace
 from probtorch.core.typed import TensorLike
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.forgotten import refuse_flat
 from probtorch.infer.gradient_check import refuse_fickle
-from probtorch.infer.mcmc.chunk import Chain
+from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.integrators import DensityHandle
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.randomness import key_of
+from probtorch.infer.mcmc.stacked import ChainStack
 from probtorch.infer.mcmc.warm_up.estimates import Spectrum
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.initialization import StartingPoints, starting_points
@@ -32,8 +33,10 @@ from probtorch.infer.starts.start_errors import bad_start
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.adaptation import Tuner
 
-__all__ = ["Starts", "first_chain", "new_chains", "resumed_chains"]
+__all__ = ["Starts", "first_chain", "new_chains", "resumed_chains", "runners_of"]
 
+# Fewer are made one by one.
+FEW_CHAINS = 3
 # Unconstrained values, a vector or by site; and those of the first chain, as arrays.
 Params: TypeAlias = TensorLike | Mapping[str, TensorLike]
 FirstValues: TypeAlias = np.ndarray | dict[str, np.ndarray]
@@ -41,20 +44,52 @@ FirstValues: TypeAlias = np.ndarray | dict[str, np.ndarray]
 Start: TypeAlias = tuple[Chain, DensityContext]
 
 
-class Starts(list[Start]):
+class Starts(Sequence[Start]):
     """Chains before their first transition, each with the context of its density.
 
     Parameters
     ----------
-    starts : iterable
+    chains : ChainStack or sequence of Start
+        Of a stack each chain is made, and has a context made, where it is asked for.
     gradients : int
         Evaluations of the log density with its gradient that finding them took, for all chains
         together.
     """
 
-    def __init__(self, starts: Iterable[Start], gradients: int) -> None:
-        super().__init__(starts)
-        self.gradients = gradients
+    def __init__(self, chains: ChainStack | Sequence[Start], gradients: int) -> None:
+        self._chains, self.gradients = chains, gradients
+
+    def __len__(self) -> int:
+        return len(self._chains)
+
+    @overload
+    def __getitem__(self, i: int) -> Start: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Start]: ...
+    def __getitem__(self, i: int | slice) -> Start | list[Start]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        if not isinstance(self._chains, ChainStack):
+            return self._chains[i]
+        if not -len(self) <= i < len(self):
+            raise IndexError(i)
+        assert self._chains.density is not None  # of a stack of starts
+        chain, context = self._chains.chain(i), self._chains.density.context()
+        kernel = replace(chain.kernel, density=DensityHandle.of(context))
+        return replace(chain, kernel=kernel), context
+
+    def runners(self) -> list[ChunkRunner]:
+        """Return what runs them."""
+        if isinstance(self._chains, ChainStack):
+            return [ChunkRunner((self._chains, i)) for i in range(len(self))]
+        return runners_of(self._chains)
+
+
+def runners_of(chains: Sequence[Start]) -> list[ChunkRunner]:
+    """Return what runs some chains."""
+    if isinstance(chains, Starts):
+        return chains.runners()
+    return [ChunkRunner(chain, context) for chain, context in chains]
 
 
 def new_chains(
@@ -94,19 +129,69 @@ def new_chains(
         found = starting_points(target, num_chains * members, starts, kernel.init_strategy)
     else:
         found = StartingPoints(_positions(target, params, num_chains * members), 0)
-    spectra: list[Spectrum | None] = [None] * num_chains
+    together: Spectrum | None = None
     if found.covariances is not None:
-        spectra = [Spectrum(*parts) for parts in zip(*found.covariances.decomposition())]
-    shape = (num_chains, kernel.members, target.dim) if kernel.members else (num_chains, target.dim)
-    tuner = kernel.warmup.tuner
-    kernel = kernel.on(target)
-    started = [
-        _new_chain(kernel, target, *start, tuner, warming)
-        for start in zip(found.positions.reshape(shape), spectra, streams)
-    ]
+        together = Spectrum(*found.covariances.decomposition())
+    started = _alike(kernel, target, found.positions, together, streams, warming) or _each(
+        kernel, target, found.positions, together, streams, warming
+    )
     refuse_fickle(target, found.positions[0])
     refuse_flat(target, found.positions[0])
     return Starts(started, found.gradients + num_chains * members)
+
+
+def _each(
+    kernel: Kernel,
+    target: Target,
+    positions: np.ndarray,
+    spectra: Spectrum | None,
+    streams: Sequence[Generator],
+    warming: bool,
+) -> list[Start]:
+    """Chains one by one."""
+    shape = (-1, kernel.members, target.dim) if kernel.members else (-1, target.dim)
+    tuner = kernel.warmup.tuner
+    kernel = kernel.on(target)
+    own = [None if spectra is None else spectra[i] for i in range(len(streams))]
+    return [
+        _new_chain(kernel, target, *start, tuner, warming)
+        for start in zip(positions.reshape(shape), own, streams)
+    ]
+
+
+def _alike(
+    kernel: Kernel,
+    target: Target,
+    positions: np.ndarray,
+    spectra: Spectrum | None,
+    streams: Sequence[Generator],
+    warming: bool,
+) -> ChainStack | None:
+    """Chains as `_each` makes them, as one stack; None where they cannot be made together."""
+    if len(streams) < FEW_CHAINS or spectra is None or not kernel.takes_any_density():
+        return None
+    metrics = kernel.metrics_of_spectra(target, spectra, warming)
+    if metrics is None:
+        return None
+    tuner = kernel.warmup.tuner
+    chain, context = _new_chain(
+        kernel, target, positions[0], spectra[0], streams[0], tuner, warming
+    )
+    count = len(streams)
+    values, grads = np.empty(count), np.empty((count, target.dim))
+    for i, position in enumerate(positions):
+        values[i], grads[i] = context.native(position)
+        if not (np.isfinite(values[i]) and np.isfinite(grads[i]).all()):
+            # Which says what is wrong there.
+            _new_chain(kernel, target, position, spectra[i], streams[i], tuner, warming)
+    leaves = [np.repeat(x.array[None], count, axis=0) for x in flatten(chain)[0]]
+    stack = ChainStack(chain, leaves, context.density)
+    stack.put("metric", metrics)
+    places, keys = stack.at.state, [key_of(stream).stream.array for stream in streams]
+    for name, column in (("position", positions), ("logdensity", values), ("grad", grads)):
+        stack.leaves[getattr(places, name)][...] = column
+    stack.leaves[stack.at.key.stream][...] = keys
+    return stack
 
 
 def _new_chain(
@@ -119,7 +204,7 @@ def _new_chain(
     warming: bool,
 ) -> Start:
     context = kernel.native(target).context()
-    in_use = kernel.in_use(_handle(context))
+    in_use = kernel.in_use(DensityHandle.of(context))
     state = in_use.init(wrap(np.array(position, np.float64)), wrap(np.array(0)))
     context.raise_error()
     if not all(np.isfinite(leaf.array).all() for leaf in leaves(state)):
@@ -170,18 +255,12 @@ def resumed_chains(target: Target, chains: Sequence[Chain], num_chains: int) -> 
     for chain in chains:
         kernel = chain.kernel.on(target)
         context = kernel.native(target).context()
-        kernel = replace(kernel, density=_handle(context))
+        kernel = replace(kernel, density=DensityHandle.of(context))
         # The arguments of the model may have changed since.
         state = kernel.resumed(chain.state)
         context.raise_error()
         resumed.append((replace(chain, kernel=kernel, state=state), context))
     return resumed
-
-
-def _handle(context: DensityContext) -> DensityHandle:
-    return DensityHandle(
-        wrap(np.asarray(context.function, np.int64)), wrap(np.asarray(context.address, np.int64))
-    )
 
 
 def first_chain(params: Params | None, num_chains: int) -> FirstValues | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.core.tensor_base import TensorBase
 from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.running import RunningTrace
 from probtorch.infer.mcmc.standstill import Standstill
@@ -24,8 +25,8 @@ class ChainTally:
     ----------
     kernel : Kernel
         As the user made it.
-    in_use : Kernel
-        As the chain has it.
+    step_size : object
+        Of the kernel as the chain has it; None if it has none.
     tuner : Tuner or None
     warming_up : bool
 
@@ -51,7 +52,7 @@ class ChainTally:
     """
 
     def __init__(
-        self, kernel: Kernel, in_use: Kernel, tuner: Tuner | None, *, warming_up: bool
+        self, kernel: Kernel, step_size: object, tuner: Tuner | None, *, warming_up: bool
     ) -> None:
         self.kernel, self._tuner, self.warming_up = kernel, tuner, warming_up
         self._fields = _fields(kernel.info)
@@ -61,8 +62,8 @@ class ChainTally:
         self.accepted = np.zeros(3)
         self.standstill = Standstill()
         self.step_size = np.nan
-        if hasattr(in_use, name := "step_size") and name in self._fields:
-            sizes = getattr(in_use, name).array
+        if isinstance(step_size, TensorBase) and "step_size" in self._fields:
+            sizes = step_size.array
             self.step_size = float(sizes.mean()) if sizes.size else np.nan
 
     @property

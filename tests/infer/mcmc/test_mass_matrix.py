@@ -6,13 +6,14 @@ import pytest
 from probtorch.core.tree import leaves
 from probtorch.infer import MCMC, NUTS, Target
 from probtorch.infer.mcmc.metrics import DiagonalMetric
+from probtorch.infer.mcmc.stacked import Stacked
 from probtorch.infer.mcmc.warm_up import estimates, forms
 from probtorch.infer.mcmc.warm_up.adaptation import schedule
 from probtorch.infer.mcmc.warm_up.estimates import Moments, Rows, Spectrum
 from probtorch.infer.mcmc.warm_up.forms import Auto, Blocks, Dense, Diagonal, LowRank
 from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrices, MassMatrix
 from probtorch.infer.mcmc.warm_up.small_fits import geometric_mean
-from probtorch.infer.mcmc.warm_up.windows import Stacked, Window
+from probtorch.infer.mcmc.warm_up.windows import Window
 from probtorch.testing.compare import assert_close
 
 

@@ -126,10 +126,10 @@ WINDOWS = {
         "void",
         flags="",
     ),
-    # Numbers of chains, and how many; draws and gradients (chains, 2, n, dim), n, dim, chains; their
-    # whole numbers (chains, WORDS), last positions (chains, dim), moments (2 windows, means and
-    # squares, 2, chains, dim) and rows (chains, 2, room, dim), or, with a room of 0, as many as are
-    # taken up at once.
+    # Numbers of chains, and how many; draws and gradients (chains, 2, n, dim), n, dim, chains;
+    # their whole numbers (chains, WORDS), last positions (chains, dim), moments (2 windows, means
+    # and squares, 2, chains, dim) and rows (chains, 2, room, dim), or, with a room of 0, as many as
+    # are taken up at once.
     "pt_take_up": KernelRoutine(
         _take_up_rows,
         (_PLACE, _WHOLE, _PLACE, *[_WHOLE] * 3, *[_PLACE] * 4, _WHOLE),

@@ -39,6 +39,7 @@ from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import exp
 
 if TYPE_CHECKING:
+    from probtorch.infer.mcmc.warm_up.estimates import Spectrum
     from probtorch.infer.mcmc.warm_up.metric_settings import FormOfMetric, GivenMass
     from probtorch.infer.potential import Target
     from probtorch.infer.results import SampledDraws
@@ -202,6 +203,17 @@ class TrajectoryKernel(SteppingKernel[HMCState]):
         """Return the state at a position, a float64 tensor of shape (dim,)."""
         logdensity, grad = self.density(position)
         return HMCState(position, logdensity, grad, as_tensor(counter))
+
+    def metrics_of_spectra(
+        self, target: Target, spectra: Spectrum, warming: bool
+    ) -> list[np.ndarray] | None:
+        """Return the metrics that chains begin with, as stacked leaves."""
+        plain = type(self).init, type(self).first_values
+        if plain != (TrajectoryKernel.init, SteppingKernel.first_values):
+            return None  # of a kernel that begins otherwise
+        if self.inverse_mass_matrix is not None or not (self.adapt_mass_matrix and warming):
+            return None
+        return self.form_for(target).of_spectra(spectra)
 
     @property
     def warmup(self) -> Warmup:

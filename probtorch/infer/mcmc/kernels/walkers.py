@@ -20,6 +20,7 @@ from probtorch.infer.mcmc.kernel import State
 from probtorch.infer.mcmc.kernels.hmc import HMCState
 from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
 from probtorch.infer.mcmc.warm_up.adaptation import find_step_size
+from probtorch.infer.mcmc.warm_up.forms import Form
 from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix
 from probtorch.ops.control import while_loop
 from probtorch.ops.indexing import index_put
@@ -52,6 +53,9 @@ def evaluated(density: Density, positions: TensorBase) -> tuple[TensorBase, Tens
 
 class SharedMassMatrix(MassMatrix):
     """What the walkers' warm-up knows: the draws of all of them are one sample."""
+
+    def __init__(self, form: Form, position: np.ndarray) -> None:
+        super().__init__(form, position[-1])
 
     def add(self, positions: np.ndarray, grads: np.ndarray | None) -> None:
         """Take down draws, shape (n, members, dim)."""

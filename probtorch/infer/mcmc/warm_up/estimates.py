@@ -98,6 +98,10 @@ class Spectrum:
     directions: np.ndarray
     variances: np.ndarray
 
+    def __getitem__(self, i: int) -> Spectrum:
+        """Return one of several that are stacked."""
+        return Spectrum(self.scale[i], self.directions[i], self.variances[i])
+
     def diagonal(self) -> np.ndarray:
         """Return the diagonal matrix that is best in its place, as `diagonal` would find it."""
         rows = self.directions**2
@@ -107,10 +111,19 @@ class Spectrum:
         )
         return self.scale**2 * np.sqrt(wide / narrow)
 
+    def leading(self, rank: int, cut: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return which directions matter, the most first, `rank` at most, and how many do.
+
+        None is within a factor `cut`. Of several that are stacked, of each.
+        """
+        apart = np.abs(np.log(np.maximum(self.variances, LEAST)))
+        order = (-apart).argsort(axis=-1, kind="stable")[..., :rank]
+        return order, np.minimum(rank, (apart > math.log(cut)).sum(axis=-1))
+
     def clipped(self, rank: int, cut: float) -> Spectrum:
         """Return it with the `rank` directions that matter most, none within a factor `cut`."""
-        apart = np.abs(np.log(np.maximum(self.variances, LEAST)))
-        kept = (-apart).argsort(kind="stable")[: min(rank, int((apart > math.log(cut)).sum()))]
+        order, count = self.leading(rank, cut)
+        kept = order[: int(count)]
         return Spectrum(self.scale, self.directions[kept], self.variances[kept])
 
     def covariance(self) -> np.ndarray:

@@ -24,10 +24,10 @@ from probtorch.infer.mcmc.metrics import (
     LowRankMetric,
     Metric,
 )
+from probtorch.infer.mcmc.stacked import Stacked
 from probtorch.infer.mcmc.warm_up import estimates
 from probtorch.infer.mcmc.warm_up.estimates import Rows, Spectrum
 from probtorch.infer.mcmc.warm_up.small_fits import SmallFits
-from probtorch.infer.mcmc.warm_up.windows import Stacked
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.windows import Sums, Window, Windows
@@ -99,6 +99,11 @@ class Form(Generic[M]):
     def of_spectrum(self, spectrum: Spectrum) -> M:
         """Return the metric nearest to a covariance."""
         return self.of_variance(spectrum.diagonal())
+
+    def of_spectra(self, spectra: Spectrum) -> list[np.ndarray]:
+        """Return the leaves, stacked, of `of_spectrum` of several, given as one."""
+        parts = zip(spectra.scale, spectra.directions, spectra.variances)
+        return Stacked.of([self.of_spectrum(Spectrum(*part)) for part in parts]).leaves
 
     def fitted(
         self,
@@ -199,6 +204,21 @@ class LowRank(Form[LowRankMetric]):
     def of_spectrum(self, spectrum: Spectrum) -> LowRankMetric:
         found = spectrum.clipped(self.rank, self.cut)
         return LowRankMetric.of(found.scale, found.directions, found.variances, self.rank)
+
+    def of_spectra(self, spectra: Spectrum) -> list[np.ndarray]:
+        plain = Stacked.of([self._plain] * len(spectra.scale)).leaves
+        _, directions, stretch, numbers = plain
+        order, counts = spectra.leading(self.rank, self.cut)
+        taken = np.arange(order.shape[1]) < counts[:, None]
+        rows = np.take_along_axis(spectra.directions, order[..., None], axis=1)
+        variances = np.take_along_axis(spectra.variances, order, axis=1)
+        flat = directions.reshape(len(order), -1, self.dim)
+        flat[:, : order.shape[1]] = np.where(taken[..., None], rows, 0.0)
+        stretch.reshape(len(order), -1)[:, : order.shape[1]] = np.where(
+            taken, np.sqrt(variances) - 1.0, 0.0
+        )
+        numbers[...] = counts
+        return [spectra.scale, directions, stretch, numbers]
 
     def fitted(
         self,

@@ -120,8 +120,10 @@ class WarmupGuard:
         if not judged:
             return
         standings = [
-            _Standing(index[id(run)], run, course, shift)
-            for run, course, shift in zip(judged, _Course.of(judged), _shifts(judged))
+            _Standing(index[id(run)], run, course, shift, size)
+            for run, course, shift, size in zip(
+                judged, _Course.of(judged), _shifts(judged), _step_sizes(judged)
+            )
         ]
         best = max(standings, key=lambda s: s.evidence)
         usual = float(np.median([s.step_size for s in standings]))
@@ -181,18 +183,41 @@ class _Course:
 class _Standing:
     """What is known of a chain when its warm-up has ended."""
 
-    def __init__(self, number: int, run: ChainRun, course: _Course, shift: float | None) -> None:
+    def __init__(
+        self,
+        number: int,
+        run: ChainRun,
+        course: _Course,
+        shift: float | None,
+        step_size: float,
+    ) -> None:
         self.number, self.run, self.course, self.shift = number, run, course, shift
-        self.mean, self.sd = course.mean, course.sd
-        runner = run.runner
-        self.step_size = run.step_size
-        tuner = runner.tuner if run.warmup.follows else None
-        if tuner is not None:
-            self.step_size = float(tuner.settled()[tuner.tunes].array.mean())
+        self.mean, self.sd, self.step_size = course.mean, course.sd, step_size
         # Without a metric nothing is known of the volume, and nobody is called lost.
-        metric = cast("Metric | None", runner.held("metric"))
+        metric = cast("Metric | None", run.runner.held("metric"))
         evidence = np.nan if metric is None else self.mean + 0.5 * metric.log_determinant()
         self.evidence = evidence if np.isfinite(evidence) else -np.inf
+
+
+def _step_sizes(runs: Sequence[ChainRun]) -> list[float]:
+    """What was tuned, as it would be kept; of chains that are rows together found together."""
+    found, stacks = [], dict[int, dict[str, np.ndarray]]()
+    for run in runs:
+        tuner, row = run.warmup.tuner, run.runner.row
+        settled: dict[str, np.ndarray] = {}
+        if tuner is not None and run.warmup.follows:
+            if row is None:
+                settled = run.runner.settled()
+            else:
+                stack, number = row
+                if id(stack) not in stacks:
+                    stacks[id(stack)] = stack.settled()
+                settled = {name: x[number] for name, x in stacks[id(stack)].items()}
+        if tuner is not None and tuner.tunes in settled:
+            found.append(float(settled[tuner.tunes].mean()))
+        else:
+            found.append(run.step_size)
+    return found
 
 
 def _shifts(runs: Sequence[ChainRun]) -> list[float | None]:

@@ -3,14 +3,15 @@
 A `MassMatrix` knows a chain's two windows (windows.py). Estimates use the foreground, which is both
 of them; now and then (`adaptation.schedule`) the background becomes the foreground and a new one
 begins, so that what was drawn far from the typical set is forgotten. What the run is cut into makes
-no difference: draws are taken up at the ends of segments, whose lengths are given. Chains that go in
-step are `MassMatrices`: what they learn is computed for all of them at once. What the matrix may
-look like is in forms.py.
+no difference: draws are taken up at the ends of segments, whose lengths are given. Of chains that
+go in step there are `MassMatrices`: what they learn is computed for all at once. What the matrix
+may look like is in forms.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,8 +20,9 @@ from probtorch.compiler.lang.routines.windows import FRESH, KNOWN, LATE, OLDER, 
 from probtorch.core.typed import Tree
 from probtorch.infer.blas_threads import without_blas_threads
 from probtorch.infer.mcmc.metrics import Metric
+from probtorch.infer.mcmc.stacked import Stacked
 from probtorch.infer.mcmc.warm_up.forms import FEWEST, TO_CHOOSE, Form
-from probtorch.infer.mcmc.warm_up.windows import Stacked, Sums, Windows
+from probtorch.infer.mcmc.warm_up.windows import Sums, Windows
 
 __all__ = ["MassMatrices", "MassMatrix", "shifts"]
 
@@ -221,11 +223,11 @@ class MassMatrix:
         found = []
         for first, stop in ((begin, middle), (middle, end)):
             cuts = sorted({first, stop, *(x for x in self._ends if first < x < stop)})
-            for a, b in zip(cuts, cuts[1:]):
+            for a, b in itertools.pairwise(cuts):
                 part = before.get((a, b))
                 copy = rows[:, a - begin : b - begin].copy() if part is None else part
                 self._copies[a, b] = copy
-            found.append([self._copies[cut] for cut in zip(cuts, cuts[1:])])
+            found.append([self._copies[cut] for cut in itertools.pairwise(cuts)])
         return tuple(found)
 
     def restore(self, saved: Tree) -> None:

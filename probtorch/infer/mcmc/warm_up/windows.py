@@ -2,8 +2,8 @@
 
 A chain has two windows, one after the other: the older one and the background. Of both there are
 moments, and, where a form of matrix wants them, the draws themselves. `Windows` holds them for
-chains that go in step; a chain alone is one row of it. What a chain's windows are does not depend on
-who else is there. They are written by `compiler/lang/routines/windows.py`.
+chains that go in step; a chain alone is one row of it. What a chain's windows are does not depend
+on who else is there. They are written by `compiler/lang/routines/windows.py`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from probtorch.compiler.lang.routines.windows import (
     WORDS,
 )
 from probtorch.compiler.nests.loops import address
-from probtorch.core.dispatch import wrap
-from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.core.typed import Tree
 from probtorch.infer.mcmc.warm_up.estimates import Moments
 
-__all__ = ["Stacked", "Sums", "Window", "Windows"]
+__all__ = ["Sums", "Window", "Windows"]
 
 # Rows that there is room for at first, and the share by which room grows.
 ROOM, GROWTH = 32, 1.5
@@ -68,29 +66,6 @@ class Window:
     def rows_of(self, last: int) -> int:
         """Return how many there are of so many of the last draws."""
         return 0 if self.rows is None else min(last, self.rows.shape[1])
-
-
-class Stacked:
-    """Records of one kind as one, whose leaves are stacked.
-
-    Parameters
-    ----------
-    structure
-        Of one.
-    leaves : list of ndarray, each (chains, *shape)
-    """
-
-    def __init__(self, structure: Structure, leaves: list[np.ndarray]) -> None:
-        self.structure, self.leaves = structure, leaves
-
-    @classmethod
-    def of(cls, values: Sequence[object]) -> Stacked:
-        """Return some records, copied."""
-        parts, structures = zip(*map(flatten, values))
-        return cls(structures[0], [np.stack([x.array for x in leaf]) for leaf in zip(*parts)])
-
-    def __getitem__(self, row: int) -> Tree:
-        return unflatten(self.structure, [wrap(np.array(x[row])) for x in self.leaves])
 
 
 class Sums:
@@ -256,7 +231,7 @@ class Windows:
         return Sums(count, mean[:, chosen], squares[:, chosen])
 
     def rows_at(self, row: int) -> np.ndarray:
-        """Return draws and gradients of a chain, shape (2, n, dim); none where they are not kept."""
+        """Return draws and gradients of a chain, shape (2, n, dim), where they are kept."""
         begin, count = self.whole[row, BEGIN], self.whole[row, OLDER] + self.whole[row, LATE]
         return self.rows[row, :, begin : begin + count]
 
