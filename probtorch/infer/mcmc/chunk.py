@@ -318,6 +318,14 @@ def _seat_of(chain: Chain, capacity: int) -> tuple[Hashable, Seat]:
     return key, seat
 
 
+def _give_back(key: Hashable, seat: Seat) -> None:
+    with _lock:
+        free = _free.setdefault(key, [])
+        kept = any(seat.program.owner is program for program in _programs.values())
+        if kept and len(free) < MAX_FREE and seat.nbytes <= MAX_BYTES:
+            free.append(seat)
+
+
 class ChunkRunner:
     """A chain, and the program's memory while it runs.
 
@@ -392,6 +400,13 @@ class ChunkRunner:
             self.row = None
         return self._seat
 
+    def prepare(self) -> None:
+        """Have the program compiled; a chain that is kept with others stays there."""
+        if self.row is None:
+            self.sit_down()
+        else:
+            _give_back(*_seat_of(self.chain, self.capacity))
+
     def stand_up(self) -> None:
         """Give the memory back, for other chains: this one does not run for a while."""
         if self._seat is None:
@@ -424,11 +439,7 @@ class ChunkRunner:
         """Give the seat back."""
         seat, self._seat = self._seat, None
         if seat is not None:
-            with _lock:
-                free = _free.setdefault(self._key, [])
-                kept = any(seat.program.owner is program for program in _programs.values())
-                if kept and len(free) < MAX_FREE and seat.nbytes <= MAX_BYTES:
-                    free.append(seat)
+            _give_back(self._key, seat)
 
     def bare_leaves(self) -> list[np.ndarray]:
         """Return copies of the arrays of the chain, without the density; see `chain_leaves`."""

@@ -17,6 +17,7 @@ import numpy as np
 from probtorch.config import settings
 from probtorch.infer.control import CALL_SECONDS, GROWTH
 from probtorch.infer.mcmc.kernel import statistics
+from probtorch.infer.mcmc.recording import DrawRecord, Info
 from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, RowTrace
 from probtorch.infer.mcmc.warm_up.adaptation import (
     LARGEST_STEP_SIZE,
@@ -56,6 +57,10 @@ class Company:
         self._numbers = np.arange(len(runs))
         self._accepted = np.zeros((len(runs), 3))
         self._matrices: MassMatrices | None = None
+        self._verifying = [i for i, run in enumerate(runs) if run.verifying]
+        # Where the last transitions led, and who may be standing still.
+        self._ends, self._began = np.zeros((len(runs), size)), False
+        self._standing = np.ones(len(runs), bool)
         # Transitions of a chain, times chains, that the next call may have; chains that have begun
         # go on at their pace.
         self._work = rows.work
@@ -91,7 +96,9 @@ class Company:
                 run.error = run.error or error
         finally:
             self.rows.stand_up()
-        for run in self.runs:
+        for run, end in zip(self.runs, self._ends):
+            if self._began:
+                run.standstill.stands_at(end.copy())
             run.end_stage()
 
     def _warm_up(self, control: Control) -> None:
@@ -179,7 +186,7 @@ class Company:
                 if not self._goes_on(control):
                     return False
                 self._call(block, count, search and not done, adapt, done, pairs)
-            done += count
+            done, self._began = done + count, True
         return True
 
     def _call(
@@ -194,24 +201,20 @@ class Company:
         start, busy = time.perf_counter(), time.thread_time()
         trace = self.rows.run(block, count, search=search, adapt=adapt)
         seconds, own = time.perf_counter() - start, time.thread_time() - busy
-        runs = [self.runs[i] for i in block.tolist()]
         # Chains of one density: its costs are those of all of them.
-        runs[0].context.density.costs.native += seconds
-        well = self._checked(block, runs, trace, search)
+        self.runs[0].context.density.costs.native += seconds
+        well = self._checked(block, trace, search)
         if pairs is not None:
             pairs[block, 0, done : done + count] = trace.positions
             pairs[block, 1, done : done + count] = 0.0 if trace.grads is None else trace.grads
-        self._report(block[well], [runs[i] for i in well.tolist()], trace, well)
+        self._report(block[well], trace, well)
         # Where others have the processors too, calls may take longer by the clock.
         each = max(own, seconds / LONGER, 1e-9) / (count * len(block))
         self._work = max(1, min(int(CALL_SECONDS / each), GROWTH * self._work, 2**20))
         self.rows.work = self._work
 
-    def _checked(
-        self, block: np.ndarray, runs: list[ChainRun], trace: RowTrace, search: bool
-    ) -> np.ndarray:
+    def _checked(self, block: np.ndarray, trace: RowTrace, search: bool) -> np.ndarray:
         """Keep the errors of chains that failed, and return the rows of the others."""
-        well = np.ones(len(runs), bool)
         sizes = self._told(trace.info, "step_size") if search else None
         failed = trace.statuses != 0
         if sizes is not None:
@@ -219,10 +222,15 @@ class Company:
             failed |= ~np.isnan(first) & ~(
                 (first > SMALLEST_STEP_SIZE) & (first < LARGEST_STEP_SIZE)
             )
-        for i, run in enumerate(runs):
+        looked_at = {*failed.nonzero()[0].tolist(), *trace.errors}
+        for number in self._verifying:
+            looked_at.update((block == number).nonzero()[0].tolist())
+        well = np.ones(len(block), bool)
+        for i in sorted(looked_at):
+            run = self.runs[block[i]]
             try:
-                if (raised := trace.errors[i]) is not None:
-                    raise raised
+                if i in trace.errors:
+                    raise trace.errors[i]
                 if run.verifying:
                     run.verify_now_and_then(trace.positions[i, -1], 0.0)
                 if failed[i]:
@@ -231,12 +239,11 @@ class Company:
                     check_found(float(sizes[i, 0]))
             except BaseException as error:
                 run.error, well[i], self._well[block[i]] = error, False, False
-        return np.flatnonzero(well)
+        return well.nonzero()[0]
 
-    def _report(
-        self, block: np.ndarray, runs: list[ChainRun], trace: RowTrace, rows: np.ndarray
-    ) -> None:
+    def _report(self, block: np.ndarray, trace: RowTrace, rows: np.ndarray) -> None:
         """Have the runs know what their chains have done."""
+        runs = [self.runs[i] for i in block.tolist()]
         if not runs:
             return
         whole = len(rows) == len(trace.positions)
@@ -248,7 +255,7 @@ class Company:
             return getattr(info, self._fields[name])[at] if name in self._fields else None
 
         warming = runs[0].warming_up
-        self._stand(runs, positions, told)
+        self._stand(block, positions, told)
         steps, sizes, lp, diverging = map(told, ("n_steps", "step_size", "lp", "diverging"))
         none = [0] * len(runs)
         taken = none if steps is None else steps.sum(axis=1).astype(int).tolist()
@@ -272,44 +279,49 @@ class Company:
             if self._warmup.tuner is not None:
                 rates = np.asarray(getattr(info, self._warmup.tuner.follows))[at]
                 self._accepted[block, 0] += rates.sum(axis=1)
-        self._record(runs, positions, info, rows)
+        self._record(runs, positions, lambda name: np.asarray(getattr(info, name))[at])
 
-    def _record(
-        self, runs: list[ChainRun], positions: np.ndarray, info: object, rows: np.ndarray
-    ) -> None:
+    def _record(self, runs: list[ChainRun], positions: np.ndarray, info: Info) -> None:
         """Keep what was drawn, where it is to be kept."""
         records = [run.recording for run in runs]
         if records[0] is None:
             return
-        names, kind = list(vars(info)), type(info)
-        columns = [getattr(info, name) for name in names]
-        for row, record, drawn in zip(rows.tolist(), records, positions):
+        in_memory = [x for x in records if isinstance(x, DrawRecord)]
+        if len(in_memory) == len(records) and DrawRecord.add_together(in_memory, positions, info):
+            return
+        kind = self.runs[0].kernel.info
+        names = [s.field for s in statistics(kind)]
+        for row, (record, drawn) in enumerate(zip(records, positions)):
             assert record is not None  # all keep what they draw, or none
-            record.add(drawn, kind(**{n: x[row] for n, x in zip(names, columns)}))
+            record.add(drawn, kind(**{name: info(name)[row] for name in names}))
 
     def _stand(
         self,
-        runs: list[ChainRun],
+        block: np.ndarray,
         positions: np.ndarray,
         told: Callable[[str], np.ndarray | None],
     ) -> None:
         """Tell who stands still; nearly always the last transition led somewhere."""
-        ends = positions[:, -1].copy()
-        went = np.zeros(len(runs), bool)
-        if positions.shape[1] > 1:
-            went = positions[:, -2, 0] != ends[:, 0]
-            if (saturated := told("reached_max_treedepth")) is not None:
-                went &= ~saturated[:, -1]
-        for i, run in enumerate(runs):
-            if went[i]:
-                run.standstill.went_on(ends[i])
-                continue
+        ends, before = positions[:, -1], self._ends[block]
+        previous = positions[:, -2] if positions.shape[1] > 1 else before
+        went = previous[:, 0] != ends[:, 0]
+        if not self._began and previous is before:
+            went[:] = False  # where they came from only they know
+        if (saturated := told("reached_max_treedepth")) is not None:
+            went &= ~saturated[:, -1]
+        for i in (went & self._standing[block]).nonzero()[0].tolist():
+            self.runs[block[i]].standstill.went_on()
+        for i in (~went).nonzero()[0].tolist():
 
             def of_run(name: str, i: int = i) -> np.ndarray | None:
                 values = told(name)
                 return None if values is None else values[i]
 
-            run.standstill.update(positions[i], of_run)
+            standstill = self.runs[block[i]].standstill
+            if self._began:
+                standstill.stands_at(before[i])
+            standstill.update(positions[i], of_run)
+        self._standing[block], self._ends[block] = ~went, ends
 
     def _told(self, info: object, name: str) -> np.ndarray | None:
         return getattr(info, self._fields[name]) if name in self._fields else None

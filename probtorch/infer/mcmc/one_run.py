@@ -217,7 +217,7 @@ class OneRun:
             for i, runner in enumerate(runners)
         ]
         # What cannot be compiled is told here; the others sit down where they run.
-        runs[0].runner.sit_down()
+        runs[0].runner.prepare()
         return runs
 
     def _hook(self) -> Callable[[np.ndarray, str, int], None] | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from probtorch.infer.mcmc.running import BatchMoments
 
 __all__ = ["DrawBlock", "DrawRecord"]
 
+# From the field of an info to its array.
+Info: TypeAlias = Callable[[str], np.ndarray]
 # Rows whose moments are added at a time.
 JUDGED = 4096
 
@@ -110,6 +114,34 @@ class DrawRecord:
                 self.stats[name][rows] = values
             else:
                 s.combine.at(self.stats[name], rows, values)
+
+    @classmethod
+    def add_together(cls, records: Sequence[DrawRecord], positions: np.ndarray, info: Info) -> bool:
+        """Store the next transitions of several chains, stacked; False where each has to do so.
+
+        Parameters
+        ----------
+        records : sequence of DrawRecord
+        positions : ndarray, shape (chains, transitions, *shape)
+        info : callable
+            From the field of an info to its array, (chains, transitions).
+        """
+        first, numbers = records[0], [record.number for record in records]
+        begin, count = first._seen, positions.shape[1]
+        apart = numbers != list(range(numbers[0], numbers[0] + len(numbers)))
+        if apart or any(
+            x.block is not first.block or x._seen != begin or x.thinning > 1 for x in records
+        ):
+            return False
+        block, fits = first.block, min(count, max(len(first.positions) - begin, 0))
+        at = slice(numbers[0], numbers[0] + len(numbers)), slice(begin, begin + fits)
+        block.positions[at] = positions[:, :fits]
+        for name, s in first._declared.items():
+            values, to = info(s.field)[:, :fits], block.stats[name]
+            to[at] = values if s.combine is None else s.combine(to[at], values)
+        for record in records:
+            record._seen = begin + count
+        return True
 
     @property
     def seen(self) -> int:

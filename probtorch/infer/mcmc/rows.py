@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ChainRows", "RowTrace"]
 
 # Rows that one call runs at most: their results are still in the cache when they are looked at.
-TOGETHER = 16
+TOGETHER = 32
 
 # Memory that no thread uses, of the latest programs.
 _rooms: dict[NativeProgram, list[LaneRoom]] = {}
@@ -49,7 +49,7 @@ class RowTrace:
     ----------
     statuses : ndarray, shape (rows,)
         What native code returned, 0 where it went well.
-    errors : list of BaseException or None
+    errors : dict of int to BaseException
         What the density raised, by row.
     positions : ndarray, shape (rows, count, dim)
     grads : ndarray or None
@@ -61,7 +61,7 @@ class RowTrace:
     def __init__(
         self,
         statuses: np.ndarray,
-        errors: list[BaseException | None],
+        errors: dict[int, BaseException],
         positions: np.ndarray,
         grads: np.ndarray | None,
         info: object,
@@ -185,12 +185,16 @@ class ChainRows(ChainStack):
         inputs, outputs = self._inputs, self._lanes.outputs
         for place, value in zip(inputs[len(self.leaves) :], (count, search, adapt)):
             place[at] = value
-        statuses, errors = self._lanes.run(rows), [self._error()] * len(rows)
-        if len(rows) > 1 and isinstance(errors[0], Exception):
+        statuses, error = self._lanes.run(rows), self._error()
+        errors = {} if error is None else dict.fromkeys(range(len(rows)), error)
+        if len(errors) > 1 and isinstance(error, Exception):
             # Whose it was is not known: once more, one by one.
             for i in range(len(rows)):
-                statuses[i] = self._lanes.run(rows[i : i + 1])[0]
-                errors[i] = self._error()
+                statuses[i], error = self._lanes.run(rows[i : i + 1])[0], self._error()
+                if error is None:
+                    del errors[i]
+                else:
+                    errors[i] = error
         for i in self._changing:
             inputs[i][at] = outputs[i][there]
         positions, *trace = [x[there, :count] for x in outputs[len(self.leaves) :]]

@@ -43,9 +43,13 @@ class Standstill:
         self._rejected = self._short = 0
         self._last: np.ndarray | None = None
 
-    def went_on(self, end: np.ndarray) -> None:
-        """Count some more, the last of which led to `end`, in fewer steps than the most."""
-        self._last, self._rejected, self._short = end, 0, 0
+    def stands_at(self, position: np.ndarray) -> None:
+        """Take down where the last transition led."""
+        self._last = position
+
+    def went_on(self) -> None:
+        """Count some more, the last of which led elsewhere, in fewer steps than the most."""
+        self._rejected = self._short = 0
 
     def update(self, positions: np.ndarray, told: Callable[[str], np.ndarray | None]) -> None:
         """Count some more; `positions` has a row for each.
