@@ -99,7 +99,7 @@ class ChainRows(ChainStack):
         context: DensityContext | None,
         learns: str | None,
     ) -> None:
-        super().__init__(chain, leaves, None if context is None else context.density, learns)
+        super().__init__(chain, leaves, context, learns)
         self.context = context
         if context is not None:
             self.put("density", [np.asarray(x) for x in (context.function, context.address)])

@@ -58,8 +58,8 @@ class ChainStack:
         One of them, which says what they are like.
     leaves : list of ndarray
         Of all of them; kept, not copied.
-    density : NativeDensity, optional
-        What they are drawn from; None where each holds one that others keep.
+    made_in : DensityContext, optional
+        Of the density that they were made with, kept alive: programs are recorded with it.
     learns : str or None
         The field of the kernel that their learners set.
 
@@ -75,10 +75,11 @@ class ChainStack:
         self,
         chain: Chain,
         leaves: list[np.ndarray],
-        density: NativeDensity | None = None,
+        made_in: DensityContext | None = None,
         learns: str | None = None,
     ) -> None:
-        self.leaves, self.density, self.learns = leaves, density, learns
+        self.leaves, self.learns, self._made_in = leaves, learns, made_in
+        self.density: NativeDensity | None = None if made_in is None else made_in.density
         self.structure = flatten(chain)[1]
         self.at: Chain = unflatten(self.structure, range(len(leaves)))
         # Of the kernel: what each field is like, and where its leaves are.

@@ -185,7 +185,7 @@ def _alike(
             # Which says what is wrong there.
             _new_chain(kernel, target, position, spectra[i], streams[i], tuner, warming)
     leaves = [np.repeat(x.array[None], count, axis=0) for x in flatten(chain)[0]]
-    stack = ChainStack(chain, leaves, context.density)
+    stack = ChainStack(chain, leaves, context)
     stack.put("metric", metrics)
     places, keys = stack.at.state, [key_of(stream).stream.array for stream in streams]
     for name, column in (("position", positions), ("logdensity", values), ("grad", grads)):

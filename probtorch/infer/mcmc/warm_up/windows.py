@@ -169,9 +169,9 @@ class Windows:
             return
         wanted = int(held.max(initial=0)) + more
         rows = np.empty((chains, 2, max(ROOM, int(GROWTH * wanted)), dim))
-        for i, (begin, count) in enumerate(zip(self.whole[:, BEGIN].tolist(), held.tolist())):
-            if room and count:
-                rows[i, :, :count] = self.rows[i, :, begin : begin + count]
+        for i in range(chains if room else 0):
+            kept = self.rows_at(i)
+            rows[i, :, : kept.shape[1]] = kept
         self.whole[:, BEGIN] = 0
         self.rows = rows
 
