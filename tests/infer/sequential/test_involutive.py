@@ -83,8 +83,8 @@ def numbers_by(moves, num_samples, **options):
     "moves, num_samples",
     [
         ([BIRTH, DRIFT], 400),
-        pytest.param([BIRTH, DRIFT], 10_000, marks=pytest.mark.slow),
-        pytest.param([SPLIT, BIRTH, DRIFT], 10_000, marks=pytest.mark.slow),
+        pytest.param([BIRTH, DRIFT], 4000, marks=pytest.mark.slow),
+        pytest.param([SPLIT, BIRTH, DRIFT], 4000, marks=pytest.mark.slow),
     ],
     ids=["births, short", "births", "splits and births"],
 )
@@ -112,7 +112,7 @@ def splits_alone(num_samples, seed):
     return draws["k"] - 1, p / p.sum()
 
 
-@pytest.mark.parametrize("num_samples", [400, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_samples", [400, pytest.param(4000, marks=pytest.mark.slow)])
 def test_splits_have_the_jacobian_of_their_map(num_samples):
     assert_numbers(*splits_alone(num_samples, seed=1))
 
@@ -122,7 +122,7 @@ def test_splits_without_their_jacobian_are_noticed(monkeypatch):
     """The test of the test: a determinant of 1 in place of 2."""
     monkeypatch.setattr(involutive, "_log_det", lambda sides: 0.0)
     with pytest.raises(AssertionError):
-        assert_numbers(*splits_alone(10_000, seed=1))
+        assert_numbers(*splits_alone(4000, seed=1))
 
 
 def test_a_change_of_scale_has_the_determinant_that_numpy_finds():
