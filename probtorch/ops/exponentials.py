@@ -14,6 +14,7 @@ from probtorch.core.dispatch import called
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, ge, logical_and
 from probtorch.ops.families import Binary, Power, Unary, elementwise
+from probtorch.ops.native_rows import native_elements
 from probtorch.ops.scalar import numpy_algebra
 
 LN2 = math.log(2.0)
@@ -158,6 +159,9 @@ def _sigmoid(s, x):
 
 
 def _eager_sigmoid(x):
+    native = native_elements("sigmoid", x)
+    if native is not None:
+        return native(x)
     if type(x) is not np.ndarray or not x.ndim:
         return _sigmoid(numpy_algebra, x)
     # The same numbers: the choice is the larger of e and 1 or 0, without a branch per element.
@@ -199,6 +203,9 @@ def _log1p_exp(x):
 
 
 def _eager_softplus(x):
+    native = native_elements("softplus", x)
+    if native is not None:
+        return native(x)
     if type(x) is not np.ndarray or not x.ndim:
         return _softplus(numpy_algebra, x)
     y = _log1p_exp(x)
@@ -206,6 +213,9 @@ def _eager_softplus(x):
 
 
 def _eager_log_sigmoid(x):
+    native = native_elements("log_sigmoid", x)
+    if native is not None:
+        return native(x)
     if type(x) is not np.ndarray or not x.ndim:
         return _log_sigmoid(numpy_algebra, x)
     y = _log1p_exp(x)

@@ -18,7 +18,7 @@ from probtorch.config import settings
 from probtorch.core import dtype as dtypes
 from probtorch.core.native_code import native_function
 
-__all__ = ["alike", "as_rows", "native_rows"]
+__all__ = ["alike", "as_rows", "native_elements", "native_rows"]
 
 _LETTERS = {dtypes.float64: "d", dtypes.float32: "f"}
 # Functions by name and dtype, where asked for before; None where there is none.
@@ -35,6 +35,16 @@ def native_rows(
     if type(x) is not np.ndarray or not settings.jit or not x.flags.c_contiguous or not x.size:
         return None
     if dims != (x.ndim - 1,) and (not several or not dims or _scattered(dims, x.ndim)):
+        return None
+    try:
+        return _known[name, x.dtype]
+    except KeyError:
+        return _found(name, x.dtype)
+
+
+def native_elements(name: str, x: np.ndarray) -> np.ufunc | None:
+    """Return the function for the elements of `x`; None where NumPy serves."""
+    if type(x) is not np.ndarray or not settings.jit:
         return None
     try:
         return _known[name, x.dtype]

@@ -12,7 +12,7 @@ from probtorch.compiler.native import cache, elf
 from probtorch.config import configure
 from probtorch.nn.functional import layer_norm
 from probtorch.ops.exponential_sums import class_log_probs
-from probtorch.ops.native_rows import native_rows
+from probtorch.ops.native_rows import native_elements, native_rows
 from probtorch.ops.standardise import standardise
 from probtorch.tensor import tensor
 
@@ -179,6 +179,35 @@ def test_corners_are_those_of_numpy(name, width):
         others = gradient(f, x, np.ones_like(native))
     np.testing.assert_allclose(native, arrays, rtol=1e-13, atol=1e-300)
     np.testing.assert_allclose(slopes, others, rtol=1e-12, atol=1e-14)
+
+
+ELEMENTS = {
+    "sigmoid": lambda x, e: np.where(x >= 0, 1.0, e) / (1.0 + e),
+    "softplus": lambda x, e: np.maximum(x, 0.0) + np.log1p(e),
+    "log_sigmoid": lambda x, e: np.minimum(x, 0.0) - np.log1p(e),
+}
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_formulas_of_elements_are_exact_to_rounding_wherever_they_lie(name, dtype):
+    rng = np.random.default_rng(0)
+    ends = [0.0, -0.0, INF, -INF, NAN, 745.0, -700.0, 80.0]
+    parts = [rng.standard_normal(301) * s for s in (1e-3, 1.0, 10.0)]
+    x = np.concatenate([*parts, np.zeros(1), ends]).astype(dtype)
+    f = native_elements(name, x)
+    with np.errstate(all="raise"):
+        found = f(x)
+    assert found.dtype == dtype
+    wide = x.astype(np.longdouble)
+    want = ELEMENTS[name](wide, np.exp(-np.abs(wide)))
+    known = np.isfinite(want)
+    np.testing.assert_array_equal(found[~known], want[~known].astype(dtype))
+    rounded = 2.0 * np.finfo(dtype).eps * np.abs(want[known]) + np.finfo(dtype).tiny
+    assert (np.abs(found[known] - want[known]) <= rounded).all()
+    np.testing.assert_array_equal(f(x[1::3]), found[1::3])
+    np.testing.assert_array_equal(f(x.reshape(-1, 4).T), found.reshape(-1, 4).T)
+    assert f(x[0]) == found[0] and f(x[:0]).shape == (0,)
 
 
 def test_what_is_not_rows_is_left_to_numpy():

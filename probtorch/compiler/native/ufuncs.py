@@ -48,6 +48,11 @@ ROWS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 
+# Ops of one number whose formula, made of the vector functions of lang/routines/elementary.py, is a
+# ufunc of its own, in a module of the same name.
+ELEMENTS = ("log_sigmoid", "sigmoid", "softplus")
+ROWS |= {name: {name: ("()->()", "r->r")} for name in ELEMENTS}
+
 # Places in the table of the ufunc interface (numpy/_core/code_generators/numpy_api.py).
 _MAKE = 31
 _NO_IDENTITY = -1
@@ -62,7 +67,8 @@ def ufunc(name: str, signature: str, types: str, loop: int) -> np.ufunc:
     ----------
     name : str
     signature : str
-        Core dims, as "(n),()->(n)".
+        Core dims, as "(n),()->(n)"; a ufunc of numbers has none, and its loop is given all of them
+        at once.
     types : str
         Characters of dtypes, as "dd->d".
     loop : int
@@ -73,7 +79,8 @@ def ufunc(name: str, signature: str, types: str, loop: int) -> np.ufunc:
     loops, data = (ctypes.c_void_p * 1)(loop), (ctypes.c_void_p * 1)(None)
     texts = [ctypes.create_string_buffer(t) for t in (numbers, name.encode(), signature.encode())]
     _alive.extend((loops, data, *texts))
-    kinds, called, dims = texts
+    kinds, called, core = texts
+    dims = core if any(letter in signature for letter in "mn1") else None
     return _maker()(
         loops, data, kinds, 1, len(given), len(made), _NO_IDENTITY, called, called, 0, dims
     )

@@ -215,7 +215,7 @@ def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> T
     x = as_tensor(input, "softplus")
     if beta == 1.0 and x.is_floating_point():
         y = exponentials.softplus(x)
-        if _none_above(x, threshold) or _rounds_to_x(x.array.dtype, threshold):
+        if _rounds_to_x(x.array.dtype, threshold) or _none_above(x, threshold):
             return y
         return where(gt(x, float(threshold)), x, y)
     scaled = x * float(beta)

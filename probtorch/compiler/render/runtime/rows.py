@@ -16,7 +16,8 @@ a value here and nothing to warn of.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LlvmModule, LlvmPrinter
@@ -31,10 +32,11 @@ from probtorch.compiler.lang.nodes import (
     Value,
 )
 from probtorch.compiler.lang.routines.elementary import FUNCTIONS, log
-from probtorch.compiler.lang.routines.formats import F32, F64
+from probtorch.compiler.lang.routines.formats import F32, F64, Format
 from probtorch.compiler.lang.types import BYTES, element_of, vector
 from probtorch.compiler.native import host
-from probtorch.compiler.native.ufuncs import ROWS
+from probtorch.compiler.native.ufuncs import ELEMENTS, ROWS
+from probtorch.core.op import REGISTRY
 
 __all__ = ["names", "signature", "write"]
 
@@ -61,6 +63,9 @@ def signature(name: str, p: str) -> dict[str, tuple[str, list[str]]]:
 
 def write(text: LlvmModule, name: str, p: str) -> None:
     """Write the functions of a module, and what they call."""
+    if name in ELEMENTS:
+        _write_elements(text, name, p)
+        return
     ty = _FLOATS[p]
     _write_elementary(text, ty)
     for row, (layout, types) in ROWS[name].items():
@@ -85,6 +90,54 @@ def write(text: LlvmModule, name: str, p: str) -> None:
         _write_loop(text, f"pt_rows_{row}_{p}", inner, count, len(dims))
 
 
+def _write_elements(text: LlvmModule, name: str, p: str) -> None:
+    """A formula for numbers that lie one after the other, or one by one."""
+    ty = _FLOATS[p]
+    f = F64 if ty == "double" else F32
+    w = _Inlined(
+        text, _exact(f), "formula", ty, [ty], linkage="internal", attributes=_INLINED, flags=""
+    )
+    w.default, w.format = ty, f
+    w.finish(REGISTRY[name].formula(w, *w.arguments))
+    inner = text.function(
+        "elements",
+        "void",
+        ["ptr", "ptr", "i64"],
+        linkage="internal",
+        attributes="nounwind noinline",
+    )
+    x, y, n = inner.arguments
+    row = Row(inner, ty, n)
+    row.mapped([x], lambda v: row.by_parts("formula", v), y)
+    inner.finish()
+    w = text.function(f"pt_rows_{name}_{p}", "void", ["ptr"] * 4, attributes="nounwind")
+    places, sizes, steps, _ = w.arguments
+    at = [w.load(places, k, "ptr") for k in range(2)]
+    step = [w.load(steps, k, "i64") for k in range(2)]
+    n = w.load(sizes, 0, "i64")
+    with _mode_kept(w):
+        close = w.logical_and(step[0] == BYTES[ty], step[1] == BYTES[ty])
+        together, apart = w.branch(close)
+        with together:
+            w.call("elements", "void", *at, n)
+        with apart, w.loop(0, n) as k:
+            one = [w.offset(a, k * s, "i8") for a, s in zip(at, step, strict=True)]
+            w.call("elements", "void", *one, w.whole(1))
+    w.finish()
+
+
+class _Inlined(KernelFunction):
+    """A formula whose functions are written out in it."""
+
+    format: Format
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        formula = FUNCTIONS.get(name)
+        if formula is None:
+            return super().__getattr__(name)
+        return lambda x: formula(self, self.format, x)
+
+
 def _operands(layout: str) -> list[str]:
     """The core dims of each operand, as "m,n"."""
     return layout.partition("->")[0][1:-1].split("),(")
@@ -102,27 +155,38 @@ def _write_loop(text: LlvmModule, name: str, inner: str, count: int, dims: int) 
     at = [w.load(places, k, "ptr") for k in range(count)]
     step = [w.load(steps, k, "i64") for k in range(count)]
     size = [w.load(sizes, k + 1, "i64") for k in range(dims)]
-    mode = w.on_stack(1, "i32")
-    keeps = host.target().triple.startswith("x86_64")
-    if keeps:
-        for word in ("stmxcsr", "ldmxcsr"):
-            text.declare(f"declare void @llvm.x86.sse.{word}(ptr) nounwind")
-        w.call("llvm.x86.sse.stmxcsr", "void", mode)
-    with w.loop(0, w.load(sizes, 0, "i64")) as k:
+    with _mode_kept(w), w.loop(0, w.load(sizes, 0, "i64")) as k:
         rows = [w.offset(a, k * s, "i8") for a, s in zip(at, step, strict=True)]
         w.call(inner, "void", *rows, *size)
-    if keeps:
-        w.call("llvm.x86.sse.ldmxcsr", "void", mode)
     w.finish()
+
+
+@contextmanager
+def _mode_kept(w: KernelFunction) -> Iterator[None]:
+    """Leave the processor's flags and mode as they were, whatever is computed."""
+    if not host.target().triple.startswith("x86_64"):
+        yield
+        return
+    mode = w.on_stack(1, "i32")
+    for word in ("stmxcsr", "ldmxcsr"):
+        w.module.declare(f"declare void @llvm.x86.sse.{word}(ptr) nounwind")
+    w.call("llvm.x86.sse.stmxcsr", "void", mode)
+    yield
+    w.call("llvm.x86.sse.ldmxcsr", "void", mode)
+
+
+def _exact(f: Format) -> LlvmPrinter:
+    """The printer for vectors of 512 bits, which have instructions of their own in AVX-512."""
+    here = host.target()
+    scales = here.vector_bits == 512 and here.runs_here
+    return LlvmPrinter(512 // f.bits, here.has_fma, scales)
 
 
 def _write_elementary(text: LlvmModule, ty: str) -> None:
     """Functions of vectors, and the logarithm of a number."""
     here, f = host.target(), F64 if ty == "double" else F32
-    # Which only AVX-512 has, for vectors of its size.
-    scales = here.vector_bits == 512 and here.runs_here
     wide = LlvmPrinter(LANES, here.has_fma)
-    exact = LlvmPrinter(512 // f.bits, here.has_fma, scales)
+    exact = _exact(f)
     one = LlvmPrinter(1, here.has_fma)
     for name, printer, of, arity, formula in (
         ("exp", exact, f, 1, lambda w, x: FUNCTIONS["exp"](w, f, x)),
@@ -205,13 +269,13 @@ class Row:
         return v if v.ty == self.vector else self.w.put(Cast(v, self.vector))
 
     def exp(self, v: Value) -> Value:
-        return self._by_parts("exp", v)
+        return self.by_parts("exp", v)
 
     def share(self, v: Value, z: Value) -> Value:
         """Return exp(v - z) and its limits."""
-        return self._by_parts("share", v, z)
+        return self.by_parts("share", v, z)
 
-    def _by_parts(self, name: str, *vectors: Value) -> Value:
+    def by_parts(self, name: str, *vectors: Value) -> Value:
         """Call a function of vectors of 512 bits for the parts of longer ones."""
         w, lanes = self.w, 64 // BYTES[self.ty]
         if lanes == LANES:
