@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler.native import cache, elf
+from probtorch.compiler.native import cache, elf, host
 from probtorch.config import configure
 from probtorch.nn.functional import layer_norm
 from probtorch.ops.exponential_sums import class_log_probs
@@ -271,6 +271,31 @@ def _run(**environment):
         env={**os.environ, **environment},
     )
     return run.stdout.splitlines()
+
+
+WIDTHS = """
+import sys
+from probtorch.compiler.native.host import write_for
+if sys.argv[1:]:
+    write_for(sys.argv[1])
+import numpy as np
+from probtorch.ops.native_rows import native_rows
+x = np.random.default_rng(0).standard_normal((5, 333))
+print(*(native_rows(name, x, (1,))(x).tobytes().hex() for name in ("softmax", "log_softmax")))
+"""
+
+
+def test_bits_do_not_depend_on_the_width_of_vectors():
+    if not host.target().has_fma:
+        pytest.skip("without fused multiply-add the last place differs")
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", WIDTHS, *level], capture_output=True, text=True, check=True
+        ).stdout
+        for level in ([], ["x86-64-v3"])
+    ]
+    assert len(found[0]) > 5 * 333 * 8 * 2
+    assert found[0] == found[1]
 
 
 def test_the_cache_has_the_name_that_the_engine_gives():

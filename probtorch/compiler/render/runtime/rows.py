@@ -1,4 +1,5 @@
-"""Eager operations on rows: softmax, its logarithm, logsumexp, standardising, and derivatives.
+"""Eager operations on rows: softmax, its logarithm, logsumexp, standardising, and derivatives; and
+formulas of single elements that take several functions.
 
 Each is the inner loop of a NumPy ufunc, so it has the signature of those: places of the operands,
 sizes, steps in bytes from row to row. Rows lie without gaps. A row is worked on `LANES` elements
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from probtorch.compiler.lang.function import KernelFunction
-from probtorch.compiler.lang.llvm import LlvmModule, LlvmPrinter
+from probtorch.compiler.lang.llvm import LlvmPrinter
 from probtorch.compiler.lang.nodes import (
     Cast,
     Compare,
@@ -36,6 +37,7 @@ from probtorch.compiler.lang.routines.formats import F32, F64, Format
 from probtorch.compiler.lang.types import BYTES, element_of, vector
 from probtorch.compiler.native import host
 from probtorch.compiler.native.ufuncs import ELEMENTS, ROWS
+from probtorch.compiler.render.writer import LibraryModule, Writer
 from probtorch.core.op import REGISTRY
 
 __all__ = ["names", "signature", "write"]
@@ -61,7 +63,7 @@ def signature(name: str, p: str) -> dict[str, tuple[str, list[str]]]:
     return {f"pt_rows_{row}_{p}": ("void", ["ptr"] * 4) for row in ROWS[name]}
 
 
-def write(text: LlvmModule, name: str, p: str) -> None:
+def write(text: LibraryModule, name: str, p: str) -> None:
     """Write the functions of a module, and what they call."""
     if name in ELEMENTS:
         _write_elements(text, name, p)
@@ -90,7 +92,7 @@ def write(text: LlvmModule, name: str, p: str) -> None:
         _write_loop(text, f"pt_rows_{row}_{p}", inner, count, len(dims))
 
 
-def _write_elements(text: LlvmModule, name: str, p: str) -> None:
+def _write_elements(text: LibraryModule, name: str, p: str) -> None:
     """A formula for numbers that lie one after the other, or one by one."""
     ty = _FLOATS[p]
     f = F64 if ty == "double" else F32
@@ -98,7 +100,11 @@ def _write_elements(text: LlvmModule, name: str, p: str) -> None:
         text, _exact(f), "formula", ty, [ty], linkage="internal", attributes=_INLINED, flags=""
     )
     w.default, w.format = ty, f
-    w.finish(REGISTRY[name].formula(w, *w.arguments))
+    formula = REGISTRY[name].formula
+    assert formula is not None
+    made = formula(w, *w.arguments)
+    assert isinstance(made, Value)
+    w.finish(made)
     inner = text.function(
         "elements",
         "void",
@@ -110,20 +116,20 @@ def _write_elements(text: LlvmModule, name: str, p: str) -> None:
     row = Row(inner, ty, n)
     row.mapped([x], lambda v: row.by_parts("formula", v), y)
     inner.finish()
-    w = text.function(f"pt_rows_{name}_{p}", "void", ["ptr"] * 4, attributes="nounwind")
-    places, sizes, steps, _ = w.arguments
-    at = [w.load(places, k, "ptr") for k in range(2)]
-    step = [w.load(steps, k, "i64") for k in range(2)]
-    n = w.load(sizes, 0, "i64")
-    with _mode_kept(w):
-        close = w.logical_and(step[0] == BYTES[ty], step[1] == BYTES[ty])
-        together, apart = w.branch(close)
+    loop = text.function(f"pt_rows_{name}_{p}", "void", ["ptr"] * 4, attributes="nounwind")
+    places, sizes, steps, _ = loop.arguments
+    at = [loop.load(places, k, "ptr") for k in range(2)]
+    step = [loop.load(steps, k, "i64") for k in range(2)]
+    n = loop.load(sizes, 0, "i64")
+    with _mode_kept(loop):
+        close = loop.logical_and(step[0] == BYTES[ty], step[1] == BYTES[ty])
+        together, apart = loop.branch(close)
         with together:
-            w.call("elements", "void", *at, n)
-        with apart, w.loop(0, n) as k:
-            one = [w.offset(a, k * s, "i8") for a, s in zip(at, step, strict=True)]
-            w.call("elements", "void", *one, w.whole(1))
-    w.finish()
+            loop.call("elements", "void", *at, n)
+        with apart, loop.loop(0, n) as k:
+            one = [loop.offset(a, k * s, "i8") for a, s in zip(at, step, strict=True)]
+            loop.call("elements", "void", *one, loop.whole(1))
+    loop.finish()
 
 
 class _Inlined(KernelFunction):
@@ -148,7 +154,7 @@ def _core_dims(layout: str) -> list[str]:
     return list(dict.fromkeys(letter for letter in layout if letter in "mn"))
 
 
-def _write_loop(text: LlvmModule, name: str, inner: str, count: int, dims: int) -> None:
+def _write_loop(text: LibraryModule, name: str, inner: str, count: int, dims: int) -> None:
     """The inner loop of a ufunc: all rows, one after the other."""
     w = text.function(name, "void", ["ptr"] * 4, attributes="nounwind")
     places, sizes, steps, _ = w.arguments
@@ -162,7 +168,7 @@ def _write_loop(text: LlvmModule, name: str, inner: str, count: int, dims: int) 
 
 
 @contextmanager
-def _mode_kept(w: KernelFunction) -> Iterator[None]:
+def _mode_kept(w: Writer) -> Iterator[None]:
     """Leave the processor's flags and mode as they were, whatever is computed."""
     if not host.target().triple.startswith("x86_64"):
         yield
@@ -182,7 +188,7 @@ def _exact(f: Format) -> LlvmPrinter:
     return LlvmPrinter(512 // f.bits, here.has_fma, scales)
 
 
-def _write_elementary(text: LlvmModule, ty: str) -> None:
+def _write_elementary(text: LibraryModule, ty: str) -> None:
     """Functions of vectors, and the logarithm of a number."""
     here, f = host.target(), F64 if ty == "double" else F32
     wide = LlvmPrinter(LANES, here.has_fma)
