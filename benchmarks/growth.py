@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 import probtorch
+from probtorch.infer import Target
 
 __all__ = ["ROWS"]
 
@@ -58,6 +59,68 @@ def _scanned(steps: int, calls: int) -> Callable[[], Row]:
     return _loop(steps, calls, smoothed_by_scan, "compiled scan")
 
 
+def smoothed_series(y, a):
+    """Exponential smoothing of each of several series: a loop in a loop."""
+    total = probtorch.tensor(0.0, dtype=probtorch.float64)
+    for series in range(y.shape[0]):
+        level = probtorch.tensor(0.0, dtype=probtorch.float64)
+        for t in range(y.shape[1]):
+            level = a * level + (1.0 - a) * y[series, t]
+            total = total - 0.5 * (y[series, t] - level) ** 2
+    return total
+
+
+def _nested(count: int) -> Callable[[], Row]:
+    def row() -> Row:
+        y = probtorch.tensor(np.random.default_rng(0).normal(size=(count, 100)))
+        compiled, a = probtorch.compile(smoothed_series), probtorch.tensor(0.3).double()
+        start = time.process_time()
+        compiled(y, a)
+        what = f"compiled for in for, {count} series of 100 steps, call 1"
+        return what, 100 * count, time.process_time() - start
+
+    return row
+
+
+def chain(logits, seen, *, by_scan):
+    """Log likelihood of a hidden Markov chain: logits of moves, log densities of what was seen."""
+    move, state = logits.log_softmax(-1), seen[0]
+
+    def step(state, now):
+        return (state[:, None] + move).logsumexp(0) + now, None
+
+    if by_scan:
+        state, _ = probtorch.scan(step, state, seen[1:])
+    else:
+        for t in range(1, seen.shape[0]):
+            state, _ = step(state, seen[t])
+    return state.logsumexp(0)
+
+
+def _chain(steps: int, by_scan: bool, states: int = 50) -> Callable[[], Row]:
+    """A log density with its gradient, once it is compiled: the best of ten calls."""
+
+    def row() -> Row:
+        rng = np.random.default_rng(0)
+        seen = probtorch.tensor(rng.normal(size=(steps, states)))
+        q = rng.normal(size=states * states)
+
+        def density(q):
+            return chain(q.reshape(states, states), seen, by_scan=by_scan)
+
+        target = Target.from_density(density, len(q))
+        target.value_and_grad(q)
+        best = float("inf")
+        for _ in range(10):
+            start = time.process_time()
+            target.value_and_grad(q)
+            best = min(best, time.process_time() - start)
+        how = "scan" if by_scan else "for"
+        return f"gradient of a chain of {states} states, {how} of {steps} steps", steps, best
+
+    return row
+
+
 def _repeated(what: str, fn: Callable[[], object], count: int) -> Callable[[], Row]:
     """A row of many calls: the best of five rounds."""
 
@@ -95,6 +158,8 @@ ROWS: list[Callable[[], Row]] = [
     _calls,
     *(_unrolled(steps, 1) for steps in (1_000, 3_000, 10_000)),
     *(_unrolled(10_000, calls) for calls in (2, 3, 4)),
+    *(_nested(count) for count in (10, 30, 100)),
+    *(_chain(steps, by_scan) for by_scan in (False, True) for steps in (300, 1_000, 3_000)),
     *(_scanned(steps, 1) for steps in (1_000, 10_000, 100_000)),
     *(_scanned(100_000, calls) for calls in (2, 3)),
     *(_on_array("topk(10)", lambda x: probtorch.topk(x, 10), n) for n in _SIZES),

@@ -201,6 +201,13 @@ def _expand(
     return apply(op, (align(inputs[0], True, len(shape)),), {"shape": (size, *shape)})
 
 
+@rule("room")
+def _room(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
+    return apply(op, tuple(inputs), {**attrs, "shape": (size, *attrs["shape"])})
+
+
 @rule("slice", "unslice")
 def _slice(
     op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int

@@ -26,14 +26,16 @@ from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_constant
 from probtorch.core.tree import Structure, flatten, unflatten
-from probtorch.core.typed import DType, Tree
+from probtorch.core.typed import DType, Shape, Tree
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.control import check_same_state, while_loop
 from probtorch.ops.indexing import index_put
-from probtorch.ops.movement import another, expand
+from probtorch.ops.movement import another
 from probtorch.ops.pieces import stack
+from probtorch.ops.rooms import room
 
 __all__ = ["scan"]
 
@@ -216,9 +218,10 @@ class _Loop:
         """Run all steps; returns the last state, the outputs and, if asked for, all states and what
         else steps keep.
         """
-        ys = [_room(self.n, shape, dtype, carry, xs) for shape, dtype in self.y_form]
-        states = [_room(self.n, x.array.shape, x.array.dtype, carry, xs) for x in carry]
-        kept = [_room(self.n, x.shape, x.dtype, carry, xs) for x in self.kept]
+        rooms = _Rooms([*carry, *xs])
+        ys = [rooms.of((self.n, *shape), dtype) for shape, dtype in self.y_form]
+        states = [rooms.of((self.n, *x.array.shape), x.array.dtype) for x in carry]
+        kept = [rooms.of((self.n, *x.shape), x.dtype) for x in self.kept]
 
         def body(
             state: tuple[TensorBase, _Rows, _Rows, _Rows, _Rows],
@@ -303,12 +306,12 @@ class _Loop:
         ) -> TensorBase:
             return state[0] < self.n if self.reverse else state[0] >= 0
 
-        zeros = [x.new_zeros(x.shape) for x in (*(xs[i] for i in sliced), *closed_over)]
+        rooms = _Rooms([*states, *xs])
         first = (
             _number(start),
             [g_carry[i] for i in floating],
-            zeros[: len(sliced)],
-            zeros[len(sliced) :],
+            [rooms.of(xs[i].array.shape, xs[i].array.dtype) for i in sliced],
+            [x.new_zeros(x.shape) for x in closed_over],
         )
         _, g_first, g_xs, g_captured = while_loop(more, body, first)
         found = [None] * (len(states) + len(xs))
@@ -407,12 +410,18 @@ def _number(n: int) -> TensorBase:
     return as_tensor(n, "scan")
 
 
-def _room(
-    n: int, shape: tuple[int, ...], dtype: DType, carry: list[TensorBase], xs: list[TensorBase]
-) -> TensorBase:
-    """A tensor for one row per step."""
-    like = (carry or xs)[0]
-    return expand(like.new_zeros(()).to(dtype), (n, *shape)).clone()
+class _Rooms:
+    """Makes tensors for one row per step, beside others."""
+
+    def __init__(self, others: list[TensorBase]) -> None:
+        # Of constants alone the recorder makes a constant, which a loop has to copy.
+        self._like = next((x for x in others if not is_constant(x)), others[0])
+        self._count = 0
+
+    def of(self, shape: Shape, dtype: DType) -> TensorBase:
+        """Return another tensor, each row of which a step writes before it is read."""
+        self._count += 1
+        return room(self._like, shape, dtype, self._count)
 
 
 explain_calls(globals())

@@ -222,6 +222,23 @@ def test_a_step_that_does_something_else_without_the_tape_keeps_nothing():
     assert backward_names(compiled).count("matmul") == 3
 
 
+def test_rows_that_steps_write_are_not_filled_before():
+    def loss(x):
+        last, ys = scan(lambda h, y: ((h + y).sin(), h * y), x[0], x)
+        return (last * ys.mean(0)).sum()
+
+    compiled = compile(value_and_grad(loss))
+    for _ in range(3):
+        for found, right in zip(compiled(X), value_and_grad(loss)(X), strict=True):
+            np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-12)
+    nodes = compiled.paths[0].program.graph.nodes
+    rooms = [node.outs[0] for node in nodes if node.name == "room"]
+    # States, outputs and gradients of slices, each of which a loop gets as memory to write to.
+    assert [v.shape for v in rooms] == [tuple(X.shape)] * 3
+    carried = {id(v) for node in nodes if node.name == "while" for v in node.inputs}
+    assert all(id(v) in carried for v in rooms)
+
+
 def test_a_number_of_steps_without_slices():
     last, ys = scan(lambda c, _: (c * 2.0, c), tensor(1.0), length=5)
     assert last.item() == 32.0

@@ -35,6 +35,13 @@ def lower_guard(low, node, block):
     root.read_by(block, block.append(Guard(buffer, node.attrs["value"], node.attrs["index"])))
 
 
+@lowers("room")
+def lower_room(low, node, block):
+    (out,) = node.outs
+    buffer = low.temporary(out.dtype, math.prod(out.shape))
+    low.define(out, Root(out.shape, out.dtype, block, -1, buffer=buffer))
+
+
 def lower_subgraph(low, graph, roots, inner):
     """Lower a subgraph whose inputs lie at `roots` into a block of its own; returns that."""
     for v, root in zip(graph.inputs, roots, strict=True):
