@@ -63,6 +63,8 @@ CONDITIONAL = {
     "neural": lambda d, c: tr.conditional_neural_autoregressive(d, c, width=3),
     "polynomial": lambda d, c: tr.conditional_polynomial(d, c, [4]),
     "block": lambda d, c: tr.conditional_block_autoregressive(d, c, hidden_factors=[3]),
+    "sinh-arcsinh": lambda d, c: tr.conditional_sinh_arcsinh(d, c),
+    "cosine": lambda d, c: tr.conditional_discrete_cosine(d, c),
     "several": lambda d, c: tr.ConditionalComposeTransformModule(
         [tr.conditional_planar(d, c), tr.permute(d), tr.radial(d), tr.conditional_planar(d, c)]
     ),
@@ -278,6 +280,26 @@ def test_conditional_distributions_train_their_networks(name):
     lp.sum().backward()
     if name != "householder":  # A rotation of a round normal changes nothing.
         assert any(np.abs(p.grad.numpy()).max() > 0 for p in conditional.parameters())
+
+
+def test_forms_with_a_context_are_those_without_one():
+    x, rows = np.array([0.3, -1.0, 2.0]), lambda *v: tensor(np.array(v))
+    # softplus of both is 1.4.
+    tails = tr.ConditionalSinhArcsinh(
+        3, lambda c: (c * 0.3, c * 0.0 + math.log(math.expm1(1.4) / math.expm1(1.0)))
+    )
+    pairs = [
+        (tails.condition(rows(1.0, 1.0, 1.0)), tr.SinhArcsinhTransform(0.3, 1.4)),
+        (
+            tr.ConditionalDiscreteCosine(lambda c: c).condition(rows(0.7)),
+            tr.DiscreteCosineTransform(-1, 0.7),
+        ),
+    ]
+    for ours, plain in pairs:
+        y, ladj = ours.call_and_ladj(tensor(x))
+        assert_close(y, plain(tensor(x)), rtol=1e-12)
+        assert_close(ladj, plain.log_abs_det_jacobian(tensor(x), y).sum(), atol=1e-12)
+        assert_close(ours.inv(y), x, rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@
 (``conditional_*``). Then one file per kind: `autoregressive` (IAF, MAF), `coupling` (real NVP),
 `spline`, `planar` (also Sylvester and radial), `linear` (Householder, batch normalisation),
 `mixing` (matrix exponential, 1 x 1 convolutions), `monotone` and `block` (increasing networks and
-polynomials), `continuous` (differential equations). Names and arguments are Pyro's.
+polynomials), `continuous` (differential equations), `warped` (fixed forms with a context). Names
+and arguments are Pyro's.
 """
 
 from probtorch.distributions.transforms.flows.autoregressive import (
@@ -92,6 +93,12 @@ from probtorch.distributions.transforms.flows.spline import (
     spline_autoregressive,
     spline_coupling,
 )
+from probtorch.distributions.transforms.flows.warped import (
+    ConditionalDiscreteCosine,
+    ConditionalSinhArcsinh,
+    conditional_discrete_cosine,
+    conditional_sinh_arcsinh,
+)
 
 __all__ = [
     "AffineAutoregressive",
@@ -104,6 +111,7 @@ __all__ = [
     "ConditionalBlockAutoregressive",
     "ConditionalComposeTransformModule",
     "ConditionalContinuousFlow",
+    "ConditionalDiscreteCosine",
     "ConditionalGeneralizedChannelPermute",
     "ConditionalHouseholder",
     "ConditionalMatrixExponential",
@@ -111,6 +119,7 @@ __all__ = [
     "ConditionalPlanar",
     "ConditionalPolynomial",
     "ConditionalRadial",
+    "ConditionalSinhArcsinh",
     "ConditionalSpline",
     "ConditionalSplineAutoregressive",
     "ConditionalTransform",
@@ -136,6 +145,7 @@ __all__ = [
     "conditional_affine_coupling",
     "conditional_block_autoregressive",
     "conditional_continuous_flow",
+    "conditional_discrete_cosine",
     "conditional_generalized_channel_permute",
     "conditional_householder",
     "conditional_matrix_exponential",
@@ -143,6 +153,7 @@ __all__ = [
     "conditional_planar",
     "conditional_polynomial",
     "conditional_radial",
+    "conditional_sinh_arcsinh",
     "conditional_spline",
     "conditional_spline_autoregressive",
     "continuous_flow",
