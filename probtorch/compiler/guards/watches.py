@@ -12,7 +12,6 @@ import itertools
 import operator
 import types
 import zlib
-from typing import Any
 
 import numpy as np
 
@@ -45,8 +44,8 @@ def _same(now, before):
 def raw(kind):
     """How a container of a type is asked for its items and its size, past what its class says."""
     # By identity: a metaclass of the user's may say how its classes compare.
-    base: Any = next((c for c in _CONTAINERS if issubclass(kind, c)), kind)
-    return (iter, len) if base is kind else (base.__iter__, base.__len__)
+    base = next((c for c in _CONTAINERS if issubclass(kind, c)), kind)
+    return (iter, len) if base is kind else operator.attrgetter("__iter__", "__len__")(base)
 
 
 class Places:
