@@ -314,7 +314,7 @@ class _Loop:
             [x.new_zeros(x.shape) for x in closed_over],
         )
         _, g_first, g_xs, g_captured = while_loop(more, body, first)
-        found = [None] * (len(states) + len(xs))
+        found: list[TensorBase | None] = [None] * (len(states) + len(xs))
         for i, g in zip(floating, g_first, strict=True):
             found[i] = g
         for i, g in zip(sliced, g_xs, strict=True):
