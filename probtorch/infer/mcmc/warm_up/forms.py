@@ -30,7 +30,7 @@ from probtorch.infer.mcmc.warm_up.estimates import Rows, Spectrum
 from probtorch.infer.mcmc.warm_up.small_fits import SmallFits
 
 if TYPE_CHECKING:
-    from probtorch.infer.mcmc.warm_up.windows import Sums, Window, Windows
+    from probtorch.infer.mcmc.warm_up.windows import Window, Windows, WindowSums
 
 M = TypeVar("M", bound=Metric)
 
@@ -126,7 +126,7 @@ class Form(Generic[M]):
         self,
         windows: Windows,
         chosen: np.ndarray,
-        sums: Sums,
+        sums: WindowSums,
         now: Stacked,
         choose: bool,
         last: bool = False,
@@ -141,7 +141,7 @@ class Form(Generic[M]):
         windows : Windows
         chosen : ndarray of int64
             Numbers of chains.
-        sums : Sums
+        sums : WindowSums
             Moments of both windows of these.
         now : Stacked
             The present metrics, of all chains.
@@ -262,7 +262,7 @@ class LowRank(Form[LowRankMetric]):
         self,
         windows: Windows,
         chosen: np.ndarray,
-        sums: Sums,
+        sums: WindowSums,
         now: Stacked,
         choose: bool,
         last: bool = False,

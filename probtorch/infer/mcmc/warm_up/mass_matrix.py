@@ -22,7 +22,7 @@ from probtorch.infer.blas_threads import without_blas_threads
 from probtorch.infer.mcmc.metrics import Metric
 from probtorch.infer.mcmc.stacked import Stacked
 from probtorch.infer.mcmc.warm_up.forms import FEWEST, TO_CHOOSE, Form
-from probtorch.infer.mcmc.warm_up.windows import Sums, Windows
+from probtorch.infer.mcmc.warm_up.windows import Windows, WindowSums
 
 __all__ = ["MassMatrices", "MassMatrix", "shifts"]
 
@@ -260,24 +260,24 @@ def shifts(learners: Sequence[MassMatrix]) -> list[float | None]:
     return found
 
 
-def _comparable(older: Sums, late: Sums) -> np.ndarray:
+def _comparable(older: WindowSums, late: WindowSums) -> np.ndarray:
     return ((older.count >= FEWEST) & (late.count >= TO_CHOOSE))[:, 0]
 
 
-def _shifts(older: Sums, late: Sums) -> np.ndarray:
+def _shifts(older: WindowSums, late: WindowSums) -> np.ndarray:
     with np.errstate(all="ignore"):
         share = (older.mean[0] - late.mean[0]) ** 2 / (late.squares[0] / late.count)
     return np.sqrt(np.fmax.reduce(share, axis=1, initial=0.0))
 
 
-def _steepness(older: Sums, late: Sums) -> np.ndarray:
+def _steepness(older: WindowSums, late: WindowSums) -> np.ndarray:
     """How many times as large gradients were before the background, in any one coordinate."""
     with np.errstate(all="ignore"):
         ratio = (older.squares[1] / older.count) / (late.squares[1] / late.count)
     return np.sqrt(np.fmax.reduce(ratio, axis=1, initial=0.0))
 
 
-def _level_ramps(sums: Sums) -> None:
+def _level_ramps(sums: WindowSums) -> None:
     """Where gradients are one number, have their squares say how wide the ramp is: 1 / |g|.
 
     Far out in a tail of the log of a scale, say: how little they vary is rounding, and would say

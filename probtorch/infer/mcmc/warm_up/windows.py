@@ -28,7 +28,7 @@ from probtorch.compiler.nests.loops import address
 from probtorch.core.typed import Tree
 from probtorch.infer.mcmc.warm_up.estimates import Moments
 
-__all__ = ["Sums", "Window", "Windows"]
+__all__ = ["WindowSums", "Window", "Windows"]
 
 # Rows that there is room for at first, and the share by which room grows.
 ROOM, GROWTH = 32, 1.5
@@ -68,23 +68,23 @@ class Window:
         return 0 if self.rows is None else min(last, self.rows.shape[1])
 
 
-class Sums:
+class WindowSums:
     """`Moments` of several chains: counts (chains, 1), means and squares (2, chains, dim)."""
 
     def __init__(self, count: np.ndarray, mean: np.ndarray, squares: np.ndarray) -> None:
         self.count, self.mean, self.squares = count, mean, squares
 
-    def __add__(self, other: Sums) -> Sums:
+    def __add__(self, other: WindowSums) -> WindowSums:
         """Return the moments of both, as `Moments` does."""
         count = self.count + other.count
         share = other.count / np.maximum(count, 1.0)
         apart = other.mean - self.mean
         squares = self.squares + other.squares + (self.count * share) * apart**2
-        return Sums(count, self.mean + share * apart, squares)
+        return WindowSums(count, self.mean + share * apart, squares)
 
-    def at(self, chosen: np.ndarray) -> Sums:
+    def at(self, chosen: np.ndarray) -> WindowSums:
         """Return those of some chains."""
-        return Sums(self.count[chosen], self.mean[:, chosen], self.squares[:, chosen])
+        return WindowSums(self.count[chosen], self.mean[:, chosen], self.squares[:, chosen])
 
     def of(self, row: int) -> Moments:
         """Return those of one chain."""
@@ -224,11 +224,11 @@ class Windows:
 
     # -------------------------------------------------------------------------------- what is there
 
-    def sums(self, window: int, chosen: np.ndarray) -> Sums:
+    def sums(self, window: int, chosen: np.ndarray) -> WindowSums:
         """Return the moments of the older window, 0, or of the background, 1."""
         count = self.whole[chosen, OLDER + window].astype(float)[:, None]
         mean, squares = self.moments[window]
-        return Sums(count, mean[:, chosen], squares[:, chosen])
+        return WindowSums(count, mean[:, chosen], squares[:, chosen])
 
     def rows_at(self, row: int) -> np.ndarray:
         """Return draws and gradients of a chain, shape (2, n, dim), where they are kept."""
