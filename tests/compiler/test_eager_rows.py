@@ -207,6 +207,12 @@ def test_formulas_of_elements_are_exact_to_rounding_wherever_they_lie(name, dtyp
     assert (np.abs(found[known] - want[known]) <= rounded).all()
     np.testing.assert_array_equal(f(x[1::3]), found[1::3])
     np.testing.assert_array_equal(f(x.reshape(-1, 4).T), found.reshape(-1, 4).T)
+    np.testing.assert_array_equal(f(x[::-2]), found[::-2])
+    apart = np.full(2 * len(x), NAN, dtype)
+    f(x, out=apart[::2])
+    np.testing.assert_array_equal(apart[::2], found)
+    assert np.isnan(apart[1::2]).all()  # nothing is written between them
+    np.testing.assert_array_equal(f(np.broadcast_to(x[0], 300)), np.full(300, found[0]))
     assert f(x[0]) == found[0] and f(x[:0]).shape == (0,)
 
 

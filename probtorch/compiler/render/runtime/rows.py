@@ -93,7 +93,7 @@ def write(text: LibraryModule, name: str, p: str) -> None:
 
 
 def _write_elements(text: LibraryModule, name: str, p: str) -> None:
-    """A formula for numbers that lie one after the other, or one by one."""
+    """A formula for numbers, wherever they lie."""
     ty = _FLOATS[p]
     f = F64 if ty == "double" else F32
     w = _Inlined(
@@ -126,9 +126,18 @@ def _write_elements(text: LibraryModule, name: str, p: str) -> None:
         together, apart = loop.branch(close)
         with together:
             loop.call("elements", "void", *at, n)
-        with apart, loop.loop(0, n) as k:
-            one = [loop.offset(a, k * s, "i8") for a, s in zip(at, step, strict=True)]
-            loop.call("elements", "void", *one, loop.whole(1))
+        with apart:
+            # They are brought together, and put where they belong, so many at a time.
+            near = loop.on_stack(_STRETCH, ty)
+            with loop.loop(0, n, _STRETCH) as begin:
+                count = loop.minimum(n - begin, _STRETCH)
+                with loop.loop(0, count) as k:
+                    there = loop.offset(at[0], (begin + k) * step[0], "i8")
+                    loop.store(near, k, loop.load(there, 0, ty), ty)
+                loop.call("elements", "void", near, near, count)
+                with loop.loop(0, count) as k:
+                    there = loop.offset(at[1], (begin + k) * step[1], "i8")
+                    loop.store(there, 0, loop.load(near, k, ty), ty)
     loop.finish()
 
 
