@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from probtorch.compiler.guards.watches import raw
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import Structure, flatten, is_leaf_type, names_of, unflatten
+from probtorch.core.tree import Structure, flatten, is_leaf_type, names_of, stored, unflatten
 
 __all__ = ["Rebuilt", "boxes", "is_tree"]
 
@@ -41,7 +41,7 @@ def boxes(given: _Given, everything: bool = False) -> list[object]:
             todo += tuple.__iter__(x)
         elif everything and not isinstance(x, TensorBase) and is_tree(x):
             found.append(x)
-            todo += [getattr(x, name) for name in names_of(x)]
+            todo += [stored(x, name) for name in names_of(x)]
     return found
 
 
@@ -193,4 +193,4 @@ def _contents(container: object) -> list[object]:
         return [y for x in dict.items(container) for y in x]
     if isinstance(container, list):
         return list(list.__iter__(container))
-    return [y for name in names_of(container) for y in (name, getattr(container, name))]
+    return [y for name in names_of(container) for y in (name, stored(container, name))]

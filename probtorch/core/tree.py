@@ -31,6 +31,7 @@ __all__ = [
     "record",
     "replace",
     "static",
+    "stored",
     "unflatten",
 ]
 
@@ -116,7 +117,7 @@ def _flatten(tree: Any, out: list[Any]) -> Structure:
     names = getattr(tree, "__tree_fields__", None)
     if names is not None:
         fixed = tuple([getattr(tree, n) for n in kind.__static_fields__])
-        below = tuple([_flatten(getattr(tree, n), out) for n in names])
+        below = tuple([_flatten(stored(tree, n), out) for n in names])
         exact = tuple([token(v) for v in fixed if v is not None and is_value(v)])
         more = _set_besides(tree, kind, names)
         if not more:
@@ -162,6 +163,12 @@ def names_of(tree: object) -> tuple[str, ...]:
     """Return the names of what is below a record or its like; () of all else."""
     names: tuple[str, ...] | None = getattr(tree, "__tree_fields__", None)
     return () if names is None else (*names, *_set_besides(tree, type(tree), names))
+
+
+def stored(tree: object, name: str) -> object:
+    """Return what a record keeps under a name: a field that is asked for may be computed anew."""
+    own = getattr(tree, "__dict__", None)
+    return own[name] if own and name in own else getattr(tree, name)
 
 
 def unflatten(structure: Structure, items: Iterable[object]) -> Any:
