@@ -54,7 +54,9 @@ FORMULAS = {
 def _fit(x, domain):
     """Move float values into the domain of an op, smoothly and so that nan stays nan."""
     if x.array.dtype.kind != "f":
-        return x
+        if domain != "probability":
+            return x
+        x = x.double()  # 0 and 1 are none
     if domain == "positive":
         return x.abs() + 0.25
     if domain == "negative":
@@ -73,7 +75,7 @@ def _elementwise(*xs, op, numbers=(), fit=False):
     operands = list(xs)
     for at, number in numbers:
         operands.insert(at, number)
-    if fit:
+    if fit or op == "normal_of_uniform":  # which is nothing at 0 and 1, and is never asked there
         domain = FORMULAS[op].domain
         operands = [
             _fit(x, d) if isinstance(x, TensorBase) else x

@@ -177,8 +177,8 @@ class Company:
         adapt: bool = False,
         pairs: np.ndarray | None = None,
     ) -> bool:
-        """Run `length` transitions, less those done before; returns whether all were made."""
-        done = self.runs[0].done
+        """Run `length` transitions; returns whether all were made."""
+        done = 0
         while done < length and self._well.any():
             width = min(self._work, TOGETHER)
             count = min(length - done, self.rows.capacity, max(self._work // width, 1))
