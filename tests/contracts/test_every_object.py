@@ -547,6 +547,10 @@ ROWS = {
         lambda: asked(infer.AutoSurrogateLikelihoodDAIS(line, weaker, K=2, prefix="dais"), X, Y),
         answers_of_guide,
     ),
+    "AutoSemiDAIS": (
+        lambda: asked(infer.AutoSemiDAIS(groups, K=2, prefix="semi"), X, Y),
+        answers_of_guide,
+    ),
     "AutoDiscreteParallel": (
         lambda: asked(infer.AutoDiscreteParallel(coins)),
         lambda g: g.sample_posterior(3, generator=probtorch.Generator(0)),

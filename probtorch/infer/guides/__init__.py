@@ -6,9 +6,10 @@ directions, `gaussian` the one with the model's zeros in the precision, `batched
 between rows), `flow` sends such a vector through learned transforms. `structured` gives each site a
 distribution that depends on the sites before it, which `structure` reads off the model and `layout`
 puts into rows; `discrete_sites` has tables of probabilities, `dais` moves draws by the model's
-gradients, `surrogate` by those of a cheaper one, `messenger` runs the model with other
-distributions. `by_hand` has what a user writes, `composite` makes one guide of several, and
-`reparams` changes the coordinates of a sampler by a fitted guide.
+gradients (in the steps of `annealing`), `surrogate` by those of a cheaper one, `semi_dais` the rows
+of a plate alone, `messenger` runs the model with other distributions. `by_hand` has what a user
+writes, `composite` makes one guide of several, and `reparams` changes the coordinates of a sampler
+by a fitted guide.
 """
 
 from typing import TYPE_CHECKING
@@ -65,6 +66,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         NeuTraReparam as NeuTraReparam,
         StructuredReparam as StructuredReparam,
     )
+    from probtorch.infer.guides.semi_dais import (
+        AutoSemiDAIS as AutoSemiDAIS,
+    )
     from probtorch.infer.guides.structured import (
         AutoStructured as AutoStructured,
     )
@@ -91,6 +95,7 @@ else:
             "AutoRegressiveMessenger"
         ),
         "reparams": "NeuTraReparam StructuredReparam",
+        "semi_dais": "AutoSemiDAIS",
         "structured": "AutoStructured",
         "surrogate": "AutoSurrogateLikelihoodDAIS",
     }

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
-from probtorch.core.arguments import choice_of, count_of
+from probtorch.core.arguments import choice_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
 from probtorch.distributions import constraints
@@ -33,15 +33,20 @@ from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.placing import replicate
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
-from probtorch.effects.runtime import Handler, generator_in_force
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.effects.runtime import Handler
+from probtorch.infer.guides.annealing import (
+    Steps,
+    annealed,
+    depth_of,
+    no_closed_form,
+    no_part,
+    run_of_continuous,
+)
 from probtorch.infer.guides.base import SummarisedByDraws, off_tape, particles_here
 from probtorch.infer.guides.joint import ScaledGuide
-from probtorch.infer.model_runs import in_float64, lifted
+from probtorch.infer.model_runs import lifted
 from probtorch.infer.starts.initialization import Strategy, init_to_median
-from probtorch.ops.arithmetic import maximum, minimum, sqrt
 from probtorch.ops.movement import reshape, unsqueeze
-from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
@@ -127,21 +132,9 @@ class AutoDAIS(SummarisedByDraws, ScaledGuide):
         dtype: DTypeLike = float64,
     ) -> None:
         super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
-        self.K = count_of("AutoDAIS", "K", K, expected="a number of annealing steps")
         self.base_dist = choice_of("AutoDAIS", "base_dist", base_dist, BASES)
-        for name, value, most in (
-            ("eta_max", eta_max, math.inf),
-            ("eta_init", eta_init, eta_max),
-            ("gamma_init", gamma_init, 1.0),
-        ):
-            if not isinstance(value, (int, float)) or not 0.0 < value < most:
-                raise ArgumentError(
-                    f"AutoDAIS({name}=...)",
-                    expected=f"a number > 0 and < {most:g}",
-                    got=repr(value),
-                    fix="leave it out for the default",
-                )
-        self.eta_init, self.eta_max, self.gamma_init = eta_init, eta_max, gamma_init
+        self.steps = Steps("AutoDAIS", K, eta_init, eta_max, gamma_init)
+        self.K, self.eta_init, self.eta_max, self.gamma_init = K, eta_init, eta_max, gamma_init
         # What the first call was given, and how many batch dims the model has.
         self._given: tuple[tuple[object, ...], dict[str, object]] = ((), {})
         self._depth = 0
@@ -151,27 +144,7 @@ class AutoDAIS(SummarisedByDraws, ScaledGuide):
         if self.latents:
             return
         given = (lifted(args), lifted(kwargs)) if self.precise else (args, kwargs)
-        in_force = generator_in_force() or default_generator
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(no_grad())
-            if self.precise:
-                stack.enter_context(in_float64())
-            stack.enter_context(block())
-            seen = stack.enter_context(trace())
-            stack.enter_context(seed_handler(None, Generator(*in_force.get_state())))
-            self.model(*given[0], **given[1])
-        for name in seen.stochastic_nodes:
-            if getattr(seen[name].fn, "is_discrete", False):
-                raise InferenceError(
-                    f"{self.__name__}: site {name!r} is discrete",
-                    expected="a model with a gradient in all of its latent sites",
-                    got=f"a latent {type(seen[name].fn).__name__}",
-                    fix="sum it out in the model (MixtureSameFamily, logsumexp), or use AutoNormal "
-                    "with TraceEnum_ELBO",
-                    at=seen[name].location,
-                )
-        frames = [f for site in seen.nodes.values() for f in site.plates]
-        self._depth = max((-f.dim for f in frames if f.dim is not None), default=0)
+        self._depth = depth_of(run_of_continuous(self, *given))
         self._given = given
         super().setup(*args, **kwargs)
 
@@ -185,12 +158,7 @@ class AutoDAIS(SummarisedByDraws, ScaledGuide):
 
     def draw(self, plates: dict[str, plate]) -> dict[str, TensorBase]:
         """Refuse: in a list of guides the density of the other sites is not known here."""
-        raise InferenceError(
-            f"{self.__name__}.draw",
-            expected="this guide alone, for all sites: its steps need the density of them all",
-            got="a part of an AutoGuideList",
-            fix="call it with the model's arguments, or put another guide into the list",
-        )
+        raise no_part(self.__name__)
 
     def distribution(self) -> Distribution:
         """Return the distribution of the vector that annealing begins with."""
@@ -213,38 +181,11 @@ class AutoDAIS(SummarisedByDraws, ScaledGuide):
         unit = Normal(wrap(np.zeros((self.K + 1, self.dim), self.dtype)), 1.0).to_event(2)
         # Their densities are in the ratios below.
         noise = sample(f"_{self.prefix}_momentum", unit.mask(False), infer=helper)
-        betas, etas, gamma, spread = self._schedule()
-        # Momenta divided by their standard deviation, so that all are standard normal.
-        p = noise[..., 0, :]
-        log_ratio = total(p, -1) * 0.0
-        for k in range(self.K):
-            step, beta = etas[k] * spread, betas[k]
-            z = z + 0.5 * step * p
-            slope = self._slope(z, base, beta, args, kwargs)
-            moved = p + step * slope
-            z = z + 0.5 * step * moved
-            log_ratio = log_ratio + 0.5 * total(p * p - moved * moved, -1)
-            p = gamma * moved + sqrt(1.0 - gamma * gamma) * noise[..., k + 1, :]
+        schedule = self.steps.schedule(self.prefix, self.dim, self.dtype)
+        z, log_ratio = annealed(
+            z, noise, schedule, lambda at, beta: self._slope(at, base, total(beta), args, kwargs)
+        )
         return sample(f"_{self.prefix}_latent", Delta(z, -log_ratio, 1), infer=helper)
-
-    def _schedule(self) -> tuple[TensorBase, TensorBase, TensorBase, TensorBase]:
-        """Temperatures, step sizes, share of the momentum left, root of the inverse masses."""
-
-        def learned(name: str, init: object, constraint: constraints.Constraint) -> TensorBase:
-            start = np.asarray(init, self.dtype)
-            return param(f"{self.prefix}_{name}", lambda: start, constraint)
-
-        steps = learned("beta_increments", np.ones(self.K), constraints.softplus_positive)
-        summed = cumsum(steps, 0)
-        betas = summed / summed[-1]
-        eta = learned("eta_0", self.eta_init, constraints.interval(0.0, self.eta_max))
-        rise = learned("eta_coeff", 0.0, constraints.real)
-        # Between 1 % of the largest step and the largest.
-        least, most = (betas * 0.0 + c * self.eta_max for c in (0.01, 1.0))
-        etas = maximum(minimum(eta + rise * betas, most), least)
-        gamma = learned("gamma", self.gamma_init, constraints.unit_interval)
-        masses = learned("inv_mass_matrix", np.ones(self.dim), constraints.softplus_positive)
-        return betas, etas, gamma, sqrt(masses)
 
     def _slope(
         self,
@@ -296,12 +237,7 @@ class AutoDAIS(SummarisedByDraws, ScaledGuide):
 
     def get_posterior(self) -> NoReturn:
         """Refuse: the guide has no density in closed form; ask for draws."""
-        raise InferenceError(
-            f"{self.__name__}.get_posterior",
-            expected="a guide with a density in closed form",
-            got="draws that were moved by the model's gradients",
-            fix="use sample_posterior(), or result.draws() for draws with importance weights",
-        )
+        raise no_closed_form(self.__name__)
 
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return draws on the unconstrained scale; see `AutoGuide.free_draws`."""

@@ -17,6 +17,7 @@ from probtorch.effects.site import Frame
 from probtorch.infer.guides.latents import Latent
 from probtorch.infer.guides.structure import coupled_plates
 from probtorch.ops.movement import permute, reshape
+from probtorch.ops.reduction import sum as total
 
 __all__ = ["SiteBlock", "block_of"]
 
@@ -71,6 +72,23 @@ class SiteBlock:
         x = reshape(vector, (*lead, *(rows[i] for i in local), *(free[i] for i in rest)))
         back = np.argsort([*local, *rest])
         return permute(x, (*range(len(lead)), *(len(lead) + int(i) for i in back)))
+
+    def packed(self, free: TensorBase) -> TensorBase:
+        """Return an unconstrained value as a block, (*particles, *rows, size): undo `restored`."""
+        local, rest = self._axes()
+        shape = free.array.shape
+        n = len(shape) - len(self.latent.free_shape)
+        turned = permute(free, (*range(n), *(n + i for i in local), *(n + i for i in rest)))
+        rows = tuple(shape[n + i] if i in local else 1 for i in range(self.latent.batch_ndim))
+        return reshape(turned, (*shape[:n], *rows, self.size))
+
+    def summed(self, terms: TensorBase) -> TensorBase:
+        """Return terms of shape (*particles, *batch) summed over all but the local plates."""
+        local, _ = self._axes()
+        k = self.latent.batch_ndim
+        n = terms.array.ndim - k
+        others = tuple(n + i for i in range(k) if i not in local)
+        return total(terms, others, keepdim=True) if others else terms
 
     def beyond(self, other: SiteBlock) -> list[Frame]:
         """Local plates that another site is not in: it sees all of their rows."""
