@@ -32,8 +32,8 @@ from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 
 __all__ = [
-    "Schedule",
-    "Steps",
+    "AnnealingSchedule",
+    "AnnealingSteps",
     "annealed",
     "depth_of",
     "no_closed_form",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-class Steps:
+class AnnealingSteps:
     """How many steps there are and where what they learn starts.
 
     Parameters
@@ -79,7 +79,7 @@ class Steps:
 
     def schedule(
         self, prefix: str, size: int, dtype: np.dtype, rows: tuple[int, ...] = ()
-    ) -> Schedule:
+    ) -> AnnealingSchedule:
         """Return what the steps are now, from `param` statements.
 
         Parameters
@@ -112,11 +112,11 @@ class Steps:
         etas = maximum(minimum(unsqueeze(eta, -1) + unsqueeze(rise, -1) * betas, most), least)
         gamma = learned("gamma", self.gamma_init, constraints.unit_interval)
         masses = learned("inv_mass_matrix", 1.0, constraints.softplus_positive, size)
-        return Schedule(betas, etas, unsqueeze(gamma, -1), sqrt(masses))
+        return AnnealingSchedule(betas, etas, unsqueeze(gamma, -1), sqrt(masses))
 
 
 @record
-class Schedule:
+class AnnealingSchedule:
     """Steps of vectors of some numbers, in rows or without.
 
     Attributes
@@ -138,7 +138,7 @@ class Schedule:
 def annealed(
     z: TensorBase,
     noise: TensorBase,
-    schedule: Schedule,
+    schedule: AnnealingSchedule,
     slope: Callable[[TensorBase, TensorBase], TensorBase],
 ) -> tuple[TensorBase, TensorBase]:
     """Move vectors, and return them with the log ratios that stand for their densities.
@@ -149,7 +149,7 @@ def annealed(
         Draws of the base.
     noise : Tensor, shape (..., K + 1, size)
         Standard normal.
-    schedule : Schedule
+    schedule : AnnealingSchedule
     slope : callable
         ``slope(z, beta)``: gradient of the tempered log density, beta of shape (*rows, 1).
 

@@ -35,7 +35,7 @@ from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import Handler
 from probtorch.infer.guides.annealing import (
-    Steps,
+    AnnealingSteps,
     annealed,
     depth_of,
     no_closed_form,
@@ -133,7 +133,7 @@ class AutoDAIS(SummarisedByDraws, ScaledGuide):
     ) -> None:
         super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
         self.base_dist = choice_of("AutoDAIS", "base_dist", base_dist, BASES)
-        self.steps = Steps("AutoDAIS", K, eta_init, eta_max, gamma_init)
+        self.steps = AnnealingSteps("AutoDAIS", K, eta_init, eta_max, gamma_init)
         self.K, self.eta_init, self.eta_max, self.gamma_init = K, eta_init, eta_max, gamma_init
         # What the first call was given, and how many batch dims the model has.
         self._given: tuple[tuple[object, ...], dict[str, object]] = ((), {})

@@ -38,7 +38,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Frame, Site
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.annealing import (
-    Steps,
+    AnnealingSteps,
     annealed,
     depth_of,
     no_closed_form,
@@ -114,6 +114,9 @@ class AutoSemiDAIS(SummarisedByDraws):
     unless they are shared, ``auto_eta_0``, ``auto_eta_coeff``, ``auto_gamma``,
     ``auto_beta_increments`` and ``auto_inv_mass_matrix`` as of `AutoDAIS`.
 
+    A row with steps of its own that have shrunk to the least, 1 % of `eta_max`, may stay there: it
+    then keeps the normal it begins with. Shared steps learn faster, and from all rows.
+
     Draws, medians and quantiles, those of 10 000 draws, are of all rows, made with the arguments of
     the first call a minibatch at a time. There is no `get_posterior`.
 
@@ -180,7 +183,7 @@ class AutoSemiDAIS(SummarisedByDraws):
             global_guide,
             local_guide,
         )
-        self.steps = Steps("AutoSemiDAIS", K, eta_init, eta_max, gamma_init)
+        self.steps = AnnealingSteps("AutoSemiDAIS", K, eta_init, eta_max, gamma_init)
         self.init_scale = check_scale("AutoSemiDAIS", init_scale)
         self.subsample_plate = subsample_plate
         self.use_global_dais_params = use_global_dais_params
