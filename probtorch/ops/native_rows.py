@@ -30,7 +30,8 @@ def native_rows(
 ) -> np.ufunc | None:
     """Return the function for `x` along `dims`; None where NumPy serves.
 
-    With `several` it may be for more dims than one, and takes the array that `as_rows` makes.
+    With `several` it may be for more dims than one, and takes the array that `as_rows` makes. The
+    steps within rows are not looked at, so it must not be given `out` with gaps in its rows.
     """
     if type(x) is not np.ndarray or not settings.jit or not x.flags.c_contiguous or not x.size:
         return None

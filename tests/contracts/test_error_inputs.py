@@ -224,5 +224,13 @@ def test_ops_have_two_error_inputs_on_average():
         *("affine", "betainc_grad", "bits_to_integers", "class_log_probs", "cofactor"),
         *("demand", "det_hessian"),
         *("gamma_log_implicit", "gammainc_grad_a", "linear_recurrence", "native_density"),
-        *("standard_log_gamma", "standardise", "unslice", "untake", "von_mises_slope"),
+        *(
+            "peak",
+            "room",
+            "standard_log_gamma",
+            "standardise",
+            "unslice",
+            "untake",
+            "von_mises_slope",
+        ),
     }, unreachable

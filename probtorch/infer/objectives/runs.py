@@ -406,11 +406,16 @@ class _One(Handler):
         value = self.many[site.name].value
         shape = self.single[site.name].value.array.shape
 
-        def one(x: TensorBase) -> TensorBase:
+        def one(x: TensorBase, shape: tuple[int, ...]) -> TensorBase:
             rows = reshape(x, (-1, *shape))
             return rows[self.i if rows.array.shape[0] > 1 else 0]
 
-        site.value = like_origin(value, one(value), one)
+        # What a value was made of has the particles' dims in front as well, then its own shape.
+        front = value.array.ndim - len(shape)
+        part = one(value, shape)
+        if value.array.shape[front:] == shape:
+            part = like_origin(value, part, lambda x: one(x, x.array.shape[front:]))
+        site.value = part
 
     def on_plate(self, site: Site) -> None:
         give_rows(site, self.many)

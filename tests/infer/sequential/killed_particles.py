@@ -15,7 +15,8 @@ import probtorch
 from probtorch.distributions import Beta, HalfNormal, Normal, Poisson
 from probtorch.effects import plate, sample
 from probtorch.infer import SMC, Checkpoint, ParticleGibbs, RandomWalk
-from probtorch.infer.sequential import mutation, particle_gibbs
+from probtorch.infer.sequential import mutation
+from probtorch.infer.sequential.run_course import RunCourse
 
 # Particles that are moved between two looks; a rest before each of them, so that a checkpoint, some
 # syncs, is not long beside them.
@@ -86,8 +87,8 @@ def serve(kind, folder):
         time.sleep(REST)
         sweep(course, *args, **kwargs)
 
-    sweep = particle_gibbs._Course._sweep
-    mutation.Mutation._piece, particle_gibbs._Course._sweep = slowly, sweep_slowly
+    sweep = RunCourse._sweep
+    mutation.Mutation._piece, RunCourse._sweep = slowly, sweep_slowly
     if kind == "SMC":
         run(particles=20)  # what is compiled here is there in all of them
     for _ in sys.stdin:
