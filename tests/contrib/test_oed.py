@@ -301,3 +301,25 @@ def test_what_cannot_be_estimated_is_refused():
     with pytest.raises(InferenceError, match=r"(?s)draws of 'z'.*Bernoulli.*detach"):
         oed.nmc_eig(switched, DESIGNS.clone().requires_grad_(), "y", "z")
     oed.nmc_eig(switched, DESIGNS, "y", "z")
+
+
+def flat(design):
+    with plate_stack("designs", design.shape):
+        w = sample("w", dist.Normal(0.0, 1.0))
+        sample("y", dist.Normal(w * design, 1.0))
+
+
+def rows_inside(design):
+    with plate_stack("designs", design.shape[:-1]):
+        w = sample("w", dist.Normal(0.0, 1.0))
+        with plate("rows", 3):
+            sample("y", dist.Normal(w * design[..., 0], 1.0))
+
+
+@pytest.mark.parametrize(
+    "model, design", [(flat, tensor([0.5, 1.0, 2.0])), (rows_inside, tensor([[0.5], [2.0]]))]
+)
+def test_plates_beyond_those_of_the_designs_are_refused(model, design):
+    """Their gains would be added up, or taken for samples."""
+    with pytest.raises(ArgumentError, match=r"(?s)at dim -\d.*unsqueeze\(-1\).*rightmost_dim=-2"):
+        oed.nmc_eig(model, design, "y", "w", N=10, M=5)

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 from probtorch.autograd.modes import is_grad_enabled
 from probtorch.core import dtype as dtypes
-from probtorch.core.typed import DType
+from probtorch.core.typed import DType, Shape
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.handlers import trace
 from probtorch.effects.modules import module
@@ -105,8 +105,38 @@ def dtype_of(design: Tensor) -> DType:
 
 
 def run(model: Model, *args: object) -> Trace:
-    """Return the trace of a run."""
-    return trace(model).get_trace(*args)
+    """Return the trace of a run: of a model with designs, or of a guide with what else it takes.
+
+    Raises
+    ------
+    ArgumentError
+        If samples and designs are not the outermost plates of a model.
+    """
+    seen = trace(model).get_trace(*args)
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        for name in (*seen.stochastic_nodes, *seen.observation_nodes):
+            _check_plates(seen[name], args[0].array.shape, drawn=name in seen.stochastic_nodes)
+    return seen
+
+
+def _check_plates(site: Site, shape: Shape, *, drawn: bool) -> None:
+    """Refuse plates whose dims would be taken for those of samples and designs, and designs without
+    features, whose gains would be added up.
+    """
+    sizes = {f.dim: f.size for f in site.plates if f.dim is not None}
+    outermost = tuple(sizes[dim] for dim in sorted(sizes))
+    designs = tuple(shape[:-1])
+    # Of one design alone, or of all, a plate may have been left out.
+    fewer = len(outermost) < len(designs)
+    if fewer or (outermost[: len(designs)] == designs and not (drawn and outermost == shape)):
+        return
+    raise ArgumentError(
+        f"designs: plates around {site.name!r}",
+        expected=f"those of shape {designs} outside of all others, as design.shape[:-1] has it",
+        got=", ".join(f"{f.name!r} of {f.size} at dim {f.dim}" for f in site.plates),
+        fix="the last dim of a design is for its features: design.unsqueeze(-1) adds one; plates "
+        "inside go to the right, by plate_stack(..., rightmost_dim=-2), or are dims of an event",
+    )
 
 
 def site_of(seen: Trace, label: str, what: str) -> Site:
