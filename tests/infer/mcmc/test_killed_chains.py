@@ -58,6 +58,7 @@ def drawn(folder):
 @pytest.mark.parametrize(
     "kills", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (50, 200))]
 )
+@pytest.mark.slow
 def test_chains_killed_at_random_moments_end_as_if_they_never_were(kills, tmp_path):
     length, rng = kills * DRAWS, random.Random(kills)
     reached, warm, seen = [0], [], []
