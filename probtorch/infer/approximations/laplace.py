@@ -217,7 +217,9 @@ class LaplaceApproximation:
         if self.hessian_structure == "full":
             point, value, precision = _polished(target, evaluate, best, top)
             slope = evaluate(point[None])[1][0]
-            gain = 0.5 * float(slope @ np.linalg.lstsq(precision, slope, rcond=None)[0])
+            gain = math.nan  # at a pole, which is told of
+            if np.isfinite(precision).all():
+                gain = 0.5 * float(slope @ np.linalg.lstsq(precision, slope, rcond=None)[0])
         else:
             point, value = best.position[top], float(best.value[top])
             precision = -hessian_diagonal(target, point)
@@ -322,8 +324,11 @@ def _polished(
     variances = np.array([estimate.apply(e[None])[0] @ e for e in np.eye(target.dim)])
     scales = np.sqrt(np.where(variances > 0.0, variances, 1.0))  # at a pole they may be anything
     for _ in range(NEWTON_STEPS):
+        precision = _rough(evaluate, point, scales)
+        if not np.isfinite(precision).all():
+            break  # a pole, which is told of
         try:
-            normal = GaussianDensity.of_precision(point, _rough(evaluate, point, scales))
+            normal = GaussianDensity.of_precision(point, precision)
         except np.linalg.LinAlgError:
             break  # no mode, which is told of
         step = normal.covariance @ gradient
@@ -346,8 +351,9 @@ def _rough(evaluate: Evaluations, point: np.ndarray, scales: np.ndarray) -> np.n
     steps = DIFFERENCE * np.diag(scales)
     _, gradients = evaluate(np.concatenate([point + steps, point - steps]))
     up, down = np.split(gradients, 2)
-    rows = (down - up) / (2.0 * DIFFERENCE * scales)[:, None]
-    return np.asarray(0.5 * (rows + rows.T))
+    with np.errstate(all="ignore"):  # next to a pole they are beyond any number
+        rows = (down - up) / (2.0 * DIFFERENCE * scales)[:, None]
+        return np.asarray(0.5 * (rows + rows.T))
 
 
 def _check_concave(target: Target, precision: np.ndarray, gain: float) -> None:

@@ -242,9 +242,16 @@ class LbfgsPaths:
         self, rows: np.ndarray, trial: np.ndarray, value: np.ndarray, gradient: np.ndarray
     ) -> None:
         step, change = trial[rows] - self.position[rows], self.gradient[rows] - gradient[rows]
-        curvature = (step * change).sum(-1)
-        norms = np.sqrt((step * step).sum(-1) * (change * change).sum(-1))
-        bent = curvature > LEAST_CURVATURE * norms
+        diagonal, pairs, order = self.hessian.diagonal, self.hessian.pairs, self.hessian.order
+        with np.errstate(all="ignore"):
+            curvature = (step * change).sum(-1)
+            norms = np.sqrt((step * step).sum(-1)) * np.sqrt((change * change).sum(-1))
+            bent = curvature > LEAST_CURVATURE * norms
+            updated = updated_diagonal(diagonal[rows], step, change)
+            held = ((updated > 0.0) & np.isfinite(updated)).all(-1)
+        # The curvature of a pole is soon beyond what numbers hold: there the path ends.
+        self._refusals[rows[bent & ~held]] = REFUSALS
+        bent &= held
         self.bent[rows] = bent
         self.rise[rows] = value[rows] - self.value[rows]
         self.position[rows], self.value[rows] = trial[rows], value[rows]
@@ -252,12 +259,11 @@ class LbfgsPaths:
         self._step[rows] = np.where(bent, 1.0, GROWTH * self._step[rows])
         known, step, change = rows[bent], step[bent], change[bent]
         if known.size:
-            diagonal, pairs, order = self.hessian.diagonal, self.hessian.pairs, self.hessian.order
             newest = order[known].max(-1)
             place = newest % order.shape[1]  # of the oldest pair, or of none
             pairs[known, 0, place], pairs[known, 1, place] = step, change
             order[known, place] = newest + 1
-            diagonal[known] = updated_diagonal(diagonal[known], step, change)
+            diagonal[known] = updated[bent]
             self.hessian = InverseHessian(diagonal, pairs, order)
             self.log_det = self.hessian.log_det()
         self._direction = direction = self.hessian.apply(self.gradient)

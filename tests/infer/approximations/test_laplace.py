@@ -114,11 +114,14 @@ def test_second_mode_is_told_of():
         LaplaceApproximation(two_modes(1.0 - 1e-9), num_starts=8, seed=0).run()
 
 
-def test_pole_is_no_mode():
-    target = Target.from_density(lambda q: -0.4 * log(q * q).sum() - 0.5 * (q * q).sum(), 2)
+@pytest.mark.parametrize("dim", [1, 2])
+def test_pole_is_no_mode(dim):
+    # Climbs end where curvatures and differences are beyond what numbers hold, some on the way.
+    target = Target.from_density(lambda q: -0.4 * log(q * q).sum() - 0.5 * (q * q).sum(), dim)
     for structure in ("full", "diag"):
-        with pytest.raises(InferenceError, match=r"(?s)expected: a mode.*fix: .*non-centred"):
-            LaplaceApproximation(target, structure, seed=0).run()
+        for seed in range(5):
+            with pytest.raises(InferenceError, match=r"(?s)expected: a mode.*fix: .*non-centred"):
+                LaplaceApproximation(target, structure, seed=seed).run()
 
 
 def test_misuse_is_refused():
