@@ -6,7 +6,7 @@ import math
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.beta import Beta, smaller_share
+from probtorch.distributions.beta import smaller_share
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
@@ -14,8 +14,9 @@ from probtorch.distributions.lifetimes import log_quotient
 from probtorch.distributions.precision import doubled
 from probtorch.distributions.rarer_counts import exact_betaln
 from probtorch.distributions.source import Source
-from probtorch.ops.arithmetic import maximum, sqrt, where
-from probtorch.ops.exponentials import exp, expm1, log, sigmoid, softplus
+from probtorch.ops.arithmetic import abs as absolute
+from probtorch.ops.arithmetic import maximum, sqrt, square, where
+from probtorch.ops.exponentials import exp, expm1, log, log1p, sigmoid
 from probtorch.ops.special import (
     betainc,
     betaln,
@@ -23,11 +24,12 @@ from probtorch.ops.special import (
     gammainc,
     gammaincc,
     lgamma_difference,
+    log1p_less,
     log1p_square,
     polygamma,
     stirling_rest,
 )
-from probtorch.ops.trigonometry import asinh
+from probtorch.ops.trigonometry import asinh, sinh
 from probtorch.tensor import Tensor
 
 __all__ = ["ExpGamma", "ExpInverseGamma", "GammaGamma", "SigmoidBeta", "SkewStudentT"]
@@ -142,6 +144,40 @@ def lgamma_of(a: Tensor) -> Tensor:
     return lgamma_difference(1.0, a) - log(a)
 
 
+def log_density_of_odds(a: Tensor, b: Tensor, apart: Tensor) -> Tensor:
+    """Log density of the log odds y of a beta number, where ``y - log(a / b)`` is `apart`.
+
+    Relative to the highest density, whose terms of the size of the concentrations cancel in the
+    algebra: ``-a log(p + q exp(-apart)) - b log(q + p exp(apart))`` with p = a / (a + b).
+    """
+    n = a + b
+    p, q = a / n, b / n
+    near = absolute(apart) < 1.0
+    d, far = where(near, apart, 0.0), where(near, 1.0, apart)
+    # Around the peak, where what is linear cancels, too.
+    arch, tail = sinh(0.5 * d), log_of_two(q, p, -far) * a + log_of_two(p, q, far) * b
+    close = log1p_less(q * expm1(-d)) * a + log1p_less(p * expm1(d)) * b + 4.0 * a * q * arch * arch
+    rest = stirling_rest(a) + stirling_rest(b) - stirling_rest(n)
+    return -where(near, close, tail) - rest
+
+
+def log_of_two(w: Tensor, other: Tensor, t: Tensor) -> Tensor:
+    """log(other + w exp(t)) for shares that sum to 1, where t is not near 0."""
+    up = t > 700.0
+    change = w * expm1(where(up, 0.0, t))
+    deep = change < -0.5
+    usual = log1p(where(deep, 0.0, change))
+    low = log(where(deep, other + w * exp(where(deep, t, 0.0)), 1.0))
+    high = where(up, t, 0.0) + log(where(up, w + other * exp(-where(up, t, 0.0)), 1.0))
+    return where(up, high, where(deep, low, usual))
+
+
+def log_of_product(x: Tensor, y: Tensor, product: Tensor) -> Tensor:
+    """Log of a product of two factors, whose logs are x and y: their sum where it overflows."""
+    there = (absolute(x) < 690.0) & (absolute(y) < 690.0) & (absolute(x + y) < 600.0)
+    return where(there, log(where(there, product, 1.0)), where(there, 0.0, x + y))
+
+
 class GammaGamma(Distribution):
     """Gamma numbers whose rate is itself a gamma draw: scaled odds, also called beta prime.
 
@@ -168,9 +204,13 @@ class GammaGamma(Distribution):
         odds = rng.log_gamma(a, shape) - rng.log_gamma(b, shape)
         return rng.positive(exp(odds + log(self.mixing_rate)))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
-        y = SigmoidBeta(self.concentration, self.mixing_concentration, validate_args=False)
-        return y._log_prob(log_quotient(x, self.mixing_rate)) - log(x)
+        a, b = self.concentration, self.mixing_concentration
+        size, share = log_quotient(x, self.mixing_rate), log_quotient(b, a)
+        return log_density_of_odds(
+            a, b, log_of_product(size, share, x / self.mixing_rate * (b / a))
+        ) - log(x)
 
     def _smaller_share(self, x: Tensor) -> tuple[Tensor, Tensor]:
         odds = maximum(x, 0.0) / self.mixing_rate
@@ -229,20 +269,10 @@ class SigmoidBeta(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.log_gamma(self.concentration1, shape) - rng.log_gamma(self.concentration0, shape)
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
-        # A beta density of the smaller share v, of either side: d v / d x = v (1 - v).
         a, b = self.concentration1, self.concentration0
-        less = x < 0.0
-        y = where(less, x, -x)
-        inside = y > -80.0
-        z = where(inside, y, 0.0)
-        first, second = where(less, a, b), where(less, b, a)
-        v = sigmoid(z)
-        beta = Beta(first, second, validate_args=False)
-        usual = beta._log_prob(v) - softplus(-z) - softplus(z)
-        # Of so small a share v, log1p(exp(y)) is v as well.
-        tail = first * y - (first + second) * exp(where(inside, -80.0, y))
-        return where(inside, usual, tail - exact_betaln(first, second))
+        return log_density_of_odds(a, b, x - log_quotient(a, b))
 
     @doubled
     def _nearer_tail(self, x: Tensor) -> Tensor:
@@ -316,26 +346,33 @@ class SkewStudentT(Distribution):
         size = 0.5 * sqrt(self.a + self.b) * (exp(half) - exp(-half))
         return rng.finite(self.loc + self.scale * rng.finite(size))
 
-    def _odds(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return half the log odds of the beta number, and z / sqrt(a + b)."""
-        z = (x - self.loc) / self.scale / sqrt(self.a + self.b)
-        return asinh(z), z
+    def _size(self, x: Tensor) -> Tensor:
+        # sinh of half the log odds
+        return (x - self.loc) / self.scale / sqrt(self.a + self.b)
 
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
-        half, z = self._odds(x)
-        y = SigmoidBeta(self.a, self.b, validate_args=False)
-        # x = loc + scale sqrt(a + b) sinh(half), half = y / 2
-        slope = 0.5 * log1p_square(z) + log(0.5 * self.scale) + 0.5 * log(self.a + self.b)
-        return y._log_prob(2.0 * half) - slope
+        a, b, z = self.a, self.b, self._size(x)
+        up = z >= 0.0
+        size = where(up, z, -z)
+        huge = size > 1e8
+        root = size + where(huge, size, sqrt(1.0 + square(where(huge, 0.0, size))))
+        # The root of the odds over a / b, and its log.
+        over = where(up, root, 1.0 / root) * (sqrt(b) / sqrt(a))
+        apart = 2.0 * log_of_product(asinh(z), 0.5 * log_quotient(b, a), over)
+        # x = loc + scale sqrt(a + b) sinh(y / 2)
+        slope = 0.5 * log1p_square(z) + log(0.5 * self.scale) + 0.5 * log(a + b)
+        return log_density_of_odds(a, b, apart) - slope
 
     @doubled
     def _cdf(self, x: Tensor) -> Tensor:
-        return SigmoidBeta(self.a, self.b, validate_args=False)._cdf(2.0 * self._odds(x)[0])
+        return SigmoidBeta(self.a, self.b, validate_args=False)._cdf(2.0 * asinh(self._size(x)))
 
     @doubled
     def _survival(self, x: Tensor) -> Tensor:
-        return SigmoidBeta(self.a, self.b, validate_args=False)._survival(2.0 * self._odds(x)[0])
+        return SigmoidBeta(self.a, self.b, validate_args=False)._survival(
+            2.0 * asinh(self._size(x))
+        )
 
     def _mean(self) -> Tensor:
         a, b = self.a, self.b

@@ -31,8 +31,6 @@ from probtorch.tensor import Tensor
 
 __all__ = ["BetaNegativeBinomial", "DiscreteUniform", "DiscreteWeibull", "YuleSimon"]
 
-HUGE = 1e18
-
 
 def exact_betaln(a: Tensor, b: Tensor) -> Tensor:
     """Log of B(a, b), also where one of them is large, or both: of three lgammas two are small."""
@@ -139,18 +137,12 @@ class BetaNegativeBinomial(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         a, b, n = self.concentration1, self.concentration0, self.n
-        # Shares of such numbers, rounded, are not near enough to what they would be.
-        huge = (a > HUGE) | (b > HUGE) | (n > HUGE)
-        orders = -(log(n + x) + exact_betaln(n, x + 1.0))
-        apart = orders + exact_betaln(a + x, b + n) - exact_betaln(a, b)
-        one = a * 0.0 + 1.0
-        a, b, n = where(huge, one, a), where(huge, one, b), where(huge, one, n)
         # A beta-binomial mass of x among n + x, times n / (n + x); in the form of BetaBinomial.
         s, kernel = a + b, beta_binomial_kernel(a, b, x, n)
         seen = log(n) + stirling_rest(n + x) - factorial_rest(x) - factorial_rest(n)
         both = stirling_rest(x + a) + stirling_rest(n + b) - stirling_rest(n + x + s)
         imagined = factorial_rest(a) - log(a) + (factorial_rest(b) - log(b)) - stirling_rest(s)
-        return where(huge, apart, kernel + seen + (both - imagined))
+        return kernel + seen + (both - imagined)
 
     def _cdf(self, x: Tensor) -> Tensor:
         return cdf_by_sum(self, x)

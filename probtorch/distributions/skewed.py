@@ -250,12 +250,15 @@ class SoftAsymmetricLaplace(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         left, right, soft = self._sides()
         sharp = right * rng.exponential(shape) - left * rng.exponential(shape)
-        return self.loc + sharp + soft * rng.normal(shape)
+        return rng.finite(self.loc + sharp + rng.finite(soft * rng.normal(shape)))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
-        left, right, soft = self._sides()
         # The slopes of the two terms cancel around the peak.
-        return in_double(_blurred, x - self.loc, left, right, soft)
+        left, right, soft = self._sides()
+        z = x - self.loc
+        both = logaddexp(log_tilted(z, soft, right), log_tilted(-z, soft, left))
+        return both - log(left + right)
 
     def _cdf(self, x: Tensor) -> Tensor:
         left, right, soft = self._sides()
@@ -283,11 +286,6 @@ class SoftAsymmetricLaplace(Distribution):
         return 6.0 * (power(right / sd, 4.0) + power(left / sd, 4.0))
 
 
-def _blurred(z: Tensor, left: Tensor, right: Tensor, soft: Tensor) -> Tensor:
-    both = logaddexp(log_tilted(z, soft, right), log_tilted(-z, soft, left))
-    return both - log(left + right)
-
-
 class ExGaussian(Distribution):
     """Sum of a normal and an exponential number: a model of reaction times.
 
@@ -310,7 +308,9 @@ class ExGaussian(Distribution):
     support = constraints.real
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return self.loc + self.scale * rng.normal(shape) + self.nu * rng.exponential(shape)
+        return rng.finite(
+            self.loc + self.scale * rng.normal(shape) + self.nu * rng.exponential(shape)
+        )
 
     def _log_prob(self, x: Tensor) -> Tensor:
         return log_tilted(x - self.loc, self.scale, self.nu) - log(self.nu)

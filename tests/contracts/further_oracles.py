@@ -31,7 +31,14 @@ PI = mpmath.pi
 
 
 def log_ndtr(z):
-    return log(mpmath.erfc(-z / sqrt(2)) / 2)
+    if z > -(mpf(10) ** 20):
+        return log(mpmath.erfc(-z / sqrt(2)) / 2)
+    # Where mpmath's own would overflow: the asymptotic series, whose terms fall by 1e-40.
+    term, series = mpf(1), mpf(1)
+    for k in range(1, 12):
+        term *= -(2 * k - 1) / (z * z)
+        series += term
+    return -z * z / 2 - log(-z * sqrt(2 * PI)) + log(series)
 
 
 def two_sided(left, right, z):
