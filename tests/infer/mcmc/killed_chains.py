@@ -20,9 +20,11 @@ from probtorch.infer.mcmc.chunk import ChunkRunner
 # Seconds that a chain rests before every transition, so that a checkpoint, some ten syncs, is not
 # long beside them; between two looks of the main thread; between two checkpoints.
 REST = POLL = 0.001
-EVERY = 0.01
+EVERY = 0.004
 # Transitions of a chain after a checkpoint, however slow the disk is, before it waits for another;
-# and those after which it waits to be killed.
+# and those after which it waits to be killed. A file has what chains were like when they last took
+# a snapshot, EVERY after the one before, between two transitions: the rests of AHEAD transitions
+# take longer, or all might wait for a file that there is nothing new to put into.
 AHEAD, LIFE = 8, 17
 # No life is long enough to get through all of the warm-up: it takes so many transitions more.
 WARMUP = 8
