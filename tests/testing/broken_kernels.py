@@ -82,12 +82,12 @@ def broken(mistake, **settings):
     return lambda model: BrokenHMC(model, mistake=mistake, **settings)
 
 
-def shrinking(kind):
+def shrinking(kind, factor=0.8):
     """A class of kernels, of any kind, that come to stand nearer to 0 than they went."""
 
     class Shrinking(kind):
         def step(self, key, state):
             new, info = super().step(key, state)
-            return replace(new, position=0.8 * new.position), info
+            return replace(new, position=factor * new.position), info
 
     return Shrinking

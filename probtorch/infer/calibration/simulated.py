@@ -184,7 +184,9 @@ class SimulatedTarget(ModelTarget):
     def exchange(self, data: Arrays) -> None:
         """Use other data from now on."""
         self._data = {name: wrap(np.array(data[name])) for name in self._shapes}
-        self.density.set_data(self.pack_data(data))
+        for density in ("density", "curved_density"):
+            if density in vars(self):  # it is compiled; others begin with the data at hand
+                getattr(self, density).set_data(self.pack_data(data))
 
     def pack_data(self, data: Arrays, lead: int = 0) -> np.ndarray:
         """Return data as one float64 vector; with `lead` leading dims as an array of vectors."""
@@ -213,16 +215,33 @@ class SimulatedTarget(ModelTarget):
         with self._given(flat):
             return self.logdensity(q)
 
+    def _curved_joint(self, q_and_matrix: Tensor, flat: Tensor) -> Tensor:
+        with self._given(flat):
+            return self._curved(q_and_matrix)
+
     @cached_property
     def density(self) -> Any:  # a NativeDensity in all that samplers ask of it
         """The log density and its gradient as native code, with the data exchangeable."""
         return DataDensity(
             self._joint,
             self.dim,
-            self.pack_data({name: x.array for name, x in self._data.items()}),
+            self._packed(),
             name=f"the log density of {self.name}",
             check=ParameterCheck(self.name, self.slots, self.dim),
         )
+
+    @cached_property
+    def curved_density(self) -> Any:
+        """The same with its Hessian, as `Target.curved_density`, for kernels that ask for it."""
+        return DataDensity(
+            self._curved_joint,
+            self.dim + self.dim**2,
+            self._packed(),
+            name=f"the log density of {self.name}, with its curvature",
+        )
+
+    def _packed(self) -> np.ndarray:
+        return self.pack_data({name: x.array for name, x in self._data.items()})
 
     def points(self, drawn: Arrays) -> Callable[[int], np.ndarray]:
         """Return a function from the number of a draw of the parameters to its point (dim,).

@@ -275,7 +275,8 @@ def test_evidence_agrees_with_bridge_sampling_of_eight_schools():
             z = sample("z", dist.Normal(0.0, 1.0))
             sample("y", dist.Normal(mu + tau * z, sigma), obs=y)
 
-    mcmc = MCMC(NUTS(schools), num_samples=2000, num_chains=2, seed=0, progress_bar=False)
+    kernel = NUTS(schools, target_accept_prob=0.95)
+    mcmc = MCMC(kernel, num_samples=2000, num_chains=2, seed=0, progress_bar=False)
     draws = mcmc.run(y, sigma)
     value, error = bridge(draws.target, draws.positions.reshape(-1, 10))
     assert error < 0.1
