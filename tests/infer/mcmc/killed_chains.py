@@ -1,8 +1,8 @@
 """The run that test_killed_chains.py kills: two chains of NUTS, draws on the disk, checkpoints.
 
-``killed_chains.py serve LENGTH FOLDER`` forks a process for each line on its stdin, which makes the
-run, and writes its number, and a byte for every checkpoint: forking saves the import and the
-compiler. ``killed_chains.py LENGTH FOLDER`` makes the run, or what is left of it, to its end.
+``killed_chains.py serve LENGTH FOLDER [WARMUP]`` forks a process for each line on its stdin, which
+makes the run, and writes its number, and a byte for every checkpoint: forking saves the import and
+the compiler. ``killed_chains.py run LENGTH FOLDER [WARMUP]`` makes the run, or what is left of it.
 ``killed_chains.py journal LENGTH FOLDER`` serves a run with draws in memory, whose chains write
 down what they draw between two checkpoints; it writes a byte for every transition.
 """
@@ -32,9 +32,9 @@ SCALES = probtorch.tensor([0.01, 0.1, 1.0, 10.0])
 TARGET = Target.from_density(lambda q: -0.5 * ((q / SCALES) ** 2).sum(), 4)
 
 
-def run(length, folder=None, checkpoint=None):
+def run(length, folder=None, checkpoint=None, warmup=None):
     """Return draws of so many transitions after a warm-up that is longer than a life."""
-    warmup = min(length, LIFE + WARMUP)
+    warmup = min(length, LIFE + WARMUP) if warmup is None else warmup
     mcmc = MCMC(NUTS(TARGET), length, warmup, num_chains=2, seed=7, thinning=5, progress_bar=False)
     mcmc.diagnose = False
     if folder is None:
@@ -79,7 +79,7 @@ def in_memory(length, folder):
     return mcmc.run(checkpoint=folder)
 
 
-def serve(length, folder, *, journals):
+def serve(length, folder, warmup=None, *, journals):
     """Fork a run for every line on stdin."""
     call = ChunkRunner.run
     if journals:
@@ -107,7 +107,7 @@ def serve(length, folder, *, journals):
             if journals:
                 in_memory(length, folder)
             else:
-                run(length, folder, Told(folder, pace))
+                run(length, folder, Told(folder, pace), warmup)
             os._exit(0)
         os.write(1, b"%d\n" % child)
         if os.WIFEXITED(os.waitpid(child, 0)[1]):
@@ -117,7 +117,9 @@ def serve(length, folder, *, journals):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    if sys.argv[1] in ("serve", "journal"):
-        serve(int(sys.argv[2]), sys.argv[3], journals=sys.argv[1] == "journal")
+    what, length, folder, *rest = sys.argv[1:]
+    warmup = int(rest[0]) if rest else None
+    if what == "run":
+        run(int(length), folder, folder, warmup)
     else:
-        run(int(sys.argv[1]), sys.argv[2], sys.argv[2])
+        serve(int(length), folder, warmup, journals=what == "journal")

@@ -17,7 +17,7 @@ from probtorch.diagnostics import Draws
 from probtorch.errors import FileError
 from probtorch.infer import Checkpoint
 from probtorch.serialization import load
-from tests.infer.mcmc.killed_chains import run
+from tests.infer.mcmc.killed_chains import LIFE, run
 
 SCRIPT = Path(__file__).with_name("killed_chains.py")
 ROOT = Path(__file__).parents[3]
@@ -77,18 +77,20 @@ def drawn(folder):
         raise
 
 
-@pytest.mark.parametrize(
-    "kills", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (50, 200))]
-)
-def test_chains_killed_at_random_moments_end_as_if_they_never_were(kills, tmp_path):
-    length, rng = kills * DRAWS, random.Random(kills)
+@pytest.mark.parametrize("long_warmup", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_chains_killed_at_random_moments_end_as_if_they_never_were(kills, long_warmup, tmp_path):
+    """Two lives get through a short warm-up; a long one ends after the last kill."""
+    length, rng = (DRAWS if long_warmup else kills * DRAWS), random.Random(kills)
+    warmup = kills * LIFE + DRAWS if long_warmup else None
+    run_of = [length, tmp_path, *([warmup] if long_warmup else [])]
     reached, warm, seen = [0], [], []
     with started(
-        "serve", length, tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        "serve", *run_of, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     ) as server:
         # How far a run gets before it is killed is up to the machine: it is killed on until both
         # have been, chains that warm up and chains that are past it.
-        while len(warm) < kills or not any(warm):
+        while len(warm) < kills or not (long_warmup or any(warm)):
             server.stdin.write(b"\n")
             server.stdin.flush()
             child = int(server.stdout.readline())
@@ -111,8 +113,8 @@ def test_chains_killed_at_random_moments_end_as_if_they_never_were(kills, tmp_pa
     assert reached == sorted(reached)
     print(f"{len(set(reached)) - 1} of {len(warm)} got further, {sum(warm)} after warm-up")
     assert len(set(reached)) > kills / 4 and sum(warm) < len(warm)
-    assert started(length, tmp_path).wait() == 0
-    whole, parts = run(length), Draws.load(tmp_path)
+    assert started("run", *run_of).wait() == 0
+    whole, parts = run(length, warmup=warmup), Draws.load(tmp_path)
     assert parts["x"].shape == (2, length // 5, 4)
     assert parts["x"].tobytes() == whole["x"].tobytes()
     for name, values in whole.sample_stats.items():
