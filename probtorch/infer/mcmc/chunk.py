@@ -26,6 +26,7 @@ from probtorch.infer.mcmc.randomness import Key
 from probtorch.infer.mcmc.warm_up.adaptation import Tuner
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.indexing import index_put
+from probtorch.ops.rooms import room
 
 if TYPE_CHECKING:
     from probtorch.compiler.density import DensityContext, NativeDensity
@@ -130,7 +131,7 @@ def run_chunk(task: Task, capacity: int) -> tuple[Chain, ChunkTrace]:
     -------
     chain : Chain
     trace : Trace
-        Rows from ``plan.count`` on are zero.
+        Of rows from ``plan.count`` on nothing is known.
     """
     plan, chain = task.plan, task.chain
     if chain.tuner is not None and chain.tuner.searches:
@@ -163,10 +164,17 @@ def run_chunk(task: Task, capacity: int) -> tuple[Chain, ChunkTrace]:
         chain.state,
         {name: getattr(kernel, name) for name in names},
         chain.tuner,
-        empty_trace(chain, capacity),
+        _room_for(empty_trace(chain, capacity), chain.state.position),
     )
     _, state, values, tuner, trace = while_loop(going, transition, start)
     return Chain(replace(kernel, **values), state, key, tuner), trace
+
+
+def _room_for(trace: ChunkTrace, like: TensorBase) -> ChunkTrace:
+    """Memory of the shapes of a trace: most calls write a few rows, and clearing all takes long."""
+    columns, structure = flatten(trace)
+    rooms = [room(like, x.array.shape, x.array.dtype, i) for i, x in enumerate(columns)]
+    return unflatten(structure, rooms)
 
 
 def _searched(chain: Chain) -> Chain:

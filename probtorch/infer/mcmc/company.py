@@ -160,13 +160,16 @@ class Company:
 
     # ---------------------------------------------------------------------------------- transitions
 
-    def _blocks(self, width: int) -> Iterator[np.ndarray]:
-        """Numbers of chains that are well, those of a call."""
+    def _blocks(self, count: int) -> Iterator[np.ndarray]:
+        """Numbers of chains that are well, those of a call of so many transitions of each."""
         for first in range(0, len(self.runs), TOGETHER):
             block = self._numbers[first : first + TOGETHER]
-            block = block[self._well[block]]
-            for at in range(0, len(block), width):
+            block, at = block[self._well[block]], 0
+            while at < len(block):
+                # What a call may have is known better after each.
+                width = max(self._work // count, 1)
                 yield block[at : at + width]
+                at += width
 
     def _advance(
         self,
@@ -180,9 +183,9 @@ class Company:
         """Run `length` transitions; returns whether all were made."""
         done = 0
         while done < length and self._well.any():
-            width = min(self._work, TOGETHER)
-            count = min(length - done, self.rows.capacity, max(self._work // width, 1))
-            for block in self._blocks(width):
+            each = self._work // min(self._work, TOGETHER)
+            count = min(length - done, self.rows.capacity, each)
+            for block in self._blocks(count):
                 if not self._goes_on(control):
                     return False
                 self._call(block, count, search and not done, adapt, done, pairs)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.chain import ChainRun
     from probtorch.infer.mcmc.warm_up.adaptation import Segment
 
-__all__ = ["in_groups", "sample_in_step", "warm_up_in_step"]
+__all__ = ["at_once", "in_groups", "sample_in_step", "warm_up_in_step"]
 
 # Chains of a group: enough that NumPy's calls are shared by many, few enough that groups are many.
 MOST = 256
@@ -28,9 +28,13 @@ def in_groups(runs: Sequence[ChainRun], threads: int) -> list[list[ChainRun]]:
     """Return chains by group: as many groups as may run at once, and more of many chains."""
     if any(run.hook is not None for run in runs):
         return [[run] for run in runs]  # one after the other
-    at_once = max(min(threads, os.cpu_count() or 1), 1)
-    size = min(-(-len(runs) // at_once), MOST)
+    size = min(-(-len(runs) // at_once(threads)), MOST)
     return [list(runs[i : i + size]) for i in range(0, len(runs), size)]
+
+
+def at_once(threads: int) -> int:
+    """Return how many groups are to run at a time: more only wait for the interpreter's lock."""
+    return max(min(threads, os.cpu_count() or 1), 1)
 
 
 def warm_up_in_step(runs: Sequence[ChainRun], control: Control) -> None:

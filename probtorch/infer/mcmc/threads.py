@@ -22,7 +22,7 @@ from probtorch.distributions.validation import validation_enabled, validation_in
 from probtorch.infer.blas_threads import blas_shared_out
 from probtorch.infer.control import Control, control_here
 from probtorch.infer.mcmc.chain import ChainRun
-from probtorch.infer.mcmc.in_step import in_groups, sample_in_step, warm_up_in_step
+from probtorch.infer.mcmc.in_step import at_once, in_groups, sample_in_step, warm_up_in_step
 from probtorch.infer.mcmc.progress import Progress, log_line
 from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.standstill import tell_of_standstill
@@ -102,6 +102,7 @@ def run_chains(
         # Where each chain has a thread, it draws at a pace of its own.
         together = stage is ChainRun.warm_up or len(chosen) > count
         groups = in_groups(chosen, count) if together else [[run] for run in chosen]
+        most = at_once(count) if len(groups) < len(chosen) else count
         for group in groups:
             waiting.put(group)
         # Daemons: after a second Ctrl-C nothing waits for them.
@@ -109,7 +110,7 @@ def run_chains(
             threading.Thread(
                 target=work, args=(waiting, stage), name=f"probtorch chain {i}", daemon=True
             )
-            for i in range(min(count, len(groups)))
+            for i in range(min(most, len(groups)))
         ]
         then = len(at_rest) + len(threads)
         for thread in threads:

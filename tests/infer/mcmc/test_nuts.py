@@ -195,8 +195,10 @@ def test_trajectory_is_that_of_the_recursion(name, max_depth, monkeypatch):
     assert depths >= set(range(1, max_depth + 1))
 
 
-def test_draw_is_chosen_by_weight_and_distance(monkeypatch):
+@pytest.mark.parametrize("far", [nuts.FAR, -math.inf], ids=["one exponential", "any energies"])
+def test_draw_is_chosen_by_weight_and_distance(far, monkeypatch):
     """Frequencies over 10 000 draws from one trajectory; any |z| > 5 has a chance below 1e-5."""
+    monkeypatch.setattr(nuts, "FAR", far)
     rng, chance = np.random.default_rng(4), []
     while len(chance) < 8 or min(chance) < 0.003:
         q, p, directions = rng.normal(size=2), rng.normal(size=2), int(rng.integers(16))
@@ -215,6 +217,25 @@ def test_draw_is_chosen_by_weight_and_distance(monkeypatch):
     chance = np.array(list(ref.chance.values()))
     z = (counts - draws * chance) / np.sqrt(draws * chance * (1.0 - chance))
     assert np.abs(z).max() < 5.0, (chance, counts / draws)
+
+
+def test_weights_that_overflow_choose_as_if_they_did_not(monkeypatch):
+    """From far out, with long steps, energies fall by thousands in one transition."""
+
+    def course(seed):
+        kernel = NUTS.of(
+            eager(stretched), step_size=number(1.7), metric=DiagonalMetric.unit(2), max_tree_depth=4
+        )
+        key, state = key_of(Generator(seed)), kernel.init(wrap(np.full(2, 300.0)))
+        for _ in range(4):
+            state, info = kernel.step(key, state)
+            yield [float(x.array) for x in (*state.position, info.accept_prob, info.energy_error)]
+
+    found = np.array([list(course(seed)) for seed in range(12)])
+    assert found[..., -1].min() < -2 * nuts.FAR
+    monkeypatch.setattr(nuts, "FAR", -math.inf)
+    others = np.array([list(course(seed)) for seed in range(12)])
+    np.testing.assert_allclose(found, others, rtol=1e-9)
 
 
 def test_trajectory_is_found_again_from_each_of_its_points(monkeypatch):

@@ -53,6 +53,7 @@ __all__ = [
     "HMCState",
     "TrajectoryKernel",
     "acceptance",
+    "acceptance_of",
     "energy_drop",
     "trajectory",
 ]
@@ -141,7 +142,11 @@ def acceptance(drop: TensorBase) -> tuple[TensorBase, TensorBase]:
     mean; the second varies less, and a step size that is too small cannot hide behind drops of
     the energy on the way into the typical set.
     """
-    smaller = exp(-absolute(drop))
+    return acceptance_of(drop, exp(-absolute(drop)))
+
+
+def acceptance_of(drop: TensorBase, smaller: TensorBase) -> tuple[TensorBase, TensorBase]:
+    """Return the `acceptance` where ``smaller = exp(-abs(drop))`` is known."""
     return where(drop < 0.0, smaller, 1.0), 2.0 * smaller / (1.0 + smaller)
 
 

@@ -53,6 +53,7 @@ from probtorch.infer.mcmc.kernels.hmc import (
     HMCState,
     TrajectoryKernel,
     acceptance,
+    acceptance_of,
     energy_drop,
 )
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
@@ -62,9 +63,10 @@ from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import neg, where
 from probtorch.ops.comparisons import shift_left
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.exponentials import exp, log
+from probtorch.ops.exponentials import exp
 from probtorch.ops.indexing import index_put
 from probtorch.ops.reduction import sum as total
+from probtorch.ops.rooms import room
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.metric_settings import FormOfMetric, GivenMass
@@ -75,6 +77,9 @@ if TYPE_CHECKING:
 __all__ = ["NUTS"]
 
 DEEPEST_TREE = 20
+# Weights are relative to the point where the trajectory began, until an energy is so many nats
+# below it: the exponential overflows at 709, and there are up to 2**20 leaves.
+FAR = 500.0
 MOST_HALVINGS = 20
 SHORTEST_STEPS = f"leave it at {MAX_HALVINGS}, which allows steps of 1/{2**MAX_HALVINGS}"
 
@@ -129,8 +134,7 @@ Seams: TypeAlias = tuple[TensorBase, TensorBase]
 class Doubling:
     """The new half of the trajectory while its leaves are walked.
 
-    `weight` is the sum of exp(energy drop - `shift`) over its leaves, `shift` the largest drop so
-    far.
+    `weight` is the sum of exp(energy drop - `shift`) over its leaves; see `_weighed`.
     """
 
     leaf: TensorBase
@@ -149,13 +153,18 @@ class Doubling:
 
 @record
 class Trajectory:
-    """All that is known of the trajectory between doublings."""
+    """All that is known of the trajectory between doublings.
+
+    `weight` is the sum of exp(energy drop - `shift`) over its points, of which the first drops by
+    0.
+    """
 
     left: End
     right: End
     momentum_sum: TensorBase
     proposal: Proposal
-    log_weight: TensorBase
+    shift: TensorBase
+    weight: TensorBase
     depth: TensorBase
     leaves: TensorBase
     gradients: TensorBase
@@ -335,7 +344,8 @@ class NUTS(TrajectoryKernel):
             right=start,
             momentum_sum=momentum,
             proposal=Proposal(state.position, state.logdensity, state.grad, energy),
-            log_weight=_float(0.0),
+            shift=_float(0.0),
+            weight=_float(1.0),
             depth=_int(0),
             leaves=_int(0),
             gradients=_int(0),
@@ -344,7 +354,7 @@ class NUTS(TrajectoryKernel):
             turning=_false(),
             diverging=_false(),
             counter=state.counter + (dim + 1),
-            rows=self._empty_rows(dim),
+            rows=self._rows(state.position),
         )
         trajectory = while_loop(
             lambda t: (
@@ -384,12 +394,13 @@ class NUTS(TrajectoryKernel):
         new = self._walk(key, energy, step_size, leaves, inner, t)
 
         complete = ~new.turning & ~new.diverging
-        log_weight = new.shift + log(new.weight)
-        gain = where(complete, log_weight - t.log_weight, -np.inf)
-        # The smaller one of the two weights over the larger one, which the sum of both needs too.
-        ratio = exp(-absolute(gain))
-        rejected = uniform(key, t.counter) >= where(gain < 0.0, ratio, 1.0)
-        larger = where(gain > 0.0, log_weight, t.log_weight)
+        old = cond(
+            new.shift > t.shift,
+            lambda weight, change: weight * exp(change),
+            lambda weight, change: weight,
+            *(t.weight, t.shift - new.shift),
+        )
+        rejected = ~complete | (uniform(key, t.counter) * old >= new.weight)
         momentum_sum = t.momentum_sum + new.momentum_sum
 
         # Turning of the whole, and across the seam: each half with the nearest point of the other
@@ -406,7 +417,8 @@ class NUTS(TrajectoryKernel):
             right=_either(~forward, t.right, new.end),
             momentum_sum=momentum_sum,
             proposal=_either(rejected, t.proposal, new.proposal),
-            log_weight=where(complete, larger + log(1.0 + ratio), t.log_weight),
+            shift=new.shift,
+            weight=old + where(complete, new.weight, 0.0),
             depth=t.depth + complete.long(),
             leaves=t.leaves + new.leaf,
             gradients=t.gradients + new.gradients,
@@ -437,7 +449,7 @@ class NUTS(TrajectoryKernel):
             momentum_sum=zeros,
             # The first leaf takes its place.
             proposal=Proposal(zeros, _float(0.0), zeros, _float(0.0)),
-            shift=_float(-np.inf),
+            shift=t.shift,
             weight=_float(0.0),
             accept_sum=_float(0.0),
             symmetric_sum=_float(0.0),
@@ -451,12 +463,16 @@ class NUTS(TrajectoryKernel):
             doubling,
         )
 
-    def _empty_rows(self, dim: int) -> Checkpoints:
+    def _rows(self, position: TensorBase) -> Checkpoints:
         # A row for each number of ones in an even leaf's number; one more is written where no sum
-        # is to be kept.
-        depth = self.max_tree_depth
-        zeros = [np.broadcast_to(0.0, (*rows, dim)) for rows in ((2, depth + 1), (depth + 1,))]
-        return Checkpoints(*map(wrap, zeros))
+        # is to be kept. None is read before a leaf of the same doubling has written it.
+        more, dtype = self.max_tree_depth + 1, position.array.dtype
+        return Checkpoints(
+            *(
+                room(position, (*rows, *position.array.shape), dtype, i)
+                for i, rows in enumerate(((2, more), (more,)))
+            )
+        )
 
     # ------------------------------------------------------------------------------------- one leaf
 
@@ -470,12 +486,12 @@ class NUTS(TrajectoryKernel):
         drop = energy_drop(energy, step.energy)
         diverging = ~step.accurate | ~(drop > -self.divergence_threshold)
 
-        # Sums of weights relative to the largest one: one exponential, no overflow.
-        higher = drop > s.shift
-        smaller = exp(-absolute(drop - s.shift))
-        weight = where(higher, s.weight * smaller + 1.0, s.weight + smaller)
-        accept, symmetric = acceptance(energy_drop(energy, step.tried_energy))
-        passed = uniform(key, counter + s.leaf) * weight >= where(higher, 1.0, smaller)
+        shift, weight, own, accept, symmetric = cond(
+            (s.shift > 0.0) | (drop > FAR), _weighed_afar, _weighed, drop, s.shift, s.weight
+        )
+        if step.tried_energy is not step.energy:
+            accept, symmetric = acceptance(energy_drop(energy, step.tried_energy))
+        passed = uniform(key, counter + s.leaf) * weight >= own
         here = Proposal(end.position, end.logdensity, end.grad, step.energy)
 
         ones, trailing, odd = _ones(s.leaf), _trailing_ones(s.leaf), s.leaf & 1
@@ -492,7 +508,7 @@ class NUTS(TrajectoryKernel):
             end=End(end.position, end.momentum, end.logdensity, end.force),
             momentum_sum=momentum_sum,
             proposal=_either(passed, s.proposal, here),
-            shift=where(higher, drop, s.shift),
+            shift=shift,
             weight=weight,
             accept_sum=s.accept_sum + accept,
             symmetric_sum=s.symmetric_sum + symmetric,
@@ -533,6 +549,29 @@ class NUTS(TrajectoryKernel):
             lambda state: (state[0] <= trailing) & ~state[1], check, (_int(2), pair)
         )
         return turning
+
+
+# What is carried of weights from leaf to leaf, and is known of one: `shift` and `weight` of a
+# `Doubling`, the leaf's own share of the latter, and its `acceptance`.
+Weighed: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, TensorBase, TensorBase]
+
+
+def _weighed(drop: TensorBase, shift: TensorBase, weight: TensorBase) -> Weighed:
+    """Add a leaf where `shift` is 0: one exponential is all that weights and acceptance need.
+
+    Energies that rise by 750 are weights of 0, which nobody draws.
+    """
+    smaller = exp(-absolute(drop))
+    accept, symmetric = acceptance_of(drop, smaller)
+    own = where(drop < 0.0, smaller, 1.0 / smaller)
+    return shift, weight + own, own, accept, symmetric
+
+
+def _weighed_afar(drop: TensorBase, shift: TensorBase, weight: TensorBase) -> Weighed:
+    """Add a leaf where energies have fallen so far that weights are taken of the lowest one."""
+    lowest = where(drop > shift, drop, shift)
+    own = exp(drop - lowest)
+    return lowest, weight * exp(shift - lowest) + own, own, *acceptance(drop)
 
 
 def _turns(momentum_sum: TensorBase, p: TensorBase, q: TensorBase) -> TensorBase:
