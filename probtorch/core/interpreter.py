@@ -224,6 +224,11 @@ class Interpreter:
             raise error()
 
     @event
+    def excuses(self, inside: TensorBase) -> bool:
+        """Whether a boolean tensor may be False in places: it is about what need not happen."""
+        return False
+
+    @event
     def demanded(self, t: TensorBase, constraint: object) -> bool:
         """Whether `t` was tested for a constraint before; from now on it was, or all is over."""
         return False

@@ -190,17 +190,19 @@ class Distribution(WithFields, Spelled):
         """Switch the default of `validate_args`; PyTorch's name for `enable_validation`."""
         enable_validation(value)
 
-    def _check_value(self, value: Tensor) -> None:
+    def _check_value(self, value: Tensor) -> bool:
+        """Refuse values outside the support or misshapen; return what `check_value` does."""
         support = self.support
         if value.array.ndim < support.event_dim:
             raise self._misshapen(value)
-        check_value(type(self).__name__, value, support)
+        inside = check_value(type(self).__name__, value, support)
         full = self._batch_shape + self._event_shape
         if value.array.shape != full:
             shape, n = value.array.shape, len(self._event_shape)
             if n and shape[len(shape) - n :] != self._event_shape:
                 raise self._misshapen(value)
             broadcast_shapes(shape, full, op=f"{type(self).__name__}.log_prob")
+        return inside
 
     def _misshapen(self, value: Tensor) -> ShapeError:
         return ShapeError(
@@ -314,9 +316,8 @@ class Distribution(WithFields, Spelled):
             is -inf there, with gradient 0.
         """
         x = self._as_value(value)
-        if self._validate_args:
-            self._check_value(x)
-        return self._answer(self._density(x, self._validate_args), value)
+        inside = self._validate_args and self._check_value(x)
+        return self._answer(self._density(x, inside), value)
 
     def log_prob_inside(self, value: TensorLike) -> Tensor:
         """`log_prob` of a value known to lie in the support: neither checked nor masked.

@@ -95,9 +95,9 @@ class GaussianHMM(LinearHMM):
             duration,
         )
 
-    def _check_seen(self, value: Tensor) -> None:
+    def _check_seen(self, value: Tensor) -> bool:
         # What is missing is no number, and allowed.
-        super()._check_seen(where(eq(value, value), value, 0.0))
+        return super()._check_seen(where(eq(value, value), value, 0.0))
 
     def filter(self, value: TensorLike) -> MultivariateNormal:
         """Return the distribution of the last state, given all values.
@@ -289,9 +289,9 @@ class GammaGaussianHMM(LinearHMM):
         )
         self._arrange(duration, validate_args, tuple(scale_dist._batch_shape))
 
-    def _check_seen(self, value: Tensor) -> None:
+    def _check_seen(self, value: Tensor) -> bool:
         # What is missing is no number, and allowed.
-        super()._check_seen(where(eq(value, value), value, 0.0))
+        return super()._check_seen(where(eq(value, value), value, 0.0))
 
     def _of_seen(self, found: Filtered) -> Tensor:
         a, b = self.scale_dist.concentration, self.scale_dist.rate

@@ -173,9 +173,9 @@ class GaussianMRF(HiddenMarkovModel):
             validate_args=self._validate_args,
         )
 
-    def _check_seen(self, value: Tensor) -> None:
+    def _check_seen(self, value: Tensor) -> bool:
         # What is missing is no number, and allowed.
-        super()._check_seen(where(eq(value, value), value, 0.0))
+        return super()._check_seen(where(eq(value, value), value, 0.0))
 
     def _log_prob(self, value: Tensor) -> Tensor:
         return self.directed(value.array.shape[-2])._log_prob(value)

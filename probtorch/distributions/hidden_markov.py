@@ -74,16 +74,16 @@ class HiddenMarkovModel(Series):
             return Size((shape[len(shape) - len(event)], *event[1:]))
         return Size(event)
 
-    def _check_value(self, value: Tensor) -> None:
+    def _check_value(self, value: Tensor) -> bool:
         event = self._event_shape
         self._event_shape = tuple(self.event_shape_of(value.array.shape))
         try:
-            self._check_seen(value)
+            return self._check_seen(value)
         finally:
             self._event_shape = event
 
-    def _check_seen(self, value: Tensor) -> None:
-        super()._check_value(value)
+    def _check_seen(self, value: Tensor) -> bool:
+        return super()._check_value(value)
 
     def _needs_duration(self, what: str) -> None:
         if self._duration is None:

@@ -303,8 +303,8 @@ class IndependentHMM(HiddenMarkovModel):
         """As the base."""
         return self.base_dist.has_rsample
 
-    def _check_value(self, value: Tensor) -> None:
-        self.base_dist._check_value(_apart(value))
+    def _check_value(self, value: Tensor) -> bool:
+        return self.base_dist._check_value(_apart(value))
 
     def _density(self, value: Tensor, inside: bool) -> Tensor:
         base = self.base_dist

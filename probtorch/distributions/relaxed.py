@@ -106,9 +106,8 @@ class _StraightThrough(_Relaxed):
         soft = cast(super()._rsample(rng, shape), rng.dtype)
         return remember(self._rounded(soft), soft, _WAY, rng)
 
-    def _check_value(self, value: Tensor) -> None:
-        if origin_of(value, _WAY) is None:
-            super()._check_value(value)
+    def _check_value(self, value: Tensor) -> bool:
+        return origin_of(value, _WAY) is not None or super()._check_value(value)
 
     def _density(self, value: Tensor, inside: bool) -> Tensor:
         soft = origin_of(value, _WAY)

@@ -187,10 +187,10 @@ class TransformedDistribution(Distribution):
         x = self.base_dist._sample(rng, self._transform.inverse_shape(shape))
         return drawn(self._transform(x), x, self._transform, rng)
 
-    def _check_value(self, value: Tensor) -> None:
+    def _check_value(self, value: Tensor) -> bool:
         # A draw may have been rounded to a bound that the support leaves out.
-        if origin_of(value, self._transform.parts) is None:
-            super()._check_value(value)
+        known = origin_of(value, self._transform.parts) is not None
+        return known or super()._check_value(value)
 
     def _density(self, value: Tensor, inside: bool) -> Tensor:
         return super()._density(

@@ -71,10 +71,18 @@ def check_parameter(
     require(inside, error)
 
 
-def check_value(owner: str, value: Tensor, support: Constraint) -> None:
-    """Raise DomainError unless all of a value lies in the support."""
+def check_value(owner: str, value: Tensor, support: Constraint) -> bool:
+    """Raise DomainError unless all of a value lies in the support; return whether that is known.
+
+    It is not where the support depends on a site that is summed out, as that of a count of at most
+    n does on n: under some of its values the data are impossible, and that is no error.
+    """
     inside = without_tape(support.check, value)
+    active = recorder()
+    if active is not None and active.excuses(inside):
+        return False
     require(inside, lambda: _bad_value(owner, value, support, inside))
+    return True
 
 
 def require(inside: Tensor, error: Callable[[], Exception]) -> None:

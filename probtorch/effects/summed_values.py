@@ -157,6 +157,12 @@ class SummedValues(Listener):
         for t in outs:
             self.marks.add(t, names)
 
+    def excuses(self, inside: TensorBase) -> bool:
+        """Some values of an enumerated site may leave data without a support: they have no mass."""
+        if not self.marks.of(inside):
+            return super().excuses(inside)
+        return not (inside.array.all() and self.is_constant(inside))
+
     def in_place(self, target: Tensor, value: Tensor) -> None:
         """Let `target` depend on what is written into it."""
         super().in_place(target, value)

@@ -509,6 +509,13 @@ class ModelTarget(Target):
         self.run(tracer, Evaluation(q, self.slots, density=False), *self._discrete())
         return tracer.trace
 
+    def trace_of_all_at(self, q: TensorBase) -> Trace:
+        """Return the trace of a run at a Tensor `q` with all values of the sites summed out.
+
+        Without such sites it is `trace_at`. Log densities have been computed.
+        """
+        return self._sums.run(q)[1] if self.summed else self.trace_at(q)
+
     def centred_sites(self, q: TensorBase) -> list[str]:
         """Return the latent sites whose spread depends on other latent sites, at an array `q`.
 

@@ -55,14 +55,14 @@ def bad_start(target: Target, q: np.ndarray, subject: str, otherwise: str = "") 
     """
     value, gradient = target.value_and_grad(q)
     parts = {"subject": subject, "expected": "a point with a finite log density and gradient"}
-    if not hasattr(target, "trace_at"):
+    if not hasattr(target, "trace_of_all_at"):
         what = f"log density {value}"
         if math.isfinite(value):
             what += f", whose gradient has {_kind(gradient)} among its elements"
         return InferenceError(**parts, got=what, fix=otherwise or "pass init_params to run()")
     try:
         with validation_enabled(False), np.errstate(all="ignore"), _FirstNan() as first:
-            trace = target.trace_at(wrap(q))
+            trace = target.trace_of_all_at(wrap(q))
             terms = {n: _log_prob_at(s) for n, s in trace.items() if s.has_density}
     except (ModelError, ShapeError, DTypeError, ArgumentError):
         raise  # these do not depend on where the search looked
@@ -124,7 +124,14 @@ def _origin_in_gradient(target: Target, q: np.ndarray) -> str:
 
 
 def _log_prob_at(site: Site) -> float:
-    return float(site.compute_log_prob_sum().array)
+    """The log density of a site, under the values of summed sites that suit each row best."""
+    log_prob = to_host(site.compute_log_prob().array)
+    return float(log_prob.max(axis=_summed_axes(site, log_prob.ndim), initial=-math.inf).sum())
+
+
+def _summed_axes(site: Site, ndim: int) -> tuple[int, ...]:
+    """Axes of a site's batch that belong to sites summed out."""
+    return () if site.free_dim is None else tuple(range(ndim + site.free_dim + 1))
 
 
 def _diagnosis(
@@ -185,12 +192,17 @@ def _bad_parameter(fn: object) -> tuple[str, str] | None:
 
 
 def _outside(site: Site) -> str | None:
-    """What lies outside the support, as text; None when nothing does."""
+    """What lies outside the support, as text; None when nothing does.
+
+    Where the support depends on sites that are summed out, that is outside for all their values.
+    """
     support = site.fn.support
     value = to_host(site.value.array)
     inside = to_host(support.check(site.value).array)
+    inside = np.asarray(inside.any(axis=_summed_axes(site, inside.ndim)))
     if inside.all():
         return None
+    value = np.broadcast_to(value, inside.shape + value.shape[value.ndim - support.event_dim :])
     places = np.argwhere(~inside)
     first = tuple(int(i) for i in places[0])
     shown = value[first]
