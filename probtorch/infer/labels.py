@@ -16,7 +16,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.effects.trace import Trace, plate_info
 
-__all__ = ["Labels", "array_arguments", "labels_of"]
+__all__ = ["Labels", "array_arguments", "array_of", "bound_arguments", "labels_of"]
 
 
 @record
@@ -89,16 +89,24 @@ def array_arguments(
     model, args, kwargs
         What was run.
     """
-    try:
-        # A module takes any arguments, and hands them to this.
-        bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):
-        bound = kwargs
-    arrays: dict[str, np.ndarray | None] = {name: _array(value) for name, value in bound.items()}
+    bound = bound_arguments(model, args, kwargs)
+    arrays = {name: array_of(value) for name, value in bound.items()}
     return {name: x for name, x in arrays.items() if x is not None and x.dtype.kind in "biuf"}
 
 
-def _array(value: object) -> np.ndarray | None:
+def bound_arguments(
+    model: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[str, object]:
+    """Return the arguments of a model by the names of its parameters, as far as they are known."""
+    try:
+        # A module takes any arguments, and hands them to this.
+        bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return kwargs
+    return dict(bound.arguments)
+
+
+def array_of(value: object) -> np.ndarray | None:
     """A tensor, an array, a column or a list of numbers as an array, None for anything else."""
     if isinstance(value, TensorBase):
         return to_host(value.array)

@@ -53,9 +53,11 @@ from probtorch.infer.enumeration.summed import (
     marginal_likelihoods,
 )
 from probtorch.infer.forgotten import no_latent_sites, observes_elsewhere, without_data
+from probtorch.infer.gaps import with_gaps_told
 from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.labels import array_arguments, labels_of
 from probtorch.infer.mapping import DrawMap
+from probtorch.infer.missing_codes import MissingCodes
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import (
     OUTSIDE,
@@ -550,12 +552,13 @@ class ModelTarget(Target):
             tracer, finder = trace(), self._finder(rng if failures else None)
             discrete = OneValue(0, self.sums_out)
             try:
-                self.run(tracer, finder, discrete)
+                with MissingCodes():
+                    self.run(tracer, finder, discrete)
             except OUTSIDE as error:
                 failures.append(error)
             else:
                 return finder.slots, tracer.trace, discrete.sizes
-        raise failures[0]
+        raise with_gaps_told(failures[0], self.model, self.args, self.kwargs)
 
     @cached_property
     def density(self) -> NativeDensity:

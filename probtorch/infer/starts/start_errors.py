@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -23,12 +23,14 @@ from probtorch.errors import (
     ShapeError,
     user_location,
 )
+from probtorch.infer.gaps import CURES, gaps_among
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op, Operand, Output
+    from probtorch.distributions.constraints import Constraint
     from probtorch.effects.site import Site
     from probtorch.effects.trace import Trace
-    from probtorch.infer.potential import Target
+    from probtorch.infer.potential import ModelTarget, Target
 
 __all__ = ["bad_start"]
 
@@ -76,7 +78,9 @@ def bad_start(target: Target, q: np.ndarray, subject: str, otherwise: str = "") 
             fix="correct the model there, or "
             + (otherwise or "start elsewhere: init_strategy=init_to_value(...)"),
         )
-    site, cause, fix = _diagnosis(target, trace, terms, gradient, otherwise or ELSEWHERE)
+    site, cause, fix = _diagnosis(
+        cast("ModelTarget", target), trace, terms, gradient, otherwise or ELSEWHERE
+    )
     origin = first.origin or _origin_in_gradient(target, q)
     if origin and "nan" in cause and not (site is not None and _data_outside(site)):
         cause += f", first made by {origin}"
@@ -135,7 +139,7 @@ def _summed_axes(site: Site, ndim: int) -> tuple[int, ...]:
 
 
 def _diagnosis(
-    target: Target, trace: Trace, terms: dict[str, float], gradient: np.ndarray, elsewhere: str
+    target: ModelTarget, trace: Trace, terms: dict[str, float], gradient: np.ndarray, elsewhere: str
 ) -> tuple[Site | None, str, str]:
     """Return ``(site, what is wrong with it, what to do)`` for the first site at fault."""
     for name, term in terms.items():
@@ -146,10 +150,17 @@ def _diagnosis(
         role = "factor" if site.kind == "factor" else role
         cause = f"log density {term} at {role} {name!r}"
         parameter = _bad_parameter(site.fn)
-        if parameter is not None:
+        # Bounds of a support may come from the bad parameter: then that is at fault.
+        excused = parameter is not None and _has_nan_bound(site.fn.support)
+        if parameter is not None and (excused or not _data_outside(site)):
             what, kind = parameter
+            cause += f", whose parameter {what} is {kind}"
+            kind = kind.lstrip("-")
+            gaps = gaps_among(target.model, target.args, target.kwargs, kind)
+            if gaps:
+                return site, f"{cause}; {gaps}", CURES[kind]
             fix = f"look at how {what} is computed: overflow, log or sqrt of a negative number, 0/0"
-            return site, f"{cause}, whose parameter {what} is {kind}", fix
+            return site, cause, fix
         if site.kind == "factor":
             return site, cause, f"look at how the factor is computed, or {elsewhere}"
         outside = _outside(site)
@@ -189,6 +200,13 @@ def _bad_parameter(fn: object) -> tuple[str, str] | None:
         if not np.isfinite(values).all():
             return name, _kind(values)
     return None
+
+
+def _has_nan_bound(support: Constraint) -> bool:
+    """Whether a bound of a support is nan somewhere."""
+    support = getattr(support, "base_constraint", support)
+    bounds = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))
+    return any(isinstance(b, TensorBase) and _has_nan(b) for b in bounds)
 
 
 def _outside(site: Site) -> str | None:
@@ -239,4 +257,6 @@ def _shown(site: Site) -> str:
         return f"{value.reshape(-1)[0]:.6g}"
     if not value.size:
         return f"shape {value.shape}"
-    return f"{value.min():.4g} to {value.max():.4g}, shape {value.shape}"
+    lost = _kind(value) == "nan" and not np.isnan(value).all()
+    least, most = (np.nanmin(value), np.nanmax(value)) if lost else (value.min(), value.max())
+    return f"{least:.4g} to {most:.4g}{', nan' * lost}, shape {value.shape}"

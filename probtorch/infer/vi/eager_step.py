@@ -16,6 +16,8 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.distributions.validation import validation_enabled
 from probtorch.errors import InferenceError
 from probtorch.infer.forgotten import Statements
+from probtorch.infer.gaps import with_gaps_told
+from probtorch.infer.missing_codes import MissingCodes
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.objectives.runs import same_draws
@@ -57,14 +59,14 @@ def eager_step(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, objec
         if quick is None:
             around_model.enter_context(fit.active())
         try:
-            with said:
+            with said, MissingCodes() if first else contextlib.nullcontext():
                 if quick is None:
                     loss = fit.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
                 else:  # has what is active around a model with it
                     loss = shared_loss_and_grads(fit, quick)
         except OUTSIDE as refusal:
             if first:
-                raise
+                raise with_gaps_told(refusal, fit.model, args, kwargs) from None
             error, loss = refusal, math.nan
         if quick is not None:
             around_model.enter_context(fit.active())
