@@ -19,7 +19,7 @@ from probtorch.core.told import entered
 from probtorch.core.typed import DType
 from probtorch.errors import DTypeError
 
-__all__ = ["as_tensor"]
+__all__ = ["array_from", "as_tensor"]
 
 # probtorch/nesting.py fills the door: from a sequence, a dtype and the name of an op to a tensor.
 _nesting = cast("Callable[[Sequence[object], DType | None, str], TensorBase]", None)
@@ -58,10 +58,22 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
     if isinstance(value, (list, tuple)):
         return _nesting(value, None, op)
     if hasattr(value, "__array__"):
-        return as_tensor(np.asarray(value), op)
+        return as_tensor(array_from(value), op)
     raise DTypeError(
         op,
         expected="a tensor, array or number",
         got=f"{type(value).__name__} {value!r:.60}",
         fix="wrap it in probtorch.tensor",
     )
+
+
+def array_from(value: Any) -> np.ndarray:
+    """Return the array that an object makes of itself; of a table with columns of several dtypes,
+    all of them numbers or truths, one of floats, where pandas makes one of objects.
+    """
+    array = np.asarray(value)
+    columns: Any = getattr(value, "dtypes", None)
+    if array.dtype.kind == "O" and hasattr(columns, "items"):
+        if all(getattr(dtype, "kind", "O") in "biuf" for _, dtype in columns.items()):
+            return value.to_numpy(np.float64, na_value=np.nan)
+    return array

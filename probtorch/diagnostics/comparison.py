@@ -89,6 +89,13 @@ def compare(
     >>> compare({"line": of([-1.0, -2.0, -1.0]), "constant": of([-3.0, -2.5, -2.0])}).names
     ('line', 'constant')
     """
+    if not isinstance(models, Mapping):
+        raise ArgumentError(
+            "compare",
+            expected="a dict from names to draws",
+            got=type(models).__name__,
+            fix="pass {'name': draws, ...}",
+        )
     found = {n: x if isinstance(x, Elpd) else loo(x, var_name) for n, x in models.items()}
     if len(found) < 2 or len({x.kind for x in found.values()}) > 1:
         raise ArgumentError(

@@ -28,7 +28,7 @@ from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.diagnostics.layout import chosen, flat_entries
 from probtorch.diagnostics.psis import pareto_k_limit, psis
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, users_stacklevel
 
 __all__ = ["Elpd", "Pointwise", "loo", "pointwise_of", "waic", "warn_of_ratios"]
 
@@ -255,13 +255,11 @@ def loo(draws: Draws | HasDraws, var_name: str | None = None, *, reff: float | N
         np.asarray(k).reshape(data.shape),
         pareto_k_limit(len(data.values)),
     )
-    warn_of_ratios(
-        found, "loo_moment_match(draws) or reloo(draws) of probtorch.infer mends them", stacklevel=3
-    )
+    warn_of_ratios(found, "loo_moment_match(draws) or reloo(draws) of probtorch.infer mends them")
     return found
 
 
-def warn_of_ratios(found: Elpd, fix: str, *, stacklevel: int) -> None:
+def warn_of_ratios(found: Elpd, fix: str) -> None:
     """Warn where importance ratios are too heavy for the draws."""
     bad = found.unreliable
     if found.pareto_k is None or not len(bad):
@@ -272,7 +270,7 @@ def warn_of_ratios(found: Elpd, fix: str, *, stacklevel: int) -> None:
         f"unreliable\n  expected: Pareto k at most {found.limit:.2f}\n"
         f"  got:      up to {np.max(found.pareto_k):.2f}, at {named}\n  fix:      {fix}",
         InferenceWarning,
-        stacklevel=stacklevel,
+        stacklevel=users_stacklevel(),
     )
 
 

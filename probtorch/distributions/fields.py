@@ -390,10 +390,35 @@ _MEANT = {
     "lower": ("low",),
     "upper": ("high",),
     "kappa": ("concentration",),
+    "eta": ("concentration",),
     "cov": ("covariance_matrix",),
     "chol": ("scale_tril",),
     "tau": ("precision_matrix",),
 }
+
+
+# Other parameterisations, by distribution and what is given, and how to write them.
+_OTHERWISE = {
+    ("Beta", "mean"): "write BetaProportion(mean, concentration)",
+    ("Exponential", "scale"): "write rate=1 / scale",
+    ("Gamma", "mean"): "write concentration=(mean / sd) ** 2, rate=mean / sd**2",
+    ("Gamma", "scale"): "write rate=1 / scale",
+    ("InverseGamma", "scale"): "write rate=scale",
+    ("NegativeBinomial", "mean"): "write NegativeBinomial2(mean, concentration)",
+    ("Normal", "tau"): "write scale=tau**-0.5",
+    ("Normal", "variance"): "write scale=sqrt(variance)",
+}
+_SAME = {"mu": "mean", "var": "variance", "precision": "tau"}
+
+
+def _cure_for_name(owner: str, name: str, fields: Mapping[str, Parameter]) -> str:
+    """What to write for an argument that a distribution does not have."""
+    otherwise = _OTHERWISE.get((owner, _SAME.get(name, name)))
+    spelled = any(spelling in fields for spelling in _MEANT.get(name, ()))
+    if otherwise and not spelled:
+        return otherwise
+    near = closest(name, fields, _MEANT)
+    return f"did you mean {near}?" if near else "see the signature of the class"
 
 
 def _bind(
@@ -422,12 +447,11 @@ def _bind(
         if name is None:
             continue
         if name not in fields:
-            near = closest(name, fields, _MEANT)
             raise ArgumentError(
                 cls.__name__,
                 expected=f"arguments named {', '.join(fields)}",
                 got=name,
-                fix=f"did you mean {near}?" if near else "see the signature of the class",
+                fix=_cure_for_name(cls.__name__, name, fields),
             )
         if name in values:
             raise ArgumentError(

@@ -169,8 +169,13 @@ def _bad_parameter(
         )
     elif isinstance(constraint, constraints.PositiveDefinite) and first.ndim == 2:
         least = np.linalg.eigvalsh((first + first.T) / 2)[0]
-        found = f"a matrix with least eigenvalue {least:g}" + found[found.rfind("]") + 1 :]
+        apart = np.abs(first - first.T).max()
+        what = f"least eigenvalue {least:g}"
         cure = _CURES[constraints.PositiveDefinite]
+        if least > 0.0 and apart > 1e-6 * np.abs(first).max():
+            what = f"elements that differ by {apart:g} from those across the diagonal"
+            cure = "make it symmetric: (x + x.mT) / 2"
+        found = f"a matrix with {what}" + found[found.rfind("]") + 1 :]
     elif other is not None:
         cure = (
             f"write {owner}({other}=smaller, {name}=larger); to infer it, pass "

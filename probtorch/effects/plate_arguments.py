@@ -22,7 +22,9 @@ def _count(name: str, value: SupportsIndex, what: str) -> int:
             f"plate {name!r}",
             expected=f"{what} as an integer >= 0",
             got=repr(value),
-            fix=f"pass the number of rows, for example {what}=len(data)",
+            fix=f"write plate({value!r}, {name!r}): the name is the first argument"
+            if isinstance(value, str) and not isinstance(name, str)
+            else f"pass the number of rows, for example {what}=len(data)",
         )
     return count
 

@@ -377,7 +377,9 @@ def _check_statement(name: object, fn: object) -> None:
             f"site {name!r}",
             expected="a distribution (or a function that draws)",
             got=f"{type(fn).__name__} {fn!r:.60}",
-            fix="for a known value use deterministic(name, value), for data sample(..., obs=)",
+            fix="write it as one of probtorch.distributions, such as Normal(loc, scale)"
+            if type(fn).__module__.startswith("scipy.stats")
+            else "for a known value use deterministic(name, value), for data sample(..., obs=)",
         )
 
 
@@ -443,12 +445,21 @@ def _check_data(site: Site, shape: Shape) -> None:
     for i in range(n + 1, len(full) + 1):
         if have[-i] != full[-i] and (free is None or n - i > free):
             terms, rows = math.prod(full[: len(full) - n]), math.prod(have[: len(full) - n])
+            fix = (
+                "squeeze or flatten the side that has a dim of size 1 too many; "
+                f"if every row is meant, expand the data to {full}"
+            )
+            around = [f for f in site.plates if f.dim is not None]
+            if shape == event and around:
+                fix = (
+                    f"the data are one draw of {type(site.fn).__name__}: write the statement "
+                    f"outside of plate {around[-1].name!r}, whose rows are as many draws; {fix}"
+                )
             raise ShapeError(
                 f"site {site.name!r}: log_prob would have {terms} terms for {rows} observations",
                 expected=f"data of the shape {full} that data and distribution broadcast to",
                 got=f"data of shape {shape}, a distribution of shape {expected}",
-                fix="squeeze or flatten the side that has a dim of size 1 too many; "
-                f"if every row is meant, expand the data to {full}",
+                fix=fix,
                 at=site.location,
             )
 

@@ -88,10 +88,12 @@ from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
-    from probtorch.distributions.normal import Normal
+    from probtorch.distributions.distribution import Distribution
 
 __all__ = ["DensityTarget", "ModelTarget", "Target"]
 
+# Parameters that a draw is multiplied with, in families that have a non-centred form.
+SCALES = ("scale", "scale_tril", "covariance_matrix", "precision_matrix")
 # Tries to find a first point at which the model runs at all.
 FIRST_RUNS = 100
 # Values of discrete sites at which deterministic ones are compared.
@@ -802,14 +804,19 @@ class _Likelihood(Handler):
             self.terms[site.name] = site.unscaled_log_prob
 
 
-def _latent_spread(fn: Normal) -> bool:
-    """Whether a parameter other than the location depends on latent values."""
+def _latent_spread(fn: Distribution) -> bool:
+    """Whether the scale depends on latent values, in a family that has one.
+
+    Others have no non-centred form: bounds are taken out by the bijection onto the support, and a
+    draw from a beta distribution is no number times another.
+    """
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
+    fields = getattr(fn, "__tree_fields__", ())
     return any(
         getattr(getattr(fn, name, None), "requires_grad", False)
-        for name in getattr(fn, "__tree_fields__", ())
-        if name != "loc"
+        for name in SCALES
+        if name in fields
     )
 
 

@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from probtorch.autograd.closures import captured, stand_in
+from probtorch.autograd.modes import no_grad
+from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import grad_enabled
+from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls, explained, misfit
 from probtorch.core.told import rerun
@@ -196,6 +200,27 @@ class InitialValueProblem(FlatProblem):
         return path.outputs, path.reached
 
 
+def _check_order(times: Tensor) -> None:
+    """Refuse times that turn back: an adaptive solver would not get there."""
+    with no_grad():
+        steps = times[1:] - times[:-1]
+        one_way = (steps >= 0.0).all() | (steps <= 0.0).all()
+    active = recorder()
+
+    def error() -> DomainError:
+        return DomainError(
+            "odeint",
+            expected="times t that increase, or decrease, from each to the next",
+            got=np.array2string(to_host(times.array), threshold=6, precision=4),
+            fix="sort them: t, where = unique(t, return_inverse=True), and then solution[where]",
+        )
+
+    if active is not None:
+        active.demand(one_way, error)
+    elif not one_way.array.all():
+        raise error()
+
+
 def _check_slope(func: Callable[..., object]) -> None:
     """Refuse a slope that does not take a time and a state."""
     try:
@@ -251,6 +276,8 @@ def prepared(
             got=f"shape {times.array.shape}",
             fix="the first time is that of y0: write t=tensor([0.0, 1.0, 2.0])",
         )
+    if METHODS[method].adaptive:
+        _check_order(times)
     shapes = [x.array.shape for x in items]
     sizes = [x.array.size for x in items]
     single = len(items) == 1
@@ -271,7 +298,9 @@ def prepared(
                 "odeint",
                 expected=f"a slope of the form of the state: shapes {shapes}",
                 got=f"shapes {[x.array.shape for x in slopes]}",
-                fix="return one slope for each number of the state",
+                fix="return stack([...]), one slope for each number of the state"
+                if single and len(slopes) > 1
+                else "return one slope for each number of the state",
             )
         return _joined(slopes, vector.array.dtype)
 

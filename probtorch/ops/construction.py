@@ -13,6 +13,7 @@ import numpy as np
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.making import array_from
 from probtorch.core.refusals import no_numbers, refuse_masked
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias
@@ -50,7 +51,7 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray:
         array = data.copy()
     else:
         # In two steps, since not everybody's `__array__` takes NumPy's wish for a copy.
-        array = np.array(np.asarray(data))
+        array = np.array(array_from(data))
         if dtype is None and array.dtype.kind in "fc" and not hasattr(data, "__array__"):
             array = array.astype(dtypes.as_dtype(float if array.dtype.kind == "f" else complex))
     if array.dtype.kind not in "biufc":

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import probtorch
 import probtorch.distributions as dist
 from probtorch import ones, plate, sample, tensor
+from probtorch.diagnostics import compare
 from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.infer import HMC, MCMC, NUTS, SVI, AutoNormal, Predictive, Target, Trace_ELBO
 from probtorch.ode import odeint
@@ -26,6 +28,11 @@ def line(x, y):
     b = sample("b", dist.Normal(0.0, 1.0))
     with plate("n", len(x)):
         sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+
+def one_draw(y):
+    with plate("n", 3):
+        sample("y", dist.MultivariateNormal(ones(3), probtorch.eye(3)), obs=y)
 
 
 def mcmc():
@@ -159,6 +166,51 @@ SLIPS = {
     "slope with parameters": (
         lambda: odeint(lambda t, y, theta: -y, X, tensor([0.0, 1.0])),
         ["odeint(func)", "func(t, y)", "<lambda>(t, y, theta)", "closing over"],
+    ),
+    "slope in a list": (
+        lambda: odeint(lambda t, y: [-y[0], y[1]], ones(2), tensor([0.0, 1.0])),
+        ["odeint", "shapes [(2,)]", "shapes [(), ()]", "return stack([...])"],
+    ),
+    "times that turn back": (
+        lambda: odeint(lambda t, y: -y, X, tensor([0.0, 2.0, 1.0])),
+        ["odeint", "times t that increase", "[0. 2. 1.]", "sort them"],
+    ),
+    "scale of a gamma": (
+        lambda: dist.Gamma(1.0, scale=2.0),
+        ["Gamma", "concentration, rate", "got:      scale", "write rate=1 / scale"],
+    ),
+    "mean of a negative binomial": (
+        lambda: dist.NegativeBinomial(mu=3.0, alpha=2.0),
+        ["NegativeBinomial", "got:      mu", "write NegativeBinomial2(mean, concentration)"],
+    ),
+    "mean of a beta": (
+        lambda: dist.Beta(mu=0.5, kappa=2.0),
+        ["Beta", "got:      mu", "write BetaProportion(mean, concentration)"],
+    ),
+    "shape of an LKJ": (lambda: dist.LKJ(2, eta=2.0), ["LKJ", "eta", "concentration?"]),
+    "plate with its size first": (
+        lambda: plate(3, "rows").__enter__(),
+        ["plate 3", "got:      'rows'", "write plate('rows', 3)"],
+    ),
+    "distribution of SciPy": (
+        lambda: sample("x", stats.norm(0.0, 1.0)),
+        ["site 'x'", "a distribution", "probtorch.distributions, such as Normal"],
+    ),
+    "what a model returns": (
+        lambda: NUTS(line(X, X)),
+        ["NUTS", "neither", "the function itself and not what it returns"],
+    ),
+    "criteria in a list": (
+        lambda: compare([ones(2), ones(2)]),
+        ["compare", "a dict", "got:      list", "{'name': draws, ...}"],
+    ),
+    "a matrix that is not symmetric": (
+        lambda: dist.MultivariateNormal(ones(2), tensor([[1.0, 0.2], [0.3, 1.0]])),
+        ["covariance_matrix", "differ by 0.1 from those across the diagonal", "(x + x.mT) / 2"],
+    ),
+    "a plate around one draw": (
+        lambda: one_draw(X),
+        ["'y'", "3 terms for 1 observations", "one draw of MultivariateNormal", "outside of plate"],
     ),
     "bounds the other way round": (
         lambda: dist.Uniform(1.0, 0.0),

@@ -446,6 +446,8 @@ def test_sites_whose_spread_is_latent_are_the_centred_ones():
             sample("shifted", Normal(mu, 1.0))
             z = sample("z", Normal(0.0, 1.0))
         sample("vector", Normal(0.0, tau).expand([2]).to_event(1))
+        sample("bounded", Uniform(0.0, tau))
+        sample("share", Beta(1.0, tau))
         sample("y", Normal(mu + tau * z[0], tau), obs=tensor(1.0))
 
     target = Target.from_model(model)

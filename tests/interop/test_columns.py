@@ -95,6 +95,15 @@ def test_missing_numbers_are_nan(lib):
     assert found.dtype == probtorch.float64 and found.isnan().tolist() == [False, True]
 
 
+def test_a_frame_of_numbers_and_truths_is_one_of_floats():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [0.5, 1.0], "m": [True, False], "n": [1, 2]})
+    assert tensor(frame).tolist() == [[0.5, 1.0, 1.0], [1.0, 0.0, 2.0]]
+    gaps = tensor(frame.assign(n=pandas.array([3, None], dtype="Int64")))
+    assert gaps[0].tolist() == [0.5, 1.0, 3.0] and gaps.isnan().sum() == 1
+    assert (probtorch.ones(2, 2) @ tensor(frame)).shape == (2, 3)
+
+
 def test_a_column_of_words_is_refused(lib):
     with pytest.raises(DTypeError, match="numbers"):
         tensor(lib.module.Series(["a", "b"]))

@@ -102,7 +102,7 @@ def loo_moment_match(
         elpds, ks = (np.array(x) for x in zip(*moved))
         keep = ks < np.asarray(found.pareto_k).reshape(-1)[numbers]
         found = found.replaced(numbers[keep], elpds[keep], ks[keep])
-    warn_of_ratios(found, "reloo(draws, elpd) fits the model without them", stacklevel=3)
+    warn_of_ratios(found, "reloo(draws, elpd) fits the model without them")
     return found
 
 

@@ -396,7 +396,8 @@ class Kernel(_Fields, ABC, Generic[S]):
                 self.name,
                 expected="one of model and potential_fn",
                 got="both" if self.model is not None else "neither",
-                fix=f"write {self.name}(model), or {self.name}(potential_fn=minus_log_density)",
+                fix=f"write {self.name}(model), the function itself and not what it returns, "
+                f"or {self.name}(potential_fn=minus_log_density)",
             )
         if not callable(self.init_strategy):
             raise ArgumentError(
