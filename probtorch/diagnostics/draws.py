@@ -13,6 +13,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -369,8 +370,16 @@ class Draws:
 
 
 def _coord(dim: str, labels: Sequence[object] | np.ndarray) -> np.ndarray:
-    """Labels as a flat array of numbers, dates or text."""
+    """Labels as a flat array of numbers, dates or text; pairs, as of an index of two, as "a, 1"."""
+    if not isinstance(labels, np.ndarray) and any(isinstance(label, tuple) for label in labels):
+        labels = [
+            ", ".join(map(str, label)) if isinstance(label, tuple) else label for label in labels
+        ]
     labels = np.asarray(labels)
+    if labels.dtype.kind == "O" and all(_is_plain_date(label) for label in labels.ravel()):
+        labels = labels.astype("datetime64[us]")
+        days = labels.astype("datetime64[D]")
+        labels = days if (days == labels).all() else labels
     if labels.dtype.kind not in "biufUMm":
         labels = np.array([str(label) for label in labels.ravel()]).reshape(labels.shape)
     if labels.ndim != 1:
@@ -379,6 +388,11 @@ def _coord(dim: str, labels: Sequence[object] | np.ndarray) -> np.ndarray:
             got=f"shape {labels.shape}", fix="give a flat list of labels",
         )  # fmt: skip
     return labels
+
+
+def _is_plain_date(label: object) -> bool:
+    """Whether a label is a date of Python or pandas, of no time zone, which NumPy would lose."""
+    return isinstance(label, date) and getattr(label, "tzinfo", None) is None and label == label
 
 
 # ------------------------------------------------------------------------------------------- files

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import tracemalloc
 import zipfile
+from datetime import date
 
 import numpy as np
 import pytest
@@ -162,6 +163,24 @@ def test_dates_are_kept_as_labels(tmp_path):
     for path in (tmp_path / "d.nc", tmp_path / "d.npz"):
         draws.save(path)
         np.testing.assert_array_equal(Draws.load(path).coords["day"], days)
+
+
+def test_dates_of_pandas_stay_dates_and_pairs_become_text(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    months = tuple(pandas.date_range("2020-01-01", periods=3, freq="MS"))
+    pairs = tuple(pandas.MultiIndex.from_product([["a"], [1, 2, 3]]))
+    zoned = tuple(month.tz_localize("Europe/Rome") for month in months)
+    for labels, kind, first in [
+        (months, "M", np.datetime64("2020-01-01")),
+        ((date(2020, 1, 1), None, date(2020, 1, 3)), "U", "2020-01-01"),
+        (zoned, "U", str(zoned[0])),
+        (pairs, "U", "a, 1"),
+    ]:
+        draws = Draws({"x": np.zeros((1, 4, 3))}, dims={"x": ("row",)}, coords={"row": labels})
+        assert draws.coords["row"].dtype.kind == kind and draws.coords["row"][0] == first
+        draws.save(tmp_path / "draws.nc")
+        again = Draws.load(tmp_path / "draws.nc").coords["row"]
+        np.testing.assert_array_equal(again, draws.coords["row"])
 
 
 def test_a_file_of_another_library_is_read_in_arviz_terms(az, tmp_path):
