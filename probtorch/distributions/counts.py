@@ -65,15 +65,22 @@ def log_factorial_rest(n: Tensor) -> Tensor:
 
 
 def counts_up_to(total_count: Tensor, owner: str) -> Tensor:
-    """Return 0, ..., total_count; the counts of a batch must agree."""
+    """Return 0, ..., total_count; the counts of a batch must agree.
+
+    Those at all values of a site that is summed out need not: the largest has all values then, and
+    the density is 0 for what others do not have.
+    """
     counts = total_count.array
     largest = int(total_count.max())
-    if (counts != largest).any():
+    active = recorder()
+    excused = active is not None and active.excuses(eq(total_count, float(largest)))
+    if (counts != largest).any() and not excused:
         raise ArgumentError(
             f"{owner}.enumerate_support",
             expected="one total_count for the whole batch",
             got=f"counts from {int(counts.min())} to {largest}",
-            fix="enumerate one batch element at a time",
+            fix="enumerate one batch element at a time; in a model, give the numbers up to the "
+            "largest as a Categorical of their masses",
         )
     return wrap(np.arange(largest + 1).astype(counts.dtype))
 

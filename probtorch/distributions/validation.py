@@ -181,6 +181,10 @@ def _bad_parameter(
             f"write {owner}({other}=smaller, {name}=larger); to infer it, pass "
             f"{other} + width with a positive width"
         )
+    elif isinstance(_inner(constraint), constraints.IntegerGreaterThanEq) and first % 1 == 0:
+        cure = f"pass numbers of at least {_inner(constraint).lower_bound}"
+        if owner in ("Binomial", "BetaBinomial"):
+            cure += f", or write Extended{owner}, which has no mass where {name} is negative"
     else:
         kinds = [k for k in _CURES if isinstance(_inner(constraint), k)]
         if name == "probs" and constraint.event_dim:

@@ -315,7 +315,9 @@ class enumerate_sites(Handler):
             if site.infer.get("expand"):
                 rows = (1,) * (-dim - 1 - len(site.plate_shape)) + tuple(site.plate_shape)
                 site.value = expand(site.value, (size, *rows, *event))
-            site.inside = True
+            # What has as many values as another summed site says has too many for most of these.
+            fixed = fn.support is getattr(type(fn), "support", None)
+            site.inside = fixed or bool(fn.support.check(site.value).array.all())
             site.notes["all_values"] = site.value
         else:
             size, values = draws, None

@@ -208,6 +208,10 @@ SLIPS = {
         lambda: dist.MultivariateNormal(ones(2), tensor([[1.0, 0.2], [0.3, 1.0]])),
         ["covariance_matrix", "differ by 0.1 from those across the diagonal", "(x + x.mT) / 2"],
     ),
+    "fewer than no trials": (
+        lambda: dist.Binomial(-2, 0.5),
+        ["Binomial: parameter total_count", "got:      -2", "at least 0", "ExtendedBinomial"],
+    ),
     "a plate around one draw": (
         lambda: one_draw(X),
         ["'y'", "3 terms for 1 observations", "one draw of MultivariateNormal", "outside of plate"],

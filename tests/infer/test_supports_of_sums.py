@@ -15,7 +15,7 @@ from probtorch.distributions import (
     Poisson,
     Uniform,
 )
-from probtorch.effects import plate, sample
+from probtorch.effects import markov, plate, sample
 from probtorch.errors import InferenceError
 from probtorch.factories import arange, ones
 from probtorch.infer import MCMC, NUTS, SVI, AutoNormal, Target, TraceEnum_ELBO, infer_discrete
@@ -81,6 +81,48 @@ def test_draws_of_the_number_are_never_below_the_counts():
     number = mcmc.run(tensor(COUNTS)).infer_discrete(seed=2)["number"]
     assert number.shape == (1, 100, 4, 1)
     assert (number >= COUNTS.max(1, keepdims=True)).all()
+
+
+def survivors(y):
+    """An open population: each year some of those of the year before are left (Dail and Madsen)."""
+    rate = sample("rate", Gamma(2.0, 0.5))
+    share = sample("share", Beta(1.0, 1.0))
+    chance = sample("chance", Beta(1.0, 1.0))
+    with plate("site", len(y)):
+        number = sample("n_0", Categorical(logits=Poisson(rate).log_prob(arange(LARGEST + 1.0))))
+        for t in markov(range(y.shape[1])):
+            if t:
+                number = sample(f"n_{t}", Binomial(number, share))
+            sample(f"y_{t}", Binomial(number, chance), obs=y[:, t])
+
+
+def density_of_survivors(y, q):
+    rate, share, chance = np.exp(q[0]), *1.0 / (1.0 + np.exp(-np.array(q[1:])))
+    number = np.arange(LARGEST + 1)
+    prior = stats.gamma.logpdf(rate, 2.0, scale=2.0) + q[0]
+    total = prior + np.log(share * (1.0 - share) * chance * (1.0 - chance))
+    first = stats.poisson.pmf(number, rate)
+    move = stats.binom.pmf(number, number[:, None], share)
+    for row in y:
+        forward = first / first.sum() * stats.binom.pmf(row[0], number, chance)
+        for seen in row[1:]:
+            forward = (forward @ move) * stats.binom.pmf(seen, number, chance)
+        total += np.log(forward.sum())
+    return total
+
+
+def test_a_number_of_at_most_a_summed_number_is_summed_too():
+    y = np.array([[5, 4, 3], [9, 2, 2], [0, 1, 0]])
+    target = Target.from_model(survivors, tensor(y))
+    for q in ([2.0, 0.3, -0.2], [0.5, -1.0, 2.0]):
+        value = target.value_and_grad(np.array(q))[0]
+        assert value == pytest.approx(density_of_survivors(y, q), rel=1e-12)
+    mcmc = MCMC(NUTS(survivors), num_samples=50, warmup_steps=200, seed=1, progress_bar=False)
+    mcmc.diagnose = False
+    found = mcmc.run(tensor(y)).infer_discrete(seed=2)
+    numbers = [found[f"n_{t}"] for t in range(3)]
+    assert (numbers[1] <= numbers[0]).all() and (numbers[2] <= numbers[1]).all()
+    assert all((n >= y[:, t]).all() for t, n in enumerate(numbers))
 
 
 def test_svi_and_infer_discrete_take_them_too():
