@@ -34,7 +34,7 @@ _LOG = (
     1.479819860511658591e-01,
 )
 _EXP = tuple(1.0 / math.factorial(n) for n in range(14))
-_SQRT_HALF = math.sqrt(0.5)
+_SQRT_HALF, _TINY = math.sqrt(0.5), 2.0**-1022
 
 # Numerator and denominator, lowest power first. In the middle q p(r) with r = 0.180625 - q**2,
 # q = p - 1/2, |q| <= 0.425; in the tails p(r - shift), r = sqrt(-log(min(p, 1 - p))).
@@ -154,9 +154,12 @@ def quantile_in_the_middle(s, u):
 
 
 def quantile_in_the_tails(s, u):
-    """Normal quantile of u in (0, 1) farther from the median."""
+    """Normal quantile of u farther from the median; infinite at 0 and 1, nan outside."""
     above = u > 0.5
-    r = s.sqrt(-log(s, s.where(above, 1.0 - u, u)))
+    rest = s.where(above, 1.0 - u, u)
+    inside, subnormal = rest > 0.0, rest < _TINY
+    scaled = s.where(inside, s.where(subnormal, rest * 2.0**54, rest), 0.5)
+    r = s.sqrt(s.where(subnormal, 54.0 * math.log(2.0), 0.0) - log(s, scaled))
     near = r <= FAR_SHIFT
     t = r - s.where(near, NEAR_SHIFT, FAR_SHIFT)
     parts = (
@@ -164,11 +167,12 @@ def quantile_in_the_tails(s, u):
         for i in range(2)
     )
     value = next(parts) / next(parts)
+    value = s.where(inside, value, s.where(rest == 0.0, math.inf, math.nan))
     return s.where(above, value, -value)
 
 
 def normal_quantile(s, u):
-    """Standard normal number below which a share u of such numbers is, for u in (0, 1)."""
+    """Standard normal number below which a share u of such numbers is."""
     return s.choose(is_far(s, u), quantile_in_the_tails, quantile_in_the_middle, (u,))
 
 

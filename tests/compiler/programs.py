@@ -75,7 +75,7 @@ def _elementwise(*xs, op, numbers=(), fit=False):
     operands = list(xs)
     for at, number in numbers:
         operands.insert(at, number)
-    if fit or op == "normal_of_uniform":  # which is nothing at 0 and 1, and is never asked there
+    if fit:
         domain = FORMULAS[op].domain
         operands = [
             _fit(x, d) if isinstance(x, TensorBase) else x

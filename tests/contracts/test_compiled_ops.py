@@ -44,10 +44,8 @@ LOWERED = {
     for op in ours()
     if op.name not in FORMULAS and (rule_of(op.name, op) or "decompose" in op.extra)
 }
-# Inner ops of numbers strictly between 0 and 1, which give no promise elsewhere.
-UNIFORM = {"normal_of_uniform"}
 # SciPy's zeta gives nan or 0 at infinities and where its terms underflow, by no rule.
-NO_RULE_AT_INFINITY = ("zeta", *UNIFORM)
+NO_RULE_AT_INFINITY = ("zeta",)
 # Run elsewhere, on the native functions that they need, or in loops that write what nobody fills.
 ELSEWHERE = {"native_density": "tests/infer", "room": "tests/autograd/test_scan.py"}
 
@@ -166,7 +164,7 @@ def integer_values(op, dtype, rng, extreme):
     return out
 
 
-@pytest.mark.parametrize("name", sorted(FORMULAS.keys() - UNIFORM))
+@pytest.mark.parametrize("name", sorted(FORMULAS))
 def test_elementwise_op_on_integers(name):
     op = FORMULAS[name]
     rng = np.random.default_rng(len(name))

@@ -26,11 +26,13 @@ Read `host` for how text becomes code.
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from probtorch import ops
 from probtorch.compiler import lang
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LlvmModule, LlvmPrinter, typed
@@ -134,13 +136,16 @@ def calls(ir: str) -> list[str]:
 @functools.cache
 def _fingerprint() -> str:
     """Return a text that changes when the runtime does; its IR takes 10 ms to write."""
-    parts = [repr((MULTIPLIERS, INCREMENTS, ROUNDS))]
+    written = hashlib.sha256(repr((MULTIPLIERS, INCREMENTS, ROUNDS)).encode())
     try:
-        files = [Path(__file__), *sorted(Path(str(lang.__file__)).parent.rglob("*.py"))]
-        parts += [path.read_text(encoding="utf-8") for path in files]
+        written.update(Path(__file__).read_bytes())
+        # Routines take their coefficients, and whole formulas, from the ops.
+        for room in (lang, ops):
+            for path in sorted(Path(str(room.__file__)).parent.rglob("*.py")):
+                written.update(path.read_bytes())
     except OSError:  # imported from an archive
         return "\n".join(map(function_ir, names()))
-    return "\n".join(parts)
+    return written.hexdigest()
 
 
 def function_ir(name: str, *, fused: bool | None = None) -> str:
