@@ -16,8 +16,9 @@ from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
-from probtorch.ops.exponentials import log
+from probtorch.ops.exponentials import exp, log
 from probtorch.ops.movement import unsqueeze
+from probtorch.ops.random_numbers import is_plain
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import (
     beta_kernel,
@@ -27,12 +28,18 @@ from probtorch.ops.special import (
     gamma_kernel,
     gamma_rest,
     lgamma,
+    log_ratio,
     xlog1py,
     xlogy,
 )
+from probtorch.ops.special.incomplete_beta import beta_density
 from probtorch.tensor import Tensor
 
 __all__ = ["Beta", "Dirichlet"]
+
+# A share from which on the incomplete beta function is a power, and its log.
+_LEAST = 1e-300
+_LOG_LEAST = math.log(_LEAST)
 
 
 class Beta(Distribution):
@@ -91,9 +98,8 @@ class Beta(Distribution):
         inside = (x > 0.0) & (x < 1.0)
         # Near 0 the complement of x would be 1 after rounding, the survival not.
         a, b, y = self.concentration1, self.concentration0, where(inside, x, 0.5)
-        low = y < 0.5
-        p = betainc(where(low, a, b), where(low, b, a), where(low, y, 1.0 - y))
-        return where(inside, where(low, 1.0 - p, p), where(x < 0.5, 1.0, 0.0))
+        above = shares_of_quotient(a, b, y, 1.0 - y)[1]
+        return where(inside, above, where(x < 0.5, 1.0, 0.0))
 
     def _skewness(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -107,15 +113,46 @@ class Beta(Distribution):
         return 6.0 * top / (a * b * (n + 2.0) * (n + 3.0))
 
 
-def smaller_share(a: Tensor, b: Tensor, odds: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether `odds` is above 1, and the probability that the odds of a beta number are
-    above it, else below it: of the share that rounding does not make 1.
+def shares_at(
+    a: Tensor, b: Tensor, far: Tensor, odds: Tensor, log_odds: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the probabilities that the odds of a beta number are below those given, and above.
+
+    The odds are at most 1, and where they are `far` those of the complement, as the probabilities
+    are. What underflows is known by its log.
     """
-    far, some = odds > 1.0, (odds > 0.0) & (odds < math.inf)
-    less = where(some, odds, 1.0)
-    less = where(far, 1.0 / where(far, less, 1.0), less)
-    part = betainc(where(far, b, a), where(far, a, b), less / (1.0 + less))
-    return far, where(some, part, 0.0)
+    some = log_odds > -math.inf
+    deep = some & (log_odds < _LOG_LEAST)
+    less = where(deep, _LEAST, where(some, odds, 1.0))
+    first, second = where(far, b, a), where(far, a, b)
+    # Of so small a share, if it is one at all, the probability is a power.
+    power = exp(first * where(deep, log_odds - _LOG_LEAST, 0.0))
+    share = less / (1.0 + less)
+    part = where(some, betainc(first, second, share) * power, 0.0)
+    # A thin tail is lost in 1 - part. Its own integral from 1 / (1 + less) on is not, but for what
+    # a rounding of that number changes, which is the density.
+    thin = some & (part > 0.99)
+    if is_plain(part) and not thin.array.any():
+        return part, 1.0 - part
+    thin = thin & (beta_density(first, second, where(thin, share, 0.5)) < 1e-3)
+    tail = betainc(second, first, where(thin, 1.0 / (1.0 + less), 0.5))
+    return part, where(thin, tail, 1.0 - part)
+
+
+def shares_of_quotient(
+    a: Tensor, b: Tensor, x: Tensor, size: Tensor, power: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Return the probabilities that the odds of a beta number are below ``(x / size) ** power``,
+    for x from 0 on, and above.
+    """
+    far, some = x > size, (x > 0.0) & (x < math.inf)
+    high, low = where(some, where(far, x, size), 1.0), where(some, where(far, size, x), 1.0)
+    log_odds = -power * log_ratio(high, low)
+    there = log_odds > _LOG_LEAST
+    odds = where(there, low, 1.0) / where(there, high, 1.0)
+    odds = odds if power == 1.0 else odds**power
+    part, rest = shares_at(a, b, far, odds, where(some, log_odds, -math.inf))
+    return where(far, rest, part), where(far, part, rest)
 
 
 class Dirichlet(Distribution):

@@ -6,19 +6,17 @@ import math
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.beta import smaller_share
+from probtorch.distributions.beta import shares_at, shares_of_quotient
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.lifetimes import log_quotient
 from probtorch.distributions.precision import doubled
-from probtorch.distributions.rarer_counts import exact_betaln
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, sqrt, square, where
-from probtorch.ops.exponentials import exp, expm1, log, log1p, sigmoid
+from probtorch.ops.exponentials import exp, expm1, log, log1p
 from probtorch.ops.special import (
-    betainc,
     betaln,
     digamma,
     gammainc,
@@ -212,19 +210,15 @@ class GammaGamma(Distribution):
             a, b, log_of_product(size, share, x / self.mixing_rate * (b / a))
         ) - log(x)
 
-    def _smaller_share(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        odds = maximum(x, 0.0) / self.mixing_rate
-        return smaller_share(self.concentration, self.mixing_concentration, odds)
-
     @doubled
     def _cdf(self, x: Tensor) -> Tensor:
-        far, part = self._smaller_share(x)
-        return where(far, 1.0 - part, part)
+        a, b = self.concentration, self.mixing_concentration
+        return shares_of_quotient(a, b, x, self.mixing_rate)[0]
 
     @doubled
     def _survival(self, x: Tensor) -> Tensor:
-        far, part = self._smaller_share(x)
-        return where(far, part, 1.0 - part)
+        a, b = self.concentration, self.mixing_concentration
+        return shares_of_quotient(a, b, x, self.mixing_rate)[1]
 
     def _mean(self) -> Tensor:
         b = self.mixing_concentration
@@ -275,24 +269,21 @@ class SigmoidBeta(Distribution):
         return log_density_of_odds(a, b, x - log_quotient(a, b))
 
     @doubled
-    def _nearer_tail(self, x: Tensor) -> Tensor:
-        """Return the probability below x for x < 0, else that above it."""
-        less = x < 0.0
-        y = where(less, x, -x)
-        a, b = self.concentration1, self.concentration0
-        first, second = where(less, a, b), where(less, b, a)
-        # Of so small a share, if it is one at all, the cdf is a power.
-        tiny = y < -80.0
-        power = exp(first * where(tiny, y, -80.0) - log(first) - exact_betaln(first, second))
-        return where(tiny, power, betainc(first, second, sigmoid(where(tiny, 0.0, y))))
-
     def _cdf(self, x: Tensor) -> Tensor:
-        part = self._nearer_tail(x)
-        return where(x < 0.0, part, 1.0 - part)
+        part, rest = self._tails(x)
+        return where(x > 0.0, rest, part)
 
+    @doubled
     def _survival(self, x: Tensor) -> Tensor:
-        part = self._nearer_tail(x)
-        return where(x < 0.0, 1.0 - part, part)
+        part, rest = self._tails(x)
+        return where(x > 0.0, part, rest)
+
+    def _tails(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the probability of the tail on the side of x, and of what is left."""
+        far = x > 0.0
+        y = where(far, -x, x)
+        odds = exp(maximum(y, -700.0))
+        return shares_at(self.concentration1, self.concentration0, far, odds, y)
 
     def _mean(self) -> Tensor:
         return digamma(self.concentration1) - digamma(self.concentration0)

@@ -7,6 +7,7 @@ import math
 from probtorch.core.dtype import finfo
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.beta import shares_of_quotient
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.precision import doubled
@@ -14,7 +15,7 @@ from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import minimum, sqrt, where
 from probtorch.ops.exponentials import log
-from probtorch.ops.special import betainc, digamma, lgamma_difference, log1p_square
+from probtorch.ops.special import digamma, lgamma_difference, log1p_square
 from probtorch.ops.trigonometry import atan2, tan
 from probtorch.tensor import Tensor
 
@@ -150,15 +151,14 @@ class StudentT(Distribution):
         return log1p_square(z * (1.0 / sqrt(df))) * ((df + 1.0) * -0.5) - constant
 
     @doubled
+    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         # In the middle from the share of z^2, which the rounding of its complement would hide; at
         # z = 0 that share has a slope only beside 0.
-        z = z + float(finfo(z.array.dtype).tiny) ** 0.5
-        square, half, near = z * z, self.df * 0.5, z * z < self.df
-        share = where(near, square, self.df) / (self.df + square)
-        part = betainc(where(near, 0.5, half), where(near, half, 0.5), share) * 0.5
-        tail = where(near, 0.5 - part, part)
+        size = absolute(z + float(finfo(z.array.dtype).tiny) ** 0.5)
+        df = self.df
+        tail = 0.5 * shares_of_quotient(df * 0.0 + 0.5, df * 0.5, size, sqrt(df), 2.0)[1]
         return where(z < 0.0, tail, 1.0 - tail)
 
     def _entropy(self) -> Tensor:

@@ -25,9 +25,10 @@ from probtorch.tensor import Tensor
 
 __all__ = ["BetaQuotient"]
 
-# Points of the integral over the log odds of one of the two numbers, and how often the range is
-# narrowed to where the integrand is above exp(-FALL) of its peak.
-NODES, ZOOMS, FALL = np.arange(512.0), 4, 45.0
+# Points of the integral over the log odds of one of the two numbers, whose singularities are pi off
+# the real line: with steps up to a half the rule is exact to rounding. Before, the range is narrowed
+# with fewer points, so many times, to where the integrand is above exp(-FALL) of its peak.
+NODES, LOOKS, ZOOMS, FALL = np.arange(256.0), np.arange(32.0), 6, 45.0
 # Beyond this distance from where an integrand changes its form it is exponential to rounding.
 FAR = 40.0
 # The two concentrations of the numerator, then of the denominator.
@@ -128,13 +129,13 @@ class _Odds:
         change = -log(maximum(rest.detach(), math.exp(-FAR)))
         low, high = change * 0.0 - FAR, change + FAR
         for _ in range(ZOOMS):
-            t, step = self._grid(low, high)
+            t, step = self._grid(low, high, LOOKS)
             size = of(t).detach()
             kept = size > amax(size, -1, True) - FALL
             first = amin(where(kept, t, math.inf), -1) - step
             last = amax(where(kept, t, -math.inf), -1) + step
             low, high = maximum(low, first), minimum(high, last)
-        t, step = self._grid(low, high)
+        t, step = self._grid(low, high, NODES)
         size = of(t)
         top = amax(size.detach(), -1, True)
         terms = exp(size - top)
@@ -150,9 +151,9 @@ class _Odds:
         self.log_integral = log(sum_ * step) + top[..., 0]
 
     @staticmethod
-    def _grid(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        step = (high - low) / float(len(NODES) - 1)
-        return unsqueeze(low, -1) + unsqueeze(step, -1) * low.new_tensor(NODES), step
+    def _grid(low: Tensor, high: Tensor, places: np.ndarray) -> tuple[Tensor, Tensor]:
+        step = (high - low) / float(len(places) - 1)
+        return unsqueeze(low, -1) + unsqueeze(step, -1) * low.new_tensor(places), step
 
 
 def _log_density(a: Tensor, b: Tensor, c: Tensor, d: Tensor, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import math
 from probtorch.core.dtype import finfo
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.beta import smaller_share
+from probtorch.distributions.beta import shares_of_quotient
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
@@ -20,7 +20,7 @@ from probtorch.distributions.normal import HALF_LOG_2PI, ROOT_2
 from probtorch.distributions.precision import doubled, in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import maximum, sqrt, where
+from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.special import (
     betaln,
@@ -80,13 +80,21 @@ class Chi(Distribution):
 
     @doubled
     def _cdf(self, x: Tensor) -> Tensor:
-        x = maximum(x, 0.0)
-        return gammainc(self.df * 0.5, x * x * 0.5)
+        usual = clamp(x, 1e-140, 1e150)
+        return gammainc(self.df * 0.5, usual * usual * 0.5) * self._below_usual(x)
 
     @doubled
     def _survival(self, x: Tensor) -> Tensor:
-        x = maximum(x, 0.0)
-        return gammaincc(self.df * 0.5, x * x * 0.5)
+        usual = clamp(x, 1e-140, 1e150)
+        half, square = self.df * 0.5, usual * usual * 0.5
+        below = gammainc(half, square) * self._below_usual(x)
+        return where(x < 1e-140, 1.0 - below, gammaincc(half, square))
+
+    def _below_usual(self, x: Tensor) -> Tensor:
+        """The cdf over that at 1e-140, below which it is a power of x."""
+        some = x > 0.0
+        less = minimum(log(where(some, x, 1.0)) - math.log(1e-140), 0.0)
+        return where(some, exp(self.df * less), 0.0)
 
     def _entropy(self) -> Tensor:
         a = self.df * 0.5
@@ -160,8 +168,9 @@ class HalfStudentT(Distribution):
     def _cdf(self, x: Tensor) -> Tensor:
         near, line, x = self._near_zero(x)
         z = x / self.scale
-        far, part = smaller_share(self.df * 0.0 + 0.5, self.df * 0.5, z * (z / self.df))
-        return where(near, line, where(far, 1.0 - part, part))
+        half = self.df * 0.0 + 0.5
+        below, _ = shares_of_quotient(half, self.df * 0.5, z, sqrt(self.df), 2.0)
+        return where(near, line, below)
 
     def _entropy(self) -> Tensor:
         return self._whole()._entropy() - math.log(2.0)
@@ -206,17 +215,11 @@ class FisherSnedecor(Distribution):
 
     @doubled
     def _cdf(self, x: Tensor) -> Tensor:
-        far, part = self._smaller_part(x)
-        return where(far, 1.0 - part, part)
+        return shares_of_quotient(self.df1 * 0.5, self.df2 * 0.5, x, self.df2 / self.df1)[0]
 
     @doubled
     def _survival(self, x: Tensor) -> Tensor:
-        far, part = self._smaller_part(x)
-        return where(far, part, 1.0 - part)
-
-    def _smaller_part(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        odds = self.df1 / self.df2 * maximum(x, 0.0)
-        return smaller_share(self.df1 * 0.5, self.df2 * 0.5, odds)
+        return shares_of_quotient(self.df1 * 0.5, self.df2 * 0.5, x, self.df2 / self.df1)[1]
 
     def _entropy(self) -> Tensor:
         a, b = self.df1 * 0.5, self.df2 * 0.5

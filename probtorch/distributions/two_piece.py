@@ -48,6 +48,10 @@ class TwoPiece(Distribution, abc.ABC):
         """Return the probability of a value below `loc`."""
         return 1.0 / (1.0 + self.asymmetry * self.asymmetry)
 
+    def _above(self) -> Tensor:
+        square = self.asymmetry * self.asymmetry
+        return square / (1.0 + square)
+
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         low, high = self._sides()
         y = absolute(self._symmetric()._sample(rng, shape))
@@ -70,14 +74,14 @@ class TwoPiece(Distribution, abc.ABC):
         z, share = x - self.loc, self._below()
         whole = self._symmetric()
         below = 2.0 * share * whole.cdf(minimum(z, 0.0) / low)
-        above = 2.0 * (1.0 - share) * whole.cdf(minimum(-z, 0.0) / high)
+        above = 2.0 * self._above() * whole.cdf(minimum(-z, 0.0) / high)
         return where(z < 0.0, below, 1.0 - above)
 
     def _survival(self, x: Tensor) -> Tensor:
         low, high = self._sides()
         z, share = x - self.loc, self._below()
         whole = self._symmetric()
-        above = 2.0 * (1.0 - share) * whole.cdf(minimum(-z, 0.0) / high)
+        above = 2.0 * self._above() * whole.cdf(minimum(-z, 0.0) / high)
         below = 2.0 * share * whole.cdf(minimum(z, 0.0) / low)
         return where(z > 0.0, above, 1.0 - below)
 
@@ -86,7 +90,7 @@ class TwoPiece(Distribution, abc.ABC):
         share, whole = self._below(), self._symmetric()
         left = p < share
         below = low * whole.icdf(where(left, p / (2.0 * share), 0.5))
-        above = high * whole.icdf(where(left, 0.5, (1.0 - p) / (2.0 * (1.0 - share))))
+        above = high * whole.icdf(where(left, 0.5, (1.0 - p) / (2.0 * self._above())))
         return self.loc + where(left, below, -above)
 
     def _mean(self) -> Tensor:

@@ -178,8 +178,9 @@ log1p_less: Unary = elementwise(
 def _log_ratio(s, x, y):
     x, y = s.wide(x), s.wide(y)
     excess = (x - y) / y
-    far = excess > 1e300
-    scaled = s.where(far, (x * 2.0**-512) / (y * 2.0**512), excess)
+    # Of a quotient that overflows 2^1024 is taken out: what is left is above 1, less 1 for log1p.
+    far = excess > 1.7e308
+    scaled = s.where(far, (x * 2.0**-512) / (y * 2.0**512) - 1.0, excess)
     return s.log1p(scaled) + s.where(far, 1024.0 * LN2, 0.0)
 
 
