@@ -26,8 +26,8 @@ from probtorch.tensor import Tensor
 __all__ = ["BetaQuotient"]
 
 # Points of the integral over the log odds of one of the two numbers, whose singularities are pi off
-# the real line: with steps up to a half the rule is exact to rounding. Before, the range is narrowed
-# with fewer points, so many times, to where the integrand is above exp(-FALL) of its peak.
+# the real line: with steps up to a half the rule is exact to rounding. Before, fewer points narrow
+# the range, so many times, to where the integrand is above exp(-FALL) of its peak.
 NODES, LOOKS, ZOOMS, FALL = np.arange(256.0), np.arange(32.0), 6, 45.0
 # Beyond this distance from where an integrand changes its form it is exponential to rounding.
 FAR = 40.0

@@ -21,9 +21,7 @@ POWERS = (-305, -200, -140, -100, -50, -20, 20, 50, 100, 140, 160, 200, 250, 305
 # A circle has no tails.
 CIRCLES = {"VonMises"}
 TAILED = [
-    c
-    for c in UNIVARIATE
-    if not (c.is_discrete or c.costly or c.id in SLOW_CDF or c.id in CIRCLES)
+    c for c in UNIVARIATE if not (c.is_discrete or c.costly or c.id in SLOW_CDF or c.id in CIRCLES)
 ]
 
 
