@@ -236,10 +236,11 @@ class CpuFrame(CallFrame):
         if self._commit is not None or self._copied:
             return None
         tables = np.tile(self.table, (len(inputs[0]), 1))
-        rows = np.arange(len(tables), dtype=np.uintp)
+        rows = np.arange(len(tables), dtype=np.uintp)[:, None]
         for first, arrays in ((0, inputs), (self._first, outputs)):
-            for i, array in enumerate(arrays, first):
-                tables[:, i] = address(array) + rows % len(array) * array.strides[0]
+            told = [(address(x), len(x), x.strides[0]) for x in arrays]
+            begin, length, step = np.array(told, np.uintp).reshape(-1, 3).T
+            tables[:, first : first + len(arrays)] = begin + rows % length * step
         return tables
 
     def repeat(self, draws, inputs, results):

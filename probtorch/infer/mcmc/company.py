@@ -205,7 +205,7 @@ class Company:
         trace = self.rows.run(block, count, search=search, adapt=adapt)
         seconds, own = time.perf_counter() - start, time.thread_time() - busy
         # Chains of one density: its costs are those of all of them.
-        self.runs[0].context.density.costs.native += seconds
+        self.runs[0].context.density.costs.native += own
         well = self._checked(block, trace, search)
         if pairs is not None:
             pairs[block, 0, done : done + count] = trace.positions

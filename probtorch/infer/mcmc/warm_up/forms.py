@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from probtorch.compiler.lang.routines.spectra import DECIDES, STAYS, WAYS, WEIGHS
+from probtorch.compiler.lang.routines.spectra import ASKED, DECIDES, STAYS, WAYS, WEIGHS
 from probtorch.compiler.lang.routines.windows import BEGIN, FRESH
 from probtorch.core.dispatch import wrap
 from probtorch.errors import DomainError
@@ -269,21 +269,21 @@ class LowRank(Form[LowRankMetric]):
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         if self.dim > SMALL:
             return super().fitted_together(windows, chosen, sums, now, choose, last)
-        words = windows.whole[chosen]
-        counts, which = np.unique(sums.count[:, 0].astype(np.int64), return_inverse=True)
-        questions = np.array([self._question(n, choose, last) for n in counts.tolist()])
-        ridges = np.array([self._ridges(n) for n in counts.tolist()])
-        fresh = np.minimum(words[:, FRESH], counts[which])
-        asked = [chosen, words[:, BEGIN], counts[which], fresh, questions[which]]
+        counts = sums.count[:, 0].astype(np.int64)
+        told = counts.tolist()
+        of = {n: (self._question(n, choose, last), self._ridges(n)) for n in set(told)}
+        asked = np.empty((len(chosen), len(ASKED)), np.int64)
+        asked[:, 0], asked[:, 2], asked[:, 4] = chosen, counts, [of[n][0] for n in told]
+        asked[:, 1] = windows.whole[chosen, BEGIN]
+        np.minimum(windows.whole[chosen, FRESH], counts, out=asked[:, 3])
+        ridges = np.array([of[n][1] for n in told])
         numbers, leaves = self._small.fitted(
-            windows.rows,
-            np.stack(asked, axis=1),
-            sums.squares.swapaxes(0, 1),
-            ridges[which],
-            now.leaves,
+            windows.rows, asked, sums.squares.swapaxes(0, 1), ridges, now.leaves
         )
-        changed = np.flatnonzero(numbers != STAYS)
-        return chosen[changed], [x[changed] for x in leaves]
+        changes = numbers != STAYS
+        if changes.all():
+            return chosen, leaves
+        return chosen[changes], [x[changes] for x in leaves]
 
     def _question(self, count: int, choose: bool, last: bool) -> int:
         """What is asked of a window of so many draws; see `spectra.py`."""

@@ -91,23 +91,26 @@ class MassMatrices:
         """
         windows, form = self.windows, self.form
         older, late = windows.sums(0, chosen), windows.sums(1, chosen)
-        apart = np.maximum(_shifts(older, late), _steepness(older, late)) > ARRIVED
-        arrived = np.flatnonzero(apart & _comparable(older, late))
-        if arrived.size:
-            # These were still on their way: only what came after counts.
-            windows.drop_older(chosen[arrived])
-            older.count[arrived], older.mean[:, arrived], older.squares[:, arrived] = 0.0, 0.0, 0.0
         with np.errstate(all="ignore"):
+            comparable = _comparable(older, late)
+            if comparable.any():
+                apart = np.maximum(_shifts(older, late), _steepness(older, late)) > ARRIVED
+                arrived = np.flatnonzero(apart & comparable)
+                if arrived.size:
+                    # These were still on their way: only what came after counts.
+                    windows.drop_older(chosen[arrived])
+                    older.count[arrived] = 0.0
+                    older.mean[:, arrived], older.squares[:, arrived] = 0.0, 0.0
             both = older + late
             _level_ramps(both)
-        enough = np.flatnonzero(both.count[:, 0] >= FEWEST)
-        if not enough.size:
-            return enough, []
+        enough = both.count[:, 0] >= FEWEST
+        if not enough.all():
+            chosen, both = chosen[enough], both.at(enough)
+            if not chosen.size:
+                return chosen, []
         alone = without_blas_threads(form.dim) if form.by_blas else contextlib.nullcontext()
         with np.errstate(all="ignore"), alone:
-            changed, leaves = form.fitted_together(
-                windows, chosen[enough], both.at(enough), now, choose, last
-            )
+            changed, leaves = form.fitted_together(windows, chosen, both, now, choose, last)
         windows.whole[changed, FRESH] = 0
         return changed, leaves
 
@@ -254,7 +257,8 @@ def shifts(learners: Sequence[MassMatrix]) -> list[float | None]:
     for group in groups.values():
         windows, rows = places[group[0]][0], np.array([places[i][1] for i in group])
         older, late = windows.sums(0, rows), windows.sums(1, rows)
-        told = zip(group, _comparable(older, late).tolist(), _shifts(older, late).tolist())
+        with np.errstate(all="ignore"):
+            told = zip(group, _comparable(older, late).tolist(), _shifts(older, late).tolist())
         for i, known, shift in told:
             found[i] = shift if known else None
     return found
@@ -265,15 +269,13 @@ def _comparable(older: WindowSums, late: WindowSums) -> np.ndarray:
 
 
 def _shifts(older: WindowSums, late: WindowSums) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        share = (older.mean[0] - late.mean[0]) ** 2 / (late.squares[0] / late.count)
+    share = (older.mean[0] - late.mean[0]) ** 2 / (late.squares[0] / late.count)
     return np.sqrt(np.fmax.reduce(share, axis=1, initial=0.0))
 
 
 def _steepness(older: WindowSums, late: WindowSums) -> np.ndarray:
     """How many times as large gradients were before the background, in any one coordinate."""
-    with np.errstate(all="ignore"):
-        ratio = (older.squares[1] / older.count) / (late.squares[1] / late.count)
+    ratio = (older.squares[1] / older.count) / (late.squares[1] / late.count)
     return np.sqrt(np.fmax.reduce(ratio, axis=1, initial=0.0))
 
 
