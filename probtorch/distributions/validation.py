@@ -159,7 +159,7 @@ def _bad_parameter(
     """Error for a parameter outside its constraint; `other` is the parameter that bounds it."""
     array, index, count, size = _describe(value, inside, constraint.event_dim)
     found = _found(array, index, count, size)
-    first = array[index]
+    first, inner = array[index], _inner(constraint)
     if np.isnan(first).any():
         maker = value.grad_fn.op.name if value.grad_fn is not None else None
         cure = (
@@ -181,12 +181,12 @@ def _bad_parameter(
             f"write {owner}({other}=smaller, {name}=larger); to infer it, pass "
             f"{other} + width with a positive width"
         )
-    elif isinstance(_inner(constraint), constraints.IntegerGreaterThanEq) and first % 1 == 0:
-        cure = f"pass numbers of at least {_inner(constraint).lower_bound}"
+    elif isinstance(inner, constraints.IntegerGreaterThanEq) and first % 1 == 0:
+        cure = f"pass numbers of at least {inner.lower_bound}"
         if owner in ("Binomial", "BetaBinomial"):
             cure += f", or write Extended{owner}, which has no mass where {name} is negative"
     else:
-        kinds = [k for k in _CURES if isinstance(_inner(constraint), k)]
+        kinds = [k for k in _CURES if isinstance(inner, k)]
         if name == "probs" and constraint.event_dim:
             kinds = [constraints.Simplex]
         cure = _CURES[kinds[-1]] if kinds else "pass values in {constraint!r}"

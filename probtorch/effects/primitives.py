@@ -350,6 +350,16 @@ def _partly_observed(
 ) -> Tensor:
     """`sample` with data for some elements only."""
     there: Any = as_mask(obs_mask, f"obs_mask of site {name!r}")
+    event = tuple(fn.event_shape)
+    shape = tuple(getattr(there, "shape", ()))
+    if event and shape == tuple(data.shape) and shape[-len(event) :] == event:
+        raise ShapeError(
+            f"obs_mask of site {name!r}",
+            expected=f"one truth for each draw of {type(fn).__name__}, an event of shape {event}",
+            got=f"shape {shape}, one for each number",
+            fix="write obs_mask.all(-1), to infer a draw of which a part is missing; "
+            "NanMaskedMultivariateNormal takes data with nan",
+        )
     observed = sample_from(f"{name}_observed", fn, (), {}, data, there, infer, where_from)
     unobserved = sample_from(f"{name}_unobserved", fn, (), {}, None, None, infer, where_from)
     for _ in fn.event_shape:

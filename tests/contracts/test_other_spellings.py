@@ -208,6 +208,19 @@ SLIPS = {
         lambda: dist.MultivariateNormal(ones(2), tensor([[1.0, 0.2], [0.3, 1.0]])),
         ["covariance_matrix", "differ by 0.1 from those across the diagonal", "(x + x.mT) / 2"],
     ),
+    "truths for parts of a draw": (
+        lambda: sample(
+            "x",
+            dist.MultivariateNormal(ones(2), probtorch.eye(2)),
+            obs=ones(3, 2),
+            obs_mask=np.ones((3, 2), bool),
+        ),
+        ["obs_mask of site 'x'", "one truth for each draw", "(3, 2)", "obs_mask.all(-1)"],
+    ),
+    "predictions with the data": (
+        lambda: Predictive(line, {"b": ones(3)})(X, X),
+        ["Predictive", "data at 'y'", "handlers.uncondition(model)"],
+    ),
     "fewer than no trials": (
         lambda: dist.Binomial(-2, 0.5),
         ["Binomial: parameter total_count", "got:      -2", "at least 0", "ExtendedBinomial"],

@@ -533,7 +533,8 @@ def _nothing_to_predict(observed: Sequence[str]) -> ArgumentError:
         "Predictive",
         expected="a site to draw: one with neither samples nor data, or a deterministic one",
         got=f"data at {names}, samples everywhere else" if names else "samples of every site",
-        fix="call the model without the data: obs=None draws the site"
+        fix="call the model without the data: obs=None draws the site; where the model needs them "
+        "for their sizes, Predictive(handlers.uncondition(model), ...)"
         if names
         else "name what you want in return_sites",
     )
