@@ -54,7 +54,8 @@ class FirstDraw(Handler):
                 f"posterior samples of site {site.name!r}",
                 expected=f"shape (num_samples, *{shape}) or (chain, draw, *{shape})",
                 got=f"shape {x.shape}",
-                fix="pass draws of this model, with the same sizes of plates",
+                fix="pass draws of this model, with the same sizes of plates; for other rows leave "
+                f"{site.name!r} out of them, draws.select([...]), and it is drawn anew",
                 at=site.location,
             )
         if not math.prod(x.shape[:lead]):
