@@ -78,7 +78,7 @@ class _Signs(ast.NodeTransformer):
 
 
 GREEK = {"alpha", "beta", "nu", "omega", "pi", "mu", "sigma"}
-WORDS = {"log", "cos", "cosh", "exp", "sin", "sinh"}
+WORDS = {"log", "cos", "cosh", "exp", "max", "sin", "sinh", "tan"}
 # The density and the cdf of a base, and functions with a letter of their own.
 LETTERS = {
     "base": r"f_{\mathrm{base}}",
@@ -87,14 +87,41 @@ LETTERS = {
     "W": "W",
     "differences": r"\Delta ",
     "log_prob_accept": r"\log a",
+    "sigmoid": r"\sigma",
+    "Phi_inverse": r"\Phi^{-1}",
+    "inverse": "T^{-1}",
+    "slope": r"\left|\det J_{T^{-1}}\right|",
+    # What docstrings say in words beside the formula.
+    "lines_at": "k",
+    "rate_at": r"\lambda",
+    "g": "g",
+    "lines": r"\ell",
+    "drift": "f",
+    "diffusion": "g",
+    "one_hot": r"\operatorname{onehot}",
+    "circulant": r"\operatorname{circ}",
+    "symmetric": r"\operatorname{sym}",
+    "minor": r"\operatorname{minor}",
+    "rows": r"\operatorname{normalised\;rows}",
+}
+# What a sum runs over, where that is no range: arrangements, and the elements of a vector.
+SETS = {
+    "permutations": "S_{{{0}}}",
+    "pairings": "P_{{{0}}}",
+    "paths": r"\{{0, \dots, {0} - 1\}}^{{{1}}}",
+    "each": "{0}",
 }
 MATRICES = {
     "covariance_matrix",
+    "correlation_matrix",
     "scale_matrix",
     "scale_tril",
     "scale_tril_row",
     "scale_tril_column",
     "cov_factor",
+    "transition_matrix",
+    "G",
+    "L",
     "S",
 }
 SUM, PRODUCT, POWER, ATOM = range(4)
@@ -125,13 +152,20 @@ def _node(node, index):
         return "-" + _tex(node.operand, PRODUCT, index)
     if isinstance(node, ast.Subscript):
         # An index that has an index of its own stays on the line.
+        if isinstance(node.slice, ast.Slice):
+            return f"{_tex(node.value)}_{{0 : {_tex(node.slice.upper)}}}"
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return f"{_tex(node.value)}_{{{', '.join(map(_tex, parts))}}}"
     if isinstance(node, ast.IfExp):
-        cases = f"{_tex(node.body)} & {_tex(node.test)}"
-        return rf"\begin{{cases}} {cases} \\ {_tex(node.orelse)} & \text{{else}} \end{{cases}}"
+        cases = []
+        while isinstance(node, ast.IfExp):
+            cases.append(f"{_tex(node.body)} & {_tex(node.test)}")
+            node = node.orelse
+        rows = r" \\ ".join([*cases, rf"{_tex(node)} & \text{{else}}"])
+        return rf"\begin{{cases}} {rows} \end{{cases}}"
     if isinstance(node, ast.Compare):
-        return f"{_tex(node.left)} < {_tex(node.comparators[0])}"
+        sign = "=" if isinstance(node.ops[0], ast.Eq) else "<"
+        return f"{_tex(node.left)} {sign} {_tex(node.comparators[0])}"
     if isinstance(node, ast.Call):
         return _call(node.func.id, node.args, index)
     return _binary(node, index)
@@ -143,6 +177,11 @@ VECTORS = {"x", "y", "z", "d", "probs", "concentration", "skewness"}
 def _over(name, node):
     """A sum or product over whole numbers from the first to one before the second; an integral."""
     loop = node.generators[0]
+    if name == "integral" and loop.iter.func.id in ("states", "values"):
+        return rf"\int {_tex(node.elt, PRODUCT)} \, d{_tex(loop.target)}"
+    if loop.iter.func.id in SETS:
+        domain = SETS[loop.iter.func.id].format(*map(_tex, loop.iter.args))
+        return rf"\{name}_{{{_tex(loop.target)} \in {domain}}} {_tex(node.elt, PRODUCT)}"
     ends = [ast.Constant(0), *loop.iter.args][-2:]
     low, high, letter = _tex(ends[0]), _tex(ends[1]), _tex(loop.target)
     body = _tex(node.elt, PRODUCT)
@@ -215,6 +254,9 @@ def _call(name, args, index):
         "inv": f"{base}^{{-1}}",
         "transpose": rf"{base}^{{\top}}",
         "eye": "I",
+        "kron": rf"\bigotimes_i {one}_i",
+        "ends": rf"\left(-\infty, {one}, \infty\right)",
+        "tuple": one,
         "min": r"\min" + listed,
         "degrees": rf"{one} \mathbf{{1}}",
         "positive": rf"{_round(one)}_{{+}}",
@@ -223,6 +265,8 @@ def _call(name, args, index):
         return forms[name]
     if name.endswith("_dist"):
         return rf"f_{_name(name)}" + listed
+    if name == "N":
+        return rf"\mathcal{{N}}\left({inner[0]}; {', '.join(inner[1:])}\right)"
     if name in LETTERS:
         of = index and any(isinstance(a, ast.Name) and a.id in VECTORS for a in args)
         many = name == "base" and of

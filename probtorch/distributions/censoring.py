@@ -36,6 +36,8 @@ __all__ = [
 class Censored(WithAtoms, Wrapped):
     """A univariate distribution whose values beyond the bounds are replaced by the bounds.
 
+    Density ``f(x) = F(low) if x == low else 1 - F(high) if x == high else base(x)``.
+
     Parameters
     ----------
     base_dist : Distribution
@@ -242,6 +244,9 @@ class RightCensoredDistribution(LeftCensoredDistribution):
 
 class IntervalCensoredDistribution(Wrapped):
     """Values that are only known to lie between two recorded ones, or beyond one of them.
+
+    Density ``f(x) = F(x[1]) if left_censored else 1 - F(x[0]) if right_censored else F(x[1]) -
+    F(x[0])``.
 
     Parameters
     ----------

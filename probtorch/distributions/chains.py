@@ -117,6 +117,11 @@ class MarkovChain(Distribution):
     The function is called for each step, for a density as for a draw; compiled, the steps become a
     loop.
 
+    Density ``f(x) = initial_state_prior_dist(x[0]) * prod(transition_dist(x[t], t - 1, x[t - 1])
+    for t in range(1, num_steps))``.
+
+    There `transition_dist` is the density that `transition_fn` returns for a step and a state.
+
     Parameters
     ----------
     initial_state_prior : Distribution

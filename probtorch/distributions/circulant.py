@@ -49,6 +49,8 @@ def _orders(n: int) -> np.ndarray:
 class CirculantNormal(Distribution):
     """Normal vectors whose covariance is the same between all pairs of one distance on a circle.
 
+    Density ``f(x) = N(x, loc, circulant(covariance_row))``.
+
     Parameters
     ----------
     loc : Tensor, shape (..., n)

@@ -194,6 +194,12 @@ class _Coalescent(Distribution, abc.ABC):
 class CoalescentTimes(_Coalescent):
     """Times at which lines of descent meet, where each pair meets at one rate.
 
+    Density ``f(x) = prod(rate * binom(lines_at(v), 2) for v in each(x)) * exp(-rate *
+    integral(binom(lines_at(t), 2) for t in between(x[0], max(leaf_times))))``.
+
+    There `lines_at` counts the lines at a time, k in the formula: the leaves that are later, less
+    the meetings that are later.
+
     Parameters
     ----------
     leaf_times : Tensor, shape (..., n)
@@ -224,6 +230,11 @@ class CoalescentTimes(_Coalescent):
 
 class CoalescentTimesWithRate(_Coalescent):
     """Times at which lines of descent meet, where the rate of each pair changes from step to step.
+
+    Density ``f(x) = prod(rate_at(v) * binom(lines_at(v), 2) for v in each(x)) *
+    exp(-integral(rate_at(t) * binom(lines_at(t), 2) for t in between(x[0], max(leaf_times))))``.
+
+    There `lines_at` counts the lines at a time, k in the formula, and `rate_at` is the rate at it.
 
     Parameters
     ----------

@@ -36,6 +36,9 @@ __all__ = ["Empirical", "Rejector"]
 class Empirical(Distribution):
     """The distribution of given values, each with its weight.
 
+    Probability ``p(x) = sum(w[i] if samples[i] == x else 0 for i in range(len(w)))`` with ``w =
+    exp(log_weights) / sum(exp(log_weights))``.
+
     Parameters
     ----------
     samples : Tensor, shape (..., n, *event)

@@ -60,6 +60,10 @@ class Wiener(Distribution):
 
     The diffusion model of decisions: `abs(x)` is the response time and the sign of x the response.
 
+    Density ``f(x) = pi / boundary ** 2 * exp(-boundary * v * w - v ** 2 * t / 2) * sum(k * exp(-(k
+    * pi / boundary) ** 2 * t / 2) * sin(k * pi * w) for k in range(1, inf))`` with ``t = abs(x) -
+    delay`` and ``w = bias if x < 0 else 1 - bias`` and ``v = drift if x < 0 else -drift``.
+
     Parameters
     ----------
     boundary : Tensor or number, positive

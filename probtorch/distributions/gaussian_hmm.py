@@ -46,6 +46,12 @@ class GaussianHMM(LinearHMM):
 
     Values that are nan are missing: they are summed out, each element for itself.
 
+    Density ``f(x) = integral(initial_dist(z[0]) * prod(transition_dist(z[t + 1] - transpose(A) @
+    z[t]) * observation_dist(x[t] - transpose(H) @ z[t + 1]) for t in range(n)) for z in states(n +
+    1))`` with ``n = len(x)`` and ``A = transition_matrix`` and ``H = observation_matrix``.
+
+    There the integral is over all states.
+
     Parameters
     ----------
     initial_dist : MultivariateNormal or Normal(...).to_event(1), event shape (h,)

@@ -40,6 +40,13 @@ class GaussianMRF(HiddenMarkovModel):
     those of each state and the next, and those of each state and its value. The first state has no
     value. Values that are nan are missing: they are summed out.
 
+    Density ``f(x) = integral(g(z, x) for z in states(n + 1)) / integral(integral(g(z, y) for z in
+    states(n + 1)) for y in values(n))`` with ``n = len(x)``.
+
+    There g, the product of all factors, is ``initial_dist(z[0])`` times, for each step t,
+    ``transition_dist(z[t], z[t + 1]) * observation_dist(z[t + 1], x[t])``; integrals are over all
+    states and values.
+
     Parameters
     ----------
     initial_dist : MultivariateNormal or Normal(...).to_event(1), event shape (h,)

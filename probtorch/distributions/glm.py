@@ -174,6 +174,8 @@ class BinomialLogitGLM(Regression):
 class CategoricalLogitGLM(Regression):
     """Multinomial logistic regression: categories with logits ``alpha + x @ beta``.
 
+    Probability ``p(y) = exp(z[y]) / sum(exp(z))`` with ``z = alpha + x @ beta``.
+
     Parameters
     ----------
     x : Tensor, shape (rows, covariates)
@@ -208,6 +210,9 @@ class CategoricalLogitGLM(Regression):
 
 class OrderedLogisticGLM(Regression):
     """Ordered logistic regression: categories that a logistic number around x beta is in.
+
+    Probability ``p(y) = sigmoid(c[y + 1] - z) - sigmoid(c[y] - z)`` with ``z = x @ beta`` and ``c =
+    ends(cutpoints)``.
 
     Parameters
     ----------

@@ -106,6 +106,9 @@ class CAR(Distribution):
 class ICAR(Distribution):
     """Intrinsic autoregression: a density of differences of neighbours, and a sum near 0.
 
+    Density ``f(x) = exp(-x @ (diag(degrees(adj_matrix)) - adj_matrix) @ x / (2 * sigma ** 2)) *
+    N(sum(x), 0, (len(x) * zero_sum_stdev) ** 2)``.
+
     Parameters
     ----------
     adj_matrix : Tensor, shape (n, n)

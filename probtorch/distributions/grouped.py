@@ -28,6 +28,9 @@ class GroupedNormalNormal(Distribution):
     The mean of group g is Normal(prior_loc[g], prior_scale[g]), and value i is normal around that
     of group ``group_idx[i]`` with standard deviation ``obs_scale[i]``.
 
+    Density ``f(x) = N(x, prior_loc[group_idx], diag(obs_scale ** 2) + G @ diag(prior_scale ** 2) @
+    transpose(G))`` with ``G = one_hot(group_idx)``.
+
     Parameters
     ----------
     prior_loc : Tensor, shape (..., groups)

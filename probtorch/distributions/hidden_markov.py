@@ -107,6 +107,10 @@ class DiscreteHMM(HiddenMarkovModel):
 
     The first state is drawn, changes once, and then the first value is observed.
 
+    Density ``f(x) = sum(p[z[0]] * prod(P[z[t], z[t + 1]] * observation_dist(x[t])[z[t + 1]] for t
+    in range(n)) for z in paths(len(p), n + 1))`` with ``n = len(x)`` and ``p = exp(initial_logits)
+    / sum(exp(initial_logits))`` and ``P = rows(exp(transition_logits))``.
+
     Parameters
     ----------
     initial_logits : Tensor, shape (..., states)

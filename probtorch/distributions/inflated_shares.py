@@ -19,6 +19,10 @@ __all__ = ["ZeroOneInflatedBeta"]
 class ZeroOneInflatedBeta(WithAtoms):
     """Beta numbers, or with some probability exactly 0 or 1.
 
+    Density ``f(x) = gate * (1 - one_given_end) if x == 0 else gate * one_given_end if x == 1 else
+    (1 - gate) * x ** (concentration1 - 1) * (1 - x) ** (concentration0 - 1) / B(concentration1,
+    concentration0)``.
+
     Parameters
     ----------
     concentration1, concentration0 : Tensor or number, positive

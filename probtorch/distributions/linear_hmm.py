@@ -55,6 +55,12 @@ class LinearHMM(HiddenMarkovModel):
     A state is drawn; then at each step z = z @ transition_matrix + noise of the transition, and
     x = z @ observation_matrix + noise of the observation.
 
+    Density ``f(x) = integral(initial_dist(z[0]) * prod(transition_dist(z[t + 1] - transpose(A) @
+    z[t]) * observation_dist(x[t] - transpose(H) @ z[t + 1]) for t in range(n)) for z in states(n +
+    1))`` with ``n = len(x)`` and ``A = transition_matrix`` and ``H = observation_matrix``.
+
+    There the integral is over all states; transforms of the values have their Jacobian besides.
+
     Parameters
     ----------
     initial_dist : Distribution, event shape (h,)
@@ -261,6 +267,8 @@ def _vector(x: Tensor, n: int) -> Tensor:
 
 class IndependentHMM(HiddenMarkovModel):
     """Series side by side: a batch of models of single numbers as one model of vectors.
+
+    Density ``f(x) = prod(base(x))``.
 
     Parameters
     ----------

@@ -257,6 +257,11 @@ class OneOneMatching(_Matching):
     A matching v has a probability proportional to the exponential of the sum of
     ``logits[i, v[i]]``.
 
+    Probability ``p(x) = exp(sum(logits[i, x[i]] for i in range(n))) / sum(exp(sum(logits[i, v[i]]
+    for i in range(n))) for v in permutations(n))`` with ``n = len(x)``.
+
+    There the sum is over all matchings.
+
     Parameters
     ----------
     logits : Tensor, shape (..., n, n)
@@ -281,6 +286,11 @@ class OneTwoMatching(_Matching):
 
     A matching v has a probability proportional to the exponential of the sum of
     ``logits[i, v[i]]``.
+
+    Probability ``p(x) = exp(sum(logits[i, x[i]] for i in range(2 * n))) / sum(exp(sum(logits[i,
+    v[i]] for i in range(2 * n))) for v in pairings(n))`` with ``n = len(x) / 2``.
+
+    There the sum is over all matchings.
 
     Parameters
     ----------

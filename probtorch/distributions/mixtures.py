@@ -53,6 +53,10 @@ __all__ = [
 class MixtureGeneral(Distribution):
     """Mixture of a list of distributions, of any families that share an event shape.
 
+    Density ``f(x) = sum(probs[k] * component_dist(k, x) for k in range(len(probs)))``.
+
+    There `component_dist` is the density of a component.
+
     Parameters
     ----------
     mixing_distribution : Categorical, batch shape (...)
@@ -229,6 +233,8 @@ def MixtureOfDiagNormalsSharedCovariance(
 class MaskedMixture(Distribution):
     """Element by element one of two distributions, as a mask says.
 
+    Density ``f(x) = component1_dist(x) if mask else component0_dist(x)``.
+
     Parameters
     ----------
     mask : Tensor of bool
@@ -322,6 +328,9 @@ _COUNTS_IN_A_COPULA = """write where from F(x - 1) to F(x) each level lies as a 
 
 class GaussianCopula(Distribution):
     """Vectors whose elements have given distributions and the dependence of a normal vector.
+
+    Density ``f(x) = prod(base(x)) * exp(z @ (eye(len(x)) - inv(correlation_matrix)) @ z / 2) /
+    sqrt(det(correlation_matrix))`` with ``z = Phi_inverse(F(x))``.
 
     Parameters
     ----------

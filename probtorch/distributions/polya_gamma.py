@@ -76,6 +76,11 @@ class TruncatedPolyaGamma(Distribution):
     Given x, the logistic likelihood is normal: sigmoid(t) is exp(t / 2) / 2 times the mean of
     exp(-x t^2 / 2).
 
+    Density ``f(x) = sum((-1) ** k * (2 * k + 1) * exp(-(2 * k + 1) ** 2 / (8 * x)) for k in
+    range(inf)) / (m * sqrt(2 * pi * x ** 3))`` with ``m = integral(sum((-1) ** k * (2 * k + 1) *
+    exp(-(2 * k + 1) ** 2 / (8 * t)) for k in range(inf)) / sqrt(2 * pi * t ** 3) for t in
+    between(0, 5 / 2))``.
+
     Parameters
     ----------
     prototype : Tensor

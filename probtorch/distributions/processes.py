@@ -179,6 +179,8 @@ def GaussianProcessRegressionModel(
 class KroneckerNormal(Distribution):
     """Normal vectors on a grid, whose covariance is a Kronecker product of small matrices.
 
+    Density ``f(x) = N(x, loc, L @ transpose(L))`` with ``L = kron(scale_trils)``.
+
     Parameters
     ----------
     loc : Tensor, shape (..., n), n the product of the sizes

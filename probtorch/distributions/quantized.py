@@ -66,6 +66,8 @@ class FoldedDistribution(Wrapped):
 class QuantizedDistribution(Wrapped):
     """Distribution of ceil(x), cut off at whole bounds: what a scale or a sensor shows.
 
+    Probability ``p(x) = F(x) if x == low else 1 - F(x - 1) if x == high else F(x) - F(x - 1)``.
+
     Parameters
     ----------
     base_dist : Distribution

@@ -121,6 +121,11 @@ _WAY = ("straight-through",)
 class RelaxedOneHotCategoricalStraightThrough(_StraightThrough, RelaxedOneHotCategorical):
     """One-hot draws that pass the gradient of the relaxed draws behind them.
 
+    Density ``f(x) = gamma(n) * temperature ** (n - 1) * prod(probs * x ** (-temperature - 1)) /
+    sum(probs * x ** (-temperature)) ** n`` with ``n = len(x)``.
+
+    There x is the relaxed vector.
+
     Parameters
     ----------
     temperature : Tensor or number, positive
@@ -139,6 +144,11 @@ class RelaxedOneHotCategoricalStraightThrough(_StraightThrough, RelaxedOneHotCat
 
 class RelaxedBernoulliStraightThrough(_StraightThrough, RelaxedBernoulli):
     """Draws of 0 and 1 that pass the gradient of the relaxed draws behind them.
+
+    Density ``f(x) = temperature * w * (x * (1 - x)) ** (-temperature - 1) / (w * x **
+    (-temperature) + (1 - x) ** (-temperature)) ** 2`` with ``w = probs / (1 - probs)``.
+
+    There x is the relaxed number.
 
     Parameters
     ----------
@@ -170,6 +180,8 @@ class RelaxedBernoulliStraightThrough(_StraightThrough, RelaxedBernoulli):
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
     """One-hot draws that pass their gradient to the probabilities, as if those had been drawn.
+
+    Probability ``p(x) = prod((probs / sum(probs)) ** x)``.
 
     Parameters
     ----------

@@ -242,6 +242,11 @@ def standard_draw(alpha: Tensor, skew: Tensor, level: Tensor, w: Tensor) -> Tens
 class Stable(Distribution):
     """Stable distribution: sums of such numbers are such numbers again, shifted and scaled.
 
+    Density ``f(x) = integral(exp(-t ** stability) * cos(t * z + skew * tan(pi * stability / 2) * (t
+    - t ** stability)) for t in between(0, inf)) / (pi * scale)`` with ``z = (x - loc) / scale``.
+
+    That is for "S0" and a stability other than 1.
+
     Parameters
     ----------
     stability : Tensor or number in (0, 2]

@@ -40,6 +40,12 @@ __all__ = ["EulerMaruyama", "GaussianStateSpace"]
 class EulerMaruyama(Series):
     """A stochastic differential equation dy = f dt + g dW, in steps between the times `t`.
 
+    Density ``f(x) = init_dist(x[0]) * prod(N(x[k], x[k - 1] + h[k] * drift(x[k - 1], t[k - 1]),
+    h[k] * diffusion(x[k - 1], t[k - 1]) ** 2) for k in range(1, len(x)))`` with ``h =
+    differences(t)``.
+
+    There `drift` and `diffusion` are what `sde_fn` returns, f and g in the formula.
+
     Parameters
     ----------
     t : Tensor, shape (..., n), increasing
@@ -173,6 +179,9 @@ class EulerMaruyama(Series):
 
 class GaussianStateSpace(Series):
     """Vectors that follow each other linearly: z[t] = A z[t - 1] + noise[t].
+
+    Density ``f(x) = N(x[0], transition_matrix @ initial_value, S) * prod(N(x[t], transition_matrix
+    @ x[t - 1], S) for t in range(1, len(x)))`` with ``S = scale_tril @ transpose(scale_tril)``.
 
     Parameters
     ----------

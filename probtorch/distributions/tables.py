@@ -62,6 +62,11 @@ class Interpolated(Distribution):
 
     What is left of an experiment when only a histogram, or a posterior density on a grid, is known.
 
+    Density ``f(x) = lines(x, x_points, pdf_points) / integral(lines(t, x_points, pdf_points) for t
+    in between(x_points[0], x_points[n - 1]))`` with ``n = len(x_points)``.
+
+    There `lines` is what joins the points.
+
     Parameters
     ----------
     x_points : Tensor, shape (..., n), increasing
@@ -196,6 +201,8 @@ class Among(Constraint):
 class FiniteDiscrete(Distribution):
     """A finite list of numbers with their probabilities.
 
+    Probability ``p(x) = sum(probs[i] if outcomes[i] == x else 0 for i in range(len(probs)))``.
+
     Parameters
     ----------
     outcomes : Tensor, shape (..., n), increasing
@@ -276,6 +283,8 @@ class FiniteDiscrete(Distribution):
 
 class JointCategorical(Distribution):
     """Several categories at once, by a table of the probabilities of all their combinations.
+
+    Probability ``p(x) = probs[tuple(x)] / sum(probs)``.
 
     Parameters
     ----------

@@ -70,6 +70,10 @@ class NanMaskedNormal(Normal):
 class NanMaskedMultivariateNormal(MultivariateNormal):
     """Normal vectors of which elements may be nan: the density is that of the others.
 
+    Density ``f(x) = N(x, loc, covariance_matrix)``.
+
+    There are only the elements of `loc` and of the covariance whose numbers are no nan.
+
     Parameters
     ----------
     loc : Tensor, shape (..., n)

@@ -80,6 +80,11 @@ def _back_through(part: Transform, y: Tensor, known: Tensor) -> tuple[Tensor, Te
 class TransformedDistribution(Distribution):
     """Distribution of T(x) for x from `base_distribution`.
 
+    Density ``f(x) = base(inverse(x)) * slope(x)``.
+
+    There `inverse` leads from x back to what was transformed, and `slope` is the determinant of its
+    Jacobian.
+
     Parameters
     ----------
     base_distribution : Distribution

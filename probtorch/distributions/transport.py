@@ -207,6 +207,10 @@ class GaussianScaleMixture(Distribution):
 
     Component j has the covariance ``diag((component_scale[j] * coord_scale) ** 2)``.
 
+    Density ``f(x) = sum(w[j] * exp(-z @ z / (2 * s[j] ** 2)) / prod(coord_scale * s[j] * sqrt(2 *
+    pi)) for j in range(len(w)))`` with ``z = x / coord_scale`` and ``s = component_scale`` and ``w
+    = exp(component_logits) / sum(exp(component_logits))``.
+
     Parameters
     ----------
     coord_scale : Tensor, shape (..., n), positive

@@ -89,6 +89,9 @@ class SpanningTree(Distribution):
 
     A tree has a probability proportional to the exponential of the sum of the logits of its edges.
 
+    Probability ``p(x) = prod(W[x[e, 0], x[e, 1]] for e in range(len(x))) /
+    det(minor(diag(degrees(W)) - W))`` with ``W = symmetric(exp(edge_logits))``.
+
     Parameters
     ----------
     edge_logits : Tensor, shape (..., v (v - 1) / 2)

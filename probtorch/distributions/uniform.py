@@ -86,6 +86,8 @@ class Uniform(Distribution):
 class ImproperUniform(Distribution):
     """Log density 0 on a whole support, which may have infinite volume; it cannot be sampled.
 
+    Density ``f(x) = 1``.
+
     Parameters
     ----------
     support : Constraint
@@ -134,6 +136,8 @@ def _all_rightmost(x: Tensor, n: int) -> Tensor:
 
 class Delta(Distribution):
     """Point mass at `v`.
+
+    Density ``f(x) = exp(log_density) if x == v else 0``.
 
     Parameters
     ----------

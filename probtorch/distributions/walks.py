@@ -42,6 +42,9 @@ __all__ = ["AR", "GARCH11", "MvGaussianRandomWalk", "MvStudentTRandomWalk", "Ran
 class AR(Series):
     """Autoregression: each value is a weighted sum of the last ones, plus normal noise.
 
+    Density ``f(x) = init_dist(x[:n]) * prod(N(x[t], sum(rho[i] * x[t - 1 - i] for i in range(n)),
+    sigma ** 2) for t in range(n, len(x)))`` with ``n = len(rho)``.
+
     Parameters
     ----------
     rho : Tensor, shape (..., order), or (..., 1 + order) with `constant`
@@ -190,6 +193,9 @@ class GARCH11(Distribution):
     """Normal values of mean 0 whose variance follows the last value and the last variance.
 
     With s[0] = initial_vol: s[t]^2 = omega + alpha_1 x[t - 1]^2 + beta_1 s[t - 1]^2.
+
+    Density ``f(x) = prod(N(x[t], 0, beta_1 ** t * initial_vol ** 2 + sum(beta_1 ** i * (omega +
+    alpha_1 * x[t - 1 - i] ** 2) for i in range(t))) for t in range(len(x)))``.
 
     Parameters
     ----------
