@@ -18,8 +18,8 @@ from probtorch.core import doors
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.device import device_named
-from probtorch.core.dispatch import grad_enabled, recorder, wrap
-from probtorch.core.in_place import assign
+from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.in_place import assign, is_plain
 from probtorch.core.making import as_tensor
 from probtorch.core.memory_format import contiguous_format, lies_in, preserve_format
 from probtorch.core.misuse import in_our_words
@@ -633,10 +633,28 @@ class Tensor(TensorBase):
         return arithmetic.where(condition, self, other)
 
 
+def _of_two_floats(op):
+    """Return what carries out an operation of two operands, if that is NumPy's."""
+    usual = type(op.run) is np.ufunc and op.result != "bool" and "integers_only" not in op.extra
+    return op.run if usual and op.run.nin == 2 else None
+
+
 def _in_place(name, fn):
     several = not hasattr(fn, "op")
+    ufunc = None if several else _of_two_floats(fn.op)
 
     def method(self, *args, **kwargs):
+        if ufunc is not None and len(args) == 1 and not kwargs and is_plain(self):
+            x, y = self.array, args[0]
+            if isinstance(y, TensorBase) and not (y.requires_grad and grad_enabled()):
+                y = y.array
+            fits = type(y) is float or (
+                type(y) is np.ndarray and y.dtype is x.dtype and (y.shape == x.shape or not y.ndim)
+            )
+            if fits and x.dtype.char in "fd":
+                ufunc(x, y, x)
+                mark_changed(self)
+                return self
         # Of a function of several operations any may read what is to be overwritten.
         x = arithmetic.clone(self) if several and self.requires_grad and grad_enabled() else self
         return assign(self, fn(x, *args, **kwargs), name + "_")

@@ -18,15 +18,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
+from sys import getprofile
 from typing import Any
 from weakref import ref
+
+from numpy import ndarray, ones
 
 from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import array_module
 from probtorch.core import dispatch
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import TapeNode, recorder, set_grad_enabled, wrap
-from probtorch.core.dtype import float16
+from probtorch.core.dispatch import TapeNode, around, recorder, set_grad_enabled, wrap
+from probtorch.core.dtype import float16, float32, float64
 from probtorch.core.history import edge, refresh
 from probtorch.core.making import as_tensor
 from probtorch.core.saved import changed_since, saved_output, stale
@@ -35,12 +38,14 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, ShapeError
 from probtorch.ops.arithmetic import add, clone
 from probtorch.ops.complex_numbers import conj, real
-from probtorch.ops.families import partial_in_single, unbroadcast
+from probtorch.ops.families import partial_in_single, unbroadcast, unbroadcast_array
 
 __all__ = ["backward", "grad"]
 
 _NUMBERS = frozenset((bool, int, float, complex))
 _EPOCH = itemgetter(0)
+_NONE: dict[int, Any] = {}
+_ONE = {dtype: ones((), dtype) for dtype in (float64, float32)}
 
 
 def backward(
@@ -236,7 +241,11 @@ def _seeds(outputs, gradients):
                     got=str(out.array.dtype),
                     fix="use .abs(), .real or .imag first, or backward(gradient=...)",
                 )
-            g = wrap(array_module(out.array).ones(shape, out.array.dtype))
+            one = _ONE.get(out.array.dtype) if type(out.array) is ndarray and not shape else None
+            if one is None:
+                g = wrap(array_module(out.array).ones(shape, out.array.dtype))
+            else:
+                g = wrap(one.copy())
         else:
             g = as_tensor(g, "backward")
             if g.array.shape != shape:
@@ -343,6 +352,8 @@ def _sweep(seeds, targets, keep, create_graph):
     heap, leaves, found = [], {}, {}
     needed: Any = None if targets is None else _needed(seeds, targets)
     active = recorder()
+    # Rules of arithmetic alone may then work on arrays.
+    unwatched = active is None and not create_graph and getprofile() is None
 
     def send(t, grad_fn, index, g):
         if grad_fn is None:
@@ -390,7 +401,10 @@ def _sweep(seeds, targets, keep, create_graph):
             if careful:
                 _check_shapes(node, inputs)
             if op.rules:
-                out, half = None, g.array.dtype is float16
+                out, array = None, g.array
+                half = array.dtype is float16
+                quick = unwatched and not careful and type(array) is ndarray and not half
+                plain = op.plain if quick else _NONE
                 for i, partial, reads, reads_output in op.rules:
                     t = inputs[i]
                     if t.__class__ in _NUMBERS:
@@ -401,17 +415,23 @@ def _sweep(seeds, targets, keep, create_graph):
                         fn, index, wanted = t.grad_fn, t._index, t.requires_grad
                     if not wanted or (needed is not None and not wanted_by_target(t, fn, index)):
                         continue
-                    if careful:
-                        _check_fresh(node, inputs, reads)
-                    if reads_output and out is None:
-                        out = saved_output(node)
-                    if half:
-                        gx = partial_in_single(partial, g, out, inputs)
-                    else:
-                        gx = partial(g, out, inputs)
                     shape = t.array.shape
-                    if gx.array.shape != shape:
-                        gx = unbroadcast(gx, shape)
+                    if i in plain and (not reads_output or type(node.saved) is ndarray):
+                        made = plain[i](array, node.saved, inputs)
+                        if made.shape != shape:
+                            made = unbroadcast_array(made, shape)
+                        gx = g if made is array else around(made)
+                    else:
+                        if careful:
+                            _check_fresh(node, inputs, reads)
+                        if reads_output and out is None:
+                            out = saved_output(node)
+                        if half:
+                            gx = partial_in_single(partial, g, out, inputs)
+                        else:
+                            gx = partial(g, out, inputs)
+                        if gx.array.shape != shape:
+                            gx = unbroadcast(gx, shape)
                     if active is not None:
                         active.cotangent(node, i, gx)
                     if fn is None or fn in pending or fn.op.num_outputs > 1:
@@ -433,7 +453,11 @@ def _sweep(seeds, targets, keep, create_graph):
                     if need and gx is not None:
                         if active is not None:
                             active.cotangent(node, i, gx)
-                        send(t, fn, index, gx)
+                        if fn is None or fn in pending or fn.op.num_outputs > 1:
+                            send(t, fn, index, gx)
+                        else:
+                            pending[fn] = gx
+                            heappush(heap, (-fn.epoch, fn))
             if not keep:
                 node.inputs = node.saved = None
         if active is not None:

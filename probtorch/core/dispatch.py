@@ -16,6 +16,8 @@ Read operands.py next for what the doors do not take, history.py for changes in 
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 import warnings
 import weakref
@@ -35,6 +37,7 @@ from probtorch.core.refusals import (
     refuse_masked,
     refuse_raw,
 )
+from probtorch.core.shape import ALL_DIMS
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError, user_frame
 
@@ -66,8 +69,13 @@ __all__ = [
     "unheard",
     "unseen",
     "untaped_view",
+    "unwatched",
+    "whole_door",
     "wrap",
 ]
+
+
+D = TypeVar("D", bound="Callable[..., Any]")
 
 
 class _Mode(threading.local):
@@ -145,6 +153,11 @@ def unseen(*operands: object) -> bool:
             if type(x.array) is not _ndarray or (x.requires_grad and _MODE.grad):
                 return False
     return True
+
+
+def unwatched(*operands: object) -> bool:
+    """`unseen`, and nobody counts operations: for short forms of which nothing is to be noticed."""
+    return sys.getprofile() is None and unseen(*operands)
 
 
 def set_recorder(new: Interpreter | None) -> Interpreter | None:
@@ -621,7 +634,41 @@ def binary_door(
     return call
 
 
-D = TypeVar("D")
+def whole_door(op: Op, full: D) -> D:
+    """Return `full`, the public function of a reduction, with a short way for all elements of
+    floats on the host and nothing else asked for.
+    """
+    run, reads_output = op.run, op.reads_output
+
+    def call(input: Any, a: np.ndarray) -> TensorBase:
+        dims = ALL_DIMS[a.ndim]
+        t = _new(_Tensor)
+        r = run(a, dims, False)
+        t.array = r if type(r) is _ndarray else _asarray(r)
+        t._grad = t._base = t._extra = None
+        t._version = t._index = 0
+        if input.requires_grad and (not _UNTAPED or _MODE.grad):
+            t.requires_grad = True
+            t.grad_fn = node = TapeNode(op, (input,), {"dims": dims, "keepdim": False})
+            if reads_output:
+                node.out = _ref(t)
+                node.saved = t.array
+        else:
+            t.requires_grad = False
+            t.grad_fn = None
+        return t
+
+    @functools.wraps(full)
+    def chosen(*args: Any, **options: Any) -> Any:
+        if len(args) == 1 and not options and not _RECORDING and isinstance(args[0], _Tensor):
+            a = args[0].array
+            if type(a) is _ndarray and a.dtype.char in "fd" and a.size:
+                return call(args[0], a)
+        return full(*args, **options)
+
+    return chosen  # type: ignore[return-value]  # the same arguments and results
+
+
 # The code of doors whose operands are called otherwise; the profiler knows doors by their code.
 RENAMED: set[CodeType] = set()
 

@@ -67,6 +67,9 @@ class Op:
         Elementwise ops: for each input that has one, its position, its partial as a function of
         ``(g, out, inputs)``, the positions of the inputs that it is given, and whether it is given
         the output.
+    plain : dict of int to callable
+        Elementwise ops: of those rules whose partial is arithmetic alone, by the position of the
+        input, the same as a function of ``(g, out, inputs)`` that computes on the arrays.
     inputs : tuple of str
         Names of the inputs; a last one with a star stands for all that follow.
     saves : tuple of str
@@ -116,6 +119,7 @@ class Op:
     partials: tuple[Callable[..., TensorBase] | None, ...] = ()
     result: str = "same"
     rules: tuple[tuple[int, Callable[..., TensorBase], tuple[int, ...], bool], ...] = ()
+    plain: Mapping[int, Callable[..., np.ndarray]] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     saves: tuple[str, ...] | None = None
     reads_output: bool = field(init=False)

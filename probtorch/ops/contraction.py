@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply, unseen, wrap
+from probtorch.core.dispatch import apply, around, unseen, unwatched, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.late import opt_einsum
 from probtorch.core.making import as_tensor
@@ -22,6 +22,7 @@ from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.accumulate import add_up
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.diagonals import diagonal
 from probtorch.ops.families import structured, unbroadcast
@@ -62,6 +63,11 @@ def _matmul_vjp(
     g: TensorBase, out, inputs: tuple[TensorBase, TensorBase], attrs: Attrs, needs: Sequence[bool]
 ) -> tuple[TensorBase | None, ...]:
     x, y = inputs
+    if g.array.ndim == x.array.ndim == y.array.ndim == 2 and unwatched(g, x, y):
+        return (
+            around(_run_matmul(g.array, y.array.T)) if needs[0] else None,
+            around(_run_matmul(x.array.T, g.array)) if needs[1] else None,
+        )
     gx = unbroadcast(apply(_MATMUL, (g, _t(y))), x.array.shape) if needs[0] else None
     gy = unbroadcast(apply(_MATMUL, (_t(x), g)), y.array.shape) if needs[1] else None
     return gx, gy
@@ -175,6 +181,12 @@ def _affine_vjp(
     needs: Sequence[bool],
 ) -> tuple[TensorBase | None, ...]:
     x, weight, bias = inputs
+    if g.array.ndim == x.array.ndim == weight.array.ndim == 2 and unwatched(g, x, weight):
+        return (
+            around(_run_matmul(g.array, weight.array)) if needs[0] else None,
+            around(_run_matmul(g.array.T, x.array)) if needs[1] else None,
+            around(add_up(g.array, (0,), False)) if needs[2] else None,
+        )
     return (
         unbroadcast(apply(_MATMUL, (g, weight)), x.array.shape) if needs[0] else None,
         unbroadcast(apply(_MATMUL, (_t(g), x)), weight.array.shape) if needs[1] else None,
@@ -262,6 +274,17 @@ def mv(input: TensorLike, vec: TensorLike, *, out: TensorBase | None = None) -> 
 @takes_out
 def dot(input: TensorLike, tensor: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Sum of the products of two vectors."""
+    if isinstance(input, TensorBase) and isinstance(tensor, TensorBase):
+        x, y = input.array, tensor.array
+        if (
+            x.ndim == 1
+            and x.shape == y.shape
+            and x.dtype is y.dtype
+            and x.dtype.char in "fd"
+            and x.size > 1
+            and unwatched(input, tensor)
+        ):
+            return around(x.dot(y))
     return _exact("dot", (1, 1), input, tensor)
 
 

@@ -6,13 +6,14 @@ tensor, with one a pair, with a second tensor the elementwise one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply
+from probtorch.core.dispatch import apply, whole_door
 from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, TensorLike
@@ -32,6 +33,9 @@ from probtorch.ops.reduction import (
     reduction_samples,
     sum,
 )
+
+# Elements from which on a reduction is the faster way to the largest of them.
+_MANY = 512
 
 __all__ = [
     "amax",
@@ -67,7 +71,14 @@ def _extreme_jvp(
 def _extreme(name: str, method: str, reference: Callable[..., object], doc: str) -> Op:
     ufunc = {"max": np.maximum, "min": np.minimum}[method]
 
+    place = {"max": np.ndarray.argmax, "min": np.ndarray.argmin}[method]
+
     def run(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
+        if x.ndim == len(dims) == 1 and type(x) is np.ndarray and 0 < x.size < _MANY:
+            # To find where it is takes a sixth of what the reduction takes to begin. The place
+            # of nan is that of both.
+            at = place(x)
+            return x[at : at + 1].copy() if keepdim else x[at]
         short = over_short_rows(x, dims, keepdim, ufunc)
         if short is not None:
             return short
@@ -132,6 +143,7 @@ def _extremum(
     return apply(op, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
+@functools.partial(whole_door, _AMAX)
 @takes_out
 def amax(
     input: TensorLike,
@@ -146,6 +158,7 @@ def amax(
     return _extremum(_AMAX, input, dim, keepdim, axis, keepdims)
 
 
+@functools.partial(whole_door, _AMIN)
 @takes_out
 def amin(
     input: TensorLike,
@@ -246,6 +259,7 @@ def max(
 def max(
     input: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
 ) -> TensorBase: ...
+@functools.partial(whole_door, _AMAX)
 @takes_out
 def max(
     input: TensorLike,
@@ -282,6 +296,7 @@ def min(
 def min(
     input: TensorLike, dim: TensorBase | np.ndarray, *, out: TensorBase | None = None
 ) -> TensorBase: ...
+@functools.partial(whole_door, _AMIN)
 @takes_out
 def min(
     input: TensorLike,

@@ -31,6 +31,7 @@ from probtorch.core.operands import general, of_one_dtype, prepared, written
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
+from probtorch.ops.accumulate import add_up
 from probtorch.ops.scalar import numpy_algebra, special_function
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
     "linear",
     "structured",
     "unbroadcast",
+    "unbroadcast_array",
 ]
 
 
@@ -61,6 +63,16 @@ def unbroadcast(g: TensorBase, shape: tuple[int, ...]) -> TensorBase:
     if dims:
         g = apply(REGISTRY["sum"], (g,), {"dims": dims, "keepdim": False})
     return g if g.array.shape == shape else apply(REGISTRY["reshape"], (g,), {"shape": shape})
+
+
+def unbroadcast_array(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """`unbroadcast` of an array: the same sums."""
+    have = g.shape
+    extra = len(have) - len(shape)
+    dims = tuple([i for i, s in enumerate(have) if i < extra or (shape[i - extra] == 1 and s != 1)])
+    if dims:
+        g = add_up(g, dims, False)
+    return g if g.shape == shape else g.reshape(shape)
 
 
 def _names(fn: Callable[..., object], skip: int = 0) -> tuple[str, ...]:
@@ -99,7 +111,7 @@ def _rule(
     name: str, i: int, partial: Partial, saves: str, inputs: tuple[str, ...]
 ) -> tuple[int, Rule, tuple[int, ...], bool]:
     """Return the entry of `Op.rules` for the partial in input `i`, given what it reads."""
-    reads = saves.split()
+    reads, at = saves.split(), _places(saves, inputs)
     if not _takes(partial, 1 + len(reads)):
         raise ArgumentError(
             f"op {name!r}",
@@ -107,8 +119,12 @@ def _rule(
             got=f"one of the parameters {inspect.signature(partial)}",
             fix="declare in saves= what it reads, and take that in this order",
         )
-    at = [inputs.index(r) if r in inputs else -1 for r in reads]
     return i, _given(partial, at), tuple(j for j in at if j >= 0), -1 in at
+
+
+def _places(saves: str, inputs: tuple[str, ...]) -> list[int]:
+    """Return the positions of what a partial reads; -1 is the output."""
+    return [inputs.index(r) if r in inputs else -1 for r in saves.split()]
 
 
 def _given(partial: Partial, at: list[int]) -> Rule:
@@ -121,6 +137,28 @@ def _given(partial: Partial, at: list[int]) -> Rule:
         (j,) = at
         return lambda g, out, inputs: partial(g, inputs[j])
     return lambda g, out, inputs: partial(g, *[out if j < 0 else inputs[j] for j in at])
+
+
+def _plain(partial: Partial, at: list[int]) -> Callable[..., np.ndarray] | None:
+    """Return a partial that has operators and numbers alone as a function of the cotangent's array,
+    the output's, and the inputs; None for one that calls anything.
+
+    Operators mean the same for arrays, in the same bits, and make no tensors on their way.
+    """
+    if not _is_plain(partial) or partial.__code__.co_names or partial.__code__.co_freevars:
+        return None
+    if not at:
+        return lambda g, out, inputs: partial(g)
+    if at == [-1]:
+        return lambda g, out, inputs: partial(g, out)
+    if len(at) == 1:
+        (j,) = at
+        return lambda g, out, inputs: partial(g, _array_of(inputs[j]))
+    return lambda g, out, inputs: partial(g, *[out if j < 0 else _array_of(inputs[j]) for j in at])
+
+
+def _array_of(x: Operand) -> np.ndarray | complex:
+    return x.array if isinstance(x, TensorBase) else x
 
 
 # A partial is written by the author of an op; a rule is that as a function of `(g, out, inputs)`.
@@ -216,6 +254,11 @@ def elementwise(
         for i, (partial, reads) in enumerate(zip(partials, saves, strict=True))
         if partial is not None
     )
+    plain = {
+        i: short
+        for i, partial in enumerate(partials)
+        if partial is not None and (short := _plain(partial, _places(saves[i], inputs)))
+    }
     fn = special_function(eager.removeprefix("special.")) if isinstance(eager, str) else eager
     fn = fn or functools.partial(formula, numpy_algebra)
     if not isinstance(fn, np.ufunc) and result != "bool":
@@ -228,6 +271,7 @@ def elementwise(
             formula=formula,
             partials=partials,
             rules=rules,
+            plain=plain,
             result=result,
             inputs=inputs,
             saves=tuple(dict.fromkeys(" ".join(saves).split())),

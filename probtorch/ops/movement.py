@@ -37,6 +37,7 @@ __all__ = [
     "another",
     "broadcast_tensors",
     "expand",
+    "expanded",
     "flatten",
     "movedim",
     "permute",
@@ -266,16 +267,19 @@ def movedim(input: TensorLike, source: SizeLike, destination: SizeLike) -> Tenso
 _NO_STEPS = tuple((0,) * n for n in range(65))
 
 
-def _run_expand(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def expanded(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the array `x` broadcast to `shape`, which it fits into, as a read-only view."""
     if type(x) is np.ndarray and x.flags.c_contiguous:
         # What broadcast_to does, without its general machinery.
         if x.size == 1:  # the gradient of every sum
             steps = _NO_STEPS[len(shape)]
         else:
-            there = [0 if a == 1 else s for a, s in zip(x.shape, x.strides)]  # hot
-            steps = (*_NO_STEPS[len(shape) - x.ndim], *there)
+            there = x.strides
+            if 1 in x.shape:
+                there = tuple([0 if a == 1 else s for a, s in zip(x.shape, there)])  # hot
+            steps = _NO_STEPS[len(shape) - x.ndim] + there
         out = np.ndarray(shape, x.dtype, x, 0, steps)
-        out.flags.writeable = False
+        out.setflags(write=False)
         return out
     return namespace(x).broadcast_to(x, shape)
 
@@ -283,7 +287,7 @@ def _run_expand(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 _EXPAND = linear(
     "expand",
     "movement",
-    run=_run_expand,
+    run=expanded,
     transpose=lambda g, x, shape: unbroadcast(g, x.array.shape),
     native="view",
     samples=lambda rng: [
@@ -321,7 +325,7 @@ def expand(x: TensorLike, *shape: Any) -> TensorBase:
             fix="only dims of size 1 and new leading dims can grow",
         )
     try:
-        array = _run_expand(x.array, shape)
+        array = expanded(x.array, shape)
     except ValueError as error:  # sizes below 0, or more elements than there is memory for
         raise library_refused(_EXPAND, [x], {"shape": shape}, error) from error
     return applied(_EXPAND, x, array, {"shape": shape})

@@ -21,7 +21,7 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, converted, to_float
-from probtorch.core.dispatch import apply, unheard, unseen, wrap
+from probtorch.core.dispatch import apply, unheard, unseen, untaped_view, whole_door, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
@@ -33,7 +33,7 @@ from probtorch.ops.arithmetic import add, sqrt, where
 from probtorch.ops.comparisons import eq, logical_not
 from probtorch.ops.complex_numbers import imag, real
 from probtorch.ops.families import linear, structured, unbroadcast
-from probtorch.ops.movement import expand, reshape, slice_
+from probtorch.ops.movement import expand, expanded, reshape, slice_
 from probtorch.ops.pieces import cat, flip
 
 if TYPE_CHECKING:
@@ -124,11 +124,19 @@ def in_single(fn: F) -> F:
 # ------------------------------------------------------------------------------------- sum and mean
 
 
+def _spread(g: TensorBase, x: TensorBase, dims: tuple[int, ...], keepdim: bool) -> TensorBase:
+    if g.array.ndim == 0 and type(g.array) is np.ndarray and x.array.ndim:
+        quick = untaped_view(g, expanded(g.array, x.array.shape))
+        if quick is not None:
+            return quick
+    return expand(laid_over(g, x, dims), x.array.shape)
+
+
 _SUM = linear(
     "sum",
     "reduction",
     run=add_up,
-    transpose=lambda g, x, dims, keepdim: expand(laid_over(g, x, dims), x.array.shape),
+    transpose=_spread,
     core="dims",
     native="reduce",
     samples=_samples_or_empty,
@@ -137,6 +145,7 @@ _SUM = linear(
 )
 
 
+@functools.partial(whole_door, _SUM)
 @takes_out
 def sum(
     input: TensorLike,

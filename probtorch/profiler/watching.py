@@ -30,7 +30,7 @@ _THEIRS, _USERS, _OURS, _OP = range(4)
 _HERE = frozenset(__file__.replace("watching", name) for name in ("watching", "session", "nvtx"))
 _DOORS = {dispatch.apply.__code__, dispatch.applied.__code__} | {
     c
-    for door in (dispatch.unary_door, dispatch.binary_door)
+    for door in (dispatch.unary_door, dispatch.binary_door, dispatch.whole_door)
     for c in door.__code__.co_consts
     if isinstance(c, CodeType) and c.co_name == "call"
 }

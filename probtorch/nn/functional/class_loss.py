@@ -178,14 +178,24 @@ def _nll(
             got=str(t.array.shape),
             fix="the target has the input's shape without the class dim (dim 1)",
         )
-    counted = ne(t, ignore_index)
-    _check_classes(name, t, counted, shape[dim])
     smoothing, logp = spread_out
-    if weight is None and not smoothing and unheard() and counted.array.all():
+    a, classes = t.array, shape[dim]
+    # Numbers below 0 are large ones as well.
+    known = unheard() and a.dtype is int64 and (not a.size or a.view(np.uint64).max() < classes)
+    if known and not 0 <= ignore_index < classes:
+        counted = None  # all do
+    else:
+        counted = ne(t, ignore_index)
+        if not known:
+            _check_classes(name, t, counted, classes)
+    everybody = counted is None or (unheard() and counted.array.all())
+    if weight is None and not smoothing and everybody:
         at = at_classes(t)
         if reduction == "mean" and at.array.size:  # the same bits, by one operation less
             return ops.sum(at) / float(-at.array.size)
         return reduced(-at, reduction)
+    if counted is None:
+        counted = ne(t, ignore_index)
     safe = where(counted, t, 0)
     loss = -at_classes(safe)
     share = cast(counted, x.array.dtype)
@@ -204,9 +214,6 @@ def _nll(
 
 
 def _check_classes(name: str, t: Tensor, counted: Tensor, classes: int) -> None:
-    a = t.array
-    if a.dtype is int64 and unheard() and (not a.size or a.view(np.uint64).max() < classes):
-        return  # numbers below 0 are large ones as well
     bad = ((t.array < 0) | (t.array >= classes)) & counted.array
     if bad.any():
         raise TensorIndexError(

@@ -45,7 +45,7 @@ def _laid(op: str, name: str, given: TensorLike, shape: Shape) -> Tensor:
             got=f"shape {t.array.shape}",
             fix="give one for each channel, or for each of normalized_shape",
         )
-    return reshape(t, shape)
+    return t if t.array.shape == shape else reshape(t, shape)
 
 
 def _scaled(
