@@ -34,7 +34,7 @@ from probtorch.distributions.windows import weighted
 from probtorch.errors import DomainError
 from probtorch.ops.arithmetic import clamp, floor, where
 from probtorch.ops.comparisons import eq
-from probtorch.ops.exponential_sums import log_softmax, softmax
+from probtorch.ops.exponential_sums import class_log_probs, log_softmax, softmax
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.extremes import amax, argmax
 from probtorch.ops.indexing import vindex
@@ -161,6 +161,9 @@ class Categorical(_Categories):
         if self._given("logits"):
             # Less the largest first: large logits are rounded more than their differences.
             if recorder() is None:
+                one_each = x.array.ndim > 0 and x.array.shape == given.array.shape[:-1]
+                if one_each and given.array.dtype.char in "fd":
+                    return class_log_probs(given, x)[0]
                 return _pick(log_softmax(given, -1), x)
             given = given - amax(given, -1, True).detach()
             return _pick(given, x) - log(total(exp(given), -1))
