@@ -19,6 +19,7 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.truncation import TruncatedDistribution
 from probtorch.distributions.validation import check_parameter
 from probtorch.distributions.wrapping import Wrapped, given_or_none
+from probtorch.distributions.zero_truncated import sample_positive
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import maximum, where
 from probtorch.ops.comparisons import eq, lt
@@ -226,7 +227,9 @@ class HurdleDistribution(WithAtoms, Gated):
         return where(none, gate, rest + base - self._log_some())
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
-        return where(self._closed(rng, shape), 0.0, self._positive()._sample(rng, shape))
+        closed = self._closed(rng, shape)
+        some = sample_positive(self.base_dist, rng, shape)
+        return where(closed, 0.0, self._positive()._sample(rng, shape) if some is None else some)
 
     def _cdf(self, x: Tensor) -> Tensor:
         gate = self._gate()
