@@ -11,7 +11,7 @@ import numpy as np
 
 import probtorch
 import probtorch.distributions as dist
-from benchmarks import growth
+from benchmarks import growth, varying_effects
 from benchmarks.peers import OURS
 from benchmarks.report import duration, table
 from probtorch.infer import MCMC, NUTS, fit_many
@@ -130,6 +130,7 @@ ROWS: list[Callable[[], tuple[str, int, float]]] = [
     chains_in_processes,
     *(_many_chains(count) for count in (4, 64, 1024, 4096)),
     *growth.ROWS,
+    *varying_effects.ROWS,
 ]
 
 
