@@ -22,7 +22,8 @@ import probtorch
 from benchmarks.report import table
 from probtorch.diagnostics.convergence import ess_bulk
 from probtorch.infer import MCMC, NUTS, SVI, Trace_ELBO, TraceEnum_ELBO, fit
-from probtorch.infer.plans.planning import Plan, look_at, planned
+from probtorch.infer.plans.facts import look_at
+from probtorch.infer.plans.planning import Plan, planned
 from probtorch.optim import Adam
 
 __all__ = ["CASES", "Case", "compare", "compare_bounds", "example", "plan_of", "run"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from probtorch.core.rng import Generator
 from probtorch.diagnostics import ConvergenceWarning, InferenceWarning, loo
 from probtorch.distributions import Bernoulli, Categorical, Normal, Poisson, constraints
 from probtorch.effects import deterministic, factor, param, plate, sample
@@ -23,7 +24,9 @@ from probtorch.infer import (
     init_to_value,
 )
 from probtorch.infer.control import Interrupt
-from probtorch.infer.plans.planning import Facts, look_at, planned
+from probtorch.infer.plans.facts import Facts, look_at
+from probtorch.infer.plans.modes import count_modes
+from probtorch.infer.plans.planning import planned
 from probtorch.ops.exponentials import logaddexp
 from probtorch.tensor import tensor
 
@@ -122,6 +125,26 @@ def test_each_decision_is_explained_and_can_be_overridden():
     assert wide.guide == "AutoNormal" and "250000" in wide.explain()
 
 
+def test_a_guide_of_what_no_subsample_draws_has_all_covariances():
+    def rows(y):
+        mu = sample("mu", Normal(0.0, 2.0))
+        with plate("row", len(y), subsample_size=3) as rows:
+            sample("y", Normal(sample("z", Normal(mu, 1.0)), 1.0), obs=y[rows])
+
+    assert plan_of(subsampled, tensor(Y)).guide == "AutoMultivariateNormal"
+    plan = plan_of(rows, tensor(Y))
+    assert plan.guide == "AutoNormal" and "AutoSemiDAIS" in plan.explain()
+
+
+def test_modes_and_time_decide_for_replica_exchange():
+    facts = Facts("two", 2, ("x",), {}, (), ("y",), 9, (), (), modes=2)
+    plan = planned(facts, 1e-6, method=None, budget=None, **SETTINGS)
+    assert plan.method == "replica_exchange" and "2 modes" in str(plan)
+    assert "init_strategy" in plan.explain()
+    plan = planned(facts, 1e-3, method=None, budget=1.0, **SETTINGS)
+    assert plan.method == "pathfinder" and "replica exchange would take" in str(plan)
+
+
 def test_what_cannot_be_done_is_refused():
     with pytest.raises(ArgumentError, match=r"(?s)continuous latent sites.*without a bound"):
         plan_of(counted, 3.0, method="svi")
@@ -129,7 +152,7 @@ def test_what_cannot_be_done_is_refused():
         plan_of(level, tensor(Y), method="gibbs")
     with pytest.raises(InferenceError, match=r"(?s)nothing to infer.*without obs.*'y'"):
         fit(lambda y: sample("y", Normal(0.0, 1.0), obs=y), 1.0)
-    with pytest.raises(ArgumentError, match=r"(?s)exact, nuts, gibbs, pathfinder, svi.*'hmc'"):
+    with pytest.raises(ArgumentError, match=r"(?s)exact, nuts, .*gibbs, pathfinder, svi.*'hmc'"):
         plan_of(level, tensor(Y), method="hmc")
     with pytest.raises(ArgumentError, match=r"(?s)finite discrete latent sites only"):
         plan_of(level, tensor(Y), method="exact")
@@ -177,6 +200,48 @@ def test_exact_draws_are_those_of_the_table():
         assert abs(share - p / total) < 5 * np.sqrt(p / total * (1 - p / total) / 4000)
     np.testing.assert_array_equal(found["both"], found["burglar"] * found["earthquake"])
     assert found.trusted and found.verdict.startswith("exact: 4000")
+
+
+def unlabelled(y):
+    mu = sample("mu", Normal(0.0, 5.0).expand([2]).to_event(1))
+    with plate("row", len(y)):
+        z = sample("z", Categorical(tensor([0.5, 0.5])))
+        sample("y", Normal(mu[0] + (mu[1] - mu[0]) * z, 1.0), obs=y)
+
+
+def test_components_without_labels_change_places_in_every_chain():
+    """Each of two orders has half of the posterior, of which the shares are known to 0.03."""
+    y = np.concatenate([np.linspace(-4.0, 0.0, 15), np.linspace(1.0, 5.0, 15)])
+    found = fit(unlabelled, tensor(y), seed=0, verbose=False)
+    assert found.plan.method == "replica_exchange" and found.trusted, found.verdict
+    above = found["mu"][..., 0] > found["mu"][..., 1]
+    assert found["mu"].shape == (4, 1000, 2)
+    assert (above.any(1) & ~above.all(1)).all() and abs(above.mean() - 0.5) < 0.1
+    start = init_to_value(values={"mu": np.array([-2.0, 3.0])})
+    one = fit(unlabelled, tensor(y), seed=0, verbose=False, init_strategy=start, num_samples=200)
+    assert one.plan.method == "nuts" and not (one["mu"][..., 0] > one["mu"][..., 1]).any()
+
+
+def two(q):
+    """A normal of 0.7 at -4 and another of 0.3 at 4, in two dimensions."""
+    low, high = (-0.5 * ((q - at) ** 2).sum() for at in (-4.0, 4.0))
+    return logaddexp(low + math.log(0.7), high + math.log(0.3))
+
+
+DENSITIES = {
+    "two modes": (two, 2, 2),
+    "normal": (lambda q: -0.5 * (q * q).sum(), 10, 1),
+    "banana": (lambda q: -0.5 * q[0] ** 2 - 2.0 * (q[1] - q[0] ** 2) ** 2, 2, 1),
+    "ring": (lambda q: -0.5 * (((q * q).sum().sqrt() - 4.0) / 0.2) ** 2, 2, 1),
+    "funnel": (lambda q: -(q[0] ** 2) / 18 - 0.5 * q[1] ** 2 * (-q[0]).exp() - 0.5 * q[0], 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_modes_are_told_from_ridges(name):
+    density, dim, modes = DENSITIES[name]
+    target = Target.from_density(density, dim)
+    assert {count_modes(target, Generator(seed)) for seed in range(5)} == {modes}
 
 
 def test_counts_are_drawn_from_their_posterior():

@@ -14,7 +14,7 @@ from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributions import constraints
 from probtorch.errors import InferenceError
 from probtorch.infer import MCMC, NUTS, SVI, AutoDelta, AutoNormal, Target, Trace_ELBO
-from probtorch.infer.plans.planning import look_at
+from probtorch.infer.plans.facts import look_at
 from probtorch.optim import Adam
 
 X = probtorch.linspace(0.0, 1.0, 15)

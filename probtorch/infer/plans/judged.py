@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.checks import diagnose
 from probtorch.diagnostics.psis import pareto_k_limit
-from probtorch.infer.plans.planning import Facts
+from probtorch.infer.plans.facts import Facts
 from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.weighted_draws import WeightedDraws
 from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, verdict
@@ -73,6 +73,7 @@ JUDGES: Mapping[str, Callable[[SampledDraws, Facts], tuple[str, bool]]] = {
     "particles": _of_particles,
     "exact": _of_table,
     "nuts": _of_chains,
+    "replica_exchange": _of_chains,
     "gibbs": _of_chains,
     "pathfinder": _of_approximation,
     "svi": _of_approximation,

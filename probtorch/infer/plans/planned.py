@@ -31,22 +31,26 @@ from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.gibbs.gibbs import Gibbs
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.kernels.nuts import NUTS
+from probtorch.infer.mcmc.kernels.replica_exchange import ReplicaExchange
+from probtorch.infer.mcmc.kernels.stepping import MetricKernel
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
+from probtorch.infer.plans.facts import Facts, gradient_seconds, look_at
 from probtorch.infer.plans.fitted import CalledModel, Fitted
 from probtorch.infer.plans.judged import JUDGES, is_trusted
+from probtorch.infer.plans.modes import count_modes
 from probtorch.infer.plans.planning import (
     ASKED_FOR,
-    Facts,
+    FEW,
+    THINNING,
     Plan,
-    gradient_seconds,
-    look_at,
     not_enumerated,
     out_of_time,
     planned,
     sites_changed,
 )
+from probtorch.infer.plans.until import Until
 from probtorch.infer.potential import Target
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.results import SampledDraws
@@ -56,7 +60,6 @@ from probtorch.infer.sequential.run_draws import RunDraws, Values
 from probtorch.infer.sequential.weighted_draws import ImportanceWarning
 from probtorch.infer.slots import SitesChangedError
 from probtorch.infer.starts.initialization import Strategy
-from probtorch.infer.vi.converged import Converged
 from probtorch.infer.vi.svi import SVI
 from probtorch.optim.adam import Adam
 
@@ -65,8 +68,6 @@ __all__ = ["fit"]
 # Steps of an optimisation at most; it ends when the loss has stopped falling.
 MAX_STEPS = 30_000
 LEARNING_RATE = 0.01
-# Steps between two looks at the losses, and seconds between two at the clock.
-LOOK, CLOCK = 100, 0.5
 # Where nobody is there to raise it after divergences: smaller steps than NUTS takes by itself.
 TARGET_ACCEPT = 0.9
 # Draws of a guide go through guide and model one by one: at least so many, at most so many numbers
@@ -75,7 +76,7 @@ FEWEST_DRAWS, MOST_NUMBERS, DRAWING_SHARE, DRAW_RUNS = 100, 4_000_000, 0.25, 3.0
 # The share of a time budget for a try of importance sampling.
 IMPORTANCE_SHARE = 0.25
 # What meets the density again and again, of which a later run may have other sites.
-CHANGING = ("nuts", "gibbs", "pathfinder")
+CHANGING = ("nuts", "replica_exchange", "gibbs", "pathfinder")
 # A chain of particle Gibbs has at least so many draws, if there are so many in all.
 FEWEST_SWEEPS = 100
 
@@ -97,8 +98,9 @@ def fit(
     """Fit a model by what fits it: look, plan, say so in three lines, run, and judge.
 
     Finite discrete sites are summed out; where there is nothing else, the posterior is a table, and
-    draws are exact. Continuous sites are sampled by NUTS; by Pathfinder, if that would take longer
-    than there is time. Discrete sites without a bound, or whose sum is intractable, are for Gibbs;
+    draws are exact. Continuous sites are sampled by NUTS; by replicas of it that exchange places,
+    where few dimensions have separate modes; by Pathfinder, if either would take longer than there
+    is time. Discrete sites without a bound, or whose sum is intractable, are for Gibbs;
     subsamples and learnt parameters for SVI; programs whose sites differ from run to run for
     particles.
 
@@ -107,12 +109,14 @@ def fit(
     model : callable
     *args, **kwargs
         What it is called with.
-    method : {"exact", "nuts", "gibbs", "pathfinder", "svi", "particles"}, optional
-        Decide yourself.
+    method : str, optional
+        Decide yourself: "exact", "nuts", "replica_exchange", "gibbs", "pathfinder", "svi" or
+        "particles".
     guide : callable, optional
-        For SVI; by default a normal, with all covariances for up to 60 numbers.
+        For SVI; by default a normal, with all covariances for up to 60 numbers that no
+        plate on subsamples draws anew.
     num_samples, num_chains, warmup_steps : int
-        Of NUTS and Gibbs. Particle Gibbs, each step of which runs the model many times in Python,
+        Of chains. Particle Gibbs, each step of which runs the model many times in Python,
         makes `num_samples` draws in all, which its chains share. Other methods make one chain of
         ``num_samples * num_chains``; SVI fewer where a draw has more than 1000 numbers, or where
         they would take most of the time.
@@ -125,8 +129,8 @@ def fit(
     verbose : bool
         Print the plan, the progress and the verdict.
     init_strategy : callable, optional
-        Where chains of NUTS and Gibbs start, as for `NUTS`: what tells components of a mixture
-        apart that may change places.
+        Where chains start, as for `NUTS`: what tells components of a mixture apart that may change
+        places. Other modes are not looked for then.
 
     Returns
     -------
@@ -195,6 +199,9 @@ def fit(
             if not facts.finite or method is not None or guide is not None:
                 raise
             intractable = str(error).splitlines()[0]
+    free = method is None and guide is None and init_strategy is None
+    if free and target is not None and facts.numbers <= FEW:
+        facts = replace(facts, modes=count_modes(target, Generator(0)))
     plan = planned(
         facts,
         gradient,
@@ -331,21 +338,30 @@ class _Job:
 
     def nuts(self) -> _Outcome:
         assert self.target is not None  # planned for continuous sites
-        kernel = NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start)
+        return self._in_time(NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start))
+
+    def replica_exchange(self) -> _Outcome:
+        assert self.target is not None  # planned for continuous sites
+        nuts: MetricKernel[Any] = NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start)
+        return self._in_time(ReplicaExchange(nuts), THINNING)
+
+    def _in_time(self, kernel: Kernel[Any], thinning: int = 1) -> _Outcome:
+        """Chains; Pathfinder in their place, if the time is up before one has a draw."""
         try:
-            return self._chains(kernel)
+            return self._chains(kernel, thinning)
         except TimeIsUp as error:
             if self.plan.decisions[0].because == ASKED_FOR or self.budget is None:
                 raise
             raise _Instead(out_of_time(self.plan, self.budget)) from error
 
     def gibbs(self) -> _Outcome:
-        return self._chains(Gibbs(self.model, **self._start), *self.args, **self.kwargs)
+        return self._chains(Gibbs(self.model, **self._start), 1, *self.args, **self.kwargs)
 
-    def _chains(self, kernel: Kernel[Any], *args: object, **kwargs: Any) -> _Outcome:
+    def _chains(self, kernel: Kernel[Any], thinning: int, *args: object, **kwargs: Any) -> _Outcome:
         mcmc = MCMC(
             kernel,
-            num_samples=self.num_samples,
+            num_samples=self.num_samples * thinning,
+            thinning=thinning,
             warmup_steps=self.warmup_steps,
             num_chains=self.num_chains,
             seed=self.generator,
@@ -437,7 +453,7 @@ class _Job:
             MAX_STEPS,
             *self.args,
             progress_bar=self.shown,
-            until=_Until(end),
+            until=Until(end),
             **self.kwargs,
         )
         return _Outcome(result.draws(count), result)
@@ -457,35 +473,6 @@ _GUIDES: dict[str, Callable[..., Callable[..., object]]] = {
     "AutoMultivariateNormal": AutoMultivariateNormal,
     "AutoNormal": AutoNormal,
 }
-
-
-class _Until:
-    """Ends an optimisation when its loss has stopped falling, or there is no time left.
-
-    The clock is looked at every half second or so, the losses every 100 steps whatever the clock
-    says, so that a run with time enough is the same each time.
-    """
-
-    def __init__(self, deadline: float | None) -> None:
-        self.deadline, self.rule = deadline, Converged()
-        self._began, self._next = time.monotonic(), 1
-
-    def __call__(self, losses: np.ndarray) -> bool:
-        now, step = time.monotonic(), len(losses)
-        if self.deadline is not None:
-            # A step before the deadline, not after it.
-            each = (now - self._began) / step
-            if now + each > self.deadline:
-                return True
-            wait = min(CLOCK, self.deadline - now) / max(each, 1e-9)
-            self._next = step + max(1, min(int(wait), LOOK - step % LOOK))
-        return step % LOOK == 0 and step >= self.rule.min_steps and self.rule(losses)
-
-    def next_look(self, step: int) -> int:
-        """Return the first step after `step` at which to look."""
-        if self.deadline is None:
-            return step - step % LOOK + LOOK
-        return max(self._next, step + 1)
 
 
 explain_calls(globals())

@@ -1,41 +1,24 @@
-"""What to run on a model: facts of one run of it, and a `Plan` that follows from them.
+"""What to run on a model: a `Plan` that follows from its facts.
 
-`look_at` runs the model once and notes what decides: latent numbers, finite and unbounded discrete
-sites, subsamples, parameters. `planned` turns facts, a measured density and what the caller asked
-for into a `Plan`, whose every decision keeps its reason; planned.py carries it out.
+`planned` turns facts (facts.py), a measured density and what the caller asked for into a `Plan`,
+whose every decision keeps its reason; planned.py carries it out.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from probtorch.autograd.modes import no_grad
-from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
-from probtorch.core.tensor_base import TensorBase
-from probtorch.distributions.transforms.registry import biject_to
-from probtorch.effects.enumeration import can_enumerate
-from probtorch.effects.handlers import seed as seed_handler
-from probtorch.effects.handlers import trace
-from probtorch.effects.trace import Trace
-from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.model_runs import OUTSIDE
-from probtorch.infer.potential import Target
-from probtorch.infer.starts.initialization import uniform_point
-from probtorch.infer.starts.path_starts import Evaluations
+from probtorch.errors import ArgumentError
+from probtorch.infer.plans.facts import Facts, listed
 
 __all__ = [
-    *("ASKED_FOR", "METHODS", "Decision", "Facts", "Plan", "gradient_seconds", "look_at"),
-    *("not_enumerated", "out_of_time", "planned", "sites_changed"),
+    *("ASKED_FOR", "FEW", "METHODS", "THINNING", "Decision", "Plan", "not_enumerated"),
+    *("out_of_time", "planned", "sites_changed"),
 ]
 
-METHODS = ("exact", "nuts", "gibbs", "pathfinder", "svi", "particles")
+METHODS = ("exact", "nuts", "replica_exchange", "gibbs", "pathfinder", "svi", "particles")
 
 # Leapfrog steps per draw grow with d^(1/4) at a fixed acceptance rate; 8 in one dimension are those
 # of trees of depth 3. A guess, as good as nothing for a posterior with long correlations.
@@ -44,70 +27,12 @@ LEAPFROGS = 8.0
 PATIENCE = 900.0
 # The full covariance of a guide has as many numbers as the square of the dimension.
 FULL_RANK = 60
+# Modes are looked for in so many dimensions at most: replicas that go from one to the other have to
+# be more and more, and in the networks that have thousands every draw is in a mode of its own.
+FEW = 30
+# Replicas, and transitions for a draw that is kept: from mode to mode goes a way through them all.
+REPLICAS, THINNING = 8, 5
 ASKED_FOR = "it was asked for"
-# Runs until one stays where the model is defined.
-FIRST_RUNS = 5
-# Runs of a model that are compared, and the seconds from which on a run is too long for so many.
-MORE_RUNS, LONG = 20, 0.2
-# Gradients that are timed.
-TIMED = 5
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What one run of a model shows.
-
-    Attributes
-    ----------
-    name : str
-    numbers : int
-        Unconstrained numbers of the continuous latent sites.
-    continuous : tuple of str
-        The latent sites they belong to.
-    finite : dict of str to int
-        Discrete latent sites that can be enumerated, and how many values each has.
-    unbounded : tuple of str
-        Discrete latent sites that cannot.
-    observed : tuple of str
-        Of the first run in which something is.
-    data : int
-        Numbers that are observed there.
-    subsampled : tuple of str
-        Plates that work on some of their rows.
-    params : tuple of str
-        Parameters that are learnt, not inferred.
-    seconds : float
-        That the run took, eagerly; nan if it was not timed.
-    changing : tuple of str
-        Sites that some runs have and others have not.
-    """
-
-    name: str
-    numbers: int
-    continuous: tuple[str, ...]
-    finite: Mapping[str, int]
-    unbounded: tuple[str, ...]
-    observed: tuple[str, ...]
-    data: int
-    subsampled: tuple[str, ...]
-    params: tuple[str, ...]
-    seconds: float = math.nan
-    changing: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        parts = [f"{self.numbers} continuous numbers" if self.numbers != 1 else "1 number"]
-        if self.finite:
-            parts.append(f"discrete {_listed(self.finite)} (finite)")
-        if self.unbounded:
-            parts.append(f"discrete {_listed(self.unbounded)} (without a bound)")
-        if self.params:
-            parts.append(f"parameters {_listed(self.params)}")
-        parts.append(f"{self.data} observed" if self.observed else "nothing observed")
-        if self.subsampled:
-            parts.append(f"subsamples of {_listed(self.subsampled)}")
-        if self.changing:
-            parts.append(f"{_listed(self.changing)} not in every run")
-        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -136,7 +61,7 @@ class Plan:
 
     Attributes
     ----------
-    method : {"exact", "nuts", "gibbs", "pathfinder", "svi", "particles"}
+    method : {"exact", "nuts", "replica_exchange", "gibbs", "pathfinder", "svi", "particles"}
     facts : Facts
     seconds : float
         What it is expected to take, a guess; nan if unknown.
@@ -169,99 +94,6 @@ class Plan:
     def explain(self) -> str:
         """Return each decision with its reason, and how to have it otherwise."""
         return "\n".join([f"{self.facts.name}: {self.facts}", *map(str, self.decisions)])
-
-
-def look_at(
-    model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> Facts:
-    """Run a model a few times, its latent sites drawn, and note what decides how to fit it.
-
-    Raises
-    ------
-    InferenceError
-        If it has no latent sites.
-    """
-    began = time.perf_counter()
-    found = _drawn(model, args, kwargs)
-    seconds, numbers, data = time.perf_counter() - began, 0, 0
-    finite, continuous, unbounded = {}, [], []
-    for name in found.stochastic_nodes:
-        site = found[name]
-        if can_enumerate(site):
-            finite[name] = int(site.fn.enumerate_support(expand=False).shape[0])
-        elif site.fn.is_discrete:
-            unbounded.append(name)
-        else:
-            continuous.append(name)
-            shape = tuple(biject_to(site.fn.support).inverse_shape(tuple(site.value.shape)))
-            numbers += math.prod(shape)
-    plates = {f.name for s in found.nodes.values() for f in s.plates if f.subsampled}
-    params = tuple(n for n, s in found.nodes.items() if s.kind == "param")
-    name = getattr(model, "__name__", type(model).__name__)
-    if not (continuous or finite or unbounded):
-        raise InferenceError(
-            f"fit: {name} has nothing to infer",
-            expected="at least one sample statement without obs",
-            got=f"observed sites {_listed(found.observation_nodes) or '(none)'}"
-            + (f" and parameters {_listed(params)}" if params else ""),
-            fix="leave the value of what is to be inferred out: sample('x', distribution)"
-            if not params
-            else "parameters alone are learnt by maximum likelihood: "
-            "SVI(model, lambda *args: None, Adam({'lr': 0.01}), Trace_ELBO()).run(1000, ...)",
-        )
-    runs = [found]
-    for number in range(1, MORE_RUNS if seconds < LONG else 2):
-        with contextlib.suppress(*OUTSIDE):  # runs that the model does not bear tell nothing
-            runs.append(_drawn(model, args, kwargs, number * FIRST_RUNS))
-    seeing = next((run for run in runs if run.observation_nodes), found)
-    for name_of_data in seeing.observation_nodes:
-        value = seeing[name_of_data].value
-        data += value.array.size if isinstance(value, TensorBase) else int(np.size(value))
-    return Facts(
-        name, numbers, tuple(continuous), finite, tuple(unbounded),
-        tuple(seeing.observation_nodes), data, tuple(sorted(plates)), params, seconds,
-        _changing(runs),
-    )  # fmt: skip
-
-
-def _changing(runs: list[Trace]) -> tuple[str, ...]:
-    """Sites that some runs have and others have not."""
-    kinds = [set(run.stochastic_nodes) for run in runs]
-    everywhere = set.intersection(*kinds)
-    return tuple(sorted(set.union(*kinds) - everywhere))
-
-
-def _drawn(
-    model: Callable[..., object],
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
-    first: int = 0,
-) -> Trace:
-    """The trace of a run; a few are tried, as draws of a wide prior may be where a model raises."""
-    failure: Exception | None = None
-    for stream in range(first, first + FIRST_RUNS):
-        try:
-            with no_grad(), trace() as found, seed_handler(None, Generator(0, stream)):
-                model(*args, **kwargs)
-            return found
-        except OUTSIDE as error:
-            failure = failure or error
-    assert failure is not None  # there was at least one run
-    raise failure
-
-
-def gradient_seconds(target: Target) -> float:
-    """Return the time that a density and its gradient take, compiled; nan where it has none."""
-    evaluate = Evaluations(target)
-    points = np.stack([uniform_point(Generator(0, i), (target.dim,)) for i in range(TIMED)])
-    found, _ = evaluate(points[:1])
-    times = []
-    for i in range(TIMED):
-        began = time.perf_counter()
-        found, _ = evaluate(points[i : i + 1])
-        if np.isfinite(found).all():
-            times.append(time.perf_counter() - began)
-    return min(times, default=math.nan)
 
 
 def planned(
@@ -307,6 +139,8 @@ def planned(
     steps = LEAPFROGS * max(facts.numbers, 1) ** 0.25
     rounds = math.ceil(num_chains / max(threads, 1))
     expected = gradient * steps * (num_samples + warmup_steps) * rounds
+    if method == "replica_exchange" or facts.modes > 1:
+        expected = gradient * steps * (THINNING * num_samples + warmup_steps) * rounds * REPLICAS
     chosen, because = _method(facts, gradient, expected, method, budget, guide, intractable)
     _check(facts, chosen, method, guide)
     instead = ", ".join(f"method={m!r}" for m in METHODS if m != chosen)
@@ -316,13 +150,26 @@ def planned(
     if facts.finite and chosen not in ("exact", "gibbs", "particles"):
         decisions.append(
             Decision(
-                "discrete sites", f"{_listed(facts.finite)} summed out",
+                "discrete sites", f"{listed(facts.finite)} summed out",
                 "they are finite: their sum is exact, and no sampler has to jump between them",
                 "draws.infer_discrete() draws them afterwards",
             )
         )  # fmt: skip
     seconds = math.nan
-    if chosen == "nuts":
+    if chosen == "replica_exchange":
+        seconds = expected
+        decisions.append(
+            Decision(
+                "run",
+                f"{num_chains} chains of {REPLICAS} replicas x ({warmup_steps} warm-up + "
+                f"{num_samples}, every {THINNING}th kept)",
+                "replicas at lower powers of the density cross between modes, and swap places with "
+                "those below; the warm-up spaces the powers",
+                "MCMC(ReplicaExchange(NUTS(model), inverse_temperatures=...)); init_strategy= says "
+                "where chains are to start, and stay, if one mode is meant",
+            )
+        )  # fmt: skip
+    elif chosen == "nuts":
         seconds = expected
         decisions.append(
             Decision(
@@ -368,7 +215,7 @@ def sites_changed(plan: Plan, what: str) -> Plan:
 
 def not_enumerated(plan: Plan, why: str) -> Plan:
     """Return what is run where all values of the discrete sites cannot be had at once."""
-    because = f"{_listed(plan.facts.finite)} cannot be enumerated: {why}"
+    because = f"{listed(plan.facts.finite)} cannot be enumerated: {why}"
     first = Decision("method", _TITLES["particles"], because, "method='gibbs'")
     return Plan("particles", plan.facts, math.nan, (first,))
 
@@ -376,6 +223,7 @@ def not_enumerated(plan: Plan, why: str) -> Plan:
 _TITLES = {
     "exact": "exact draws by enumeration",
     "nuts": "NUTS",
+    "replica_exchange": "replica exchange of NUTS",
     "gibbs": "Gibbs",
     "pathfinder": "Pathfinder, resampled by importance weights",
     "svi": "SVI",
@@ -398,27 +246,34 @@ def _method(
     if guide is not None:
         return "svi", "a guide was given"
     if facts.changing:
-        why = f"not every run has {_listed(facts.changing)}: there is no one density"
+        why = f"not every run has {listed(facts.changing)}: there is no one density"
         if facts.params:
-            why += f"; {_listed(facts.params)}, which could be learnt, stay what they are"
+            why += f"; {listed(facts.params)}, which could be learnt, stay what they are"
         return "particles", why
     if facts.subsampled:
-        return "svi", f"{_listed(facts.subsampled)} work on subsamples: no density of all data"
+        return "svi", f"{listed(facts.subsampled)} work on subsamples: no density of all data"
     if facts.params:
-        return "svi", f"{_listed(facts.params)} are parameters to be learnt, not inferred"
+        return "svi", f"{listed(facts.params)} are parameters to be learnt, not inferred"
     if facts.unbounded:
-        return "gibbs", f"{_listed(facts.unbounded)} have no last value: they cannot be summed out"
+        return "gibbs", f"{listed(facts.unbounded)} have no last value: they cannot be summed out"
     if intractable:
-        return "gibbs", f"{_listed(facts.finite)} cannot be summed out: {intractable}"
+        return "gibbs", f"{listed(facts.finite)} cannot be summed out: {intractable}"
     if not facts.numbers:
         return "exact", "all latent sites are finite: the posterior is a table"
     limit = PATIENCE if budget is None else budget
     if expected > limit:
         given = "without a time budget" if budget is None else "of the time budget"
+        what = "replica exchange" if facts.modes > 1 else "NUTS"
         because = (
-            f"NUTS would take about {_duration(expected)}, more than the {_duration(limit)} {given}"
+            f"{what} would take about {_duration(expected)}, more than the {_duration(limit)} "
+            f"{given}"
         )
         return "pathfinder", because
+    if facts.modes > 1:
+        return "replica_exchange", (
+            f"climbs end in {facts.modes} modes that a chain does not cross: it would tell of one, "
+            "and not of their shares"
+        )
     return "nuts", (
         f"{facts.numbers} continuous dimensions, {_microseconds(gradient)} a gradient: exact but "
         "for Monte Carlo error, which the diagnostics measure"
@@ -434,7 +289,9 @@ def _check(facts: Facts, chosen: str, method: str | None, guide: object) -> None
         wrong = "the same sites in every run, but for method='particles'"
     elif chosen == "exact" and (facts.numbers or facts.unbounded):
         wrong = "finite discrete latent sites only"
-    elif chosen in ("nuts", "pathfinder") and (facts.subsampled or not facts.numbers):
+    elif chosen in ("nuts", "replica_exchange", "pathfinder") and (
+        facts.subsampled or not facts.numbers
+    ):
         wrong = "continuous latent sites, and plates that work on all rows"
     elif chosen == "svi" and not facts.numbers:
         wrong = "continuous latent sites"
@@ -453,24 +310,20 @@ def _check(facts: Facts, chosen: str, method: str | None, guide: object) -> None
 
 def _guide(facts: Facts, guide: object) -> Decision:
     instead = "guide=AutoNormal(model), or any other"
+    if facts.local:
+        instead = "guide=AutoSemiDAIS(model, use_global_dais_params=True), closer in the long run"
     if guide is not None:
         name = getattr(guide, "__name__", type(guide).__name__)
         return Decision("guide", name, "it was given", instead)
-    if facts.subsampled or facts.numbers > FULL_RANK:
+    if facts.local or facts.numbers > FULL_RANK:
         because = (
             "rows of subsamples are approximated one by one"
-            if facts.subsampled
+            if facts.local
             else f"{facts.numbers} numbers: a covariance of all pairs would be {facts.numbers**2}"
         )
         return Decision("guide", "AutoNormal", because, instead)
     because = f"{facts.numbers} numbers: few enough for the covariance of all pairs"
     return Decision("guide", "AutoMultivariateNormal", because, instead)
-
-
-def _listed(names: object) -> str:
-    found = list(names)  # type: ignore[call-overload]  # any iterable of names
-    shown = ", ".join(map(repr, found[:3]))
-    return shown + (f" and {len(found) - 3} more" if len(found) > 3 else "")
 
 
 def _microseconds(seconds: float) -> str:

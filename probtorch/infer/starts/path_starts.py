@@ -43,7 +43,10 @@ from probtorch.infer.starts.native_climbs import climb
 if TYPE_CHECKING:
     from probtorch.infer.potential import Target
 
-__all__ = ["Evaluations", "candidates", "init_to_typical_set", "normal_numbers", "refuse_site"]
+__all__ = [
+    *("Evaluations", "candidates", "climbed", "init_to_typical_set", "kept_paths"),
+    *("normal_numbers", "refuse_site"),
+]
 
 # Paths per chain, and the fewest of all: a mode that catches one path in ten catches all of four
 # once in 10,000 runs.
@@ -306,8 +309,14 @@ def climbed(
     return best, evaluate
 
 
-def _kept(evidence: np.ndarray, log_det: np.ndarray, dim: int) -> np.ndarray:
-    """Whether each path ends in a place that may have a share of the posterior."""
+def kept_paths(evidence: np.ndarray, log_det: np.ndarray, dim: int) -> np.ndarray:
+    """Return whether each path ends in a place that may have a share of the posterior.
+
+    Parameters
+    ----------
+    evidence, log_det, dim
+        As for `chosen_paths`.
+    """
     top = int(np.argmax(evidence))
     volumes = 0.5 * np.abs(log_det - log_det[top])
     margin = MARGIN + MARGIN_PER_DIM * dim + DOUBTED * volumes
@@ -332,7 +341,7 @@ def chosen_paths(
         The chain's own path, unless that one is dropped; then one that no chain has, as long as
         there is one.
     """
-    kept = _kept(evidence, log_det, dim)
+    kept = kept_paths(evidence, log_det, dim)
     spare = [i for i in range(len(evidence)) if kept[i] and i >= num_chains]
     good = [i for i in range(len(evidence)) if kept[i]]
     chosen = []
@@ -353,7 +362,7 @@ def _spread(best: BestPoints, chosen: np.ndarray, dim: int) -> np.ndarray:
     Chains that happen to start in one of two modes would agree, and nobody would speak of the
     other, though a spare path has seen it.
     """
-    kept = _kept(best.value + 0.5 * best.log_det, best.log_det, dim)
+    kept = kept_paths(best.value + 0.5 * best.log_det, best.log_det, dim)
     spare = np.setdiff1d(np.flatnonzero(kept), chosen)
     others = chosen[:-1]
     if not spare.size or not others.size:
