@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -25,7 +24,6 @@ from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import sum_rightmost
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block, replay, substitute, trace
@@ -53,11 +51,11 @@ from probtorch.infer.guides.base import (
 )
 from probtorch.infer.guides.latents import Latent
 from probtorch.infer.guides.layout import SiteBlock
+from probtorch.infer.guides.local_numbers import AsBase, LocalCall, LocalNumbers
 from probtorch.infer.guides.mean_field import AutoNormal
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.starts.initialization import Strategy, init_to_median, init_to_value
 from probtorch.ops.movement import reshape
-from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 
 __all__ = ["AutoSemiDAIS"]
@@ -255,9 +253,14 @@ class AutoSemiDAIS(SummarisedByDraws):
         return self._frame
 
     @property
+    def _local(self) -> LocalNumbers:
+        """Where the numbers of local sites are in a row."""
+        return LocalNumbers(self._blocks, len(self._shape_of_rows()))
+
+    @property
     def _size(self) -> int:
         """Numbers of a row."""
-        return sum(piece.size for piece in self._blocks.values())
+        return self._local.size
 
     # -------------------------------------------------------------------------------- drawing
 
@@ -269,7 +272,7 @@ class AutoSemiDAIS(SummarisedByDraws):
                 plates = self._plates(args, kwargs)
             values = self._values_of_shared(args, kwargs)
             z = self._annealed(values, plates, chosen, args, kwargs)
-            for name, free in self._cut(z).items():
+            for name, free in self._local.cut(z).items():
                 latent = self.latents[name]
                 with self._within(latent, plates):
                     values[name] = self._state(latent, free)
@@ -313,7 +316,7 @@ class AutoSemiDAIS(SummarisedByDraws):
             args, kwargs = lifted(args), lifted(kwargs)
         args, kwargs = self._arguments(values, args, kwargs)
         rows = plate_at(plates, self._rows)
-        call = _Call(
+        call = LocalCall(
             values, {rows.name: chosen[rows.name]}, rows.size / rows.full_size, args, kwargs
         )
         helper = {"is_auxiliary": True}
@@ -365,17 +368,17 @@ class AutoSemiDAIS(SummarisedByDraws):
             return (model(*args, **kwargs),), {}
 
     def _base(
-        self, rows: plate, call: _Call
+        self, rows: plate, call: LocalCall
     ) -> tuple[TensorBase, TensorBase, Callable[[TensorBase], TensorBase]]:
         """State what draws begin with: the rows, log Jacobians not stated yet, log density."""
         prefix, guide = self.prefix, self.local_guide
         if guide is not None:
-            with _AsBase(f"_{prefix}_base_"), replay(trace=call.rows), trace() as seen:
+            with AsBase(f"_{prefix}_base_"), replay(trace=call.rows), trace() as seen:
                 guide(*call.args, **call.kwargs)
             start = len(f"_{prefix}_base_")
             drawn = {name[start:]: seen[name].value for name in seen.stochastic_nodes}
             self._check_sites("the local guide", drawn, self._blocks)
-            z, log_det = self._packed(drawn)
+            z, log_det = self._local.packed(drawn)
             return z, log_det, lambda at: self._log_prob(guide, block(), at, call)
         with rows:
             loc = param(f"{prefix}_loc", self._start, constraints.real, 1)
@@ -396,11 +399,11 @@ class AutoSemiDAIS(SummarisedByDraws):
         return np.concatenate([x.reshape(*shape, -1) for x in parts], axis=-1)
 
     def _log_prob(
-        self, run: Callable[..., object], hidden: Handler, z: TensorBase, call: _Call
+        self, run: Callable[..., object], hidden: Handler, z: TensorBase, call: LocalCall
     ) -> TensorBase:
         """Log density of the rows in use, with Jacobians, summed over rows and particles."""
         values, found = dict(call.values), total(z) * 0.0
-        for name, free in self._cut(z).items():
+        for name, free in self._local.cut(z).items():
             values[name], log_det = self.latents[name].transform.call_and_ladj(free)
             found = found + total(log_det)
         # Handlers outside do not see this run, but several particles are several here too.
@@ -419,36 +422,6 @@ class AutoSemiDAIS(SummarisedByDraws):
                 # The plate counts its rows for all: the gradient is that of the rows themselves.
                 found = found + call.share * total(site.compute_log_prob())
         return found
-
-    def _cut(self, z: TensorBase) -> dict[str, TensorBase]:
-        """The unconstrained values of local sites in vectors (..., rows, ..., numbers)."""
-        found, start = {}, 0
-        for name, piece in self._blocks.items():
-            found[name] = piece.restored(z[..., start : start + piece.size])
-            start += piece.size
-        return found
-
-    def _packed(self, values: Mapping[str, TensorBase]) -> tuple[TensorBase, TensorBase]:
-        """Vectors of the rows with local sites at `values`, and log Jacobians of each row."""
-        vectors, log_dets = [], []
-        for name, piece in self._blocks.items():
-            latent, value = self.latents[name], values[name]
-            free = latent.transform.inv(value)
-            _, log_det = latent.transform.call_and_ladj(free)
-            event = log_det.array.ndim - (value.array.ndim - latent.event_dim)
-            vectors.append(piece.packed(free))
-            log_dets.append(piece.summed(sum_rightmost(log_det, event)))
-        depth = max(x.array.ndim for x in vectors)
-        padded = [_led(x, depth - x.array.ndim) for x in vectors]
-        found = log_dets[0]
-        for log_det in log_dets[1:]:
-            found = found + log_det
-        z = cat(padded, -1)
-        # Plates that are inside belong to the numbers; particles are further left.
-        extra = z.array.ndim - 1 - len(self._shape_of_rows())
-        if math.prod(z.array.shape[:extra]) == 1:
-            z, found = _led(z, -extra), _led(found, -extra)
-        return z, found
 
     # ------------------------------------------------------------------------------- questions
 
@@ -488,7 +461,7 @@ class AutoSemiDAIS(SummarisedByDraws):
         depth = max(piece.latent.batch_ndim for piece in self._blocks.values())
         wide = self._shape_of_rows()
         vectors = z.reshape(count, *(1,) * (depth - len(wide)), *wide, self._size)
-        for name, free in self._cut(wrap(vectors)).items():
+        for name, free in self._local.cut(wrap(vectors)).items():
             found[name] = reshape(free, (*shape, *self.latents[name].free_shape))
         return {name: found[name] for name in self.latents}
 
@@ -506,46 +479,3 @@ class AutoSemiDAIS(SummarisedByDraws):
         if free.size == latent.size:
             free = np.broadcast_to(free.reshape(latent.free_shape), (*shape, *latent.free_shape))
         return wrap(free.reshape((*shape, *latent.free_shape)).copy())
-
-
-# ------------------------------------------------------------------------------------------ helpers
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Call:
-    """What the steps of one call have in common.
-
-    Attributes
-    ----------
-    values : mapping of str to Tensor
-        Of the global sites.
-    rows : dict of str to Site
-        The plate of the local sites, with the rows in use.
-    share : float
-        Rows in use by rows there are.
-    args, kwargs
-        Of the local model.
-    """
-
-    values: Mapping[str, TensorBase]
-    rows: dict[str, Site]
-    share: float
-    args: tuple[object, ...]
-    kwargs: dict[str, object]
-
-
-def _led(x: TensorBase, dims: int) -> TensorBase:
-    """`x` with that many dims of size 1 more on the left, or fewer."""
-    return reshape(x, (*(1,) * dims, *x.array.shape[max(-dims, 0) :]))
-
-
-class _AsBase(Handler):
-    """State the sites of a local guide as helper sites, under other names than the model's."""
-
-    def __init__(self, prefix: str) -> None:
-        super().__init__()
-        self.prefix = prefix
-
-    def on_sample(self, site: Site) -> None:
-        site.name = self.prefix + site.name
-        site.infer = {**site.infer, "is_auxiliary": True}
