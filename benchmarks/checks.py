@@ -77,6 +77,7 @@ def places():
         ("gradients", svi_check, "check_svi"),
         ("replays", NativeDensity, "verify"),
         ("replays", compiled_function, "called_twice"),
+        ("replays", compiled_function, "made_again"),
         ("replays", Path, "compare_recorded"),
     ]
 

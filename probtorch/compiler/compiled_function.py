@@ -27,7 +27,7 @@ from probtorch.compiler.record.returned import ReturnedNumbers
 from probtorch.compiler.replay import path_of
 from probtorch.compiler.room import Room, Shapes, warn_crowded
 from probtorch.compiler.same_call import same_call
-from probtorch.compiler.verified_call import called_twice
+from probtorch.compiler.verified_call import called_twice, made_again
 from probtorch.compiler.verify import ReplayError, next_due
 from probtorch.compiler.versions import (
     FIXED,
@@ -275,6 +275,10 @@ class CompiledFunction(Compiled):
         """
         if not path.affords_comparison():
             return path.run_before_comparison(arrays)
+        return self._compared(path, leaves, structure, tensors, arguments)
+
+    def _compared(self, path, leaves, structure, tensors, arguments):
+        """Run a path, and the function in Python from the same state."""
 
         def rebuilt(items):
             return Rebuilt(arguments, structure, items, self._known)
@@ -417,6 +421,37 @@ class CompiledFunction(Compiled):
         paths = self.paths.of(key)
         arrays = [t.array for t in tensors]
         return (paths[0] if paths and not self._surrounded() else None), arrays
+
+    def taken_again(self, result, put_back, *args):
+        """Make the call that was just recorded once more, natively, and compare it with what Python
+        had computed: no other run in Python is needed for that.
+
+        Parameters
+        ----------
+        result : object
+            Of the recorded call, whose path is `recorded`.
+        put_back : callable
+            Puts what that call changed back to what it was.
+        *args
+            Those of the call.
+        """
+        path = self.recorded
+        if self.verify and settings.verify:
+            out = made_again(path, result, self.find(*args)[1], put_back)
+            if out is not None:
+                self.last = path
+                return out[0]
+        put_back()
+        return self(*args)
+
+    def settle(self, *args):
+        """Compare one more call with Python, if `Path.owes_comparison`; whoever asks puts back what
+        it changed.
+        """
+        leaves, structure, tensors, key = self._leaves(args, {})
+        paths = self.paths.of(key)
+        if paths and paths[0].owes_comparison() and not self._surrounded():
+            self._compared(paths[0], leaves, structure, tensors, (args, {}))
 
     def _record(self, leaves, structure, tensors, key, arguments, detached):
         """Run in Python, and record that; returns the result, and the new path if there is one."""

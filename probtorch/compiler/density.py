@@ -44,8 +44,6 @@ from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recordin
 from probtorch.compiler.record.turns import length
 from probtorch.compiler.render.runtime.replays import CALLBACK, COUNT, FIRST_PATH, LAST, VALUES
 from probtorch.compiler.verify import (
-    FREE,
-    SHARE,
     ComparisonCosts,
     OtherRounding,
     ReplayError,
@@ -180,12 +178,12 @@ class NativeDensity(Compiled):
         if self._python is not None:
             value, g = self._python(q)
             return float(value), None if self._whole is not None else np.asarray(g, np.float64)
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             with enable_grad(), np.errstate(all="ignore"), sparing(self._large):
                 value, *g = self._placed(lambda: self._evaluate(wrap(q)))
         finally:
-            self.costs.eager = time.perf_counter() - began
+            self.costs.eager = time.thread_time() - began
         return float(value.array), g[0].array if g else None
 
     def _placed(self, evaluate):
@@ -278,8 +276,9 @@ class NativeDensity(Compiled):
         """Evaluate eagerly while recording, and compile the path if it is new; returns ``(float,
         array)``.
         """
-        start, known = time.perf_counter(), len(self.paths)
+        start, known, began = time.perf_counter(), len(self.paths), time.thread_time()
         rec, value, g, rolled = self.recorded(q)
+        self.costs.eager = time.thread_time() - began
         fickle = self.check is not None and self.check.differs(float(value.array))
         number = self.paths.restless_number(rec.graph.guards)
         if rec.unsupported:
@@ -522,14 +521,14 @@ class DensityContext:
         return self.native(q)
 
     def _verify_if_affordable(self, q):
-        """Compare with Python, the second time on where that may take so long: see `FREE`."""
+        """Compare with Python, if that takes no longer than it may: see `verify.FREE`."""
         density, costs = self.density, self._costs
         if not self.table[COUNT]:
             return  # all is Python's
         began = time.perf_counter()
         self.native(q)
         costs.native = self._calls * (time.perf_counter() - began)
-        if costs.allow_another(SHARE, FREE):
+        if costs.allow_another(self._calls - 1):
             began = time.perf_counter()
             density.verify(q, self)
             costs.eager = time.perf_counter() - began

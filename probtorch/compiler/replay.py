@@ -25,9 +25,9 @@ from probtorch.compiler.record.gradients import LeftGradient, is_spent
 from probtorch.compiler.record.record import keeping_all, record
 from probtorch.compiler.record.turns import expanded, length
 from probtorch.compiler.verify import (
+    EARLY,
     FREE,
     OPERATION,
-    SHARE,
     ComparisonCosts,
     coarsest,
     difference,
@@ -134,6 +134,7 @@ class Path:
         self.count, self.due = 0, 1  # runs so far, and the number of the next that is verified
         self.costs = ComparisonCosts()
         self._seconds = 0.0  # of a run, once one was timed
+        self._compared = 0  # the number of the last run that was made in Python, too
         self.size = coarsest(rec.graph)
         # Draws and updates go through tensors that all threads share.
         shared = self.updates or self.draws or self.restarts or self.regraded or self.numbers
@@ -180,24 +181,37 @@ class Path:
     def affords_comparison(self):
         """Whether the run that is due may be made in Python, too: see `verify.FREE`."""
         self.costs.native = self.count * self._seconds
-        return self.costs.allow_another(SHARE, FREE)
+        return self.costs.allow_another(self.count + 1)
 
     def run_before_comparison(self, arrays):
         """Run, and put off the comparison that is due until runs have taken long enough for it."""
         began = time.perf_counter()
         out = self.run(arrays)
         if out is not None:
-            self._seconds = max(time.perf_counter() - began, 1e-9)
-            costs = self.costs
-            needed = (costs.compared + costs.eager - FREE) / SHARE
-            self.due = self.count + max(1, math.ceil(needed / self._seconds) - self.count)
+            self._took(time.perf_counter() - began)
+            needed = self.costs.wait(self.count + 1) / self._seconds
+            self.due = max(self.count + 1, math.ceil(needed))
         return out
+
+    def _took(self, seconds):
+        """Note what a run took: the shortest, since others had the processor in longer ones."""
+        self._seconds = max(min(seconds, self._seconds or seconds), 1e-9)
+
+    def owes_comparison(self):
+        """Whether most runs came after the last one that was compared, and Python is not slow."""
+        late = self.count >= 2 * max(self._compared, EARLY)
+        return late and self.costs.eager <= FREE
 
     def compared(self, native, eager, seconds):
         """Note what a comparison took: a native run, one in Python, and all but the native one."""
-        self._seconds, self.costs.eager = native, eager
+        self._took(native)
+        self.costs.eager = eager
         self.costs.compared += seconds
-        self.due = next_due(self.count)
+        self._compared, self.due = self.count, next_due(self.count)
+
+    def agreed(self):
+        """Note that the last run was compared with what Python had computed already."""
+        self._compared, self.due = self.count, next_due(self.count)
 
     def compare_recorded(self, result, tensors):
         """Compare with what Python computed while it was recorded, if the next comparison has to
@@ -332,6 +346,7 @@ class Path:
                 totals[generator] = totals.get(generator, 0) + count
             rows = [(address(first.array), totals[g]) for g, *_, first in self.draws]
             self._refresh(frame)
+            began = time.perf_counter()
             done = frame.repeat(np.array(rows, np.int64).reshape(-1, 2), arrays, results)
             if done == 0:
                 _set_back(before)
@@ -344,6 +359,7 @@ class Path:
                 for generator, total in totals.items():
                     generator.advance(total)
             if done:
+                self._took((time.perf_counter() - began) / done)
                 self._leave([])
                 self._note(frame)
                 self.count += done

@@ -14,7 +14,7 @@ from probtorch.core.dispatch import mark_changed, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten
 
-__all__ = ["called_twice"]
+__all__ = ["called_twice", "made_again"]
 
 
 def called_twice(path, fn, leaves, rebuilt, tensors):
@@ -114,6 +114,44 @@ def called_twice(path, fn, leaves, rebuilt, tensors):
     state.put(mine if what is None or error is not None else after)
     path.compared(ran - began, eager, time.perf_counter() - ran)
     return out, what, error
+
+
+def made_again(path, result, arrays, put_back):
+    """Run the path of a call that was just recorded, and compare it with that call.
+
+    Parameters
+    ----------
+    path : Path
+    result : object
+        What Python returned while it was recorded.
+    arrays : list
+        Those of the arguments.
+    put_back : callable
+        Puts all that Python changed back.
+
+    Returns
+    -------
+    tuple or None
+        What ``path.run`` returns; None where that is not what Python left, or the path does not
+        fit. The next run is then one to be compared.
+    """
+    state = _State(path)
+    wanted, after = _tensors_and_rest(*flatten(result), path), state.get()
+    put_back()
+    out = path.run(arrays)
+    if out is None:
+        return None
+    native, mine = _tensors_and_rest(*flatten(out[0]), path), state.get()
+    if _form((native, mine)) == _form((wanted, after)):
+        pairs = [
+            [("", x) for x in (*found[0], *left.changed)]
+            for found, left in ((native, mine), (wanted, after))
+        ]
+        if difference(*pairs, size=path.size) is None:
+            path.agreed()
+            return out
+    path.due = path.count + 1
+    return None
 
 
 class _State:

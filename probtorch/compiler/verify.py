@@ -1,10 +1,11 @@
 """Replays are verified: now and then a compiled call is made eagerly too, and both are compared.
 
 Guards see what a recording depends on. Should there be something that they do not see, a replay
-goes on with old values, and nobody would know. So native calls number 1, 2, 4, 8, 16, 64, 256 ...
-of a path, and the log density where chains stand now and then (`ComparisonCosts`), are also
-computed by Python, from the same state and with the same random bits. All that the eager run
-changed is put back: results do not depend on being verified.
+goes on with old values, and nobody would know. So native calls number 1, 2, 4, 8, 16 of a path are
+also computed by Python, from the same state and with the same random bits; 64, 256 ... as soon as
+all comparisons together take less than one per cent of the time (`ComparisonCosts`), and so is the
+log density where chains stand. All that the eager run changed is put back: results do not depend on
+being verified.
 
 Native sums run in another order, so numbers differ by rounding. Where they differ by more than that
 explains, the eager run is repeated a few times with arguments and the results of all operations
@@ -23,9 +24,9 @@ from probtorch.compiler.native.host import InternalCompilerError
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = [
+    "EARLY",
     "FREE",
     "OPERATION",
-    "SHARE",
     "ComparisonCosts",
     "OtherRounding",
     "ReplayError",
@@ -37,8 +38,10 @@ __all__ = [
 ]
 
 # What comparisons of a path's calls may take, in seconds, and as a share of its native time: a loop
-# over a long series takes Python seconds, for which nobody should wait at the second call.
-FREE, SHARE = 1.0, 0.01
+# over a long series takes Python seconds, for which nobody should wait at the second call. The
+# seconds are for the first calls, EARLY of them; a step that takes 2 us takes Python a thousand
+# times as long, so that comparing the later ones too would take most of a run.
+FREE, SHARE, EARLY = 1.0, 0.01, 16
 # What an operation on small tensors takes eagerly, in seconds: for a first guess.
 OPERATION = 3e-6
 
@@ -104,11 +107,19 @@ class ComparisonCosts:
     eager: float = 0.0
     compared: float = 0.0
 
-    def allow_another(self, share, free=0.0):
-        """Whether one more comparison leaves all of them below this share of the native time, with
-        so many seconds besides.
+    def allow_another(self, runs=EARLY + 1):
+        """Whether one more comparison, of native run number `runs`, leaves all of them below what
+        they may take.
         """
-        return self.compared + self.eager <= free + share * self.native
+        return self.compared + self.eager <= _free(runs) + SHARE * self.native
+
+    def wait(self, runs):
+        """Return the native seconds after which `allow_another` would say so."""
+        return (self.compared + self.eager - _free(runs)) / SHARE
+
+
+def _free(runs):
+    return FREE if runs <= EARLY else 0.0
 
 
 def coarsest(graph):
@@ -222,6 +233,11 @@ def _distance(a, b):
     """The largest difference, and the size of the largest number."""
     if not b.size:
         return 0.0, 0.0
+    if b.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            apart, size = float(np.abs(a - b).max()), float(np.abs(b).max())
+        if math.isfinite(apart) and math.isfinite(size):
+            return apart, size
     apart = float(_apart(a, b).max())
     if b.dtype.kind not in "fc":
         return apart, 0.0

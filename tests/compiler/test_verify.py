@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler import replay
+from probtorch.compiler import compiled_function, verify
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.guards.environment import Environment
@@ -63,7 +63,7 @@ def test_calls_2_3_5_9_and_17_are_verified():
 
 
 def test_comparisons_that_would_take_long_wait_for_native_runs(monkeypatch, blind):
-    monkeypatch.setattr(replay, "FREE", 0.0)
+    monkeypatch.setattr(verify, "FREE", 0.0)
     log, lines = logging.Logger("runs"), io.StringIO()
     log.addHandler(logging.StreamHandler(lines))
     factor = [1.0]
@@ -89,7 +89,7 @@ def test_comparisons_that_would_take_long_wait_for_native_runs(monkeypatch, blin
 def test_what_was_recorded_is_compared_where_calls_wait_and_a_difference_waits_no_longer(
     monkeypatch,
 ):
-    monkeypatch.setattr(replay, "FREE", 0.0)
+    monkeypatch.setattr(verify, "FREE", 0.0)
     compiled = compile(lambda v: v * 3.0)
     compiled(x)
     (path,) = compiled.paths
@@ -313,3 +313,72 @@ def test_what_rounding_decides_is_no_fault_of_a_replay(fn):
     for _ in range(34):
         compiled(tensor(rng.standard_normal(501).astype(np.float32)))
     assert compiled.reason is None
+
+
+def test_later_comparisons_wait_until_all_are_a_hundredth_of_the_time(blind):
+    factor = [1.0]
+    compiled = compile(lambda v: v * factor[0])
+    call(compiled, 17, x)  # the recording, and 16 native calls
+    (path,) = compiled.paths
+    assert path.due == 64
+    path.costs.compared, path.due = 1e6, path.count + 1
+    factor[0] = 2.0
+    call(compiled, 20, x)  # nothing is compared
+    path.costs.compared, path.due = 0.0, path.count + 1
+    path.costs.eager = 0.0
+    with pytest.raises(ReplayError):
+        compiled(x)
+
+
+def model_of(state):
+    def model():
+        sample("a", Normal(state[0], 1.0))
+
+    def guide():
+        sample("a", Normal(param("loc", tensor(0.0)), 1.0))
+
+    return SVI(model, guide, Adam({"lr": 0.01}), Trace_ELBO(), seed=0)
+
+
+def test_the_end_of_a_run_of_svi_is_compared_where_it_lies_far_behind_the_last_step_that_was(blind):
+    state = [1.0]
+    svi = model_of(state)
+    svi.run(30, progress_bar=False)
+    (path,) = svi.compiled._function.paths
+    path.due = 10**9  # no step in between
+    state[0] = 30.0
+    svi.run(1, progress_bar=False)  # the last step that was compared is not far away
+    with pytest.raises(ReplayError):
+        svi.run(100, progress_bar=False)
+
+
+def test_a_run_of_svi_is_the_same_whether_or_not_its_end_is_compared():
+    def run(verify):
+        with probtorch.configure(verify=verify):
+            svi = model_of([1.0])
+            found = [svi.run(n, progress_bar=False).losses.tolist() for n in (100, 50)]
+        return found, svi.get_params()["loc"].item(), svi.num_steps
+
+    assert run(True) == run(False)
+
+
+def test_a_recorded_step_of_svi_is_compared_with_itself_taken_natively(monkeypatch):
+    state = [1.0]
+    svi = model_of(state)
+    svi.step()
+    seen = []
+    made_again = compiled_function.made_again
+
+    def noted(path, *rest):
+        seen.append(made_again(path, *rest))
+        return seen[-1]
+
+    monkeypatch.setattr(compiled_function, "made_again", noted)
+    svi.step()
+    (path,) = svi.compiled._function.paths
+    assert path.count == 1 and path.due == 2 and seen[0] is not None
+    # What differs is compared once more, with a run of Python's own.
+    fresh = model_of(state)
+    fresh.step()
+    monkeypatch.setattr(compiled_function, "made_again", lambda path, result, *rest: None)
+    assert fresh.step() == seen[0][0].item()

@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ChainRun"]
 
-# Share of the native time that comparing a density with Python's may take, but for the first
-# comparison where a warm-up has ended, in the midst of the posterior.
-VERIFYING_SHARE = 0.05
-
 
 class ChainRun(ChainTally):
     """One chain of a run; what is told of it is in `ChainTally`.
@@ -122,7 +118,8 @@ class ChainRun(ChainTally):
         )
         self.extensions: list[int] = []
         self.moved = False
-        self.verifying, self._calls = verifying, 0
+        # Calls so far, and the first after which the density may be compared with Python's again.
+        self.verifying, self._calls, self._due = verifying, 0, 1
         self.error: BaseException | None = None
         self._count = 1
         self._arrived: list[int] = []
@@ -474,12 +471,10 @@ class ChainRun(ChainTally):
         costs.native += seconds
         if not self.verifying:
             return
+        # Where the warm-up has ended, in the midst of the posterior, whatever it takes.
         warm = not self.warming_up and self.draws.empty
-        if costs.allow_another(VERIFYING_SHARE):
-            due = warm or _is_power_of_four(self._calls)
-        else:
-            due = warm and not costs.compared
-        if due:
+        if warm or (self._calls >= self._due and costs.allow_another()):
+            self._due = 4 * self._calls
             began = time.thread_time()
             point = self.runner.chain.kernel.evaluated_at(np.array(position))
             density.verify(point, self.context)
@@ -493,7 +488,3 @@ class ChainRun(ChainTally):
         for i, position in enumerate(positions):
             for member in position.reshape(-1, position.shape[-1]):
                 self.hook(member, stage, self.iteration + i)
-
-
-def _is_power_of_four(n: int) -> bool:
-    return n & (n - 1) == 0 and n.bit_length() % 2 == 1

@@ -231,10 +231,13 @@ class CompiledStep:
         try:
             with enable_grad():
                 loss = function(*inputs)
-                if function.recorded is not None:
-                    function.recorded.restore()
-                    fit.set_generator_states(start)
-                    loss = function(*inputs)
+                if (path := function.recorded) is not None:
+
+                    def put_back():
+                        path.restore()
+                        fit.set_generator_states(start)
+
+                    loss = function.taken_again(loss, put_back, *inputs)
         except InternalCompilerError:
             raise
         except Exception as error:
@@ -373,6 +376,26 @@ class CompiledStep:
         fit.num_steps += len(losses)
         self._remember(path, generators, fit.num_steps - 1)
         return np.asarray(losses, np.float64).tolist()
+
+    def compare_at_the_end(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """Compare a step with Python's where a run has ended, if none was for long: the fit stays
+        where it is.
+
+        Raises
+        ------
+        ReplayError
+            If they differ.
+        """
+        fit, function = self.fit, self._function
+        if fit.feed or function is None or self.reason is not None or not settings.verify:
+            return
+        before = fit.take()
+        try:
+            with enable_grad():
+                function.settle(args, kwargs, {})
+        finally:
+            fit.restore(before)
+            fit.set_generator_states(before.generators)
 
     # ------------------------------------------------------------------------------------- telling
 

@@ -243,6 +243,7 @@ class SVI(Fit):
                     record.stopped = callback(len(losses) - 1, losses[-1]) is True
                 met = is_met(rule, losses)
                 record.update()
+            self.compiled.compare_at_the_end(args, kwargs)
             record.close()
         if rule is not None and not (met or interrupt.asked or record.stopped):
             warn_of_the_end(rule, losses)

@@ -81,8 +81,10 @@ def _modules():
     for name in draws.NUMBERS:
         write = functools.partial(draws.write_numbers, name=name)
         out[name] = RuntimeModule({name: draws.NUMBER_TYPES}, write)
-    for kin in (pool, interrupts, replays):
+    for kin in (pool, interrupts):
         out[kin.MODULE] = _of_routines(kin.ROUTINES, kin.DECLARATIONS)
+    for name, routines in replays.MODULES.items():
+        out[name] = _of_routines(routines, replays.DECLARATIONS)
     return out
 
 

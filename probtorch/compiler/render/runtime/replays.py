@@ -10,11 +10,9 @@ from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.compiler.lang.nodes import Cast
 
 __all__ = [
-    *("CALLBACK", "COUNT", "DECLARATIONS", "FIRST_PATH", "LAST", "MODULE", "ROUTINES", "ROW"),
-    "VALUES",
+    *("CALLBACK", "COUNT", "DECLARATIONS", "FIRST_PATH", "LAST", "MODULES", "ROW", "VALUES"),
 ]
 
-MODULE = "replays"
 DECLARATIONS = ("declare ptr @memcpy(ptr, ptr, i64)",)
 # Of a row of updates: three buffers that take turns, and the word of the table that names the next.
 _TARGET, _NEXT, _NOW, _BEFORE, _SIZE, _SLOT = range(6)
@@ -102,12 +100,18 @@ def _lanes(w, run, tables, size, chosen, count, statuses):
         w.store(statuses, i, w.call(run, "i64", table), "i64")
 
 
-ROUTINES = {
-    "pt_commit": KernelRoutine(_commit, ("ptr", "i64"), "void"),
-    # run, table; rows, draws, the result, all results: where, and how many (of the result: bytes)
-    "pt_repeat": KernelRoutine(_repeat, ("ptr", "ptr", *("ptr", "i64") * 4), "i64"),
-    "pt_density": KernelRoutine(_density, ("ptr", "ptr", "ptr")),
-    "pt_density_of_data": KernelRoutine(_density_of_data, ("ptr", "ptr", "ptr")),
+# Each is compiled when it is first asked for: a density needs neither updates nor lanes.
+MODULES = {
+    "replays": {
+        "pt_commit": KernelRoutine(_commit, ("ptr", "i64"), "void"),
+        # run, table; rows, draws, the result, all results: where, and how many (of the result:
+        # bytes)
+        "pt_repeat": KernelRoutine(_repeat, ("ptr", "ptr", *("ptr", "i64") * 4), "i64"),
+    },
+    "densities": {"pt_density": KernelRoutine(_density, ("ptr", "ptr", "ptr"))},
+    "densities of data": {"pt_density_of_data": KernelRoutine(_density_of_data, ("ptr",) * 3)},
     # run; the tables, and bytes of one; which of them, and how many; what each returned
-    "pt_lanes": KernelRoutine(_lanes, ("ptr", "ptr", "i64", "ptr", "i64", "ptr"), "void"),
+    "lanes": {
+        "pt_lanes": KernelRoutine(_lanes, ("ptr", "ptr", "i64", "ptr", "i64", "ptr"), "void")
+    },
 }
