@@ -21,9 +21,12 @@ def log_density_of(name, case, compiled):
     values = probtorch.tensor(case.values)
     fixed = {n: probtorch.tensor(x) for n, x in case.fixed.items()}
     given = [probtorch.tensor(x) for x in case.parameters.values()]
+    names = tuple(
+        case.parameters
+    )  # arrays that a compiled function can reach are compared each time
 
     def total(values, *parameters):
-        arguments = dict(zip(case.parameters, parameters, strict=True))
+        arguments = dict(zip(names, parameters, strict=True))
         return getattr(distributions, name)(**fixed, **arguments).log_prob(values).sum()
 
     if compiled:

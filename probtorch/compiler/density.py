@@ -528,6 +528,7 @@ class DensityContext:
         began = time.perf_counter()
         self.native(q)
         costs.native = self._calls * (time.perf_counter() - began)
+        costs.eager = costs.eager or density.costs.eager  # of the recording, for a first guess
         if costs.allow_another(self._calls - 1):
             began = time.perf_counter()
             density.verify(q, self)

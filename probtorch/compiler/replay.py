@@ -26,8 +26,8 @@ from probtorch.compiler.record.record import keeping_all, record
 from probtorch.compiler.record.turns import expanded, length
 from probtorch.compiler.verify import (
     EARLY,
-    FREE,
     OPERATION,
+    QUICK,
     ComparisonCosts,
     coarsest,
     difference,
@@ -198,9 +198,9 @@ class Path:
         self._seconds = max(min(seconds, self._seconds or seconds), 1e-9)
 
     def owes_comparison(self):
-        """Whether most runs came after the last one that was compared, and Python is not slow."""
+        """Whether most runs came after the last one that was compared, and Python is quick."""
         late = self.count >= 2 * max(self._compared, EARLY)
-        return late and self.costs.eager <= FREE
+        return late and (self.costs.eager <= QUICK or self.affords_comparison())
 
     def compared(self, native, eager, seconds):
         """Note what a comparison took: a native run, one in Python, and all but the native one."""

@@ -25,8 +25,8 @@ from probtorch.core.tensor_base import TensorBase
 
 __all__ = [
     "EARLY",
-    "FREE",
     "OPERATION",
+    "QUICK",
     "ComparisonCosts",
     "OtherRounding",
     "ReplayError",
@@ -42,6 +42,8 @@ __all__ = [
 # seconds are for the first calls, EARLY of them; a step that takes 2 us takes Python a thousand
 # times as long, so that comparing the later ones too would take most of a run.
 FREE, SHARE, EARLY = 1.0, 0.01, 16
+# Seconds up to which Python may take for a comparison at the end of a run that has none to spare.
+QUICK = 0.01
 # What an operation on small tensors takes eagerly, in seconds: for a first guess.
 OPERATION = 3e-6
 

@@ -111,14 +111,14 @@ def test_local_checkpoint_goes_on_elsewhere_and_draws_go_to_the_disk(tmp_path, p
 
 def test_worker_that_is_killed_changes_nothing():
     with forked_pool() as pool:
-        mcmc = chains(num_samples=2000, executor=pool)
+        mcmc = chains(num_samples=10_000, executor=pool)
         handle = mcmc.run(Y, blocking=False)
         while not handle.progress.chains[0].draws and not handle.finished:
             time.sleep(0.005)
         assert not handle.finished
         os.kill(next(iter(pool._processes)), signal.SIGKILL)
         got = handle.result()
-    assert_same(chains(num_samples=2000).run(Y), got)
+    assert_same(chains(num_samples=10_000).run(Y), got)
 
 
 class Deadly:
