@@ -50,6 +50,7 @@ __all__ = [
     "RENAMED",
     "TapeNode",
     "applied",
+    "applied_in_turn",
     "apply",
     "around",
     "binary_door",
@@ -367,13 +368,39 @@ def applied(op: Op, x: TensorBase, array: np.ndarray, attrs: Attrs) -> TensorBas
 
     For ops whose arguments are found right or wrong by carrying them out.
     """
-    t = wrap(array)
+    t = around(array)
     if op.is_view:
         _know_memory(x, t)
     if x.requires_grad and (not _UNTAPED or _MODE.grad):
         _attach(TapeNode(op, (x,), attrs), t, False)
     if _RECORDING:
         _tell(op, (x,), attrs, t)
+    return t
+
+
+def applied_in_turn(
+    op: Op, x: TensorBase, array: np.ndarray, attrs: Attrs, then: Op, last: np.ndarray, given: Attrs
+) -> TensorBase:
+    """Do what `applied` does, of a view `array` of `x` that nobody sees but the op `then`, and of
+    the view `last` that this makes of it.
+    """
+    between = around(array)
+    if x._base is None and x._extra is None:  # as most are; nobody will ask it to learn anything
+        between._base, between._version = x, _CLOCK
+    else:
+        _know_memory(x, between)
+    taped = not _UNTAPED or _MODE.grad
+    if x.requires_grad and taped:
+        _attach(TapeNode(op, (x,), attrs), between, False)
+    active = _MODE.recorder if _RECORDING else None
+    if active is not None:
+        active.applied(op, (x,), attrs, between)
+    t = around(last)
+    _know_memory(x, t)
+    if between.requires_grad and taped:
+        _attach(TapeNode(then, (between,), given), t, False)
+    if active is not None:
+        active.applied(then, (between,), given, t)
     return t
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.dispatch import applied, apply, grad_enabled
+from probtorch.core.dispatch import applied, applied_in_turn, apply, grad_enabled
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.refusals import library_refused
@@ -406,17 +406,22 @@ _ONE = {"shape": ()}
 def row(x: TensorBase, i: int) -> TensorBase:
     """Return element `i` of the first dim, 0 <= i < its size: a slice without that dim."""
     array, rest = x.array, x.array.shape[1:]
-    spec = ((i, 1, 1), *[(0, 1, n) for n in rest])
-    part = applied(_SLICE, x, array[i : i + 1], {"spec": spec})
-    return applied(_RESHAPE, part, part.array.reshape(rest), {"shape": rest} if rest else _ONE)
+    spec = ((i, 1, 1), *[(0, 1, n) for n in rest]) if rest else ((i, 1, 1),)
+    return _without_dims(x, spec, array[i : i + 1], rest)
 
 
 def place(x: TensorBase, indices: tuple[int, ...]) -> TensorBase:
     """Return what is at `indices` of the first dims, 0 <= each < its size, without these dims."""
     array, rest = x.array, x.array.shape[len(indices) :]
     spec = (*[(i, 1, 1) for i in indices], *[(0, 1, n) for n in rest])
-    part = applied(_SLICE, x, array[tuple([slice(i, i + 1) for i in indices])], {"spec": spec})
-    return applied(_RESHAPE, part, part.array.reshape(rest), {"shape": rest} if rest else _ONE)
+    return _without_dims(x, spec, array[tuple([slice(i, i + 1) for i in indices])], rest)
+
+
+def _without_dims(
+    x: TensorBase, spec: tuple[tuple[int, ...], ...], part: np.ndarray, rest: Shape
+) -> TensorBase:
+    shape = {"shape": rest} if rest else _ONE
+    return applied_in_turn(_SLICE, x, part, {"spec": spec}, _RESHAPE, part.reshape(rest), shape)
 
 
 def _run_unslice(

@@ -10,7 +10,7 @@ Tensors that nobody holds any more are forgotten.
 
 import itertools
 import operator
-import threading
+import sys
 import weakref
 
 import numpy as np
@@ -55,11 +55,28 @@ def _output(out, k):
     return out[k] if type(out) is tuple else out
 
 
-def _outputs(outs, k):
+def _outputs(operation, outs, k):
     """Return the output `k` of an operation in each turn, of what it put out in them."""
-    if k == 0 and tuple not in set(map(type, outs)):
+    if operation.op.family == "elementwise" or (k == 0 and tuple not in set(map(type, outs))):
         return outs
     return [_output(out, k) for out in outs]
+
+
+def _held(made):
+    """Return weak references to tensors that others than the lists in `made` hold, or were held by
+    until these are emptied here: (operation, output, turn, reference).
+    """
+    found = []
+    for r, k, tensors in made:
+        counts = list(map(_references, tensors))
+        if counts.count(ALONE) != len(counts):
+            found += [
+                (r, k, turn, weakref.ref(tensors[turn]))
+                for turn, count in enumerate(counts)
+                if count != ALONE
+            ]
+    made.clear()
+    return found
 
 
 def _ids_of_results(log):
@@ -74,6 +91,9 @@ def _ids_of_results(log):
 _wants_gradient = operator.attrgetter("requires_grad")
 _shape_of = operator.attrgetter("array.shape")
 _results = operator.itemgetter(2)
+_references = sys.getrefcount
+# References that Python counts of what one list alone holds.
+(ALONE,) = map(_references, [TensorBase()])
 
 
 class Following:
@@ -136,8 +156,7 @@ class Following:
 
     def begin(self):
         """Hear of operations in the place of the recorder, until it takes its methods back."""
-        recorder, append, thread = self.recorder, self.log.append, self.recorder.thread
-        get_ident, fresh = threading.get_ident, self.fresh.append
+        recorder, append = self.recorder, self.log.append
         # None, which is no operation, comes when it is time to compare. An operation with parts
         # comes as a tuple: what is heard of it are these.
         ops = [
@@ -149,9 +168,10 @@ class Following:
         following = itertools.chain(order[behind:], itertools.cycle(order)).__next__
 
         def applied(op, inputs, attrs, out):
-            if get_ident() != thread:
-                return
             expected = following()
+            if op is expected:
+                append((inputs, attrs, out))
+                return
             if expected is None:
                 expected = following() if self._note() else None
             if op is expected:
@@ -164,8 +184,6 @@ class Following:
                 recorder.applied(op, inputs, attrs, out)
 
         def alias(source, t, taped):
-            if get_ident() != thread:
-                return
             expected = following()
             if expected is None:
                 expected = following() if self._note() else None
@@ -175,11 +193,8 @@ class Following:
                 recorder.leave_turns()
                 recorder.alias(source, t, taped)
 
-        def made(t):
-            if get_ident() == thread:
-                fresh(t)
-
-        recorder.applied, recorder.alias, recorder.fresh = applied, alias, made
+        # Only the recorder's own thread tells of anything.
+        recorder.applied, recorder.alias, recorder.fresh = applied, alias, self.fresh.append
 
     def _too_early(self, log):
         """Return the turns up to which the turns of a log make what all of them read."""
@@ -217,7 +232,7 @@ class Following:
             wrong, begins = operation.misfits(attrs[first:])
             misfits.update(wrong)
             for k, (shape, wanted) in enumerate(operation.forms):
-                results = _outputs(outs[first:], k)
+                results = _outputs(operation, outs[first:], k)
                 found = list(map(_wants_gradient, results))
                 if found.count(wanted) != len(found):
                     misfits.update(t for t, w in enumerate(found) if w is not wanted)
@@ -231,7 +246,12 @@ class Following:
             if counts.count(len(of_turn)) != len(counts):
                 return set(range(count - first)), []
             for column, heard in zip(of_turn, zip(*inputs, strict=True), strict=True):
-                wrong, data = _fit(column, heard, columns, first, constants)
+                made = None
+                if column.made:
+                    maker = turns.operations[column.place]
+                    before = columns[column.place][2][max(first - column.lag, 0) :]
+                    made = _outputs(maker, before, column.output)
+                wrong, data = _fit(column, heard, made, first, constants)
                 misfits.update(wrong)
                 row.append(data)
             rows.append((row, begins))
@@ -273,25 +293,27 @@ class Following:
         """Forget the first turns of the log but for tensors that somebody holds."""
         turns, recorder, period = self.turns, self.recorder, self.period
         before, self.known = turns.turns - self.known, self.known - count
-        size, held = count * period, []
+        size, made = count * period, []
         for r, operation in enumerate(turns.operations):
+            outs = list(map(_results, self.log[r:size:period]))
             for k in range(len(operation.forms)):
-                outs = _outputs(list(map(_results, self.log[r:size:period])), k)
-                held.append((r, k, list(map(weakref.ref, outs))))
-        outs.clear()
+                made.append((r, k, _outputs(operation, outs, k)))
         fresh = list(map(weakref.ref, self.fresh))
         # Of turns that were compared only the results are wanted.
         end = size + self.known * period
         self.log[:end] = [((), attrs, out) for _, attrs, out in self.log[size:end]]
         self.fresh.clear()
-        for r, k, refs in held:
-            for turn in [turn for turn, ref in enumerate(refs) if ref() is not None]:
-                place = turns.made(r, k)
-                if place is not None:
-                    place = turns, turns.at(before + turn, place[0]), place[1]
-                recorder.keep(refs[turn](), place)
-                if (r, k) in self.cut:
-                    recorder.cut.add(id(refs[turn]()))
+        outs = None
+        for r, k, turn, ref in _held(made):
+            t = ref()
+            if t is None:
+                continue
+            place = turns.made(r, k)
+            if place is not None:
+                place = turns, turns.at(before + turn, place[0]), place[1]
+            recorder.keep(t, place)
+            if (r, k) in self.cut:
+                recorder.cut.add(id(t))
         kept = [t for t in [ref() for ref in fresh] if t is not None]
         if kept:
             still = _ids_of_results(self.log)
@@ -364,9 +386,9 @@ class _Constants:
         return recorder.frozen or key in self._made or key in recorder._made
 
 
-def _fit(column, heard, columns, first, constants):
+def _fit(column, heard, made, first, constants):
     """Return the turns (from `first` on) in which an operand is not what its column says, and what
-    the column gets.
+    the column gets; `made` is what the operation put out that it comes from, if it does.
     """
     if column.kind == "same":
         x = column.value
@@ -380,10 +402,7 @@ def _fit(column, heard, columns, first, constants):
     wrong: list[int] = []
     outside: list[TensorBase] = []
     if column.made:
-        lag, k = column.lag, column.output
-        outs = columns[column.place][2]
-        made = _outputs(outs[max(first - lag, 0) :], k)
-        skipped = max(lag - first, 0)
+        skipped = max(column.lag - first, 0)
         ours = heard[skipped:]
         if not all(map(operator.is_, ours, made)):
             pairs = zip(ours, made, strict=False)

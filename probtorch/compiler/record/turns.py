@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 
+_chained = itertools.chain.from_iterable
+
+
 class _Alias:
     """Stands among operations for what gives a tensor the value of another."""
 
@@ -153,13 +156,18 @@ class Operation:
     def misfits(self, attrs):
         """Return the turns whose attributes differ, and where their slices begin."""
         if self.form is not None:
-            shape, dims = self.attrs.get("shape"), len(self.form)
-            wrong = [
-                t for t, a in enumerate(attrs) if len(a["spec"]) != dims or a.get("shape") != shape
-            ]
+            specs, dims = [a["spec"] for a in attrs], len(self.form)
+            wrong = set()
+            if list(map(len, specs)).count(dims) != len(specs):
+                wrong.update(t for t, spec in enumerate(specs) if len(spec) != dims)
+            shape = self.attrs.get("shape")
+            if shape is not None:
+                wrong.update(t for t, a in enumerate(attrs) if a["shape"] != shape)
             if wrong:
-                return wrong, None
-            spec = np.array([a["spec"] for a in attrs], np.int64).reshape(len(attrs), dims, 3)
+                return list(wrong), None
+            numbers = _chained(_chained(specs))
+            spec = np.fromiter(numbers, np.int64, 3 * dims * len(specs))
+            spec = spec.reshape(len(specs), dims, 3)
             fits = (spec[:, :, 1:] == self.form).all((1, 2))
             return list(np.flatnonzero(~fits)), spec[:, :, 0]
         first = self.attrs
