@@ -382,6 +382,7 @@ def _sweep(seeds, targets, keep, create_graph):
             if needed is None or wanted_by_target(out, out.grad_fn, out._index):
                 send(out, out.grad_fn, out._index, conj(g))
         while heap:
+            gx = made = None  # of many rows these are worth having back
             node = heappop(heap)[1]
             g = pending.pop(node)
             op, inputs = node.op, node.inputs

@@ -16,7 +16,7 @@ from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.arithmetic import sqrt, square, where
 from probtorch.ops.exponentials import exp, expm1, log
 from probtorch.ops.special import erf, erfc, erfinv, log_ndtr, ndtr, ndtri
 from probtorch.tensor import Tensor
@@ -48,8 +48,8 @@ class Normal(Distribution):
         return rng.normal(shape, self.loc, self.scale)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        z = (x - self.loc) / self.scale
-        return z * z * -0.5 - (log(self.scale) + HALF_LOG_2PI)
+        # Of many rows no name keeps what was computed on the way.
+        return square((x - self.loc) / self.scale) * -0.5 - (log(self.scale) + HALF_LOG_2PI)
 
     def _cdf(self, x: Tensor) -> Tensor:
         return ndtr((x - self.loc) / self.scale)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import weakref
 from collections.abc import Mapping
 
 import numpy as np
@@ -101,11 +102,29 @@ def _draw_rows(site: Site) -> Tree:
     return draw_rows(site.notes["full_size"], site.notes["size"], generator)
 
 
-# A model asks for the same few index tensors at every run, and a large one takes longer to build
-# than the rest of the plate.
-@functools.lru_cache(maxsize=32)
+# Rows from which on their numbers, 8 MB, are kept only as long as somebody has them.
+MANY = 1_000_000
+_HELD: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+
+
 def all_rows(size: int) -> Tensor:
     """Return the numbers of all rows."""
+    if size < MANY:
+        return _few_rows(size)
+    rows = _HELD.get(size)
+    if rows is None:
+        _HELD[size] = rows = _numbers(size)
+    return rows
+
+
+# A model asks for the same few index tensors at every run, and they take longer to build than the
+# rest of the plate.
+@functools.lru_cache(maxsize=32)
+def _few_rows(size: int) -> Tensor:
+    return _numbers(size)
+
+
+def _numbers(size: int) -> Tensor:
     # Asked first: some systems promise memory that is not there, and kill whoever uses it.
     if 8 * size > _memory():
         raise too_many_rows(size)

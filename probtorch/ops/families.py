@@ -249,11 +249,13 @@ def elementwise(
     differentiable = any(p is not None for p in partials)
     inputs = _names(formula, 1)
     saves = ("",) * len(partials) if saves is None else saves
-    rules = tuple(
+    rules = [
         _rule(name, i, partial, reads, inputs)
         for i, (partial, reads) in enumerate(zip(partials, saves, strict=True))
         if partial is not None
-    )
+    ]
+    # What reads more takes more memory, and comes before there are other gradients beside it.
+    rules.sort(key=lambda rule: -len(rule[2]) - rule[3])
     plain = {
         i: short
         for i, partial in enumerate(partials)
@@ -270,7 +272,7 @@ def elementwise(
             fn,
             formula=formula,
             partials=partials,
-            rules=rules,
+            rules=tuple(rules),
             plain=plain,
             result=result,
             inputs=inputs,

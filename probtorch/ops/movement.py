@@ -418,7 +418,7 @@ def place(x: TensorBase, indices: tuple[int, ...]) -> TensorBase:
 
 
 def _without_dims(
-    x: TensorBase, spec: tuple[tuple[int, ...], ...], part: np.ndarray, rest: Shape
+    x: TensorBase, spec: tuple[tuple[int, ...], ...], part: np.ndarray, rest: tuple[int, ...]
 ) -> TensorBase:
     shape = {"shape": rest} if rest else _ONE
     return applied_in_turn(_SLICE, x, part, {"spec": spec}, _RESHAPE, part.reshape(rest), shape)

@@ -101,7 +101,10 @@ class Recorder(Subgraphs):
         """Hear of a new tensor with memory of its own: a factory's, or an unrecorded result."""
         if threading.get_ident() == self.thread:
             self._made.add(id(t))
-            self._alive.append(t)
+            if t.array.nbytes < LARGE:
+                self._alive.append(t)
+            else:
+                self._let_go(t)
 
     def applied(self, op, inputs, attrs, out):
         """Append one op; an op with a decomposition is recorded as its parts."""
@@ -135,7 +138,7 @@ class Recorder(Subgraphs):
         it, None where the result is a constant.
         """
         # The hot path of recording: long Python loops come through here a million times.
-        known, stale, begin = self._values, self._stale, len(self._alive)
+        known, stale = self._values, self._stale
         values, static = [], True
         for x in inputs:
             if isinstance(x, TensorBase):
@@ -165,12 +168,6 @@ class Recorder(Subgraphs):
             if v.array is o.array or v.dtype.itemsize * math.prod(v.shape) < LARGE:
                 self._alive.append(o)
             else:
-                # It came in as a fresh tensor, just ahead of this.
-                for at in range(begin - 1, max(begin - 1 - len(outs), -1), -1):
-                    if self._alive[at] is o:
-                        del self._alive[at]
-                        begin -= 1
-                        break
                 self._let_go(o)
                 self.large = True
                 self.watch = None  # which would keep it
