@@ -16,6 +16,7 @@ from benchmarks import (  # noqa: E402
     fit,
     kernel_peers,
     kernels,
+    leaks,
     loops,
     nuts,
     scale,
@@ -43,11 +44,12 @@ SUITES = {
     "kernels": kernels,
     "scale": scale,
     "curves": curves,
+    "leaks": leaks,
     "kernel_peers": kernel_peers,
     "fit": fit,
 }
 # Minutes, and half an hour: only by their names.
-LONG = ("warmup", "kernels", "scale", "curves", "kernel_peers", "fit")
+LONG = ("warmup", "kernels", "scale", "curves", "leaks", "kernel_peers", "fit")
 
 
 def main() -> int:

@@ -64,7 +64,8 @@ class Op:
     partials : tuple of callable or None
         Elementwise ops: ``(g, *saved) -> cotangent`` per input, None where there is none.
     rules : tuple of (int, callable, tuple of int, bool)
-        Elementwise ops: for each input that has one, its position, its partial as a function of
+        Elementwise ops, in the order in which the tape takes them: for each input that has one, its
+        position, its partial as a function of
         ``(g, out, inputs)``, the positions of the inputs that it is given, and whether it is given
         the output.
     plain : dict of int to callable

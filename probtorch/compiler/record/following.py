@@ -303,7 +303,7 @@ class Following:
         end = size + self.known * period
         self.log[:end] = [((), attrs, out) for _, attrs, out in self.log[size:end]]
         self.fresh.clear()
-        outs = None
+        del outs  # which `made` alone is to hold
         for r, k, turn, ref in _held(made):
             t = ref()
             if t is None:
