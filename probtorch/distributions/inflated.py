@@ -21,7 +21,7 @@ from probtorch.distributions.validation import check_parameter
 from probtorch.distributions.wrapping import Wrapped, given_or_none
 from probtorch.distributions.zero_truncated import sample_positive
 from probtorch.errors import ArgumentError
-from probtorch.ops.arithmetic import maximum, where
+from probtorch.ops.arithmetic import maximum, minimum, where
 from probtorch.ops.comparisons import eq, lt
 from probtorch.ops.exponentials import exp, log, logaddexp, sigmoid, softplus
 from probtorch.ops.special import xlog1py, xlogy
@@ -82,6 +82,12 @@ class Gated(Wrapped):
         assert self.gate is not None  # one of the two is given
         return self.gate
 
+    def _base_density(self, x: Tensor) -> Tensor:
+        """Log density of the base: of a count of this support, which its own may leave out."""
+        base = self.base_dist
+        support = base.support
+        return base._density(x, not support.is_discrete or _with_zero(support) is support)
+
     @property
     def has_rsample(self) -> bool:
         """Whether draws carry a gradient: no, 0 comes in a jump."""
@@ -125,11 +131,11 @@ class ZeroInflatedDistribution(Gated):
 
     @constraints.dependent_property
     def support(self) -> Constraint:
-        """That of the base."""
-        return self.base_dist.support
+        """That of the base, with 0 if it begins above."""
+        return _with_zero(self.base_dist.support)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        none, base = eq(x, 0.0), self.base_dist._density(x, True)
+        none, base = eq(x, 0.0), self._base_density(x)
         if self.gate_logits is not None:
             gate, rest = self._log_gate()
             return where(none, logaddexp(gate, rest + base), rest + base)
@@ -158,12 +164,28 @@ class ZeroInflatedDistribution(Gated):
         return (1.0 - gate) * (self.base_dist.variance + gate * m * m)
 
 
+def _with_zero(support: Constraint) -> Constraint:
+    """Return a set of counts that has 0 besides."""
+    low, high = (getattr(support, end, None) for end in ("lower_bound", "upper_bound"))
+    moved = [v for v in (low, high) if isinstance(v, Tensor)]
+    if low is None or (not moved and low <= 0 and (high is None or high >= 0)):
+        return support
+    low = minimum(as_tensor(low), 0.0) if moved else min(low, 0)
+    if high is None:
+        return constraints.integer_greater_than(low)
+    return constraints.integer_interval(
+        low, maximum(as_tensor(high), 0.0) if moved else max(high, 0)
+    )
+
+
 def _from_zero(support: Constraint) -> bool:
     """Whether no value is known to be negative: of a bound that is not constant nothing is."""
     if isinstance(support, constraints.Real) or support is constraints.integer:
         return False
     low = getattr(support, "lower_bound", None)
-    known = low is not None and (not isinstance(low, Tensor) or is_constant(low))
+    if low is None:
+        return support is constraints.boolean
+    known = not isinstance(low, Tensor) or is_constant(low)
     return not known or bool((as_tensor(low) >= 0.0).all())
 
 
@@ -203,7 +225,7 @@ class HurdleDistribution(WithAtoms, Gated):
     def support(self) -> Constraint:
         """Counts, or the numbers from 0 on."""
         base = self.base_dist.support
-        return base if base.is_discrete else constraints.nonnegative
+        return _with_zero(base) if base.is_discrete else constraints.nonnegative
 
     def _mixed(self) -> Mixed | None:
         if self.is_discrete:
@@ -223,7 +245,7 @@ class HurdleDistribution(WithAtoms, Gated):
     def _log_prob(self, x: Tensor) -> Tensor:
         gate, rest = self._log_gate()
         none = eq(x, 0.0)
-        base = self.base_dist._density(where(none, 1.0, x), True)
+        base = self._base_density(where(none, 1.0, x))
         return where(none, gate, rest + base - self._log_some())
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:

@@ -293,3 +293,21 @@ def test_expanded_distribution_is_the_base_in_a_larger_batch_shape():
     assert wide.batch_shape == (3, 2)
     assert wide.sample().shape == (3, 2)
     assert_close(wide.log_prob(1.0), dist.Normal(0.0, 2.0).log_prob(1.0).expand(3, 2))
+
+
+@pytest.mark.parametrize("wrapper", [dist.ZeroInflatedDistribution, dist.HurdleDistribution])
+@pytest.mark.parametrize("base", [dist.Zipf(3.0), dist.DiscreteUniform(2.0, 5.0)], ids=repr)
+def test_zeros_besides_counts_that_begin_above_have_the_mass_of_the_gate(wrapper, base):
+    d = wrapper(base, gate=0.3)
+    assert d.support.check(tensor([0.0, 3.0])).all()
+    masses = d.log_prob(tensor([0.0, 1.0, 3.0])).exp().numpy()
+    first = base.log_prob(tensor(1.0)).exp().item() if isinstance(base, dist.Zipf) else 0.0
+    third = base.log_prob(tensor(3.0)).exp().item()
+    assert masses == pytest.approx([0.3, 0.7 * first, 0.7 * third])
+    assert np.isfinite(d.log_prob(d.sample((200,), Generator(0))).numpy()).all()
+
+
+def test_a_hurdle_refuses_what_may_be_negative():
+    for base in (dist.GeneralizedExtremeValue(0.0, 1.0, 0.2), dist.Normal(0.0, 1.0)):
+        with pytest.raises(ArgumentError, match="positive numbers"):
+            dist.HurdleDistribution(base, gate=0.3)
