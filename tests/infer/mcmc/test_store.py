@@ -114,7 +114,9 @@ def test_a_checkpoint_does_not_grow_with_the_draws_on_the_disk(tmp_path):
         mcmc.num_samples = draws
         mcmc.run(Y, **where)
         sizes.append(max(path.stat().st_size for path in where["checkpoint"].glob("*.ckpt")))
-    assert sizes[1] < 1.2 * sizes[0]
+    # A short run may have written its first file alone, which is a quarter smaller than later ones;
+    # with the draws in it the other would be several times as large.
+    assert sizes[1] < 1.5 * sizes[0]
 
 
 def test_a_killed_run_without_a_checkpoint_leaves_its_draws(tmp_path):
