@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from probtorch.core.rooms import late_beside
 
-__all__ = ["control_flow", "einstein", "oed"]
+__all__ = ["control_flow", "einstein", "gp", "hsgp", "oed"]
 
 # What does the work of packages that are not here.
 INSTEAD = {
@@ -18,8 +18,6 @@ INSTEAD = {
     "epidemiology": "a model with scan, or infer.ParticleGibbs and infer.ParticleFilter",
     "forecast": "a model with scan or markov; distributions.GaussianHMM and its kin",
     "funsor": "finite sites are summed out by TraceEnum_ELBO and by NUTS; infer.infer_discrete",
-    "gp": "distributions.GaussianProcess and GaussianProcessRegressionModel",
-    "hsgp": "distributions.GaussianProcess; basis functions are written out in the model",
     "module": "effects.module and effects.random_module",
     "nested_sampling": "infer.SMC gives the evidence, too",
     "randomvariable": "distributions, with transforms",
@@ -32,5 +30,5 @@ INSTEAD = {
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = late_beside(
-        __name__, {"control_flow": "", "einstein": "", "oed": ""}, INSTEAD
+        __name__, {"control_flow": "", "einstein": "", "gp": "", "hsgp": "", "oed": ""}, INSTEAD
     )

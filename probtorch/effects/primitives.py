@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, TypeVar, overload
@@ -24,8 +23,8 @@ from probtorch.effects.params import read_owned, read_param
 from probtorch.effects.placing import PARTICLES, place
 from probtorch.effects.plate_rows import take_rows
 from probtorch.effects.runtime import STATE, default_for, perform
-from probtorch.effects.site import Frame, Site, as_mask, as_value
-from probtorch.errors import ArgumentError, DTypeError, ShapeError, user_frame
+from probtorch.effects.site import Site, as_mask, as_value
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import where
 from probtorch.tensor import Tensor
 
@@ -36,8 +35,6 @@ R = TypeVar("R")
 
 # The frame of the statement, seen from the function: `explain_calls` stands between.
 WRITTEN = 2
-# Warnings of factors that were given.
-_TOLD: dict[str | tuple[str, type[Warning], int], int] = {}
 
 
 class _Absent:
@@ -251,16 +248,13 @@ def factor(name: str, log_factor: TensorLike, *, has_rsample: bool | None = None
     ----------
     name : str
     log_factor : Tensor or number, shape broadcastable with the plates around it
-        Natural log of the factor; one term per row of the plates. A number stands for every row; a
-        tensor that does is warned of.
+        Natural log of the factor; one term per row of the plates.
     has_rsample : bool, optional
         In a guide: whether the factor comes from differentiable draws.
     """
     plates = STATE.plates
     value = as_value(log_factor, name)
     if plates.shape and value.shape != plates.shape:
-        if not isinstance(log_factor, (int, float)):
-            _warn_of_repeats(name, tuple(value.shape), plates.frames)
         value = value.expand(
             broadcast_shapes(tuple(value.shape), plates.shape, op=f"factor {name!r}")
         )
@@ -279,36 +273,6 @@ def factor(name: str, log_factor: TensorLike, *, has_rsample: bool | None = None
             instruction=frame.f_lasti,
         )
     )
-
-
-def _warn_of_repeats(name: str, shape: Shape, frames: tuple[Frame, ...]) -> None:
-    """Warn of a computed log factor that counts once more for each row of a plate.
-
-    A sum over rows inside of their plate counts as often as there are rows, and a posterior is too
-    narrow without a sign of it.
-    """
-    repeated = [
-        f
-        for f in frames
-        if f.dim is not None
-        and f.size > 1
-        and f.name != PARTICLES
-        and (-f.dim > len(shape) or shape[f.dim] == 1)
-    ]
-    # Values of enumerated sites, to the left of all plates, are the same for all rows.
-    if not repeated or len(shape) > max(-(f.dim or 0) for f in frames):
-        return
-    named = " and ".join(repr(f.name) for f in repeated)
-    times = math.prod(f.size for f in repeated)
-    message = (
-        f"factor {name!r} is one for all rows of plate {named}: it counts {times} times\n"
-        f"  expected: a log factor for each row, {repeated[-1].size} along dim {repeated[-1].dim}\n"
-        f"  got:      shape {shape}\n"
-        "  fix:      leave out the sum over rows, or write the statement outside of the plate; if "
-        f"it is meant for each row, x.expand({repeated[-1].size})"
-    )
-    file, line = user_frame() or ("<unknown>", 0)
-    warnings.warn_explicit(message, UserWarning, file, line, registry=_TOLD)
 
 
 def deterministic(name: str, value: TensorLike, event_dim: int | None = None) -> Tensor:

@@ -244,7 +244,7 @@ class PyroModule(Module):
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
         if name in own.get("_pyro_samples", ()):
-            return _drawn(self, name, own["_pyro_samples"][name])
+            return _drawn(self, name, self._random(name))
         if name in own.get("_pyro_params", ()):
             constraint, event_dim = own["_pyro_params"][name]
             leaf = own["_parameters"][f"{name}_unconstrained"]
@@ -270,6 +270,11 @@ class PyroModule(Module):
     def __delattr__(self, name: str) -> None:
         if not _forget(self, name):
             super().__delattr__(name)
+
+    def _random(self, name: str) -> PyroSample:
+        """What a random attribute is drawn from; a kind of module may know of others."""
+        sample: PyroSample = self._pyro_samples[name]
+        return sample
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Add a child module under `name`; its sites are called after it."""

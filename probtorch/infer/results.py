@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -40,10 +39,6 @@ __all__ = ["ArvizGroups", "SampledDraws", "joined", "make_draws", "with_model"]
 LIKELIHOOD_BYTES = 2**28
 # Draws from the prior unless told: as many as give its quartiles to about 3 %.
 PRIOR_DRAWS = 500
-# Data up to this size are copied into results; it takes no time beside a run.
-COPIED = 2**26
-# Relative difference of a log density that tells of other data; eager code rounds differently.
-SAME = 1e-6
 # Discrete sites that a summary names.
 SHOWN_SITES = 3
 
@@ -85,11 +80,7 @@ def make_draws(
     if warmup_stats is not None:
         groups["warmup_sample_stats"] = dict(warmup_stats)
     if target.observed_data:
-        # Arrays of the user's may be written to later; results are of the data that were seen.
-        groups["observed_data"] = {
-            name: np.array(y) if y.nbytes <= COPIED else y
-            for name, y in target.observed_data.items()
-        }
+        groups["observed_data"] = target.observed_data
     if target.constant_data:
         groups["constant_data"] = target.constant_data
     return SampledDraws(
@@ -101,17 +92,7 @@ def make_draws(
         attrs={"model_name": target.name, **(attrs or {})},
         target=target,
         positions=positions,
-        seen=_seen(target, positions),
     )
-
-
-def _seen(target: Target, positions: np.ndarray) -> tuple[np.ndarray, float] | None:
-    """The last draw and its log density, if finite: by them data of a run are known again."""
-    if type(target) is not ModelTarget or target.parts or not positions.size:
-        return None
-    at = np.array(positions[-1, -1], np.float64)
-    value = float(target.value_and_grad(at)[0])
-    return (at, value) if math.isfinite(value) else None
 
 
 def joined(first: SampledDraws, second: SampledDraws) -> SampledDraws:
@@ -159,13 +140,10 @@ class SampledDraws(Draws):
         Not kept by `save` and by pickle.
     positions : ndarray, shape (chain, draw, dim), optional
         Unconstrained draws.
-    seen : tuple of ndarray and float, optional
-        A draw and its log density at the end of the run, to tell whether data have changed since.
     """
 
     target: Any = None  # a `ModelTarget`, mostly; gone where draws were read from a file
     positions: np.ndarray = cast("np.ndarray", None)  # which sampled draws always have
-    seen: tuple[np.ndarray, float] | None = None
 
     def extended(
         self,
@@ -219,7 +197,7 @@ class SampledDraws(Draws):
             stored = self.target is not None and self.target.parts.stored
             log_likelihood = not stored and self._log_likelihood_bytes() <= LIKELIHOOD_BYTES
         if log_likelihood and isinstance(self.target, ModelTarget):
-            groups["log_likelihood"] = self.log_likelihood()
+            groups["log_likelihood"] = self.target.log_likelihood(self.positions)
         if isinstance(posterior_predictive, Mapping):
             groups["posterior_predictive"] = self._by_chain(
                 _arrays(posterior_predictive), "posterior_predictive"
@@ -299,11 +277,9 @@ class SampledDraws(Draws):
         Raises
         ------
         InferenceError
-            If the draws do not know their model, or its data have changed since.
+            If the draws do not know their model.
         """
         target = self._model()
-        if not (args or kwargs):
-            self._refuse_changed_data()
         # From the positions, since the posterior may have been narrowed to some of its variables.
         latent = target.constrain_many(self.positions)
         latent = {name: latent[name] for name in target.slots}
@@ -326,28 +302,10 @@ class SampledDraws(Draws):
         ------
         ArgumentError
             If the draws do not know their model, and have no such group.
-        InferenceError
-            If its data have changed since it was sampled.
         """
         if "log_likelihood" in self.groups or not isinstance(self.target, ModelTarget):
             return Draws.log_likelihood(self)
-        self._refuse_changed_data()
         return self.target.log_likelihood(self.positions)
-
-    def _refuse_changed_data(self) -> None:
-        """Compare the log density at a draw with the one it had when the run ended."""
-        if self.seen is None or type(self.target) is not ModelTarget:
-            return
-        at, before = self.seen
-        now = float(self.target.density.eager(at)[0])
-        if abs(now - before) > SAME * max(1.0, abs(before)):
-            raise InferenceError(
-                f"the data of {self.target.name} have changed since it was sampled",
-                expected=f"the log density {before:.6g} at the last draw, as it was then",
-                got=f"{now:.6g}",
-                fix="hand copies to run(), ask for log likelihoods and predictions before the data "
-                "change, or leave them out: to_arviz(log_likelihood=False)",
-            )
 
     def replications(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Return replications of the data, one per draw, drawn where there are none.

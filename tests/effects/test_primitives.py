@@ -234,19 +234,6 @@ def test_factor_counts_once_per_row_of_its_plate():
     assert log_joint(model) == 6.0
 
 
-@pytest.mark.parametrize(
-    ("shape", "told"),
-    [((), "plate 'b' and 'a': it counts 6"), ((2, 1), "plate 'a': it counts 3")],
-)
-def test_factor_summed_over_rows_inside_of_their_plate_is_warned_of(shape, told):
-    def model():
-        with plate("b", 2, dim=-2), plate("a", 3, dim=-1):
-            factor("f", tensor(np.full(shape, 2.0)))
-
-    with pytest.warns(UserWarning, match=f"one for all rows of {told} times"):
-        assert log_joint(model) == 12.0
-
-
 def test_factor_outside_a_plate_must_be_one_number():
     with pytest.raises(ModelError, match=r"factor 'f' has 3 values[\s\S]*sum the log factor"):
         log_joint(lambda: factor("f", np.zeros(3)))

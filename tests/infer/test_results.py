@@ -11,7 +11,7 @@ from probtorch.diagnostics import Draws
 from probtorch.distributions import HalfNormal, Normal
 from probtorch.effects import deterministic, plate, sample
 from probtorch.errors import InferenceError, ShapeError
-from probtorch.infer import MCMC, NUTS, Predictive, Target, results
+from probtorch.infer import Predictive, Target, results
 from probtorch.infer.results import SampledDraws, make_draws
 
 Y, SIGMA = np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.5, 2.0])
@@ -229,24 +229,3 @@ def test_everything_that_predictive_returns_goes_to_arviz_in_one_call(tmp_path):
     full.save(tmp_path / "full.nc")
     again = SampledDraws.load(tmp_path / "full.nc")
     assert again.groups["predictions"]["y"].shape == (2, 30, 4) and again.dims == full.dims
-
-
-def test_data_that_were_written_to_after_the_run_are_noticed():
-    def model(y):
-        mu = sample("mu", Normal(0.0, 10.0))
-        with plate("row", len(y)):
-            sample("y", Normal(mu, 1.0), obs=y)
-
-    y = np.array([1.0, 2.0, 4.0])
-    mcmc = MCMC(NUTS(model), num_samples=20, warmup_steps=100, seed=0, progress_bar=False)
-    mcmc.diagnose = False
-    draws = mcmc.run(y)
-    before = draws.log_likelihood()["y"]
-    y += 100.0
-    for compute in (draws.log_likelihood, draws.predict, draws.extended):
-        with pytest.raises(InferenceError, match="data of model have changed since it was sampled"):
-            compute()
-    assert "log_likelihood" not in draws.extended(log_likelihood=False).groups
-    assert draws.groups["observed_data"]["y"].tolist() == [1.0, 2.0, 4.0]
-    y -= 100.0
-    np.testing.assert_array_equal(draws.log_likelihood()["y"], before)
