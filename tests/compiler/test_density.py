@@ -423,7 +423,7 @@ def test_a_context_made_before_a_path_was_compiled_picks_it_up():
     assert len(density.paths) == 1 and early.bound == 1
 
 
-@pytest.mark.parametrize(("free", "compared"), [(1e9, 5), (0.0, 1)])
+@pytest.mark.parametrize(("free", "compared"), [(1e9, 5), (0.0, 0)])
 def test_points_are_compared_with_python_as_often_as_that_is_quick(monkeypatch, free, compared):
     monkeypatch.setattr("probtorch.compiler.verify.FREE", free)
     monkeypatch.setattr("probtorch.compiler.verify.SHARE", 0.0)
