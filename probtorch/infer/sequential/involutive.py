@@ -28,18 +28,17 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
@@ -51,14 +50,10 @@ from probtorch.effects.primitives import sample
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.checkpoint import Checkpoint
-from probtorch.infer.control import Interrupt
-from probtorch.infer.mcmc.budget import Budget
-from probtorch.infer.model_calls import check_model, check_model_call
-from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted, untraced
-from probtorch.infer.sequential.importance import checked_count
-from probtorch.infer.sequential.run_course import Particle, RunCourse, Running
-from probtorch.infer.sequential.run_draws import RunDraws, shared_sites, unshared_sites
-from probtorch.infer.sequential.saved_particles import SavedParticles, seed_text
+from probtorch.infer.model_runs import OUTSIDE
+from probtorch.infer.sequential.run_course import Particle, RunMoves, Running
+from probtorch.infer.sequential.run_draws import RunDraws
+from probtorch.infer.sequential.run_engine import RunEngine
 from probtorch.infer.sequential.weights import uniforms
 from probtorch.ops.movement import reshape
 from probtorch.ops.pieces import cat
@@ -164,7 +159,7 @@ class _Drift:
         return {**run, **moved}, {f"step of {name}": -step for name, step in steps.items()}
 
 
-class InvolutiveMCMC:
+class InvolutiveMCMC(RunEngine):
     """Involutive and reversible jump MCMC for models whose sites come and go.
 
     Where `ParticleGibbs` finds its way by itself, here each move is stated: how a component is
@@ -232,7 +227,7 @@ class InvolutiveMCMC:
         seed: int | Generator | None = None,
         progress_bar: bool = True,
     ) -> None:
-        check_model(model, "InvolutiveMCMC")
+        super().__init__(model, num_samples, warmup_steps, num_chains, seed, progress_bar)
         given = (moves,) if isinstance(moves, Involution) else moves
         several = isinstance(given, (list, tuple))
         bad = [move for move in given if not isinstance(move, Involution)] if several else [moves]
@@ -243,12 +238,7 @@ class InvolutiveMCMC:
                 got=type(bad[0]).__name__ if bad else "none",
                 fix="write Involution(auxiliary, involution)",
             )
-        self.model, self.moves = model, tuple(given)
-        self.num_samples = checked_count("InvolutiveMCMC", "num_samples", num_samples)
-        self.warmup_steps = checked_count("InvolutiveMCMC", "warmup_steps", warmup_steps, 0)
-        self.num_chains = checked_count("InvolutiveMCMC", "num_chains", num_chains)
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
-        self.progress_bar = bool(progress_bar)
+        self.moves = tuple(given)
 
     def __repr__(self) -> str:
         name = getattr(self.model, "__name__", type(self.model).__name__)
@@ -296,53 +286,17 @@ class InvolutiveMCMC:
         KeyboardInterrupt
             On Ctrl-C before the first draw.
         """
-        began = time.perf_counter()
-        budget = Budget(until_ess, None, "InvolutiveMCMC.run")
-        budget.refuse_with(background=False, store=None, checkpoint=checkpoint)
-        interrupt = Interrupt("InvolutiveMCMC.run", max_seconds)
-        check_model_call(self.model, args, kwargs, "InvolutiveMCMC(...).run")
-        generators = (self._generator or default_generator).spawn(self.num_chains)
-        saved = SavedParticles(
-            "InvolutiveMCMC", checkpoint, checkpoint_every, self._settings(), args, kwargs, began
-        )
-        course = RunCourse("InvolutiveMCMC", self, generators, saved, interrupt)
-        with no_grad(), in_float64(), untraced(), interrupt:
-            moving = _Moving(self.model, lifted(args), lifted(kwargs), self.moves)
-            if saved.values is not None:
-                course.restore(saved.values, moving)
-            course.to_the_end(moving)
-            draws = self._draws(course, moving)
-            while more := budget.missing(draws):
-                course.extend(more, moving)
-                draws = self._draws(course, moving)
-        return draws
+        return self._run(args, kwargs, checkpoint, checkpoint_every, until_ess, max_seconds)
 
-    def _draws(self, course: RunCourse, moving: _Moving) -> RunDraws:
-        values = tuple(tuple(draw for draw, _, _ in chain) for chain in course.chains)
-        stats = {
-            "lp": np.array([[lp for _, lp, _ in chain] for chain in course.chains]),
-            "moved": np.array([[moved for _, _, moved in chain] for chain in course.chains]),
-        }
-        attrs = {
-            "inference_library": "probtorch",
-            "inference_method": "InvolutiveMCMC",
-            "model_name": getattr(self.model, "__name__", type(self.model).__name__),
-            "acceptance_rates": (moving.accepted / np.maximum(moving.tried, 1)).tolist(),
-            "interrupted": course.ended,
-        }
-        shared = shared_sites(values)
-        attrs |= unshared_sites(values, shared)
-        return RunDraws(shared, stats, attrs=attrs, values=values)
+    def _moves(self, args: tuple[object, ...], kwargs: dict[str, object]) -> RunMoves:
+        return _Moving(self.model, args, kwargs, self.moves)
 
-    def _settings(self) -> dict[str, object]:
-        """What a checkpoint has to agree in."""
-        return {
-            "num_samples": self.num_samples,
-            "warmup_steps": self.warmup_steps,
-            "num_chains": self.num_chains,
-            "num_moves": len(self.moves),
-            "seed": seed_text(self._generator),
-        }
+    def _facts(self, moves: RunMoves) -> dict[str, object]:
+        assert isinstance(moves, _Moving)  # those made above
+        return {"acceptance_rates": (moves.accepted / np.maximum(moves.tried, 1)).tolist()}
+
+    def _own_settings(self) -> dict[str, object]:
+        return {"num_moves": len(self.moves)}
 
 
 class _Recorded(Running):

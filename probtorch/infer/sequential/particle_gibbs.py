@@ -14,28 +14,19 @@ statements. A plate that observes all its rows at once is one statement.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from probtorch.autograd.modes import no_grad
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import InferenceError
 from probtorch.infer.checkpoint import Checkpoint
-from probtorch.infer.control import Interrupt
-from probtorch.infer.mcmc.budget import Budget
-from probtorch.infer.model_calls import check_model, check_model_call
-from probtorch.infer.model_runs import in_float64, lifted, untraced
 from probtorch.infer.sequential.importance import checked_count
-from probtorch.infer.sequential.run_course import Particle, RunCourse, Running, run_up_to
-from probtorch.infer.sequential.run_draws import RunDraws, shared_sites, unshared_sites
-from probtorch.infer.sequential.saved_particles import (
-    SavedParticles,
-    seed_text,
-)
+from probtorch.infer.sequential.run_course import Particle, RunMoves, Running, run_up_to
+from probtorch.infer.sequential.run_draws import RunDraws
+from probtorch.infer.sequential.run_engine import RunEngine
 from probtorch.infer.sequential.weights import ancestors, normalised, uniforms
 
 __all__ = ["ParticleGibbs"]
@@ -44,7 +35,7 @@ __all__ = ["ParticleGibbs"]
 FIRST_SWEEPS = 20
 
 
-class ParticleGibbs:
+class ParticleGibbs(RunEngine):
     """Particle Gibbs for any model that can be run, also one whose sites come and go.
 
     Each draw is a whole run of the model. The more observed statements there are between the draw
@@ -105,14 +96,8 @@ class ParticleGibbs:
         seed: int | Generator | None = None,
         progress_bar: bool = True,
     ) -> None:
-        check_model(model, "ParticleGibbs")
-        self.progress_bar = bool(progress_bar)
-        self.model = model
+        super().__init__(model, num_samples, warmup_steps, num_chains, seed, progress_bar)
         self.num_particles = checked_count("ParticleGibbs", "num_particles", num_particles, 2)
-        self.num_samples = checked_count("ParticleGibbs", "num_samples", num_samples)
-        self.warmup_steps = checked_count("ParticleGibbs", "warmup_steps", warmup_steps, 0)
-        self.num_chains = checked_count("ParticleGibbs", "num_chains", num_chains)
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
 
     def __repr__(self) -> str:
         name = getattr(self.model, "__name__", type(self.model).__name__)
@@ -160,55 +145,16 @@ class ParticleGibbs:
         KeyboardInterrupt
             On Ctrl-C before the first draw.
         """
-        began = time.perf_counter()
-        budget = Budget(until_ess, None, "ParticleGibbs.run")
-        budget.refuse_with(background=False, store=None, checkpoint=checkpoint)
-        interrupt = Interrupt("ParticleGibbs.run", max_seconds)
-        check_model_call(self.model, args, kwargs, "ParticleGibbs(...).run")
-        generators = (self._generator or default_generator).spawn(self.num_chains)
-        saved = SavedParticles(
-            "ParticleGibbs", checkpoint, checkpoint_every, self._settings(), args, kwargs, began
-        )
-        course = RunCourse("ParticleGibbs", self, generators, saved, interrupt)
-        with no_grad(), in_float64(), untraced(), interrupt:
-            sweeps = _Sweeps(self.model, lifted(args), lifted(kwargs), self.num_particles)
-            if saved.values is not None:
-                course.restore(saved.values, sweeps)
-            course.to_the_end(sweeps)
-            draws = self._draws(course)
-            while more := budget.missing(draws):
-                course.extend(more, sweeps)
-                draws = self._draws(course)
-        return draws
+        return self._run(args, kwargs, checkpoint, checkpoint_every, until_ess, max_seconds)
 
-    def _draws(self, course: RunCourse) -> RunDraws:
-        """The draws of a course, as they are now."""
-        chains = course.chains
-        values = tuple(tuple(draw for draw, _, _ in chain) for chain in chains)
-        stats = {
-            "lp": np.array([[lp for _, lp, _ in chain] for chain in chains]),
-            "moved": np.array([[moved for _, _, moved in chain] for chain in chains]),
-        }
-        attrs = {
-            "inference_library": "probtorch",
-            "inference_method": "ParticleGibbs",
-            "model_name": getattr(self.model, "__name__", type(self.model).__name__),
-            "num_particles": self.num_particles,
-            "interrupted": course.ended,
-        }
-        shared = shared_sites(values)
-        attrs |= unshared_sites(values, shared)
-        return RunDraws(shared, stats, attrs=attrs, values=values)
+    def _moves(self, args: tuple[object, ...], kwargs: dict[str, object]) -> RunMoves:
+        return _Sweeps(self.model, args, kwargs, self.num_particles)
 
-    def _settings(self) -> dict[str, object]:
-        """What a checkpoint has to agree in."""
-        return {
-            "num_particles": self.num_particles,
-            "num_samples": self.num_samples,
-            "warmup_steps": self.warmup_steps,
-            "num_chains": self.num_chains,
-            "seed": seed_text(self._generator),
-        }
+    def _facts(self, moves: RunMoves) -> dict[str, object]:
+        return {"num_particles": self.num_particles}
+
+    def _own_settings(self) -> dict[str, object]:
+        return {"num_particles": self.num_particles}
 
 
 class _Sweeps:

@@ -1,0 +1,127 @@
+"""`RunEngine`: what engines of whole runs share: settings, the course of a run, its result."""
+
+from __future__ import annotations
+
+import abc
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from probtorch.autograd.modes import no_grad
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explain_calls
+from probtorch.infer.checkpoint import Checkpoint
+from probtorch.infer.control import Interrupt
+from probtorch.infer.mcmc.budget import Budget
+from probtorch.infer.model_calls import check_model, check_model_call
+from probtorch.infer.model_runs import in_float64, lifted, untraced
+from probtorch.infer.sequential.importance import checked_count
+from probtorch.infer.sequential.run_course import RunCourse, RunMoves
+from probtorch.infer.sequential.run_draws import RunDraws, shared_sites, unshared_sites
+from probtorch.infer.sequential.saved_particles import SavedParticles, seed_text
+
+__all__ = ["RunEngine"]
+
+
+class RunEngine(abc.ABC):
+    """Chains of whole runs of a model; a subclass says how one run is made of another.
+
+    Parameters
+    ----------
+    model, num_samples, warmup_steps, num_chains, seed, progress_bar
+        As of `ParticleGibbs`.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., object],
+        num_samples: int,
+        warmup_steps: int,
+        num_chains: int,
+        seed: int | Generator | None,
+        progress_bar: bool,
+    ) -> None:
+        name = type(self).__name__
+        check_model(model, name)
+        self.model = model
+        self.num_samples = checked_count(name, "num_samples", num_samples)
+        self.warmup_steps = checked_count(name, "warmup_steps", warmup_steps, 0)
+        self.num_chains = checked_count(name, "num_chains", num_chains)
+        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+        self.progress_bar = bool(progress_bar)
+
+    @abc.abstractmethod
+    def _moves(self, args: tuple[object, ...], kwargs: dict[str, object]) -> RunMoves:
+        """What makes runs of the model, called with these."""
+
+    @abc.abstractmethod
+    def _facts(self, moves: RunMoves) -> dict[str, object]:
+        """What attributes of the draws tell besides."""
+
+    @abc.abstractmethod
+    def _own_settings(self) -> dict[str, object]:
+        """What a checkpoint has to agree in besides."""
+
+    def _run(
+        self,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        checkpoint: str | os.PathLike[str] | Checkpoint | None,
+        checkpoint_every: float | None,
+        until_ess: float | None,
+        max_seconds: float | None,
+    ) -> RunDraws:
+        """Draw, from the beginning or from a checkpoint, to the end."""
+        began, name = time.perf_counter(), type(self).__name__
+        budget = Budget(until_ess, None, f"{name}.run")
+        budget.refuse_with(background=False, store=None, checkpoint=checkpoint)
+        interrupt = Interrupt(f"{name}.run", max_seconds)
+        check_model_call(self.model, args, kwargs, f"{name}(...).run")
+        generators = (self._generator or default_generator).spawn(self.num_chains)
+        saved = SavedParticles(
+            name, checkpoint, checkpoint_every, self._settings(), args, kwargs, began
+        )
+        course = RunCourse(name, self, generators, saved, interrupt)
+        with no_grad(), in_float64(), untraced(), interrupt:
+            moves = self._moves(lifted(args), lifted(kwargs))
+            if saved.values is not None:
+                course.restore(saved.values, moves)
+            course.to_the_end(moves)
+            draws = self._draws(course, moves)
+            while more := budget.missing(draws):
+                course.extend(more, moves)
+                draws = self._draws(course, moves)
+        return draws
+
+    def _draws(self, course: RunCourse, moves: RunMoves) -> RunDraws:
+        """The draws of a course, as they are now."""
+        values = tuple(tuple(draw for draw, _, _ in chain) for chain in course.chains)
+        stats = {
+            "lp": np.array([[lp for _, lp, _ in chain] for chain in course.chains]),
+            "moved": np.array([[moved for _, _, moved in chain] for chain in course.chains]),
+        }
+        attrs = {
+            "inference_library": "probtorch",
+            "inference_method": type(self).__name__,
+            "model_name": getattr(self.model, "__name__", type(self.model).__name__),
+            **self._facts(moves),
+            "interrupted": course.ended,
+        }
+        shared = shared_sites(values)
+        attrs |= unshared_sites(values, shared)
+        return RunDraws(shared, stats, attrs=attrs, values=values)
+
+    def _settings(self) -> dict[str, object]:
+        """What a checkpoint has to agree in."""
+        return {
+            **self._own_settings(),
+            "num_samples": self.num_samples,
+            "warmup_steps": self.warmup_steps,
+            "num_chains": self.num_chains,
+            "seed": seed_text(self._generator),
+        }
+
+
+explain_calls(globals())
