@@ -55,6 +55,19 @@ def _unrolled(steps: int, calls: int) -> Callable[[], Row]:
     return _loop(steps, calls, lambda y, a: smoothed(y, a, steps), "compiled for")
 
 
+def _eager(steps: int) -> Callable[[], Row]:
+    """What a first call cannot be faster than: the loop is Python's."""
+
+    def row() -> Row:
+        y = probtorch.tensor(np.random.default_rng(0).normal(size=steps))
+        a = probtorch.tensor(0.3).double()
+        start = time.process_time()
+        smoothed(y, a, steps)
+        return f"eager for of {steps} steps", steps, time.process_time() - start
+
+    return row
+
+
 def _scanned(steps: int, calls: int) -> Callable[[], Row]:
     return _loop(steps, calls, smoothed_by_scan, "compiled scan")
 
@@ -144,6 +157,11 @@ def _calls() -> Row:
     return _repeated("calls of a compiled x + 1", lambda: compiled(x), 10_000)()
 
 
+def _eager_calls() -> Row:
+    x = probtorch.zeros(8)
+    return _repeated("eager x + 1", lambda: x + 1.0, 10_000)()
+
+
 def _on_array(name: str, fn: Callable[..., object], size: int) -> Callable[[], Row]:
     def row() -> Row:
         x = probtorch.tensor(np.random.default_rng(0).normal(size=size))
@@ -156,7 +174,9 @@ def _on_array(name: str, fn: Callable[..., object], size: int) -> Callable[[], R
 _SIZES = (100, 10_000, 1_000_000)
 ROWS: list[Callable[[], Row]] = [
     _calls,
-    *(_unrolled(steps, 1) for steps in (1_000, 3_000, 10_000)),
+    _eager_calls,
+    *(_unrolled(steps, 1) for steps in (1_000, 3_000, 10_000, 100_000)),
+    *(_eager(steps) for steps in (10_000, 100_000)),
     *(_unrolled(10_000, calls) for calls in (2, 3, 4)),
     *(_nested(count) for count in (10, 30, 100)),
     *(_chain(steps, by_scan) for by_scan in (False, True) for steps in (300, 1_000, 3_000)),
