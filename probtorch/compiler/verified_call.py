@@ -143,11 +143,9 @@ def made_again(path, result, arrays, put_back):
         return None
     native, mine = _tensors_and_rest(*flatten(out[0]), path), state.get()
     if _form((native, mine)) == _form((wanted, after)):
-        pairs = [
-            [("", x) for x in (*found[0], *left.changed)]
-            for found, left in ((native, mine), (wanted, after))
-        ]
-        if difference(*pairs, size=path.size) is None:
+        computed = [("", x) for x in (*native[0], *mine.changed)]
+        expected = [("", x) for x in (*wanted[0], *after.changed)]
+        if difference(computed, expected, size=path.size) is None:
             path.agreed()
             return out
     path.due = path.count + 1
