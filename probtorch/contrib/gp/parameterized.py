@@ -30,7 +30,7 @@ from probtorch.distributions.transforms.transform import ReshapeTransform
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.pyro_module import PyroModule, PyroParam, PyroSample
 from probtorch.effects.site import as_value
-from probtorch.errors import ArgumentError, DTypeError
+from probtorch.errors import ArgumentError, DomainError, DTypeError
 from probtorch.tensor import Tensor
 
 __all__ = ["Parameterized", "Given", "positive", "reading"]
@@ -97,6 +97,15 @@ class Parameterized(PyroModule):
         super().__init__()
         self.__dict__.update(_guides={}, mode="model")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        for ending in self.__dict__.get("_guides", {}).pop(name, ()):
+            delattr(self, f"{name}_{ending}")
+        super().__setattr__(name, value)
+        # At once, so that an optimizer over `parameters()` has it. A prior that a function returns
+        # may depend on attributes that are still to come.
+        if isinstance(value, PyroSample) and isinstance(value.prior, Distribution):
+            self.autoguide(name)
+
     def set_mode(self, mode: Mode) -> None:
         """Read random attributes, of the modules below too, from ``"model"`` or ``"guide"``."""
         if mode not in ("model", "guide"):
@@ -113,7 +122,11 @@ class Parameterized(PyroModule):
                 module.__dict__["mode"] = mode
 
     def complete_guides(self) -> None:
-        """Give each random attribute, of the modules below too, a guide: its mode by default."""
+        """Give each random attribute, of the modules below too, a guide: its mode by default.
+
+        Those whose prior is a distribution have one already; an optimizer over ``parameters()``
+        that is to learn the others is made after this.
+        """
         for module in self.modules():
             if isinstance(module, Parameterized):
                 for name in module._pyro_samples:
@@ -151,6 +164,13 @@ class Parameterized(PyroModule):
         with reading("model"):
             prior = self._pyro_samples[name].distribution(self, name)
         start = _start(prior) if init is None else as_value(init, "init").detach()
+        if not bool(prior.support.check(start).all()):
+            raise DomainError(
+                f"{type(self).__name__}.autoguide({name!r})",
+                expected=f"init in the support of the prior, {prior.support}",
+                got=f"{start.numpy()!r:.60}",
+                fix="give a value as the attribute itself has it, not an unconstrained one",
+            )
         for ending in self._guides.pop(name, ()):
             delattr(self, f"{name}_{ending}")
         if dist_constructor is Delta:
@@ -176,9 +196,11 @@ class Parameterized(PyroModule):
 
     def draw_all(self) -> None:
         """Read every random attribute, of the modules below too: what a guide has to do."""
-        for module in self.modules():
+        for path, module in self.named_modules():
             if isinstance(module, PyroModule):
                 for name in module._pyro_samples:
+                    if not isinstance(module, Parameterized):
+                        raise _no_guide(f"{path}.{name}", type(module).__name__)
                     getattr(module, name)
 
     def _random(self, name: str) -> PyroSample:
@@ -212,12 +234,23 @@ class Parameterized(PyroModule):
 
 
 def _start(prior: Distribution) -> Tensor:
-    """The mean of a prior where it has one inside its support, or else a draw."""
+    """The mean of a prior where it has a finite one inside its support, or else a draw."""
     try:
         mean: Tensor = prior.mean.detach()
     except NotImplementedError:
         return prior().detach()
-    return mean if bool(prior.support.check(mean).all()) else prior().detach()
+    inside = bool(mean.isfinite().all()) and bool(prior.support.check(mean).all())
+    return mean if inside else prior().detach()
+
+
+def _no_guide(name: str, kind: str) -> ArgumentError:
+    return ArgumentError(
+        f"{name} in a guide",
+        expected="random attributes of Parameterized modules, which have guides",
+        got=f"one of {kind}: the guide would draw it from its prior",
+        fix="make the class a contrib.gp.Parameterized, or give SVI a guide of all of the model: "
+        "AutoNormal(gp.model)",
+    )
 
 
 explain_calls(globals())

@@ -9,6 +9,7 @@ from probtorch.contrib.gp.conditional import conditional
 from probtorch.contrib.gp.models.latent_variables import GPLVM
 from probtorch.contrib.gp.models.model import GPModel
 from probtorch.core.signatures import explain_calls
+from probtorch.errors import ArgumentError
 from probtorch.infer.objectives.elbo import ELBO, Trace_ELBO
 from probtorch.infer.vi.svi import SVI
 from probtorch.optim import Adam
@@ -51,7 +52,16 @@ def train(
         svi = SVI(gpmodule.model, gpmodule.guide, by_name, loss)
         return [svi.step() for _ in range(num_steps)]
     objective: Any = loss.differentiable_loss if isinstance(loss, ELBO) else loss
+    known = {id(p) for p in gpmodule.parameters()}
     gpmodule.complete_guides()
+    late = [name for name, p in gpmodule.named_parameters() if id(p) not in known]
+    if late:
+        raise ArgumentError(
+            "gp.util.train",
+            expected="an optimizer over all parameters",
+            got=f"one made before there were {late}, the guides of priors that functions return",
+            fix="call gpmodule.complete_guides(), then make the optimizer",
+        )
 
     def closure() -> Tensor:
         optimizer.zero_grad()

@@ -8,7 +8,6 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike
 from probtorch.distributions.normal import Normal
 from probtorch.effects.pyro_module import PyroSample, pyro_method
-from probtorch.effects.site import as_value
 from probtorch.errors import DTypeError
 from probtorch.tensor import Tensor
 
@@ -68,7 +67,7 @@ class GPLVM(Parameterized):
     ) -> tuple[Tensor, Tensor]:
         """Predict the outputs at points of the latent space; see the base model."""
         with reading("guide"):
-            new = as_value(Xnew, "Xnew")
+            new = self.base_model.points(Xnew, "Xnew")
             return self.base_model.posterior(self.X, new, full_cov, noiseless)
 
     def __call__(self, *args: object, **kwargs: object) -> object:  # type: ignore[override]

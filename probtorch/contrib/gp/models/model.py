@@ -8,6 +8,7 @@ from collections.abc import Callable
 from probtorch.autograd.modes import no_grad
 from probtorch.contrib.gp.kernels.kernel import Kernel
 from probtorch.contrib.gp.parameterized import Parameterized, reading
+from probtorch.core.dtype import get_default_dtype
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike
 from probtorch.effects.pyro_module import pyro_method
@@ -77,7 +78,12 @@ class GPModel(Parameterized, abc.ABC):
         X : Tensor, array or data frame, shape (n, dims) or (n,)
         y : Tensor or array, shape (..., n), optional
         """
+        values = None if y is None else as_value(y, "y")
         x = as_value(X, "X")
+        if x.array.dtype.kind in "biu":
+            # Whole numbers are numbers: in the precision of what is observed there.
+            kind = get_default_dtype() if values is None else values.dtype
+            x = x.to(kind if kind.kind == "f" else get_default_dtype())
         if x.array.ndim not in (1, 2):
             raise ShapeError(
                 type(self).__name__,
@@ -85,7 +91,6 @@ class GPModel(Parameterized, abc.ABC):
                 got=f"shape {tuple(x.array.shape)}",
                 fix="points are rows",
             )
-        values = None if y is None else as_value(y, "y")
         if values is not None and values.array.shape[-1:] != x.array.shape[:1]:
             raise ShapeError(
                 type(self).__name__,
@@ -95,6 +100,11 @@ class GPModel(Parameterized, abc.ABC):
             )
         self._replace("X", x)
         self._replace("y", values)
+
+    def points(self, given: TensorLike, name: str) -> Tensor:
+        """Return other points as a tensor, whole numbers in the dtype of X."""
+        x = as_value(given, name)
+        return x.to(self.X.dtype) if x.array.dtype.kind in "biu" else x
 
     def _replace(self, name: str, value: Tensor | None) -> None:
         """Give a buffer other numbers: where they lie before, if they fit there."""
@@ -136,7 +146,7 @@ class GPModel(Parameterized, abc.ABC):
         loc : Tensor, shape (..., m)
         cov : Tensor, shape (..., m), or (..., m, m)
         """
-        new = as_value(Xnew, "Xnew")
+        new = self.points(Xnew, "Xnew")
         old = self.X
         if new.array.ndim != old.array.ndim or new.array.shape[1:] != old.array.shape[1:]:
             raise ShapeError(

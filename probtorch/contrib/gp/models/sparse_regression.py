@@ -12,7 +12,6 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike
 from probtorch.distributions.vectors import LowRankMultivariateNormal
 from probtorch.effects.primitives import factor, sample
-from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError
 from probtorch.nn.parameter import Parameter
 from probtorch.ops.arithmetic import maximum
@@ -76,7 +75,7 @@ class SparseGPRegression(GPModel):
                 got=repr(approx),
                 fix="VFE approximates the exact process best",
             )
-        self.Xu = Parameter(as_value(Xu, "Xu").detach().clone())
+        self.Xu = Parameter(self.points(Xu, "Xu").detach().clone())
         self.noise, self.approx = positive(noise), approx
 
     def joint(self, X: Tensor) -> Tensor:

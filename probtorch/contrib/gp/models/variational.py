@@ -18,7 +18,6 @@ from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.effects.handlers import scale
 from probtorch.effects.primitives import sample
 from probtorch.effects.pyro_module import PyroParam
-from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.nn.parameter import Parameter
 from probtorch.ops.cholesky_factors import cholesky
@@ -196,7 +195,7 @@ class VariationalSparseGP(_Latent):
         jitter: float | None = None,
     ) -> None:
         super().__init__(X, y, kernel, mean_function, jitter)
-        self.Xu = Parameter(as_value(Xu, "Xu").detach().clone())
+        self.Xu = Parameter(self.points(Xu, "Xu").detach().clone())
         self.num_data, self.whiten = num_data, whiten
         self._state_guide(self.Xu.array.shape[0], latent_shape, likelihood)
 
