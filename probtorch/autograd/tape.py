@@ -15,7 +15,7 @@ out: outputs, leaves and targets, hooks, custom functions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 from sys import getprofile
@@ -44,7 +44,7 @@ __all__ = ["backward", "grad"]
 
 _NUMBERS = frozenset((bool, int, float, complex))
 _EPOCH = itemgetter(0)
-_NONE: dict[int, Any] = {}
+_NONE: dict[int, Callable[..., ndarray]] = {}
 _ONE = {dtype: ones((), dtype) for dtype in (float64, float32)}
 
 

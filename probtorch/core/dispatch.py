@@ -76,7 +76,7 @@ __all__ = [
 ]
 
 
-D = TypeVar("D", bound="Callable[..., Any]")
+D = TypeVar("D", bound="Callable[..., object]")
 
 
 class _Mode(threading.local):
@@ -667,7 +667,7 @@ def whole_door(op: Op, full: D) -> D:
     """
     run, reads_output = op.run, op.reads_output
 
-    def call(input: Any, a: np.ndarray) -> TensorBase:
+    def call(input: TensorBase, a: np.ndarray) -> TensorBase:
         dims = ALL_DIMS[a.ndim]
         t = _new(_Tensor)
         r = run(a, dims, False)
@@ -686,7 +686,7 @@ def whole_door(op: Op, full: D) -> D:
         return t
 
     @functools.wraps(full)
-    def chosen(*args: Any, **options: Any) -> Any:
+    def chosen(*args: object, **options: object) -> object:
         if len(args) == 1 and not options and not _RECORDING and isinstance(args[0], _Tensor):
             a = args[0].array
             if type(a) is _ndarray and a.dtype.char in "fd" and a.size:

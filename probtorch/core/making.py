@@ -7,7 +7,7 @@ the business of probtorch/nesting.py, since tensors among them have to be stacke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -67,13 +67,19 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
     )
 
 
-def array_from(value: Any) -> np.ndarray:
+class _Table(Protocol):
+    """What is asked of a data frame."""
+
+    def to_numpy(self, dtype: type, *, na_value: float) -> np.ndarray: ...
+
+
+def array_from(value: object) -> np.ndarray:
     """Return the array that an object makes of itself; of a table with columns of several dtypes,
     all of them numbers or truths, one of floats, where pandas makes one of objects.
     """
     array = np.asarray(value)
-    columns: Any = getattr(value, "dtypes", None)
-    if array.dtype.kind == "O" and hasattr(columns, "items"):
-        if all(getattr(dtype, "kind", "O") in "biuf" for _, dtype in columns.items()):
-            return value.to_numpy(np.float64, na_value=np.nan)
+    columns = getattr(getattr(value, "dtypes", None), "items", None)
+    if array.dtype.kind == "O" and columns is not None:
+        if all(getattr(dtype, "kind", "O") in "biuf" for _, dtype in columns()):
+            return cast(_Table, value).to_numpy(np.float64, na_value=np.nan)
     return array

@@ -460,7 +460,7 @@ def test_kernels_are_copied_and_shown_as_the_base_says(kind):
 
 
 # What others are made of, or move their points by.
-IN_USE = HMC, NUTS, Gibbs, Slice
+IN_USE = HMC, NUTS, Gibbs, ReplicaExchange, Slice
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PUBLIC if kind not in IN_USE])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -62,13 +62,13 @@ def reading(mode: Mode) -> Iterator[None]:
         _READING.mode = before
 
 
-def positive(value: Given | None) -> Any:
+def positive(value: Given | None) -> Tensor:
     """Return what to assign to an attribute that reads as a tensor: a parameter, or a prior."""
-    if isinstance(value, (PyroParam, PyroSample)):
-        return value
     if isinstance(value, Distribution):
-        return PyroSample(value)
-    return PyroParam(1.0 if value is None else value, constraints.positive)
+        value = PyroSample(value)
+    elif not isinstance(value, (PyroParam, PyroSample)):
+        value = PyroParam(1.0 if value is None else value, constraints.positive)
+    return cast(Tensor, value)
 
 
 class Parameterized(PyroModule):
@@ -97,7 +97,7 @@ class Parameterized(PyroModule):
         super().__init__()
         self.__dict__.update(_guides={}, mode="model")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         for ending in self.__dict__.get("_guides", {}).pop(name, ()):
             delattr(self, f"{name}_{ending}")
         super().__setattr__(name, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 from probtorch.contrib.gp.conditional import conditional
 from probtorch.contrib.gp.models.latent_variables import GPLVM
@@ -51,7 +51,7 @@ def train(
         by_name = Adam({"lr": 0.01}) if optimizer is None else optimizer
         svi = SVI(gpmodule.model, gpmodule.guide, by_name, loss)
         return [svi.step() for _ in range(num_steps)]
-    objective: Any = loss.differentiable_loss if isinstance(loss, ELBO) else loss
+    objective = cast(Loss, loss.differentiable_loss if isinstance(loss, ELBO) else loss)
     known = {id(p) for p in gpmodule.parameters()}
     gpmodule.complete_guides()
     late = [name for name, p in gpmodule.named_parameters() if id(p) not in known]
@@ -65,7 +65,7 @@ def train(
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        value: Tensor = objective(gpmodule.model, gpmodule.guide)
+        value = objective(gpmodule.model, gpmodule.guide)
         value.backward()
         return value
 

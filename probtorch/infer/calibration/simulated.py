@@ -231,7 +231,7 @@ class SimulatedTarget(ModelTarget):
         )
 
     @cached_property
-    def curved_density(self) -> Any:
+    def curved_density(self) -> DataDensity:  # type: ignore[override]  # as `density` is one
         """The same with its Hessian, as `Target.curved_density`, for kernels that ask for it."""
         return DataDensity(
             self._curved_joint,

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from probtorch.infer.mcmc.gibbs.gibbs import Gibbs
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.mcmc.kernels.replica_exchange import ReplicaExchange
-from probtorch.infer.mcmc.kernels.stepping import MetricKernel
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
@@ -64,6 +63,8 @@ from probtorch.infer.vi.svi import SVI
 from probtorch.optim.adam import Adam
 
 __all__ = ["fit"]
+
+_AnyKernel: TypeAlias = Kernel[Any]
 
 # Steps of an optimisation at most; it ends when the loss has stopped falling.
 MAX_STEPS = 30_000
@@ -342,10 +343,10 @@ class _Job:
 
     def replica_exchange(self) -> _Outcome:
         assert self.target is not None  # planned for continuous sites
-        nuts: MetricKernel[Any] = NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start)
+        nuts = NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start)
         return self._in_time(ReplicaExchange(nuts), THINNING)
 
-    def _in_time(self, kernel: Kernel[Any], thinning: int = 1) -> _Outcome:
+    def _in_time(self, kernel: _AnyKernel, thinning: int = 1) -> _Outcome:
         """Chains; Pathfinder in their place, if the time is up before one has a draw."""
         try:
             return self._chains(kernel, thinning)
@@ -357,7 +358,7 @@ class _Job:
     def gibbs(self) -> _Outcome:
         return self._chains(Gibbs(self.model, **self._start), 1, *self.args, **self.kwargs)
 
-    def _chains(self, kernel: Kernel[Any], thinning: int, *args: object, **kwargs: Any) -> _Outcome:
+    def _chains(self, kernel: _AnyKernel, thinning: int, *args: object, **kwargs: Any) -> _Outcome:
         mcmc = MCMC(
             kernel,
             num_samples=self.num_samples * thinning,

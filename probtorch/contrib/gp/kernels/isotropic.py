@@ -5,6 +5,7 @@ Rasmussen and Williams (2006), "Gaussian Processes for Machine Learning", chapte
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Sequence
 
@@ -82,9 +83,9 @@ class Isotropy(Kernel):
             return constant_diagonal(self.variance, self.points(X))
         return self.variance * self.shape_of(X, Z)
 
+    @abc.abstractmethod
     def shape_of(self, X: Tensor, Z: Tensor | None) -> Tensor:
         """Return correlations g(r), shape (n, m)."""
-        raise NotImplementedError
 
 
 class RBF(Isotropy):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from probtorch.contrib.gp.parameterized import Parameterized
 from probtorch.core.signatures import explain_calls
@@ -143,7 +142,7 @@ class Combination(Kernel):
                 got=repr(kern1),
                 fix="with others the sum or product is no kernel",
             )
-        self.kern1: Any = kern1
+        self.kern1 = kern1
 
     def both(self, X: Tensor, Z: Tensor | None, diag: bool) -> tuple[Tensor, Tensor | float]:
         """Return the covariances of both."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
 from probtorch.contrib.gp.kernels.kernel import Kernel
 from probtorch.contrib.gp.parameterized import Given, positive
@@ -102,7 +102,7 @@ class Coregionalize(Kernel):
                     got=str(shape), fix="a row for each output; leave rank out to have it read off",
                 )  # fmt: skip
             components = PyroParam(components)
-        self.components: Any = components
+        self.components = cast(Tensor, components)
         self.diagonal = positive(zeros(input_dim) + 0.5 if diagonal is None else diagonal)
 
     def forward(self, X: Tensor, Z: Tensor | None = None, diag: bool = False) -> Tensor:

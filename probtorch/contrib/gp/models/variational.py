@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -45,9 +45,8 @@ class _Latent(GPModel):
         zeros = np.zeros((*self.latent_shape, points))
         self.f_loc = Parameter(self.X.new_tensor(zeros))
         eye = np.broadcast_to(np.eye(points), (*self.latent_shape, points, points))
-        self.f_scale_tril = PyroParam(self.X.new_tensor(eye.copy()), constraints.lower_cholesky)
-
-    f_scale_tril: Any
+        factor = PyroParam(self.X.new_tensor(eye.copy()), constraints.lower_cholesky)
+        self.f_scale_tril = cast(Tensor, factor)
 
     def _check_noiseless(self, noiseless: bool) -> None:
         if not noiseless:

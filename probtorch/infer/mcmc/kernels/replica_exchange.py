@@ -30,7 +30,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree, record, replace
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.integrators import Density
-from probtorch.infer.mcmc.kernel import setting, statistic, tuned
+from probtorch.infer.mcmc.kernel import S, setting, statistic, tuned
 from probtorch.infer.mcmc.kernels.nested import NestedKernel
 from probtorch.infer.mcmc.kernels.random_walk import PointState, accept_probability
 from probtorch.infer.mcmc.kernels.stepping import MetricKernel
@@ -207,12 +207,12 @@ class ReplicaExchange(NestedKernel[ReplicaState]):
 
     def __init__(
         self,
-        kernel: MetricKernel[PointState],
+        kernel: MetricKernel[S],
         *,
         inverse_temperatures: Sequence[float] | None = None,
         adapt_temperatures: bool | None = None,
     ) -> None:
-        self._surround(kernel)
+        self._surround(cast("MetricKernel[PointState]", kernel))
         given = inverse_temperatures is not None
         powers = DEFAULT_POWERS if inverse_temperatures is None else _checked(inverse_temperatures)
         self._set(
