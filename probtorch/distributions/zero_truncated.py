@@ -9,11 +9,13 @@ jumps by logarithmic counts, at the rate ``-log(1 - probs)`` for each unit of `t
 
 from __future__ import annotations
 
+import math
+
 from probtorch.core.typed import Shape
 from probtorch.distributions.counts import NegativeBinomial, Poisson
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.source import Source
-from probtorch.ops.arithmetic import floor, maximum, where
+from probtorch.ops.arithmetic import floor, maximum, minimum, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p, softplus
 from probtorch.tensor import Tensor
 
@@ -21,6 +23,7 @@ __all__ = ["sample_positive"]
 
 # Below this rate a first jump is the only one, and 1, but for rounding; logarithms of 0 are spared.
 TINY = 1e-290
+LN2 = math.log(2.0)
 
 
 def sample_positive(base: Distribution, rng: Source, shape: Shape) -> Tensor | None:
@@ -55,5 +58,7 @@ def _after_first(expected: Tensor, rng: Source, shape: Shape) -> Tensor:
 
 def _logarithmic(speed: Tensor, rng: Source, shape: Shape) -> Tensor:
     """Draws from the logarithmic distribution of ``probs = 1 - exp(-speed)`` (Kemp 1981)."""
-    q = maximum(-expm1(-speed * rng.uniform(shape)), TINY)
-    return floor(1.0 + log(rng.uniform(shape)) / log(q))
+    s = speed * rng.uniform(shape)
+    # log(1 - exp(-s)), which is not 0 where q is 1 but for rounding: there counts are largest.
+    log_q = where(s > LN2, log1p(-exp(-maximum(s, LN2))), log(maximum(-expm1(-s), TINY)))
+    return floor(1.0 + log(rng.uniform(shape)) / minimum(log_q, -TINY))

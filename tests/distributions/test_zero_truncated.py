@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from probtorch.core.rng import Generator
 from probtorch.distributions import HurdleDistribution, NegativeBinomial, Poisson
@@ -42,3 +42,15 @@ def test_draws_have_the_law_of_counts_that_are_not_0(base, law):
 def test_a_count_that_is_never_above_0_by_itself_is_1_above_the_hurdle(base):
     draws = HurdleDistribution(base, gate=0.5).sample((50,), generator=Generator(0))
     assert set(draws.tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("logit", [36.0, 45.0, 200.0])
+def test_counts_without_a_largest_are_numbers_where_probs_are_1_but_for_rounding(logit):
+    # Of a tiny total_count these are logarithmic: sums of p**j / j over L, an exponential integral.
+    base = NegativeBinomial(np.array(1e-9), logits=np.array(logit))
+    draws = HurdleDistribution(base, gate=GATE).sample((DRAWS,), generator=Generator(1)).numpy()
+    assert np.isfinite(draws).all()
+    for k in np.exp(np.linspace(0.1, 0.95, 5) * logit):
+        share = (1.0 - GATE) * special.exp1(k * np.exp(-logit)) / logit
+        sd = np.sqrt(share * (1.0 - share) / DRAWS)
+        assert abs((draws > k).mean() - share) < 5.0 * sd
