@@ -144,6 +144,8 @@ def test_cross_entropy_of_class_indices(settings, shape):
     assert_close(none, losses.reshape(labels.shape), rtol=1e-10, atol=1e-12)
     assert_close(F.cross_entropy(*arguments, **given, reduction="sum"), losses.sum(), rtol=1e-10)
     assert_close(F.cross_entropy(*arguments, **given), losses.sum() / shares.sum(), rtol=1e-10)
+    bytes_ = tensor(labels.astype(np.uint8))
+    assert F.cross_entropy(arguments[0], bytes_, **given) == F.cross_entropy(*arguments, **given)
 
 
 def test_cross_entropy_of_probabilities():

@@ -102,8 +102,9 @@ class Parameterized(PyroModule):
             delattr(self, f"{name}_{ending}")
         super().__setattr__(name, value)
         # At once, so that an optimizer over `parameters()` has it. A prior that a function returns
-        # may depend on attributes that are still to come.
-        if isinstance(value, PyroSample) and isinstance(value.prior, Distribution):
+        # may depend on attributes that are still to come; one of counts has no guide.
+        prior = value.prior if isinstance(value, PyroSample) else None
+        if isinstance(prior, Distribution) and not prior.is_discrete:
             self.autoguide(name)
 
     def set_mode(self, mode: Mode) -> None:

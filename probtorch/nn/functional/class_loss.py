@@ -196,7 +196,7 @@ def _nll(
         return reduced(-at, reduction)
     if counted is None:
         counted = ne(t, ignore_index)
-    safe = where(counted, t, 0)
+    safe = cast(where(counted, t, 0), int64)
     loss = -at_classes(safe)
     share = cast(counted, x.array.dtype)
     if weight is not None:

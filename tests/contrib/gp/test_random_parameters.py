@@ -80,6 +80,13 @@ def test_a_number_in_the_place_of_a_prior_takes_the_guide_away():
     assert kernel.lengthscale.item() == 2.0
 
 
+def test_an_attribute_of_discrete_values_needs_no_guide():
+    kernel = gp.kernels.RBF(1)
+    kernel.rough = PyroSample(dist.Bernoulli(0.25))
+    assert kernel.rough.item() in (0.0, 1.0)
+    assert sorted(kernel.state_dict()) == ["lengthscale_unconstrained", "variance_unconstrained"]
+
+
 class Line(PyroModule):
     def __init__(self):
         super().__init__()
