@@ -24,9 +24,10 @@ from probtorch.infer import (
     init_to_value,
 )
 from probtorch.infer.control import Interrupt
+from probtorch.infer.mcmc.kernels.replica_exchange import DEFAULT_POWERS
 from probtorch.infer.plans.facts import Facts, look_at
-from probtorch.infer.plans.modes import count_modes
-from probtorch.infer.plans.planning import planned
+from probtorch.infer.plans.modes import separate_modes
+from probtorch.infer.plans.planning import planned, powers_for
 from probtorch.ops.exponentials import logaddexp
 from probtorch.tensor import tensor
 
@@ -209,6 +210,24 @@ def unlabelled(y):
         sample("y", Normal(mu[0] + (mu[1] - mu[0]) * z, 1.0), obs=y)
 
 
+def squared(y):
+    sample("y", Normal(sample("a", Normal(0.0, 2.0)) ** 2, 0.3).expand([5]).to_event(1), obs=y)
+
+
+def test_replicas_go_as_low_as_a_wall_is_deep():
+    """From -2 to 2 the log density falls by 450 nats: at a power of 0.02 that is a wall yet."""
+    found = fit(squared, tensor([4.0, 4.1, 3.9, 4.2, 4.0]), seed=0, verbose=False)
+    assert found.plan.method == "replica_exchange" and found.trusted, found.verdict
+    assert found.plan.facts.wall == pytest.approx(450.0, rel=0.05)
+    assert len(powers_for(found.plan.facts.wall)) == 11
+    assert abs((found["a"] > 0.0).mean() - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("wall", [0.0, 6.0, 100.0])
+def test_replicas_are_the_usual_ones_below_most_walls(wall):
+    np.testing.assert_allclose(powers_for(wall), DEFAULT_POWERS)
+
+
 def test_components_without_labels_change_places_in_every_chain():
     """Each of two orders has half of the posterior, of which the shares are known to 0.03."""
     y = np.concatenate([np.linspace(-4.0, 0.0, 15), np.linspace(1.0, 5.0, 15)])
@@ -241,7 +260,7 @@ DENSITIES = {
 def test_modes_are_told_from_ridges(name):
     density, dim, modes = DENSITIES[name]
     target = Target.from_density(density, dim)
-    assert {count_modes(target, Generator(seed)) for seed in range(5)} == {modes}
+    assert {separate_modes(target, Generator(seed))[0] for seed in range(5)} == {modes}
 
 
 def test_counts_are_drawn_from_their_posterior():

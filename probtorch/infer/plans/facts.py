@@ -70,6 +70,8 @@ class Facts:
         Plates on subsamples that have continuous latent sites.
     modes : int
         Separate modes that climbs of the density end in; 0 if nobody looked.
+    wall : float
+        How deep the density falls between them, in nats.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Facts:
     changing: tuple[str, ...] = ()
     local: tuple[str, ...] = ()
     modes: int = 0
+    wall: float = 0.0
 
     def __str__(self) -> str:
         parts = [f"{self.numbers} continuous numbers" if self.numbers != 1 else "1 number"]

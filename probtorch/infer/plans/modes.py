@@ -8,6 +8,8 @@ bends downhill from it least, which a curved ridge has and two modes have not.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from probtorch.core.rng import Generator
@@ -17,7 +19,7 @@ from probtorch.infer.potential import Target
 from probtorch.infer.starts.lbfgs_paths import BestPoints
 from probtorch.infer.starts.path_starts import Evaluations, climbed, kept_paths
 
-__all__ = ["count_modes"]
+__all__ = ["separate_modes"]
 
 # Paths, and evaluations of each at most. A mode that catches one path in six is missed by all of 16
 # once in 18 times.
@@ -31,31 +33,48 @@ DEPTH = 5.0
 POINTS, ROUNDS = 15, 40
 
 
-def count_modes(target: Target, generator: Generator) -> int:
-    """Return the number of separate modes that climbs from dispersed points end in; 0 for none.
+def separate_modes(target: Target, generator: Generator) -> tuple[int, float]:
+    """Look for modes that climbs from dispersed points end in.
 
     Parameters
     ----------
     target : Target
     generator : Generator
+
+    Returns
+    -------
+    count : int
+        Of those that are separate; 0 if there is no top.
+    wall : float
+        How deep the way falls, in nats, from the most secluded of them to its nearest; 0 for one.
     """
     try:
         best, evaluate = climbed(target, PATHS, generator, max_gradients=MAX_GRADIENTS)
     except InferenceError:  # no start; who samples will say so
-        return 0
+        return 0, 0.0
     rise = 0.5 * (best.gradient * best.hessian.apply(best.gradient)).sum(-1)
     kept = kept_paths(best.value + 0.5 * best.log_det, best.log_det, target.dim)
     tops = best.rows(np.flatnonzero(kept & (rise < STILL_RISING)))
     modes: list[int] = []
+    wall = 0.0
     for i in np.argsort(-tops.value, kind="stable"):
-        if all(_apart(tops, i, j, evaluate) for j in modes):
+        nearest = math.inf
+        for j in modes:
+            nearest = min(nearest, _wall(tops, i, j, evaluate))
+            if nearest < DEPTH:
+                break
+        else:
+            wall = max(wall, nearest) if modes else wall
             modes.append(int(i))
-    return len(modes)
+    return len(modes), wall
 
 
-def _apart(tops: BestPoints, i: int, j: int, evaluate: Evaluations) -> bool:
-    """Whether the density falls deep on all ways between two tops that are looked at."""
-    floor = min(tops.value[i], tops.value[j]) - DEPTH
+def _wall(tops: BestPoints, i: int, j: int, evaluate: Evaluations) -> float:
+    """How deep the density falls on the best way between two tops that is found; below `DEPTH`
+    nobody looks for a better one.
+    """
+    lower = min(tops.value[i], tops.value[j])
+    floor = lower - DEPTH
     share = np.linspace(0.0, 1.0, POINTS + 2)[1:-1, None]
     between = tops.position[j] - tops.position[i]
     points = tops.position[i] + share * between
@@ -64,7 +83,7 @@ def _apart(tops: BestPoints, i: int, j: int, evaluate: Evaluations) -> bool:
     size = 1.0
     for _ in range(ROUNDS):
         if values.min() > floor:
-            return False
+            break
         along = np.gradient(
             np.concatenate([tops.position[[i]], points, tops.position[[j]]]), axis=0
         )
@@ -80,7 +99,7 @@ def _apart(tops: BestPoints, i: int, j: int, evaluate: Evaluations) -> bool:
         points = np.where(better[:, None], moved, points)
         gradients = np.where(better[:, None], new_gradients, gradients)
         values = np.where(better, new_values, values)
-    return bool(values.min() <= floor)
+    return float(lower - values.min())
 
 
 def _uphill(tops: BestPoints, i: int, j: int, gradients: np.ndarray) -> np.ndarray:

@@ -38,7 +38,7 @@ from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
 from probtorch.infer.plans.facts import Facts, gradient_seconds, look_at
 from probtorch.infer.plans.fitted import CalledModel, Fitted
 from probtorch.infer.plans.judged import JUDGES, is_trusted
-from probtorch.infer.plans.modes import count_modes
+from probtorch.infer.plans.modes import separate_modes
 from probtorch.infer.plans.planning import (
     ASKED_FOR,
     FEW,
@@ -47,6 +47,7 @@ from probtorch.infer.plans.planning import (
     not_enumerated,
     out_of_time,
     planned,
+    powers_for,
     sites_changed,
 )
 from probtorch.infer.plans.until import Until
@@ -202,7 +203,8 @@ def fit(
             intractable = str(error).splitlines()[0]
     free = method is None and guide is None and init_strategy is None
     if free and target is not None and facts.numbers <= FEW:
-        facts = replace(facts, modes=count_modes(target, Generator(0)))
+        modes, wall = separate_modes(target, Generator(0))
+        facts = replace(facts, modes=modes, wall=wall)
     plan = planned(
         facts,
         gradient,
@@ -344,7 +346,9 @@ class _Job:
     def replica_exchange(self) -> _Outcome:
         assert self.target is not None  # planned for continuous sites
         nuts = NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start)
-        return self._in_time(ReplicaExchange(nuts), THINNING)
+        powers = powers_for(self.plan.facts.wall)
+        kernel = ReplicaExchange(nuts, inverse_temperatures=powers, adapt_temperatures=True)
+        return self._in_time(kernel, THINNING)
 
     def _in_time(self, kernel: _AnyKernel, thinning: int = 1) -> _Outcome:
         """Chains; Pathfinder in their place, if the time is up before one has a draw."""

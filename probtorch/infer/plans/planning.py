@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError
+from probtorch.infer.mcmc.kernels.replica_exchange import DEFAULT_POWERS
 from probtorch.infer.plans.facts import Facts, listed
 
 __all__ = [
     *("ASKED_FOR", "FEW", "METHODS", "THINNING", "Decision", "Plan", "not_enumerated"),
-    *("out_of_time", "planned", "sites_changed"),
+    *("out_of_time", "planned", "powers_for", "sites_changed"),
 ]
 
 METHODS = ("exact", "nuts", "replica_exchange", "gibbs", "pathfinder", "svi", "particles")
@@ -30,8 +33,10 @@ FULL_RANK = 60
 # Modes are looked for in so many dimensions at most: replicas that go from one to the other have to
 # be more and more, and in the networks that have thousands every draw is in a mode of its own.
 FEW = 30
-# Replicas, and transitions for a draw that is kept: from mode to mode goes a way through them all.
-REPLICAS, THINNING = 8, 5
+# Transitions for a draw that is kept: from mode to mode goes a way through all replicas.
+THINNING = 5
+# To the lowest power of a replica walls are so deep, in nats, where it can be; and where it cannot.
+LOW_WALL, LOWEST = 2.0, 1e-3
 ASKED_FOR = "it was asked for"
 
 
@@ -140,7 +145,8 @@ def planned(
     rounds = math.ceil(num_chains / max(threads, 1))
     expected = gradient * steps * (num_samples + warmup_steps) * rounds
     if method == "replica_exchange" or facts.modes > 1:
-        expected = gradient * steps * (THINNING * num_samples + warmup_steps) * rounds * REPLICAS
+        expected = gradient * steps * (THINNING * num_samples + warmup_steps) * rounds
+        expected *= len(powers_for(facts.wall))
     chosen, because = _method(facts, gradient, expected, method, budget, guide, intractable)
     _check(facts, chosen, method, guide)
     instead = ", ".join(f"method={m!r}" for m in METHODS if m != chosen)
@@ -161,7 +167,8 @@ def planned(
         decisions.append(
             Decision(
                 "run",
-                f"{num_chains} chains of {REPLICAS} replicas x ({warmup_steps} warm-up + "
+                f"{num_chains} chains of {len(powers_for(facts.wall))} replicas x "
+                f"({warmup_steps} warm-up + "
                 f"{num_samples}, every {THINNING}th kept)",
                 "replicas at lower powers of the density cross between modes, and swap places with "
                 "those below; the warm-up spaces the powers",
@@ -203,6 +210,13 @@ def out_of_time(plan: Plan, budget: float) -> Plan:
     first = Decision("method", _TITLES["pathfinder"], because, "method='nuts' and more seconds=")
     rest = tuple(d for d in plan.decisions if d.what == "discrete sites")
     return Plan("pathfinder", plan.facts, math.nan, (first, *rest))
+
+
+def powers_for(wall: float) -> tuple[float, ...]:
+    """Return the powers of replicas that cross a wall of so many nats, spaced as the usual ones."""
+    lowest = min(max(LOW_WALL / max(wall, LOW_WALL), LOWEST), DEFAULT_POWERS[-1])
+    steps = (len(DEFAULT_POWERS) - 1) * math.log(lowest) / math.log(DEFAULT_POWERS[-1])
+    return tuple(np.geomspace(1.0, lowest, 1 + math.ceil(steps - 1e-9)).tolist())
 
 
 def sites_changed(plan: Plan, what: str) -> Plan:
