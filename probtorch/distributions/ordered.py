@@ -7,6 +7,7 @@ import operator
 from typing import ClassVar, Self
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -41,7 +42,8 @@ class Ordered(Wrapped):
     Parameters
     ----------
     base_dist : Distribution
-        Continuous, of single numbers, on the real line or its positive half.
+        Continuous, of single numbers: on the real line, above a bound or in an interval, as points
+        in time where something changes are.
     size : int
         How many draws; the event shape is ``(size,)``.
 
@@ -67,11 +69,11 @@ class Ordered(Wrapped):
     def __init__(
         self, base_dist: Distribution, size: int, *, validate_args: bool | None = None
     ) -> None:
-        if base_dist._event_shape or base_dist.support not in _SUPPORTS:
+        if base_dist._event_shape or _ascending(base_dist.support) is None:
             shape = tuple(base_dist._event_shape)
             raise ArgumentError(
                 "Ordered(base_dist=...)",
-                expected="a continuous distribution of single numbers, real or positive",
+                expected="a continuous distribution of single numbers, on a line or an interval",
                 got=f"{type(base_dist).__name__} with support {base_dist.support}"
                 + (f" and event shape {shape}" if shape else ""),
                 fix="give the distribution of one of the draws, and how many there are as size",
@@ -95,8 +97,10 @@ class Ordered(Wrapped):
 
     @constraints.dependent_property(event_dim=1)
     def support(self) -> Constraint:
-        """Ascending vectors, positive where the draws are."""
-        return _SUPPORTS[self.base_dist.support]
+        """Ascending vectors of numbers where the draws are."""
+        found = _ascending(self.base_dist.support)
+        assert found is not None  # checked when it was made
+        return found
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         drawn = self.base_dist._rsample(rng, (self.size, *shape[:-1]))
@@ -113,6 +117,26 @@ class Ordered(Wrapped):
             x = unsqueeze(x, 0)
         each = base._to_batch(base._density(movedim(x, -1, 0), True))
         return total(each, 0) + math.lgamma(self.size + 1)
+
+
+def _ascending(support: Constraint) -> Constraint | None:
+    """The vectors of ascending numbers of a set, if it is a line or an interval."""
+    if support in _SUPPORTS:
+        return _SUPPORTS[support]
+    within: constraints.Interval | constraints.GreaterThan
+    if isinstance(support, constraints.Interval):
+        low, high = _of_elements(support.lower_bound), _of_elements(support.upper_bound)
+        within = type(support)(low, high)
+    elif isinstance(support, constraints.GreaterThan):
+        within = constraints.greater_than(_of_elements(support.lower_bound))
+    else:
+        return None
+    return constraints.ordered_within(within)
+
+
+def _of_elements(bound: float | Tensor) -> float | Tensor:
+    """A bound of a batch, for all elements of its vectors."""
+    return unsqueeze(bound, -1) if isinstance(bound, TensorBase) and bound.array.ndim else bound
 
 
 def _whole(size: int) -> int:

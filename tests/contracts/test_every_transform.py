@@ -208,6 +208,7 @@ CASES = [
     Case(tr.PositivePowerTransform(1.7)),
     Case(tr.CumulativeDistributionTransform(Normal(tensor(0.25), tensor(2.0)))),
     Case(tr.ComposeTransform([tr.StickBreakingTransform(), THRESHOLDS]), (3,)),
+    Case(tr.ComposeTransform([tr.StickBreakingTransform(), tr.PartialSumsTransform()]), (3,)),
     Case(coefficients(5), (5,)),
     Case(coefficients(4), (4,)),
     Case(tr.ComposeTransform([tr.ComplexTransform(), tr.ComplexTransform().inv]), (2,)),
@@ -232,6 +233,7 @@ CASES = [
 # Not bijective, or a map between matrices that is covered as the inverse inside another entry.
 ELSEWHERE = {
     "AbsTransform",
+    "PartialSumsTransform",
     "SimplexToOrderedTransform",
     "SoftmaxTransform",
     "CholeskyToInvCholeskyTransform",
@@ -397,6 +399,9 @@ SETS = [
     (constraints.simplex, (4,)),
     (constraints.ordered_vector, (3,)),
     (constraints.positive_ordered_vector, (3,)),
+    (constraints.ordered_within(constraints.unit_interval), (3,)),
+    (constraints.ordered_within(constraints.interval(-1.0, tensor([[4.0]]).double())), (3,)),
+    (constraints.ordered_within(constraints.greater_than(2.0)), (3,)),
     (constraints.zero_sum(1), (4,)),
     (constraints.lower_cholesky, (3, 3)),
     (constraints.softplus_lower_cholesky, (3, 3)),

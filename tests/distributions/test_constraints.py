@@ -34,6 +34,12 @@ MEMBERS = [
     (constraints.multinomial(3), [[3.0, 0.0], [1.0, 2.0]], [[1.0, 1.0], [4.0, -1.0], [1.5, 1.5]]),
     (constraints.simplex, [[0.2, 0.8], [1.0, 0.0]], [[0.5, 0.6], [-0.1, 1.1]]),
     (constraints.ordered_vector, [[-1.0, 2.0]], [[1.0, 1.0], [2.0, 1.0]]),
+    (
+        constraints.ordered_within(constraints.interval(1.0, 3.0)),
+        [[1.0, 3.0], [1.5, 2.0]],
+        [[2.0, 1.5], [0.5, 2.0], [2.0, 3.5]],
+    ),
+    (constraints.ordered_within(constraints.greater_than(3.0)), [[4.0, 9.0]], [[1.0, 3.5]]),
     (constraints.positive_ordered_vector, [[1.0, 2.0]], [[-1.0, 2.0], [2.0, 1.0]]),
     (constraints.sphere, [[0.6, 0.8]], [[0.6, 0.9]]),
     (constraints.zero_sum(1), [[1.5, -1.5]], [[1.0, 0.0]]),

@@ -15,7 +15,15 @@ DRAWS = 20_000
 
 
 @pytest.mark.parametrize(
-    "base", [dist.Normal(1.0, 2.0), dist.Exponential(0.5), dist.Gamma(2.0, 1.0)]
+    "base",
+    [
+        dist.Normal(1.0, 2.0),
+        dist.Exponential(0.5),
+        dist.Gamma(2.0, 1.0),
+        dist.Uniform(-1.0, 4.0),
+        dist.Beta(2.0, 0.5),
+        dist.Pareto(2.0, 3.0),
+    ],
 )
 def test_draws_follow_the_laws_of_order_statistics(base):
     probtorch.manual_seed(0)
@@ -118,3 +126,51 @@ def test_what_has_no_such_order_is_refused(base, size, got):
     with pytest.raises(ArgumentError, match=r"(?s)expected:.*got:.*fix:") as caught:
         dist.Ordered(base, size)
     assert got in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [dist.Uniform(1.0, probtorch.tensor(4.0)), dist.Beta(2.0, 3.0), dist.Pareto(2.0, 5.0)],
+    ids=lambda d: type(d).__name__,
+)
+def test_nuts_samples_the_order_statistics_of_a_bounded_distribution(base):
+    def model():
+        probtorch.sample("x", dist.Ordered(base, 3))
+
+    draws = MCMC(NUTS(model), 500, num_chains=2, seed=0, progress_bar=False).run()
+    shares = base.cdf(probtorch.tensor(draws["x"])).numpy()
+    assert (np.diff(draws["x"], axis=-1) > 0.0).all()
+    # Means of Beta(i, 4 - i), with standard deviations below 0.23 and 200 effective draws at least.
+    assert np.allclose(shares.mean((0, 1)), [0.25, 0.5, 0.75], atol=4.5 * 0.23 / np.sqrt(200))
+
+
+def test_bounds_of_a_batch_are_those_of_its_vectors():
+    high = probtorch.tensor([2.0, 10.0])
+    d = dist.Ordered(dist.Uniform(0.0, high), 3)
+    x = probtorch.tensor([[0.5, 1.0, 1.5], [1.0, 2.0, 3.0]])
+    assert d.support.check(x).tolist() == [True, True]
+    assert np.allclose(d.log_prob(x), np.log(6.0) - 3.0 * np.log([2.0, 10.0]))
+    assert d.support.check(x.flip(0)).tolist() == [False, True]
+    probtorch.manual_seed(0)
+    assert (d.sample((50,)) < high[:, None]).all()
+    free = dist.biject_to(d.support).inv(x)
+    assert np.allclose(dist.biject_to(d.support)(free), x, rtol=1e-5)
+
+
+def test_change_points_are_found():
+    """Ordered uniform times of change between three rates of counts."""
+    rng = np.random.default_rng(0)
+    days = np.arange(90.0)
+    y = rng.poisson(np.where(days < 30, 2.0, np.where(days < 65, 9.0, 4.0)))
+
+    def model(y):
+        change = probtorch.sample("change", dist.Ordered(dist.Uniform(0.0, 90.0), 2))
+        with probtorch.plate("parts", 3):
+            rate = probtorch.sample("rate", dist.Gamma(2.0, 0.4))
+        before, after = (probtorch.tensor(days) - change[:, None]).mul(2.0).sigmoid()
+        mean = rate[0] + (rate[1] - rate[0]) * before + (rate[2] - rate[1]) * after
+        with probtorch.plate("days", 90):
+            probtorch.sample("y", dist.Poisson(mean), obs=y)
+
+    draws = MCMC(NUTS(model), 500, num_chains=2, seed=0, progress_bar=False).run(y)
+    assert np.allclose(draws["change"].mean((0, 1)), [30.0, 65.0], atol=3.0)

@@ -53,6 +53,7 @@ __all__ = [  # noqa: F405
     "one_hot",
     "open_interval",
     "ordered_vector",
+    "ordered_within",
     "positive",
     "positive_definite",
     "positive_definite_circulant_vector",

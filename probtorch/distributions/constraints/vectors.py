@@ -11,6 +11,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions.constraints.base import Constraint, named
 from probtorch.distributions.constraints.discrete import corner
+from probtorch.distributions.constraints.intervals import GreaterThan, Interval
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.comparisons import ge, gt, le, logical_and
 from probtorch.ops.movement import slice_
@@ -21,6 +22,7 @@ from probtorch.tensor import Tensor
 __all__ = [
     "L1Ball",
     "OrderedVector",
+    "OrderedWithin",
     "PositiveDefiniteCirculantVector",
     "PositiveOrderedVector",
     "Simplex",
@@ -29,6 +31,7 @@ __all__ = [
     "circulant_spectrum",
     "l1_ball",
     "ordered_vector",
+    "ordered_within",
     "positive_definite_circulant_vector",
     "positive_ordered_vector",
     "simplex",
@@ -68,6 +71,31 @@ class PositiveOrderedVector(OrderedVector):
 
     def check(self, value: Tensor) -> Tensor:
         return logical_and(super().check(value), every(gt(value, 0.0), -1))
+
+
+class OrderedWithin(OrderedVector):
+    """Strictly increasing vectors of numbers in an interval or above a bound.
+
+    Parameters
+    ----------
+    base_constraint : Interval or GreaterThan
+        Of each number. Bounds that are tensors have a last dim of 1.
+    """
+
+    def __init__(self, base_constraint: Interval | GreaterThan) -> None:
+        self.base_constraint = base_constraint
+
+    def check(self, value: Tensor) -> Tensor:
+        inside = every(self.base_constraint.check(value), -1)
+        return logical_and(super().check(value), inside)
+
+    def interior(self, value: Tensor) -> float | Tensor:
+        size = value.array.shape[-1]
+        steps = value.new_tensor(np.arange(1, size + 1) / (size + 1.0))
+        base = self.base_constraint
+        if isinstance(base, Interval):
+            steps = steps * (base.upper_bound - base.lower_bound)
+        return steps + base.lower_bound
 
 
 class Sphere(Constraint):
@@ -173,6 +201,7 @@ def slack(value: Tensor) -> float:
 
 simplex = named("simplex", Simplex())
 ordered_vector = named("ordered_vector", OrderedVector())
+ordered_within = OrderedWithin
 positive_ordered_vector = named("positive_ordered_vector", PositiveOrderedVector())
 sphere = named("sphere", Sphere())
 l1_ball = named("l1_ball", L1Ball())

@@ -127,6 +127,7 @@ from probtorch.distributions.transforms.scalar import (
 from probtorch.distributions.transforms.shaping import (
     CumulativeDistributionTransform,
     LambertWTailTransform,
+    PartialSumsTransform,
     PositivePowerTransform,
     SimplexToOrderedTransform,
     SinhArcsinhTransform,
@@ -229,6 +230,7 @@ __all__ = [
     "ReshapeTransform",
     "ScaledUnitLowerCholeskyTransform",
     "SigmoidTransform",
+    "PartialSumsTransform",
     "SimplexToOrderedTransform",
     "SinhArcsinhTransform",
     "SoftmaxTransform",

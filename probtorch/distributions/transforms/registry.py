@@ -38,6 +38,7 @@ from probtorch.distributions.transforms.scalar import (
     SigmoidTransform,
     SoftplusTransform,
 )
+from probtorch.distributions.transforms.shaping import PartialSumsTransform
 from probtorch.distributions.transforms.structured import (
     L1BallTransform,
     PositiveDefiniteCirculantTransform,
@@ -242,6 +243,17 @@ def _ordered(constraint: Constraint) -> Transform:
 @_both(constraints.PositiveOrderedVector)
 def _positive_ordered(constraint: Constraint) -> Transform:
     return PositiveOrderedTransform()
+
+
+@_both(constraints.OrderedWithin)
+def _ordered_within(constraint: constraints.OrderedWithin) -> Transform:
+    base = constraint.base_constraint
+    low = base.lower_bound
+    if not isinstance(base, constraints.Interval):
+        shift = AffineTransform(low, 1.0, 1, codomain=constraint)
+        return ComposeTransform([PositiveOrderedTransform(), shift])
+    scaled = AffineTransform(low, base.upper_bound - low, 1, codomain=constraint)
+    return ComposeTransform([StickBreakingTransform(), PartialSumsTransform(), scaled])
 
 
 @_both(constraints.ZeroSum)

@@ -31,6 +31,7 @@ __all__ = [
     "CumulativeDistributionTransform",
     "LambertWTailTransform",
     "PositivePowerTransform",
+    "PartialSumsTransform",
     "SimplexToOrderedTransform",
     "SinhArcsinhTransform",
 ]
@@ -213,6 +214,29 @@ class SimplexToOrderedTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         below, above = self._sums(x)
         return -total(log(below) + log(above), -1)
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        return (*shape[:-1], shape[-1] - 1)
+
+    def inverse_shape(self, shape: Shape) -> Shape:
+        return (*shape[:-1], shape[-1] + 1)
+
+
+class PartialSumsTransform(Transform):
+    """The simplex of K parts to the K - 1 sums of its first parts: increasing numbers in (0, 1)."""
+
+    domain = constraints.simplex
+    codomain = constraints.ordered_within(constraints.unit_interval)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return cumsum(last_part(x, 0, -1), -1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        one = y.new_ones((*y.array.shape[:-1], 1))
+        return cat([y, one], -1) - cat([one * 0.0, y], -1)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return total(y, -1) * 0.0
 
     def forward_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], shape[-1] - 1)
