@@ -391,8 +391,11 @@ def _coord(dim: str, labels: Sequence[object] | np.ndarray) -> np.ndarray:
 
 
 def _is_plain_date(label: object) -> bool:
-    """Whether a label is a date of Python or pandas, of no time zone, which NumPy would lose."""
-    return isinstance(label, date) and getattr(label, "tzinfo", None) is None and label == label
+    """Whether a label is a date of Python or pandas, of no time zone and no nanoseconds, which
+    NumPy would lose.
+    """
+    lost = getattr(label, "tzinfo", None) is not None or getattr(label, "nanosecond", 0)
+    return isinstance(label, date) and not lost and label == label
 
 
 # ------------------------------------------------------------------------------------------- files

@@ -174,6 +174,7 @@ def test_dates_of_pandas_stay_dates_and_pairs_become_text(tmp_path):
         (months, "M", np.datetime64("2020-01-01")),
         ((date(2020, 1, 1), None, date(2020, 1, 3)), "U", "2020-01-01"),
         (zoned, "U", str(zoned[0])),
+        (tuple(map(pandas.Timestamp, (1, 2, 3))), "U", "1970-01-01 00:00:00.000000001"),
         (pairs, "U", "a, 1"),
     ]:
         draws = Draws({"x": np.zeros((1, 4, 3))}, dims={"x": ("row",)}, coords={"row": labels})
