@@ -394,8 +394,8 @@ def _is_plain_date(label: object) -> bool:
     """Whether a label is a date of Python or pandas, of no time zone and no nanoseconds, which
     NumPy would lose.
     """
-    lost = getattr(label, "tzinfo", None) is not None or getattr(label, "nanosecond", 0)
-    return isinstance(label, date) and not lost and label == label
+    zone, nanosecond = getattr(label, "tzinfo", None), getattr(label, "nanosecond", 0)
+    return isinstance(label, date) and zone is None and nanosecond == 0 and label == label
 
 
 # ------------------------------------------------------------------------------------------- files
