@@ -29,6 +29,7 @@ MADE = {
     "independent": constraints.independent(constraints.positive, 2),
     "nested": constraints.independent(constraints.interval(0.0, 3.0), 1),
     "pieces": constraints.cat([constraints.positive, constraints.simplex], -1, [2, 3]),
+    "ascending": constraints.ordered_within(constraints.interval(0.0, 4.0)),
     "slices": constraints.stack([constraints.positive, constraints.interval(0.0, 4.0)], -1),
 }
 
