@@ -18,16 +18,8 @@ from probtorch.tensor import Tensor
 __all__ = ["Constant", "DotProduct", "Linear", "Polynomial", "WhiteNoise"]
 
 
-class DotProduct(Kernel):
-    """Base of kernels ``variance * g(x @ z)``.
-
-    Parameters
-    ----------
-    input_dim : int
-    variance : Tensor or number, positive, optional
-        1 without it.
-    active_dims : sequence of int, optional
-    """
+class _Scaled(Kernel):
+    """Base of kernels with nothing but a variance."""
 
     def __init__(
         self,
@@ -37,6 +29,18 @@ class DotProduct(Kernel):
     ) -> None:
         super().__init__(input_dim, active_dims)
         self.variance = positive(variance)
+
+
+class DotProduct(_Scaled):
+    """Base of kernels ``variance * g(x @ z)``.
+
+    Parameters
+    ----------
+    input_dim : int
+    variance : Tensor or number, positive, optional
+        1 without it.
+    active_dims : sequence of int, optional
+    """
 
     def product(self, X: Tensor, Z: Tensor | None, diag: bool) -> Tensor:
         """Return scalar products, shape (n, m), or (n,)."""
@@ -97,7 +101,7 @@ class Polynomial(DotProduct):
         return self.variance * (self.bias + self.product(X, Z, diag)) ** self.degree
 
 
-class Constant(Kernel):
+class Constant(_Scaled):
     """Constant kernel, ``variance``: of functions that are one normal number everywhere.
 
     Parameters
@@ -108,15 +112,6 @@ class Constant(Kernel):
     active_dims : sequence of int, optional
     """
 
-    def __init__(
-        self,
-        input_dim: int,
-        variance: Given | None = None,
-        active_dims: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(input_dim, active_dims)
-        self.variance = positive(variance)
-
     def forward(self, X: Tensor, Z: Tensor | None = None, diag: bool = False) -> Tensor:
         """Return covariances; see `Kernel.forward`."""
         x = self.points(X)
@@ -126,7 +121,7 @@ class Constant(Kernel):
         return expand(self.variance, (x.array.shape[0], z.array.shape[0]))
 
 
-class WhiteNoise(Kernel):
+class WhiteNoise(_Scaled):
     """White noise, ``variance`` of a point with itself, 0 with any other.
 
     Parameters
@@ -140,15 +135,6 @@ class WhiteNoise(Kernel):
     -----
     Points of Z are others, also where they equal points of X: noise is drawn anew.
     """
-
-    def __init__(
-        self,
-        input_dim: int,
-        variance: Given | None = None,
-        active_dims: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(input_dim, active_dims)
-        self.variance = positive(variance)
 
     def forward(self, X: Tensor, Z: Tensor | None = None, diag: bool = False) -> Tensor:
         """Return covariances; see `Kernel.forward`."""
