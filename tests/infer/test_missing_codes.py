@@ -54,4 +54,6 @@ def test_svi_tells_of_it_in_its_first_step():
 def test_other_indices_are_left_alone(codes):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Target.from_model(groups, codes, Y[: len(codes)])
+        target = Target.from_model(groups, codes, Y[: len(codes)])
+    value, _ = target.value_and_grad(np.zeros(target.dim))
+    assert np.isfinite(float(value))
