@@ -26,7 +26,8 @@ from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import AutoGuide
 from probtorch.infer.model_runs import in_float64
-from probtorch.ops.arithmetic import maximum, minimum, sqrt
+from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.exponentials import exp
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
@@ -107,9 +108,11 @@ class AnnealingSteps:
         betas = summed / summed[..., -1:]
         eta = learned("eta_0", self.eta_init, constraints.interval(0.0, self.eta_max))
         rise = learned("eta_coeff", 0.0, constraints.real)
-        # Between 1 % of the largest step and the largest.
-        least, most = (betas * 0.0 + c * self.eta_max for c in (0.01, 1.0))
-        etas = maximum(minimum(unsqueeze(eta, -1) + unsqueeze(rise, -1) * betas, most), least)
+        # The rise is added to the logit of the share, so that the bound has a gradient at all
+        # sizes: cut off at a largest and a least one, as in NumPyro, they never get away from it.
+        share = unsqueeze(eta, -1) / self.eta_max
+        rest = (1.0 - share) * exp(-unsqueeze(rise, -1) * betas)
+        etas = self.eta_max * share / (share + rest)
         gamma = learned("gamma", self.gamma_init, constraints.unit_interval)
         masses = learned("inv_mass_matrix", 1.0, constraints.softplus_positive, size)
         return AnnealingSchedule(betas, etas, unsqueeze(gamma, -1), sqrt(masses))

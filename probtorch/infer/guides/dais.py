@@ -89,8 +89,9 @@ class AutoDAIS(SummarisedByDraws, ScaledGuide):
     -----
     Parameters are ``auto_loc``, ``auto_scale`` (and ``auto_scale_tril`` with a diagonal of ones) of
     the base, ``auto_eta_0`` and ``auto_eta_coeff``, so that the step size at temperature b is
-    ``eta_0 + eta_coeff b``, ``auto_gamma``, ``auto_beta_increments``, whose cumulated sum, scaled
-    to end at 1, are the temperatures, and ``auto_inv_mass_matrix`` (dim,).
+    ``eta_max sigmoid(logit(eta_0 / eta_max) + eta_coeff b)``, ``auto_gamma``,
+    ``auto_beta_increments``, whose cumulated sum, scaled to end at 1, are the temperatures, and
+    ``auto_inv_mass_matrix`` (dim,).
 
     Where the model works on a minibatch of its data, so do the steps, on one of their own. Draws,
     medians and quantiles, those of 10 000 draws, are made with the arguments of the first call.

@@ -112,8 +112,8 @@ class AutoSemiDAIS(SummarisedByDraws):
     unless they are shared, ``auto_eta_0``, ``auto_eta_coeff``, ``auto_gamma``,
     ``auto_beta_increments`` and ``auto_inv_mass_matrix`` as of `AutoDAIS`.
 
-    A row with steps of its own that have shrunk to the least, 1 % of `eta_max`, may stay there: it
-    then keeps the normal it begins with. Shared steps learn faster, and from all rows.
+    Steps that are small beside the scale of a row tell little of whether larger ones are better, so
+    give an `eta_max` of about that scale. Shared steps learn from all rows at every step.
 
     Draws, medians and quantiles, those of 10 000 draws, are of all rows, made with the arguments of
     the first call a minibatch at a time. There is no `get_posterior`.

@@ -24,6 +24,7 @@ from probtorch.infer import (
     Trace_ELBO,
     init_to_value,
 )
+from probtorch.infer.guides.annealing import AnnealingSteps
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from probtorch.utils.data import DataLoader, TensorDataset
@@ -145,10 +146,28 @@ def test_a_fitted_guide_is_between_the_best_independent_normal_and_the_evidence(
     # Of draws the errors are 0.016 and 0.011; what is left is the guide's own, of a fit this short.
     assert (abs(x.mean(0) - mean) < 0.3 * sd).all()
     assert (abs(x.std(0) / sd - 1.0) < 0.3).all()
-    # Rows follow what they share, which no independent normal knows of; with steps of their own a
-    # row may get stuck at the least ones, and stays at its normal.
-    follows = np.corrcoef(x.T)[0, 1:] > 0.1
-    assert follows.all() if shared else follows.sum() > N / 2
+    # Rows follow what they share, which no independent normal knows of.
+    assert (np.corrcoef(x.T)[0, 1:] > 0.3).all()
+
+
+def test_steps_that_have_shrunk_to_nothing_grow_again():
+    """As far down as a learning rate of 0.05 gets in a thousand steps, and up again."""
+    steps = AnnealingSteps("guide", 3, eta_init=0.1, eta_max=0.8, gamma_init=0.9)
+    store = ParamStore()
+    with store.activate():
+        steps.schedule("auto", 1, np.dtype(float))
+        for name, to in (("auto_eta_0", -30.0), ("auto_eta_coeff", -20.0)):
+            with probtorch.no_grad():
+                store.unconstrained(name).fill_(to)
+        found = steps.schedule("auto", 1, np.dtype(float)).etas
+        assert 0.0 < found.min().item() < found.max().item() < 1e-12
+        leaves = [store.unconstrained(name) for name in ("auto_eta_0", "auto_eta_coeff")]
+        assert all(slope.item() > 0.0 for slope in grad(found.sum(), leaves))
+        with probtorch.no_grad():  # and where rounding makes it the largest
+            leaves[0].fill_(100.0)
+        found = steps.schedule("auto", 1, np.dtype(float)).etas
+        assert_allclose(found.detach().numpy(), 0.8)
+        assert all(np.isfinite(slope.item()) for slope in grad(found.sum(), leaves))
 
 
 def test_the_gradient_is_that_of_finite_differences():
