@@ -93,6 +93,8 @@ def _leave_out(
     ):
         return
     copying.items.remove(copy)
+    # The copy is all of the target: a number that the nest sets first would now come after it.
+    copying.fills = [(b, number) for b, number in copying.fills if b is not target]
     write_last(writer, item, target)
     for _, s in readers:
         redirect(s, source, target)

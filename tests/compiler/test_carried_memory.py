@@ -10,7 +10,9 @@ from probtorch.compiler.render.blocked import in_blocks
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import leaves
 from probtorch.ops.control import cond, while_loop
+from probtorch.ops.diagonals import diag_embed
 from probtorch.ops.indexing import index_put
+from probtorch.ops.movement import unslice
 
 X, Y = np.arange(4.0), np.array([10.0, -1.0, 2.0, 0.5])
 
@@ -147,6 +149,23 @@ def test_compiled_is_eager(fn, flag):
     for ours, theirs in zip(leaves(program(args)), leaves(program.eager(args)), strict=True):
         np.testing.assert_array_equal(ours.array, theirs.array)
     np.testing.assert_array_equal(args[0].array, X)
+
+
+def whole_piece(x, y, flag):
+    """Zeros with a piece that leaves none of them, shaped apart from the nest that computes it."""
+    table = (x.unsqueeze(-1) * y).reshape(2, 2, 4)
+    return unslice(table, ((0, 1, 2), (0, 1, 2), (0, 1, 4)), (2, 2, 4))
+
+
+def whole_diagonal(x, y, flag):
+    return diag_embed((x + y).reshape(2, 2, 1)) * 2.0
+
+
+@pytest.mark.parametrize("fn", [whole_piece, whole_diagonal], ids=lambda fn: fn.__name__)
+def test_numbers_that_a_copy_overwrites_do_not_come_after_it(fn):
+    args = wrap(X.copy()), wrap(Y.copy()), wrap(np.array(True))
+    program = NativeProgram(lambda t: fn(*t), args)
+    np.testing.assert_array_equal(program(args).array, program.eager(args).array)
 
 
 def random_body(seed):

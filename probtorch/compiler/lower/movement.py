@@ -25,9 +25,10 @@ def lower_to_device(low, node, block):
 
 @lowers("unslice")
 def lower_unslice(low, node, block):
-    (out,) = node.outs
+    (piece,), (out,) = node.inputs, node.outs
     layout = contiguous(out.shape).view("slice", {"spec": node.attrs["spec"]})
-    low.assemble(out, [(node.inputs[0], layout)], block, fill=0)
+    fill = None if piece.shape == out.shape else 0
+    low.assemble(out, [(piece, layout)], block, fill=fill)
 
 
 @lowers("accumulate")
