@@ -178,8 +178,11 @@ def _went_nowhere(draws: Draws) -> np.ndarray:
     if any(name not in draws.sample_stats for name in names):
         return np.zeros(draws.num_chains, bool)
     deepest, step_size, depth = (np.asarray(draws.sample_stats[name]) for name in names)
-    length = step_size * (2**depth - 1)
-    return (deepest.mean(axis=1) > 0.9) & (np.median(length, axis=1) < SHORT_TRAJECTORY)
+    found = deepest.mean(axis=1) > 0.9
+    for chain in np.flatnonzero(found):
+        length = step_size[chain] * (2 ** depth[chain] - 1)
+        found[chain] = np.median(length) < SHORT_TRAJECTORY
+    return found
 
 
 def convergence(

@@ -27,7 +27,7 @@ from probtorch.diagnostics.judged_entries import (
     entries_of,
     quality_of,
 )
-from probtorch.diagnostics.stored import every_th
+from probtorch.diagnostics.stored import every_th, let_go
 
 __all__ = ["diagnose", "smallest_ess", "warn_about"]
 
@@ -137,6 +137,8 @@ def diagnose(
     labels, r_hats, sizes, shifts = quality_of(entries, diverging)
     quality = labels, r_hats, sizes
     stuck = chain_checks.stuck(draws, entries)
+    if every > 1:
+        let_go(draws.sample_stats.values())
     findings = [
         chain_checks.non_finite(entries, every),
         chain_checks.improper(draws, entries, quality),

@@ -73,6 +73,9 @@ STATISTICS = (
     "mean", "sd", "hdi_low", "hdi_high", "mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat",
 )  # fmt: skip
 
+# Energies that `bfmi` takes at a time, or a chain's: it copies them some times.
+BFMI_ELEMENTS = 2**18
+
 
 # -------------------------------------------------------------------------------------------- R-hat
 
@@ -441,7 +444,7 @@ def bfmi(energy: np.ndarray) -> np.ndarray:
     ----------
     Betancourt (2016), arXiv:1604.00695, equation 3.
     """
-    energy = checked_draws("bfmi", energy).astype(np.float64)
+    energy = checked_draws("bfmi", energy)
     if energy.ndim != 2:
         raise ShapeError(
             "bfmi", expected="energy of shape (chain, draw)", got=f"shape {energy.shape}",
@@ -450,9 +453,13 @@ def bfmi(energy: np.ndarray) -> np.ndarray:
     result = np.full(energy.shape[0], np.nan)
     if energy.shape[1] < 2:
         return result
-    usable = np.isfinite(energy).all(axis=1) & (np.ptp(energy, axis=1) > 0)
-    chains = energy[usable]
-    result[usable] = np.mean(np.diff(chains, axis=1) ** 2, axis=1) / chains.var(axis=1, ddof=1)
+    step = max(1, BFMI_ELEMENTS // energy.shape[1])
+    for start in range(0, len(energy), step):
+        some = energy[start : start + step].astype(np.float64)
+        usable = np.isfinite(some).all(axis=1) & (np.ptp(some, axis=1) > 0)
+        chains = some[usable]
+        changes = np.mean(np.diff(chains, axis=1) ** 2, axis=1)
+        result[start + np.flatnonzero(usable)] = changes / chains.var(axis=1, ddof=1)
     return result
 
 

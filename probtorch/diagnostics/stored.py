@@ -43,7 +43,7 @@ Manifest: TypeAlias = dict[str, Any]
 FORMAT = 1
 # A touch of a mapped page brings in its neighbours, where the system has them: so many bytes on
 # Linux. Of a map so many bytes are brought in before they are let go.
-TOUCHED, WINDOW = 2**16, 2**24
+TOUCHED, WINDOW = 2**16, 2**22
 
 
 def file_of(group: str, name: str) -> str:

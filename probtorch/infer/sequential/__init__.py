@@ -3,7 +3,8 @@
 `Importance` (importance.py) weights the draws of a guide or of the prior; `CSIS` (csis.py) trains
 the guide, and `AutoProposal` (proposals.py) is one that writes itself. `SMC` (smc.py) goes from the
 prior to the posterior by temperatures (tempering.py); any kernel moves its particles (mutation.py).
-`NestedSampler` (nested_sampler.py) goes there by levels of the likelihood.
+`NestedSampler` (nested_sampler.py) goes there by levels of the likelihood; the run of both is that
+of `MovedParticles` (moved_particles.py).
 `ParticleFilter` (particle_filter.py) follows the states of a series that is given by functions,
 `SMCFilter` (smc_filter.py) one of sample statements; `ParticleGibbs` (particle_gibbs.py) is a chain
 of runs of any program, and so is `InvolutiveMCMC` (involutive.py), by moves that are stated; what

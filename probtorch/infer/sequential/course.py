@@ -20,18 +20,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.core.rng import Generator
 from probtorch.core.typed import Tree
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError, user_frame
-from probtorch.infer.control import Interrupt
-from probtorch.infer.potential import Target
-from probtorch.infer.sequential.mutation import Moved, Mutation, PartialMove
-from probtorch.infer.sequential.saved_particles import (
-    ParticleProgress,
-    SavedParticles,
-    check_densities,
-)
+from probtorch.infer.sequential.moved_particles import ParticleRun
+from probtorch.infer.sequential.mutation import Moved, PartialMove
+from probtorch.infer.sequential.saved_particles import check_densities
 from probtorch.infer.sequential.weights import (
     ancestors,
     effective_size,
@@ -100,27 +94,14 @@ class Course:
     Parameters
     ----------
     smc : SMC
-    target : Target
-    mutation : Mutation
-    generator : Generator
-        Of the resampling.
-    saved : SavedParticles
-    interrupt : Interrupt
-    progress : ParticleProgress
+    run : ParticleRun
+        Its streams are those of the first particles and of the resampling.
     """
 
-    def __init__(
-        self,
-        smc: SMC,
-        target: Target,
-        mutation: Mutation,
-        generator: Generator,
-        saved: SavedParticles,
-        interrupt: Interrupt,
-        progress: ParticleProgress,
-    ) -> None:
-        self.smc, self.target, self.mutation, self.generator = smc, target, mutation, generator
-        self.saved, self.interrupt, self.progress = saved, interrupt, progress
+    def __init__(self, smc: SMC, run: ParticleRun) -> None:
+        self.smc, self.target, self.path, self.mutation = smc, run.target, run.path, run.mutation
+        self._first, self.generator = run.streams
+        self.saved, self.interrupt, self.progress = run.saved, run.interrupt, run.progress
         self.positions, self.ratios, self.logdensity = np.empty((0, 0)), np.empty(0), np.empty(0)
         self.temperature, self.log_evidence = 0.0, 0.0
         self.temperatures: list[float] = []
@@ -136,9 +117,9 @@ class Course:
         self._moving: _Moving | None = None
         self._settled: tuple[np.ndarray, np.ndarray, dict[str, object]] | None = None
 
-    def start(self, positions: np.ndarray) -> None:
-        """Begin at draws of the prior, shape (particles, dim)."""
-        self.positions = positions
+    def start(self) -> None:
+        """Begin at draws of the prior."""
+        self.positions = positions = self.path.draws(self.smc.num_particles, self._first)
         self.ratios = self.mutation.ratios(positions)
         self.family = np.arange(len(positions) // self.length)
 

@@ -215,6 +215,8 @@ class InvolutiveMCMC(RunEngine):
     ((1, 200), True)
     """
 
+    _name = "InvolutiveMCMC"
+
     @explained("InvolutiveMCMC", meant={"num_warmup": "warmup_steps", "draws": "num_samples"})
     def __init__(
         self,

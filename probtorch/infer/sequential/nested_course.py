@@ -26,19 +26,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.core.rng import Generator
 from probtorch.core.typed import Tree
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError, user_frame
-from probtorch.infer.control import Interrupt
-from probtorch.infer.potential import Target
-from probtorch.infer.sequential.likelihood_levels import ConstrainedPath
-from probtorch.infer.sequential.mutation import Mutation
-from probtorch.infer.sequential.saved_particles import (
-    ParticleProgress,
-    SavedParticles,
-    check_densities,
-)
+from probtorch.infer.sequential.moved_particles import ParticleRun
+from probtorch.infer.sequential.saved_particles import check_densities
 from probtorch.infer.sequential.shrinkage import log_sum, log_widths, mean_log_volumes
 from probtorch.infer.sequential.weights import uniforms
 
@@ -71,15 +63,11 @@ class NestedCourse:
     Parameters
     ----------
     sampler : NestedSampler
-    target : Target
-    path : ConstrainedPath
-    mutation : Mutation
-    generator : Generator
-        Of which points are copied, and of ties among the ranks.
+    run : ParticleRun
+        Its first streams are those of the first points, and of which points are copied and of ties
+        among the ranks.
     num_steps : int
         Transitions of a copy.
-    saved, interrupt, progress
-        See `Course`.
 
     Attributes
     ----------
@@ -93,31 +81,22 @@ class NestedCourse:
         Log of the prior's share with a likelihood above 0, and its standard error.
     """
 
-    def __init__(
-        self,
-        sampler: NestedSampler,
-        target: Target,
-        path: ConstrainedPath,
-        mutation: Mutation,
-        generator: Generator,
-        num_steps: int,
-        saved: SavedParticles,
-        interrupt: Interrupt,
-        progress: ParticleProgress,
-    ) -> None:
-        self.sampler, self.target, self.path = sampler, target, path
-        self.mutation, self.generator, self.num_steps = mutation, generator, num_steps
-        self.saved, self.interrupt, self.progress = saved, interrupt, progress
-        self.positions = np.empty((0, target.dim))
+    def __init__(self, sampler: NestedSampler, run: ParticleRun, num_steps: int) -> None:
+        self.sampler, self.num_steps = sampler, num_steps
+        self.target, self.path, self.mutation = run.target, run.path, run.mutation
+        self._first, self.generator, *_ = run.streams
+        self.saved, self.interrupt, self.progress = run.saved, run.interrupt, run.progress
+        dim = run.target.dim
+        self.positions = np.empty((0, dim))
         self.log_likelihood, self.log_prior = np.empty(0), np.empty(0)
-        self.dead_positions = np.empty((0, target.dim))
+        self.dead_positions = np.empty((0, dim))
         self.dead_likelihood, self.dead_prior = np.empty(0), np.empty(0)
         self.counts, self.ranks = np.empty(0, np.int64), np.empty(0)
         self.before, self.after = np.empty(0), np.empty(0)
         self.log_share, self.error_of_share, self.level = 0.0, 0.0, -math.inf
         self.since_fit = sampler.num_live_points
 
-    def start(self, generator: Generator) -> None:
+    def start(self) -> None:
         """Draw the first points from the prior, until enough have a likelihood above 0.
 
         Raises
@@ -135,7 +114,7 @@ class NestedCourse:
                     fix="look at priors and data, or give a reference",
                 )
             count = max(wanted, drawn)
-            positions = self.path.draws(count, generator)
+            positions = self.path.draws(count, self._first)
             ratios = self.mutation.ratios(positions)
             if np.isnan(ratios).any() or (ratios == math.inf).any():
                 raise InferenceError(

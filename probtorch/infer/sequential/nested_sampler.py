@@ -18,34 +18,24 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.checkpoint import Checkpoint
-from probtorch.infer.control import Interrupt
-from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.kernel import Kernel, checked
 from probtorch.infer.mcmc.kernels.slice import Slice
-from probtorch.infer.mcmc.pilot import in_form
-from probtorch.infer.potential import ModelTarget
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.sequential.importance import checked_count
 from probtorch.infer.sequential.likelihood_levels import ConstrainedPath
-from probtorch.infer.sequential.mutation import Mutation, check_moves_particles
+from probtorch.infer.sequential.moved_particles import MovedParticles, ParticleRun
 from probtorch.infer.sequential.nested_course import NestedCourse, uniform_p_value
-from probtorch.infer.sequential.saved_particles import (
-    ParticleProgress,
-    SavedParticles,
-    seed_text,
-)
 from probtorch.infer.sequential.shrinkage import (
     evidence_error,
     information,
@@ -98,7 +88,7 @@ class NestedDraws(SampledDraws):
         return float(self.attrs["information"])
 
 
-class NestedSampler:
+class NestedSampler(MovedParticles[NestedCourse]):
     """Nested sampling: the evidence with its error, and draws of the posterior [skilling2006]_.
 
     It needs no gradient, finds several modes, and is not stopped by likelihoods whose powers have a
@@ -160,6 +150,8 @@ class NestedSampler:
     True
     """
 
+    _name = "NestedSampler"
+
     @explained(
         "NestedSampler", meant={"num_particles": "num_live_points", "nlive": "num_live_points"}
     )
@@ -177,8 +169,8 @@ class NestedSampler:
         seed: int | Generator | None = None,
         progress_bar: bool = True,
     ) -> None:
-        self.kernel = model if isinstance(model, Kernel) else Slice(model)
-        check_moves_particles("NestedSampler", self.kernel)
+        kernel = model if isinstance(model, Kernel) else Slice(model)
+        super().__init__(kernel, reference, num_threads, seed, progress_bar)
         count = checked_count("NestedSampler", "num_live_points", num_live_points, 4)
         self.num_live_points = count
         self.dlogz = checked("NestedSampler", "dlogz", dlogz, 0.0, math.inf)
@@ -198,12 +190,6 @@ class NestedSampler:
         self.num_samples = num_samples
         if num_samples is not None:
             self.num_samples = checked_count("NestedSampler", "num_samples", num_samples)
-        self.reference = reference
-        self.num_threads = os.cpu_count() or 1
-        if num_threads is not None:
-            self.num_threads = checked_count("NestedSampler", "num_threads", num_threads)
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
-        self.progress_bar = bool(progress_bar)
 
     def __repr__(self) -> str:
         return f"NestedSampler({self.kernel!r}, num_live_points={self.num_live_points})"
@@ -250,51 +236,21 @@ class NestedSampler:
             If new points stay near those they are copies of, or do not come in evenly among the
             others.
         """
-        began = time.perf_counter()
-        kernel, _ = in_form(self.kernel, args, kwargs, shown=False)
-        example = None
-        if kernel.model is None and self.reference is not None:
-            example = np.zeros(tuple(self.reference.event_shape))
-        target = kernel.target(args, kwargs, example)
-        if isinstance(target, ModelTarget):
-            warn_of_no_data(target.without_data, target.array_arguments)
-        path = ConstrainedPath(target, self.reference)
-        streams = (self._generator or default_generator).spawn(5)
-        start, choices, moves, simulations, resampling = streams
-        saved = SavedParticles(
-            "NestedSampler", checkpoint, checkpoint_every, self._settings(), args, kwargs, began
+        run, course, interrupted = self._run(
+            args, kwargs, checkpoint, checkpoint_every, max_seconds, streams=5
         )
-        mutation = Mutation(kernel, path, moves, self.num_threads)
-        steps = self.num_steps or (SWEEPS if kernel.warmup.tuner is None else WALKS + target.dim)
-        with (
-            Interrupt("NestedSampler.run", max_seconds) as interrupt,
-            ParticleProgress(shown=self.progress_bar) as progress,
-        ):
-            course = NestedCourse(
-                self, target, path, mutation, choices, steps, saved, interrupt, progress
-            )
-            if saved.values is None:
-                course.start(start)
-            else:
-                course.restore(saved.values)
-            interrupted = not course.to_the_end()
-        if not interrupted:
-            course.judge()
         left = course.remaining()
         course.bury_all()
-        facts = {**kernel.attrs(), "inference_method": "NestedSampler", "dlogz": left}
-        facts |= {"sampling_time": saved.seconds, "interrupted": interrupted, "num_steps": steps}
-        return self._result(target, course, facts, simulations, resampling)
+        facts = {**run.kernel.attrs(), "inference_method": "NestedSampler", "dlogz": left}
+        facts |= {"sampling_time": run.saved.seconds, "interrupted": interrupted}
+        facts |= {"num_steps": course.num_steps}
+        return self._result(run, course, facts)
 
     def _result(
-        self,
-        target: Target,
-        course: NestedCourse,
-        facts: dict[str, object],
-        simulations: Generator,
-        resampling: Generator,
+        self, run: ParticleRun, course: NestedCourse, facts: dict[str, object]
     ) -> NestedDraws:
         """Weights of all points, draws by them, and what is told."""
+        target, (_, _, simulations, resampling) = run.target, run.streams
         likelihood, counts = course.dead_likelihood, course.counts
         log_weights = likelihood + log_widths(mean_log_volumes(counts))
         within = log_sum(log_weights)
@@ -348,16 +304,21 @@ class NestedSampler:
         )  # fmt: skip
         return NestedDraws(**vars(draws), weighted=weighted)
 
-    def _settings(self) -> dict[str, object]:
-        """What a checkpoint has to agree in."""
+    def _path(self, target: Target) -> ConstrainedPath:
+        return ConstrainedPath(target, self.reference)
+
+    def _course(self, run: ParticleRun) -> NestedCourse:
+        sweeps = run.kernel.warmup.tuner is None
+        return NestedCourse(
+            self, run, self.num_steps or (SWEEPS if sweeps else WALKS + run.target.dim)
+        )
+
+    def _own_settings(self) -> dict[str, object]:
         return {
-            **self.kernel.attrs(),
             "num_live_points": self.num_live_points,
             "dlogz": self.dlogz,
             "num_steps": self.num_steps,
             "num_delete": self.num_delete,
-            "reference": "none" if self.reference is None else repr(self.reference),
-            "seed": seed_text(self._generator),
         }
 
 

@@ -84,6 +84,8 @@ class ParticleGibbs(RunEngine):
     ((1, 50), True)
     """
 
+    _name = "ParticleGibbs"
+
     @explained("ParticleGibbs", meant={"num_warmup": "warmup_steps", "draws": "num_samples"})
     def __init__(
         self,

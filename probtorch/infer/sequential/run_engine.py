@@ -6,6 +6,7 @@ import abc
 import os
 import time
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +35,9 @@ class RunEngine(abc.ABC):
         As of `ParticleGibbs`.
     """
 
+    # The class at the front door, whatever is derived from it: for messages and checkpoints.
+    _name: ClassVar[str]
+
     def __init__(
         self,
         model: Callable[..., object],
@@ -43,7 +47,7 @@ class RunEngine(abc.ABC):
         seed: int | Generator | None,
         progress_bar: bool,
     ) -> None:
-        name = type(self).__name__
+        name = self._name
         check_model(model, name)
         self.model = model
         self.num_samples = checked_count(name, "num_samples", num_samples)
@@ -74,7 +78,7 @@ class RunEngine(abc.ABC):
         max_seconds: float | None,
     ) -> RunDraws:
         """Draw, from the beginning or from a checkpoint, to the end."""
-        began, name = time.perf_counter(), type(self).__name__
+        began, name = time.perf_counter(), self._name
         budget = Budget(until_ess, None, f"{name}.run")
         budget.refuse_with(background=False, store=None, checkpoint=checkpoint)
         interrupt = Interrupt(f"{name}.run", max_seconds)
@@ -104,7 +108,7 @@ class RunEngine(abc.ABC):
         }
         attrs = {
             "inference_library": "probtorch",
-            "inference_method": type(self).__name__,
+            "inference_method": self._name,
             "model_name": getattr(self.model, "__name__", type(self.model).__name__),
             **self._facts(moves),
             "interrupted": course.ended,

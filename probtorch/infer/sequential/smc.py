@@ -21,31 +21,20 @@ the effective number. H.-D. Dau, N. Chopin, "Waste-free sequential Monte Carlo",
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError
 from probtorch.infer.checkpoint import Checkpoint
-from probtorch.infer.control import Interrupt
-from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.kernel import Kernel, checked
-from probtorch.infer.mcmc.pilot import in_form
-from probtorch.infer.potential import ModelTarget
+from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.sequential.course import Course
 from probtorch.infer.sequential.importance import checked_count
-from probtorch.infer.sequential.mutation import Mutation, check_moves_particles
-from probtorch.infer.sequential.saved_particles import (
-    ParticleProgress,
-    SavedParticles,
-    seed_text,
-)
+from probtorch.infer.sequential.moved_particles import MovedParticles, ParticleRun
 from probtorch.infer.sequential.tempering import TemperedPath
 from probtorch.infer.sequential.weights import checked_resampling
 
@@ -83,7 +72,7 @@ class SMCDraws(SampledDraws):
         return list(self.attrs["num_steps"])
 
 
-class SMC:
+class SMC(MovedParticles[Course]):
     """Tempered sequential Monte Carlo with any kernel: draws, and the marginal likelihood.
 
     Where chains stay in one mode, particles from the prior find several; and the evidence comes
@@ -127,6 +116,7 @@ class SMC:
 
     Examples
     --------
+    >>> import math
     >>> import probtorch
     >>> import probtorch.distributions as dist
     >>> from probtorch.infer import SMC, RandomWalk
@@ -136,11 +126,13 @@ class SMC:
     ...         probtorch.sample("y", dist.Bernoulli(p), obs=y)
     >>> y = probtorch.tensor([1.0, 1.0, 0.0, 1.0])
     >>> draws = SMC(RandomWalk(coin), num_particles=500, seed=0).run(y)
-    >>> bool(abs(draws.log_evidence - np.log(1 / 20)) < 4 * draws.log_evidence_error)
+    >>> bool(abs(draws.log_evidence - math.log(1 / 20)) < 4 * draws.log_evidence_error)
     True
     >>> draws["p"].shape
     (1, 500)
     """
+
+    _name = "SMC"
 
     @explained("SMC", meant={"draws": "num_particles", "num_samples": "num_particles"})
     def __init__(
@@ -158,8 +150,7 @@ class SMC:
         seed: int | Generator | None = None,
         progress_bar: bool = True,
     ) -> None:
-        check_moves_particles("SMC", kernel)
-        self.kernel = kernel
+        super().__init__(kernel, reference, num_threads, seed, progress_bar)
         self.num_particles = checked_count("SMC", "num_particles", num_particles, 2)
         self.waste_free = bool(waste_free)
         if num_steps is None:
@@ -180,14 +171,6 @@ class SMC:
         self.ess_threshold = checked("SMC", "ess_threshold", ess_threshold, 0.0, 1.0)
         self.temperatures = None if temperatures is None else _ladder(temperatures)
         self.resampling = checked_resampling("SMC", resampling)
-        self.reference = reference
-        self.num_threads = (
-            os.cpu_count() or 1
-            if num_threads is None
-            else checked_count("SMC", "num_threads", num_threads)
-        )
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
-        self.progress_bar = bool(progress_bar)
 
     def __repr__(self) -> str:
         return f"SMC({self.kernel!r}, num_particles={self.num_particles})"
@@ -238,52 +221,33 @@ class SMC:
         SMCWarning
             If particles did not get away from where they stood, or come from too few ancestors.
         """
-        began = time.perf_counter()
-        kernel, _ = in_form(self.kernel, args, kwargs, shown=False)
-        example = None
-        if kernel.model is None and self.reference is not None:
-            example = np.zeros(tuple(self.reference.event_shape))
-        target = kernel.target(args, kwargs, example)
-        if isinstance(target, ModelTarget):
-            warn_of_no_data(target.without_data, target.array_arguments)
-        path = TemperedPath(target, self.reference)
-        start, resampling, moves = (self._generator or default_generator).spawn(3)
-        # From here on the default generator stands where a run that is saved had it.
-        saved = SavedParticles(
-            "SMC", checkpoint, checkpoint_every, self._settings(), args, kwargs, began
+        run, course, interrupted = self._run(
+            args, kwargs, checkpoint, checkpoint_every, max_seconds, streams=3
         )
-        mutation = Mutation(kernel, path, moves, self.num_threads)
-        with (
-            Interrupt("SMC.run", max_seconds) as interrupt,
-            ParticleProgress(shown=self.progress_bar) as progress,
-        ):
-            course = Course(self, target, mutation, resampling, saved, interrupt, progress)
-            if saved.values is None:
-                course.start(path.draws(self.num_particles, start))
-            else:
-                course.restore(saved.values)
-            interrupted = not course.to_the_end()
-        if not interrupted:
-            course.judge()
         positions, logdensity, facts = course.result()
         draws = make_draws(
-            target, positions[None], {"lp": logdensity[None]},
-            {**kernel.attrs(), **facts, "sampling_time": saved.seconds, "interrupted": interrupted},
+            run.target, positions[None], {"lp": logdensity[None]},
+            {
+                **run.kernel.attrs(), **facts, "sampling_time": run.saved.seconds,
+                "interrupted": interrupted,
+            },
         )  # fmt: skip
         return SMCDraws(**vars(draws))
 
-    def _settings(self) -> dict[str, object]:
-        """What a checkpoint has to agree in."""
+    def _path(self, target: Target) -> TemperedPath:
+        return TemperedPath(target, self.reference)
+
+    def _course(self, run: ParticleRun) -> Course:
+        return Course(self, run)
+
+    def _own_settings(self) -> dict[str, object]:
         return {
-            **self.kernel.attrs(),
             "num_particles": self.num_particles,
             "num_steps": self.num_steps,
             "ess_threshold": self.ess_threshold,
             "temperatures": self.temperatures,
             "waste_free": self.waste_free,
             "resampling": self.resampling,
-            "reference": "none" if self.reference is None else repr(self.reference),
-            "seed": seed_text(self._generator),
         }
 
 

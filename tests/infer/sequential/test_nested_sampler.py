@@ -19,7 +19,7 @@ from probtorch.infer import (
     Slice,
     Target,
 )
-from probtorch.infer.sequential import nested_course
+from probtorch.infer.sequential import mutation, nested_course
 from probtorch.infer.sequential.nested_course import uniform_p_value
 from probtorch.infer.sequential.shrinkage import evidence_error, log_widths, mean_log_volumes
 
@@ -166,15 +166,15 @@ def test_points_that_do_not_move_are_warned_of():
 
 def test_ranks_of_points_that_are_too_good_are_noticed(monkeypatch):
     """New points that are not drawn from all that is above the level: the better half of them."""
-    move = nested_course.Mutation.move
+    move = mutation.Mutation.move
 
-    def better(mutation, positions, level, steps):
-        moved = move(mutation, np.concatenate([positions, positions]), level, steps)
+    def better(self, positions, level, steps):
+        moved = move(self, np.concatenate([positions, positions]), level, steps)
         n, ratios = len(positions), moved.ratios.array[:, 0]
         best = np.argsort(-ratios)[:n]
         return type(moved)(*(type(x)(x.array[best]) for x in vars(moved).values()))
 
-    monkeypatch.setattr(nested_course.Mutation, "move", better)
+    monkeypatch.setattr(mutation.Mutation, "move", better)
     with pytest.warns(NestedSamplingWarning, match="do not come in evenly"):
         quiet(line, 100, seed=0).run(X, Y)
 

@@ -148,6 +148,19 @@ def test_files_of_another_layout_are_refused(layout, tmp_path):
     assert gibbs(checkpoint=tmp_path).posterior.keys() == whole.posterior.keys()
 
 
+def test_engines_of_users_that_derive_from_ours_are_saved_as_these(tmp_path):
+    class Own(SMC):
+        pass
+
+    class OwnGibbs(ParticleGibbs):
+        pass
+
+    make = lambda kind: kind(RandomWalk(model), 40, num_steps=2, seed=3, num_threads=1)
+    check_same(make(Own).run(Y, checkpoint=tmp_path / "a"), make(SMC).run(Y))
+    found = OwnGibbs(branching, 5, 4, 1, seed=2).run(Y[:2], checkpoint=tmp_path / "b")
+    assert found.num_draws == 4
+
+
 def test_seconds_between_checkpoints_need_a_folder():
     with pytest.raises(ArgumentError, match="no checkpoint"):
         SMC(NUTS(model)).run(Y, checkpoint_every=3.0)
