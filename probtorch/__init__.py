@@ -684,6 +684,7 @@ if TYPE_CHECKING:
         compiler as compiler,
         config as config,
         contrib as contrib,
+        numerics as numerics,
         ode as ode,
         nn as nn,
         estimators as estimators,
@@ -829,8 +830,8 @@ div = _div
 if not TYPE_CHECKING:  # checkers know the names from above, and tell of others
     _ROOMS = (
         "__config__ amp array_api compiler config contrib diagnostics distributed distributions "
-        "effects estimators handlers infer nn onnx ops optim ode poutine profiler serialization "
-        "testing utils viz".split()
+        "effects estimators handlers infer nn numerics onnx ops optim ode poutine profiler "
+        "serialization testing utils viz".split()
     )
     # Where the names live that would otherwise make every import slow.
     _HOMES = {

@@ -30,6 +30,12 @@ INSTEAD = {
     "barrier": "leave it out: it is for Funsor's backend, and statements here run as they come",
     "iarange": _PLATE,
     "irange": _PLATE,
+    # Stan's and TFP's.
+    "algebra_solver": "numerics.root(f, x0)",
+    "find_root_chandrupatla": "numerics.bracketed_root(f, low, high)",
+    "integrate_1d": "numerics.integral(f, low, high)",
+    "solve_newton": "numerics.root(f, x0)",
+    "solve_powell": 'numerics.root(f, x0, method="powell")',
     # NumPyro's and JAX's.
     "compat": "leave it out: Pyro's names are at the front door",
     "device_get": "x.numpy() is the array of a tensor",

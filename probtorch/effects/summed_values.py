@@ -48,6 +48,7 @@ TRUSTED = (
     "effects/",
     "estimators/",
     "infer/",
+    "numerics/",
     "ode/",
 )
 # Reads that no result depends on.

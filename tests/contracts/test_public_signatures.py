@@ -37,6 +37,7 @@ TYPED = {
     "probtorch.func.*",
     "probtorch.infer.*",
     "probtorch.nn.*",
+    "probtorch.numerics.*",
     "probtorch.ode.*",
     "probtorch.onnx.*",
     "probtorch.ops.*",

@@ -32,6 +32,7 @@ ROOMS = (
     "probtorch.nn.utils",
     "probtorch.nn.utils.parametrizations",
     "probtorch.nn.utils.parametrize",
+    "probtorch.numerics",
     "probtorch.ode",
     "probtorch.optim",
     "probtorch.optim.lr_scheduler",
