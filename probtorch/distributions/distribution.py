@@ -19,9 +19,10 @@ Three rules shape this file.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -130,6 +131,14 @@ class Distribution(WithFields, Spelled):
         before = len(shape) - len(self._batch_shape) - len(self._event_shape)
         return getattr(self, name)(shape[:before], generator=rng.generator)
 
+    # By name the formulas that a class leads to its own public methods (`written.py`): what those
+    # find by `super()`.
+    _beneath: ClassVar[Mapping[str, Callable[..., Tensor]]] = {}
+
+    def _formula(self, name: str) -> Callable[..., Tensor]:
+        beneath = self._beneath.get(name)
+        return getattr(self, name) if beneath is None else functools.partial(beneath, self)
+
     def _extended_shape(self, sample_shape: SizeLike = ()) -> Size:
         """`shape`, by the name that distributions written for PyTorch call."""
         return self.shape(sample_shape)
@@ -229,7 +238,7 @@ class Distribution(WithFields, Spelled):
         """
         before = set_grad_enabled(False)
         try:
-            x = self._draw(self._sample, sample_shape, generator)
+            x = self._draw(self._formula("_sample"), sample_shape, generator)
         finally:
             set_grad_enabled(before)
         return x.detach() if x.requires_grad else x
@@ -249,7 +258,7 @@ class Distribution(WithFields, Spelled):
                 got=f"{type(self).__name__}, which has none",
                 fix="use sample() with a score-function estimator, or enumerate a finite support",
             )
-        return self._draw(self._rsample, sample_shape, generator)
+        return self._draw(self._formula("_rsample"), sample_shape, generator)
 
     def __call__(self, sample_shape: SizeLike = (), generator: Generator | None = None) -> Tensor:
         """Draw, with a gradient where there is one."""
@@ -317,7 +326,7 @@ class Distribution(WithFields, Spelled):
         """
         x = self._as_value(value)
         inside = self._validate_args and self._check_value(x)
-        return self._answer(self._density(x, inside), value)
+        return self._answer(self._formula("_density")(x, inside), value)
 
     def log_prob_inside(self, value: TensorLike) -> Tensor:
         """`log_prob` of a value known to lie in the support: neither checked nor masked.

@@ -233,6 +233,8 @@ class TransformedDistribution(Distribution):
         self, sample_shape: SizeLike = (), generator: Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return a draw and its log density, computed from the draw's pre-image."""
+        if self._beneath:
+            return super().sample_and_log_prob(sample_shape, generator)
         base = self.base_dist
         if self._expanded is not None:
             shape = self._transform.inverse_shape((*self._batch_shape, *self._event_shape))

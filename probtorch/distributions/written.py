@@ -4,6 +4,10 @@ Such a class calls ``super().__init__(batch_shape, event_shape)``, keeps its par
 attributes, and overrides `log_prob`, `sample` or `rsample`. Here is what makes it one of ours: its
 draws take a generator too, its attributes are the leaves of a tree, `arg_constraints` is checked,
 and with a `cdf` it can be truncated and censored.
+
+A class derived from one of ours may override the same public methods. Wrappers, mixtures and sample
+statements ask for the formulas behind them (`_density`, `_sample`, `_rsample`), so these then lead
+to what was overridden, and where that calls `super()` it finds the formulas of the base (`stated`).
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from probtorch.core.rng import Generator, drawing_as, generator_for
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import SizeLike, TensorLike
+from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_parameter
 from probtorch.tensor import Tensor
 
@@ -43,6 +48,52 @@ def adopt(cls: type) -> None:
         method = cls.__dict__.get(name)
         if callable(method) and "generator" not in inspect.signature(method).parameters:
             setattr(cls, name, _with_generator(method))
+    _lead_to_overrides(cls)
+
+
+def _density(self: Distribution, value: Tensor, inside: bool) -> Tensor:
+    return self.log_prob(value)
+
+
+def _sample(self: Distribution, rng: Source, shape: Shape) -> Tensor:
+    return self._as_written("sample", rng, shape)
+
+
+def _rsample(self: Distribution, rng: Source, shape: Shape) -> Tensor:
+    return self._as_written("rsample", rng, shape)
+
+
+_LEADING = {"_density": _density, "_sample": _sample, "_rsample": _rsample}
+
+
+def _lead_to_overrides(cls: Any) -> None:
+    """Let formulas lead to public methods that a class overrides after they were stated.
+
+    Where a class states no formulas at all, `Distribution` looks at its methods itself.
+    """
+    order = cls.__mro__
+    root = max(i for i, c in enumerate(order) if "_density" in c.__dict__)
+
+    def stated(*names: str) -> int:
+        return min(next(i for i, c in enumerate(order) if name in c.__dict__) for name in names)
+
+    if stated("log_prob") < stated("_density", "_log_prob") < root:
+        _lead(cls, "_density")
+    drawn = stated("_sample", "_rsample")
+    if stated("rsample") < drawn < root:
+        _lead(cls, "_rsample")
+        if stated("rsample") < stated("sample"):
+            # Draws without a gradient are the same draws.
+            cls._sample = _rsample
+    if stated("sample") < drawn < root:
+        _lead(cls, "_sample")
+
+
+def _lead(cls: Any, name: str) -> None:
+    found = (c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
+    formula = next(f for f in found if f not in _LEADING.values())
+    cls._beneath = {**cls._beneath, name: formula}
+    setattr(cls, name, _LEADING[name])
 
 
 def _of_batch(method: Draw) -> Draw:

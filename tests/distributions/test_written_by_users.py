@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from scipy import stats
 
 import probtorch
@@ -232,3 +233,105 @@ def test_helpers_that_pytorch_has_for_users_distributions_are_here():
     weights = tensor([0.5, 0.25, 0.25])
     assert_close(utils.logits_to_probs(utils.probs_to_logits(weights)), weights)
     assert 0.0 < utils.clamp_probs(tensor([0.0, 1.0])).numpy()[0] < 1e-6
+
+
+class Tilted(Normal):
+    """A built-in distribution with all public methods overridden, each by way of `super()`."""
+
+    def log_prob(self, value):
+        return super().log_prob(value) - 7.0
+
+    def rsample(self, sample_shape=()):
+        return super().rsample(sample_shape) + 100.0
+
+    def sample(self, sample_shape=()):
+        return super().sample(sample_shape) + 300.0
+
+
+class Further(Tilted):
+    """A class after such a class."""
+
+    def log_prob(self, value):
+        return super().log_prob(value) - 1.0
+
+    def sample(self, sample_shape=()):
+        return super().sample(sample_shape) + 1000.0
+
+
+class ByTable(Normal):
+    """Draws that are looked up; nothing else is overridden."""
+
+    def rsample(self, sample_shape=()):
+        return self.loc + self.scale * probtorch.full(self._extended_shape(sample_shape), 2.0)
+
+
+class TiltedLogNormal(dist.TransformedDistribution):
+    """The same of a distribution that is made of others."""
+
+    def __init__(self, loc, scale, validate_args=None):
+        base = Normal(loc, scale)
+        super().__init__(base, [dist.transforms.ExpTransform()], validate_args=validate_args)
+
+    def log_prob(self, value):
+        return super().log_prob(value) - 7.0
+
+
+WRAPPED = {
+    "itself": lambda d: d,
+    "to_event": lambda d: d.to_event(1),
+    "masked": lambda d: d.mask(probtorch.tensor([True, True, True])),
+    "expanded": lambda d: d.expand((2, 3)),
+    "moved": lambda d: dist.TransformedDistribution(d, [dist.transforms.AffineTransform(0.0, 1.0)]),
+    "mixed": lambda d: dist.MixtureSameFamily(dist.Categorical(probtorch.ones(3)), d),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+def test_what_a_class_overrides_of_a_built_in_one_counts_inside_of_others(wrap):
+    loc = probtorch.zeros(3).double()
+    plain = Normal(loc, 1.0)
+    x = wrap(plain).sample()
+    for cls, minus, sampled, drawn in (
+        (Tilted, 7.0, 400.0, 100.0),  # a draw of the base is one of `rsample`, without its gradient
+        (Further, 8.0, 1400.0, 100.0),
+        (ByTable, 0.0, 2.0, 2.0),
+    ):
+        own = wrap(cls(loc, 1.0))
+        each = own.event_shape.numel()
+        for density in ("log_prob", "log_prob_inside"):
+            expected = getattr(wrap(plain), density)(x) - minus * each
+            assert_close(getattr(own, density)(x), expected)
+        assert (probtorch.abs(own.sample((5,)) - sampled) < 8.0).all()
+        # A mixture moves draws without a path along its distribution function.
+        if own.has_rsample and not isinstance(own, dist.MixtureSameFamily):
+            assert (probtorch.abs(own.rsample((5,)) - drawn) < 8.0).all()
+
+
+def test_what_a_class_overrides_counts_at_sites_and_in_objectives():
+    def model(d):
+        with plate("row", 3):
+            sample("z", d)
+        sample("v", d.to_event(1))
+
+    trace = probtorch.poutine.trace(model).get_trace(Tilted(tensor([0.0, 0.0, 0.0]), 1.0))
+    z, v = trace["z"].value, trace["v"].value
+    assert (z > 90.0).all() and (v > 90.0).all()
+    reference = Normal(0.0, 1.0).log_prob(z).sum() + Normal(0.0, 1.0).log_prob(v).sum()
+    assert_close(trace.log_prob_sum(), reference - 42.0)
+    loc = tensor([0.3, 0.4]).double()
+    value, density = TiltedLogNormal(loc, 1.0).sample_and_log_prob()
+    assert_close(density, dist.LogNormal(loc, 1.0).log_prob(value) - 7.0)
+
+
+def test_a_guide_with_draws_of_its_own_moves_by_these():
+    """Draws at loc + 2 scale: the objective is a function, and its slopes are known."""
+    model = lambda: sample("z", Normal(probtorch.zeros(2), 1.0).to_event(1))
+
+    def guide():
+        loc = param("loc", tensor(np.array([0.5, -0.2])))
+        sample("z", ByTable(loc, 1.0).to_event(1))
+
+    loss = Trace_ELBO().differentiable_loss(model, guide)
+    z = np.array([2.5, 1.8])
+    terms = stats.norm(0.0, 1.0).logpdf(z) - stats.norm(z - 2.0, 1.0).logpdf(z)
+    assert_close(loss, tensor(-terms.sum()))
