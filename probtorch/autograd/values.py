@@ -313,6 +313,10 @@ def other_attribute(t: TensorBase, name: str) -> Any:
         return {**array.__array_interface__, "owner": array}
     if name == "__cuda_array_interface__" and t.is_cuda:
         return getattr(t.array, name)
+    if name == "unconstrained":
+        leaf = (t._extra or {}).get(name, t if t.is_leaf and t.requires_grad else None)
+        if leaf is not None:  # of a `param` statement; one without a constraint is the leaf itself
+            return lambda: leaf
     if name == "_data" and t.requires_grad and grad_enabled():
         raise refuse_array(t, "a masked array")  # they look for it before they ask for the array
     raise AttributeError(f"'Tensor' object has no attribute {name!r}")

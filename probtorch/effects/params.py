@@ -66,7 +66,11 @@ class ParamStore:
 
     def __getitem__(self, name: str) -> Tensor:
         leaf = self.unconstrained(name)
-        return transform_to(self._constraints[name])(leaf)
+        value = transform_to(self._constraints[name])(leaf)
+        if value is not leaf:
+            # What `value.unconstrained()` returns, as Pyro's parameters do.
+            value._extra = {**(value._extra or {}), "unconstrained": leaf}
+        return value
 
     def __setitem__(self, name: str, value: TensorLike) -> None:
         """Give a parameter a new constrained value, keeping its constraint (real for a new one).

@@ -21,6 +21,16 @@ def test_leaf_is_unconstrained_and_value_constrained():
     assert leaf.is_leaf and leaf.requires_grad
 
 
+def test_a_value_knows_the_leaf_behind_it():
+    store = ParamStore()
+    scale = store.setdefault("s", 2.0, constraints.positive)
+    loc = store.setdefault("m", 2.0)
+    assert scale.unconstrained() is store.unconstrained("s")
+    assert loc.unconstrained() is store.unconstrained("m")
+    with pytest.raises(AttributeError, match="no attribute 'unconstrained'"):
+        (scale * 2.0).unconstrained()
+
+
 @pytest.mark.parametrize(
     "init, dtype",
     [(1, "float32"), (1.0, "float32"), ([1.0], "float32"), (np.ones(1), "float64")],
