@@ -4,13 +4,12 @@ from typing import TYPE_CHECKING
 
 from probtorch.core.rooms import late_beside
 
-__all__ = ["control_flow", "einstein", "gp", "hsgp", "oed"]
+__all__ = ["bnn", "control_flow", "einstein", "gp", "hsgp", "oed"]
 
 # What does the work of packages that are not here.
 INSTEAD = {
     "autoguide": "infer.autoguide",
     "autoname": "handlers.scope names sites; a site is named where it is stated",
-    "bnn": "nn.PyroModule makes a Bayesian network of any other",
     "cevae": "a model and a guide of networks",
     "conjugate": "effects.ConjugateReparam, infer.Gibbs",
     "easyguide": "infer.EasyGuide",
@@ -30,5 +29,7 @@ INSTEAD = {
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = late_beside(
-        __name__, {"control_flow": "", "einstein": "", "gp": "", "hsgp": "", "oed": ""}, INSTEAD
+        __name__,
+        {"bnn": "", "control_flow": "", "einstein": "", "gp": "", "hsgp": "", "oed": ""},
+        INSTEAD,
     )
