@@ -4,6 +4,7 @@ import itertools
 import math
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +16,22 @@ from probtorch.distributions import Bernoulli, Categorical, Normal, Poisson, con
 from probtorch.effects import deterministic, factor, param, plate, sample
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer import (
+    HMC,
+    NUTS,
+    SMC,
+    SVGD,
+    SVI,
     AutoNormal,
     Fitted,
+    Importance,
+    Involution,
+    InvolutiveMCMC,
+    LaplaceApproximation,
     ParticleGibbs,
     Pathfinder,
+    RandomWalk,
+    RBFSteinKernel,
+    SMCWarning,
     Target,
     fit,
     init_to_value,
@@ -26,9 +39,11 @@ from probtorch.infer import (
 from probtorch.infer.control import Interrupt
 from probtorch.infer.mcmc.kernels.replica_exchange import DEFAULT_POWERS
 from probtorch.infer.plans.facts import Facts, look_at
+from probtorch.infer.plans.judged import JUDGES
 from probtorch.infer.plans.modes import separate_modes
 from probtorch.infer.plans.planning import planned, powers_for
 from probtorch.ops.exponentials import logaddexp
+from probtorch.optim import Adam
 from probtorch.tensor import tensor
 
 Y = np.array([0.5, 1.5, 1.0, 2.5, 0.0, 1.2])
@@ -92,7 +107,7 @@ def plan_of(model, *args, gradient=1e-6, budget=None, method=None, guide=None):
         (level, "nuts", "1 number, 6 observed"),
         (mixture, "nuts", "'z' summed out"),
         (counted, "gibbs", "'k' have no last value"),
-        (subsampled, "svi", "'row' work on subsamples"),
+        (subsampled, "hmcecs", "'row' works on subsamples of 6 rows"),
         (learnt, "svi", "'test_fit_scale' are parameters"),
     ],
     ids=lambda x: getattr(x, "__name__", None),
@@ -132,7 +147,8 @@ def test_a_guide_of_what_no_subsample_draws_has_all_covariances():
         with plate("row", len(y), subsample_size=3) as rows:
             sample("y", Normal(sample("z", Normal(mu, 1.0)), 1.0), obs=y[rows])
 
-    assert plan_of(subsampled, tensor(Y)).guide == "AutoMultivariateNormal"
+    plan = plan_of(subsampled, tensor(Y), method="svi")
+    assert plan.guide == "AutoMultivariateNormal"
     plan = plan_of(rows, tensor(Y))
     assert plan.guide == "AutoNormal" and "AutoSemiDAIS" in plan.explain()
 
@@ -142,8 +158,21 @@ def test_modes_and_time_decide_for_replica_exchange():
     plan = planned(facts, 1e-6, method=None, budget=None, **SETTINGS)
     assert plan.method == "replica_exchange" and "2 modes" in str(plan)
     assert "init_strategy" in plan.explain()
-    plan = planned(facts, 1e-3, method=None, budget=1.0, **SETTINGS)
+    plan = planned(facts, 1e-3, method=None, budget=0.3, **SETTINGS)
     assert plan.method == "pathfinder" and "replica exchange would take" in str(plan)
+
+
+def test_many_numbers_and_little_time_are_for_dadvi():
+    many = Facts("wide", 300, ("w",), {}, (), ("y",), 9, (), ())
+    settings = {**SETTINGS, "num_samples": 1000, "warmup_steps": 1000}
+    for budget, method, choice in (
+        (1000.0, "nuts", "2 chains"),
+        (50.0, "dadvi", "by linear response"),
+        (20.0, "dadvi", "of independent numbers"),
+        (1.0, "pathfinder", "Pathfinder"),
+    ):
+        plan = planned(many, 1e-3, method=None, budget=budget, **settings)
+        assert plan.method == method and choice in str(plan)
 
 
 def test_what_cannot_be_done_is_refused():
@@ -153,12 +182,18 @@ def test_what_cannot_be_done_is_refused():
         plan_of(level, tensor(Y), method="gibbs")
     with pytest.raises(InferenceError, match=r"(?s)nothing to infer.*without obs.*'y'"):
         fit(lambda y: sample("y", Normal(0.0, 1.0), obs=y), 1.0)
-    with pytest.raises(ArgumentError, match=r"(?s)exact, nuts, .*gibbs, pathfinder, svi.*'hmc'"):
+    with pytest.raises(ArgumentError, match=r"(?s)exact, nuts, .*hmcecs, dadvi, pathfinder.*'hmc'"):
         plan_of(level, tensor(Y), method="hmc")
     with pytest.raises(ArgumentError, match=r"(?s)finite discrete latent sites only"):
         plan_of(level, tensor(Y), method="exact")
     with pytest.raises(ArgumentError, match=r"(?s)plates that work on all rows"):
         plan_of(subsampled, tensor(Y), method="nuts")
+    with pytest.raises(ArgumentError, match=r"(?s)one plate that works on subsamples"):
+        plan_of(level, tensor(Y), method="hmcecs")
+    with pytest.raises(ArgumentError, match=r"(?s)engine=.*no method.*method='nuts'"):
+        fit(level, tensor(Y), engine=NUTS, method="nuts")
+    with pytest.raises(ArgumentError, match=r"(?s)engine=.*makes a kernel.*str 'hmc'"):
+        fit(level, tensor(Y), engine="hmc")
     with pytest.raises(ArgumentError, match=r"(?s)method='nuts'.*no guide"):
         plan_of(level, tensor(Y), method="nuts", guide=AutoNormal(level))
     with pytest.raises(ArgumentError, match=r"(?s)seconds.*positive"):
@@ -299,7 +334,7 @@ def test_pathfinder_draws_a_normal_posterior():
 
 @pytest.mark.parametrize("model", [subsampled, learnt])
 def test_svi_draws_what_it_has_learnt(model):
-    found = fit(model, tensor(Y), seed=0, num_samples=250, verbose=False)
+    found = fit(model, tensor(Y), method="svi", seed=0, num_samples=250, verbose=False)
     result = found.engine
     scale = float(result.params["test_fit_scale"]) if model is learnt else 1.0
     mean, sd = closed_form(Y, scale)
@@ -308,6 +343,124 @@ def test_svi_draws_what_it_has_learnt(model):
     assert found["mu"].std() == pytest.approx(sd, rel=0.35)
     # Of subsamples nobody knows whether the guide is right: it says so.
     assert found.trusted == (model is learnt)
+
+
+def row_wise(x, y, size, local=None):
+    slope = sample("slope", Normal(0.0, 1.0).expand([2]).to_event(1))
+    with plate("row", len(y), subsample_size=size) as rows:
+        logits = x[rows] @ slope
+        if local is not None:
+            logits = logits + local(rows)
+        sample("y", Bernoulli(logits=logits), obs=y[rows])
+
+
+def rows_of(count):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, 2))
+    return tensor(x), tensor((rng.uniform(size=count) < 1.0 / (1.0 + np.exp(-x[:, 0]))) * 1.0)
+
+
+def test_few_numbers_of_many_rows_are_drawn_on_subsamples(capsys):
+    x, y = rows_of(2000)
+    settings = {"num_samples": 400, "warmup_steps": 300, "seed": 0}
+    found = fit(row_wise, x, y, 100, **settings)
+    assert found.plan.method == "hmcecs" and found.trusted, found.verdict
+    assert "of 2000 rows" in capsys.readouterr().out and "of degree 2" in str(found.plan)
+    exact = fit(row_wise, x, y, None, **settings, verbose=False)
+    assert exact.plan.method == "nuts"
+    sd = exact["slope"].std((0, 1))
+    # 1600 draws each, worth 400 at least: means are off by 0.07, an sd by 0.05; five of these.
+    assert (np.abs(found["slope"].mean((0, 1)) - exact["slope"].mean((0, 1))) < 0.35 * sd).all()
+    np.testing.assert_allclose(found["slope"].std((0, 1)), sd, rtol=0.25)
+
+
+def test_rows_whose_density_is_not_known_one_by_one_are_for_svi(capsys):
+    """Two plates at once: what `look_at` cannot see, HMCECS says, and a guide takes over."""
+    x, y = rows_of(200)
+
+    def model(x, y):
+        slope = sample("slope", Normal(0.0, 1.0).expand([2]).to_event(1))
+        for rows in plate("row", 200, subsample_size=4):
+            sample(f"y_{int(rows)}", Bernoulli(logits=x[rows] @ slope), obs=y[rows])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("probtorch.infer.plans.planned.look_at", lambda *a: Facts(
+            "model", 2, ("slope",), {}, (), ("y",), 4, ("row",), (), 0.01, rows=200,
+        ))  # fmt: skip
+        patch.setattr("probtorch.infer.plans.carried_out.MAX_STEPS", 20)
+        with warnings.catch_warnings(action="ignore"):
+            found = fit(model, x, y, seed=0, num_samples=100)
+    assert found.plan.method == "svi" and not found.trusted
+    assert "no density by rows" in capsys.readouterr().out
+
+
+def test_poor_stand_ins_for_rows_are_told_of():
+    with warnings.catch_warnings(action="ignore"):
+        found = fit(level, tensor(Y), num_samples=50, warmup_steps=50, seed=0, verbose=False)
+    draws = replace(found, sample_stats={"rows_acceptance_rate": np.full((4, 50), 0.2)})
+    said, trusted = JUDGES["hmcecs"](draws, found.plan.facts)
+    assert not trusted and said.startswith("proposed rows are accepted in 20%")
+
+
+def test_wide_models_in_a_hurry_get_means_and_spreads_by_dadvi(monkeypatch):
+    """Eighty effects, of which Pathfinder's spreads are off by a third and more."""
+    y = np.random.default_rng(0).normal(size=80)
+
+    def wide(y):
+        top = sample("top", Normal(0.0, 1.0))
+        with plate("row", 80):
+            sample("y", Normal(sample("z", Normal(top, 1.0)), 0.5), obs=y)
+
+    monkeypatch.setattr("probtorch.infer.plans.planned.gradient_seconds", lambda target: 1e-3)
+    found = fit(wide, tensor(y), seconds=30.0, seed=0, verbose=False)
+    assert found.plan.method == "dadvi" and "by linear response" in str(found.plan)
+    # top given y: precision 1 + 80 / 1.25.
+    precision = 1.0 + 80 / 1.25
+    assert found["top"].std() == pytest.approx(precision**-0.5, rel=0.1)
+    assert abs(found["top"].mean() - y.sum() / 1.25 / precision) < 0.1 * precision**-0.5
+
+
+def test_any_other_engine_can_be_given():
+    mean, sd = closed_form(Y)
+    engines = {
+        "HMC": lambda m: HMC(m, trajectory_length=2.0, jitter=0.2),
+        "SMC": lambda m: SMC(RandomWalk(m), 400, seed=0),
+        "SVI": lambda m: SVI(m, AutoNormal(m), Adam, lr=0.05),
+        "SVGD": lambda m: SVGD(m, RBFSteinKernel(), Adam, num_particles=50, lr=0.1),
+        "LaplaceApproximation": LaplaceApproximation,
+        "Importance": lambda m: Importance(m, num_samples=4000),
+        "InvolutiveMCMC": lambda m: InvolutiveMCMC(
+            m, Involution.drift(1.0, of=["mu"]), 800, 100, num_chains=4
+        ),
+    }
+    for name, engine in engines.items():
+        settings = {"num_samples": 200, "warmup_steps": 100, "seed": 0, "verbose": False}
+        found = fit(level, tensor(Y), engine=engine, **settings)
+        assert found.plan.method == "given" and f"plan: {name}" in str(found.plan)
+        assert "it was given" in found.explain() and found.verdict
+        # Worth 60 draws at least: five standard errors.
+        assert abs(found["mu"].mean() - mean) < 5 * sd / np.sqrt(60), name
+        assert found.trusted, (name, found.verdict)
+        assert found.predict(seed=0)["y"].shape == (*found["mu"].shape, 6), name
+        again = fit(level, tensor(Y), engine=engine, **settings)
+        assert np.array_equal(again["mu"], found["mu"]), name
+
+
+def test_warnings_of_a_given_engine_are_its_verdict():
+    engine = lambda m: SMC(RandomWalk(m), 100, num_steps=1, seed=0, progress_bar=False)
+    far = tensor(np.full(6, 30.0))
+    with pytest.warns(SMCWarning):
+        found = fit(level, far, engine=engine, seed=0, verbose=False)
+    assert not found.trusted and "SMC" in found.verdict
+
+
+def test_what_no_engine_returns_is_refused():
+    class Nothing:
+        def run(self, y):
+            return 3
+
+    with pytest.raises(ArgumentError, match=r"(?s)what Nothing.run returns.*got: +int"):
+        fit(level, tensor(Y), engine=lambda m: Nothing(), verbose=False)
 
 
 def test_chains_start_where_they_are_told():
@@ -349,7 +502,7 @@ def test_chains_without_a_draw_in_time_make_way_for_pathfinder(capsys):
 @pytest.mark.slow
 def test_a_guide_keeps_to_its_time(monkeypatch):
     """Steps end before the time is up, and a wide model gets fewer draws."""
-    monkeypatch.setattr("probtorch.infer.plans.planned.MAX_STEPS", 10**7)
+    monkeypatch.setattr("probtorch.infer.plans.carried_out.MAX_STEPS", 10**7)
 
     def wide(y):
         scale = param("test_fit_wide", tensor(1.0), constraint=constraints.positive)
@@ -470,7 +623,7 @@ def test_a_mean_over_runs_needs_the_runs_which_a_file_has_not(tmp_path):
 
 
 def test_particle_gibbs_makes_chains_and_has_draws_whatever_the_time(monkeypatch):
-    monkeypatch.setattr("probtorch.infer.plans.planned.FEWEST_SWEEPS", 20)
+    monkeypatch.setattr("probtorch.infer.plans.carried_out.FEWEST_SWEEPS", 20)
 
     def steps(seen):
         level = 0.0

@@ -9,10 +9,9 @@ asked for as many as are wanted.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -21,13 +20,14 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import condition
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
 from probtorch.infer.calibration.chains import least_ess, thinned
 from probtorch.infer.calibration.replications import Drawn, Interrupted
 from probtorch.infer.calibration.simulated import Arrays, SimulatedTarget
+from probtorch.infer.model_runs import drawing_from
 from probtorch.infer.sequential.smc import SMCDraws
 from probtorch.infer.sequential.weighted_draws import WeightedDraws
 from probtorch.infer.vi.svi import SVI
@@ -77,7 +77,7 @@ class RunDrawer:
 
     def __call__(self, data: Arrays, stream: Generator) -> Drawn:
         """Run the engine."""
-        with _as_default(stream):
+        with drawing_from(*stream.spawn(1)):
             given = {name: wrap(np.array(x)) for name, x in data.items()}
             engine = self.make(condition(self.model, given, strict=False))
             run: Callable[..., object] = engine.run
@@ -119,21 +119,10 @@ class FunctionDrawer:
 
     def __call__(self, data: Arrays, stream: Generator) -> Drawn:
         """Call the function."""
-        with _as_default(stream):
+        with drawing_from(*stream.spawn(1)):
             given = {k: x.copy() for k, x in {**data, **self.further}.items()}
             found = self.function(self.args, given, stream)
             return _drawn(found, self.target, self.wanted, stream, f"{self.name}(...)")
-
-
-@contextlib.contextmanager
-def _as_default(stream: Generator) -> Iterator[None]:
-    """Context manager: engines that were given no seed draw from this generator."""
-    before, (own,) = default_generator.get_state(), stream.spawn(1)
-    default_generator.set_state(own.get_state())
-    try:
-        yield
-    finally:
-        default_generator.set_state(before)
 
 
 def _drawn(

@@ -72,6 +72,8 @@ class Facts:
         Separate modes that climbs of the density end in; 0 if nobody looked.
     wall : float
         How deep the density falls between them, in nats.
+    rows : int
+        Of the largest plate on subsamples; 0 if there is none.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Facts:
     local: tuple[str, ...] = ()
     modes: int = 0
     wall: float = 0.0
+    rows: int = 0
 
     def __str__(self) -> str:
         parts = [f"{self.numbers} continuous numbers" if self.numbers != 1 else "1 number"]
@@ -133,7 +136,7 @@ def look_at(
             shape = tuple(biject_to(site.fn.support).inverse_shape(tuple(site.value.shape)))
             numbers += math.prod(shape)
             local |= {f.name for f in site.plates if f.subsampled}
-    plates = {f.name for s in found.nodes.values() for f in s.plates if f.subsampled}
+    sizes = {f.name: f.full_size for s in found.nodes.values() for f in s.plates if f.subsampled}
     params = tuple(n for n, s in found.nodes.items() if s.kind == "param")
     name = getattr(model, "__name__", type(model).__name__)
     if not (continuous or finite or unbounded):
@@ -157,8 +160,8 @@ def look_at(
         data += value.array.size if isinstance(value, TensorBase) else int(np.size(value))
     return Facts(
         name, numbers, tuple(continuous), finite, tuple(unbounded),
-        tuple(seeing.observation_nodes), data, tuple(sorted(plates)), params, seconds,
-        _changing(runs), tuple(sorted(local)),
+        tuple(seeing.observation_nodes), data, tuple(sorted(sizes)), params, seconds,
+        _changing(runs), tuple(sorted(local)), rows=max(sizes.values(), default=0),
     )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.checks import diagnose
 from probtorch.diagnostics.psis import pareto_k_limit
@@ -24,6 +26,8 @@ ENOUGH, EVEN = 400, 0.25
 # Ratios with a larger k have no variance: the limit of `pareto_k_limit` is that of weighted means
 # that still converge, not of an approximation that nobody has looked at.
 TRUSTED_K = 0.5
+# Below it the noise of an estimate by rows is large, and so may be the bias that it leaves.
+ROWS_ACCEPTED = 0.5
 
 
 def is_trusted(found: WeightedDraws) -> bool:
@@ -69,12 +73,40 @@ def _of_particles(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
     )
 
 
+def _of_rows(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
+    said, good = _of_chains(draws, facts)
+    rate = float(np.mean(draws.sample_stats["rows_acceptance_rate"]))
+    if rate < ROWS_ACCEPTED:
+        poor = f"proposed rows are accepted in {rate:.0%}: polynomials are poor stand-ins for them"
+        cure = "give a larger subsample_size, or engine=lambda m: HMCECS(NUTS(m), num_blocks=10)"
+        return f"{poor} ({cure})" + ("" if good else f"; {said}"), False
+    return said, good
+
+
+def _of_given(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
+    if {"pareto_k", "sd_ratio"} <= set(draws.attrs):
+        return _of_approximation(draws, facts)
+    if "weighted_ess" in draws.attrs and "pareto_k" in draws.attrs:
+        ess, k = float(draws.attrs["weighted_ess"]), float(draws.attrs["pareto_k"])
+        said = f"weights are worth {ess:.0f} draws, the Pareto k of their tail is {k:.2f}"
+        return said, ess >= ENOUGH and not k > TRUSTED_K
+    if draws.num_chains > 1 or {"acceptance_rate", "moved"} & set(draws.sample_stats):
+        return _of_chains(draws, facts)
+    told = draws.attrs.get("engine_warnings", ())
+    if told:
+        return "; ".join(told), False
+    return "the engine warned of nothing; one chain cannot be compared with others", True
+
+
 JUDGES: Mapping[str, Callable[[SampledDraws, Facts], tuple[str, bool]]] = {
     "particles": _of_particles,
     "exact": _of_table,
     "nuts": _of_chains,
     "replica_exchange": _of_chains,
     "gibbs": _of_chains,
+    "hmcecs": _of_rows,
+    "dadvi": _of_approximation,
+    "given": _of_given,
     "pathfinder": _of_approximation,
     "svi": _of_approximation,
 }

@@ -18,10 +18,14 @@ from probtorch.infer.plans.facts import Facts, listed
 
 __all__ = [
     *("ASKED_FOR", "FEW", "METHODS", "THINNING", "Decision", "Plan", "not_enumerated"),
-    *("out_of_time", "planned", "powers_for", "sites_changed"),
+    *("linear_response", "no_draws_by_rows", "no_top", "out_of_time", "planned"),
+    *("powers_for", "proxy_degree", "sites_changed"),
 ]
 
-METHODS = ("exact", "nuts", "replica_exchange", "gibbs", "pathfinder", "svi", "particles")
+METHODS = (
+    "exact", "nuts", "replica_exchange", "gibbs", "hmcecs", "dadvi", "pathfinder", "svi",
+    "particles",
+)  # fmt: skip
 
 # Leapfrog steps per draw grow with d^(1/4) at a fixed acceptance rate; 8 in one dimension are those
 # of trees of depth 3. A guess, as good as nothing for a posterior with long correlations.
@@ -30,6 +34,12 @@ LEAPFROGS = 8.0
 PATIENCE = 900.0
 # The full covariance of a guide has as many numbers as the square of the dimension.
 FULL_RANK = 60
+# Polynomials that stand for rows take memory for so many numbers at most: of degree 2 for each row
+# as many as the square of the dimension, else of degree 1.
+PROXY_NUMBERS = 2**26
+# Gradients that DADVI takes to the top of its bound, in which each is that of 30 draws; with linear
+# response so many more for each dimension. Beyond this dimension it has independent numbers only.
+DADVI_GRADIENTS, DADVI_RESPONSE, RESPONSE = 6000.0, 60.0, 1000
 # Modes are looked for in so many dimensions at most: replicas that go from one to the other have to
 # be more and more, and in the networks that have thousands every draw is in a mode of its own.
 FEW = 30
@@ -66,7 +76,8 @@ class Plan:
 
     Attributes
     ----------
-    method : {"exact", "nuts", "replica_exchange", "gibbs", "pathfinder", "svi", "particles"}
+    method : str
+        One of `METHODS`, or "given" for an engine of the user's.
     facts : Facts
     seconds : float
         What it is expected to take, a guess; nan if unknown.
@@ -113,6 +124,7 @@ def planned(
     threads: int,
     guide: object = None,
     intractable: str = "",
+    engine: str = "",
 ) -> Plan:
     """Return the plan that follows from the facts.
 
@@ -130,6 +142,8 @@ def planned(
         The caller's, or None.
     intractable : str
         Why finite discrete sites cannot be summed out; empty if they can.
+    engine : str
+        The name of the caller's engine; empty if none is given.
 
     Raises
     ------
@@ -141,8 +155,12 @@ def planned(
             "fit(method=...)", expected=f"one of {', '.join(METHODS)}", got=repr(method),
             fix="leave it out: what fits the model is chosen, and explained",
         )  # fmt: skip
+    if engine:
+        first = Decision("method", engine, "it was given", "leave engine out")
+        return Plan("given", facts, math.nan, (first,))
     steps = LEAPFROGS * max(facts.numbers, 1) ** 0.25
     rounds = math.ceil(num_chains / max(threads, 1))
+    limit = PATIENCE if budget is None else budget
     expected = gradient * steps * (num_samples + warmup_steps) * rounds
     if method == "replica_exchange" or facts.modes > 1:
         expected = gradient * steps * (THINNING * num_samples + warmup_steps) * rounds
@@ -151,7 +169,7 @@ def planned(
     _check(facts, chosen, method, guide)
     instead = ", ".join(f"method={m!r}" for m in METHODS if m != chosen)
     if facts.changing:
-        instead = "Importance(model), ParticleGibbs(model) or CSIS, with settings of your own"
+        instead = _OWN_MOVES
     decisions = [Decision("method", _TITLES[chosen], because, instead)]
     if facts.finite and chosen not in ("exact", "gibbs", "particles"):
         decisions.append(
@@ -186,6 +204,31 @@ def planned(
                 "num_chains=, num_samples=, warmup_steps=, seconds=",
             )
         )  # fmt: skip
+    elif chosen == "hmcecs":
+        degree = proxy_degree(facts) or 1
+        decisions.append(
+            Decision(
+                "run",
+                f"{num_chains} chains x ({warmup_steps} warm-up + {num_samples}), rows by "
+                f"polynomials of degree {degree}",
+                f"each step looks at the rows of one subsample of {listed(facts.subsampled)}, and "
+                "all rows are looked at once, for the polynomials that stand for them",
+                "engine=lambda m: HMCECS(NUTS(m), num_blocks=10); or method='svi', for a normal",
+            )
+        )
+    elif chosen == "dadvi":
+        seconds = _dadvi_seconds(facts, gradient, response=linear_response(facts, gradient, limit))
+        decisions.append(
+            Decision(
+                "covariance",
+                "by linear response"
+                if linear_response(facts, gradient, limit)
+                else "of independent numbers",
+                "means and standard deviations of so many numbers come out better than by "
+                "Pathfinder, whose normals are fitted along one path",
+                "engine=lambda m: DADVI(m, num_draws=60), method='pathfinder'",
+            )
+        )  # fmt: skip
     elif chosen == "gibbs":
         seconds = math.nan
         decisions.append(
@@ -212,6 +255,38 @@ def out_of_time(plan: Plan, budget: float) -> Plan:
     return Plan("pathfinder", plan.facts, math.nan, (first, *rest))
 
 
+def no_draws_by_rows(plan: Plan, why: str) -> Plan:
+    """Return what is run where chains on subsamples come to nothing."""
+    first = Decision("method", _TITLES["svi"], why, "method='hmcecs'")
+    return Plan("svi", plan.facts, math.nan, (first, _guide(plan.facts, None)))
+
+
+def no_top(plan: Plan, why: str) -> Plan:
+    """Return what is run where DADVI found no top of its bound, or not in time."""
+    first = Decision("method", _TITLES["pathfinder"], why, "method='dadvi' and more seconds=")
+    rest = tuple(d for d in plan.decisions if d.what == "discrete sites")
+    return Plan("pathfinder", plan.facts, math.nan, (first, *rest))
+
+
+def proxy_degree(facts: Facts) -> int:
+    """Return of which degree polynomials for all rows may be; 0 if there is no room for them."""
+    for degree in (2, 1):
+        if facts.rows * facts.numbers**degree <= PROXY_NUMBERS:
+            return degree
+    return 0
+
+
+def linear_response(facts: Facts, gradient: float, limit: float) -> bool:
+    """Return whether the covariances of DADVI are to be had in time."""
+    if facts.numbers > RESPONSE:
+        return False
+    return not _dadvi_seconds(facts, gradient, response=True) > limit
+
+
+def _dadvi_seconds(facts: Facts, gradient: float, *, response: bool) -> float:
+    return gradient * (DADVI_GRADIENTS + response * DADVI_RESPONSE * facts.numbers)
+
+
 def powers_for(wall: float) -> tuple[float, ...]:
     """Return the powers of replicas that cross a wall of so many nats, spaced as the usual ones."""
     lowest = min(max(LOW_WALL / max(wall, LOW_WALL), LOWEST), DEFAULT_POWERS[-1])
@@ -222,7 +297,7 @@ def powers_for(wall: float) -> tuple[float, ...]:
 def sites_changed(plan: Plan, what: str) -> Plan:
     """Return what is run where a later run of the model had other sites than the first ones."""
     because = f"{what}: there is no one density"
-    instead = "Importance(model), ParticleGibbs(model) or CSIS, with settings of your own"
+    instead = _OWN_MOVES
     first = Decision("method", _TITLES["particles"], because, instead)
     return Plan("particles", plan.facts, math.nan, (first,))
 
@@ -234,11 +309,17 @@ def not_enumerated(plan: Plan, why: str) -> Plan:
     return Plan("particles", plan.facts, math.nan, (first,))
 
 
+_OWN_MOVES = (
+    "Importance, ParticleGibbs, CSIS or InvolutiveMCMC with moves of your own: "
+    "engine=lambda m: ParticleGibbs(m, num_particles=100)"
+)
 _TITLES = {
     "exact": "exact draws by enumeration",
     "nuts": "NUTS",
     "replica_exchange": "replica exchange of NUTS",
     "gibbs": "Gibbs",
+    "hmcecs": "HMC on subsamples (HMCECS)",
+    "dadvi": "DADVI",
     "pathfinder": "Pathfinder, resampled by importance weights",
     "svi": "SVI",
     "particles": "importance sampling, and particle Gibbs where its weights are poor",
@@ -264,6 +345,12 @@ def _method(
         if facts.params:
             why += f"; {listed(facts.params)}, which could be learnt, stay what they are"
         return "particles", why
+    if _rows_can_be_sampled(facts):
+        return "hmcecs", (
+            f"{listed(facts.subsampled)} works on subsamples of {facts.rows} rows, and "
+            f"{facts.numbers} numbers are few enough for a polynomial that stands for each: draws "
+            "of the posterior at the price of a subsample each"
+        )
     if facts.subsampled:
         return "svi", f"{listed(facts.subsampled)} work on subsamples: no density of all data"
     if facts.params:
@@ -276,13 +363,15 @@ def _method(
         return "exact", "all latent sites are finite: the posterior is a table"
     limit = PATIENCE if budget is None else budget
     if expected > limit:
+        many = facts.numbers > FULL_RANK
+        suits = many and not _dadvi_seconds(facts, gradient, response=False) > limit
         given = "without a time budget" if budget is None else "of the time budget"
         what = "replica exchange" if facts.modes > 1 else "NUTS"
         because = (
             f"{what} would take about {_duration(expected)}, more than the {_duration(limit)} "
             f"{given}"
         )
-        return "pathfinder", because
+        return "dadvi" if suits else "pathfinder", because
     if facts.modes > 1:
         return "replica_exchange", (
             f"climbs end in {facts.modes} modes that a chain does not cross: it would tell of one, "
@@ -303,7 +392,12 @@ def _check(facts: Facts, chosen: str, method: str | None, guide: object) -> None
         wrong = "the same sites in every run, but for method='particles'"
     elif chosen == "exact" and (facts.numbers or facts.unbounded):
         wrong = "finite discrete latent sites only"
-    elif chosen in ("nuts", "replica_exchange", "pathfinder") and (
+    elif chosen == "hmcecs" and not _rows_can_be_sampled(facts):
+        wrong = (
+            "one plate that works on subsamples of observed rows, up to "
+            f"{FULL_RANK} continuous numbers, and no parameters"
+        )
+    elif chosen in ("nuts", "replica_exchange", "dadvi", "pathfinder") and (
         facts.subsampled or not facts.numbers
     ):
         wrong = "continuous latent sites, and plates that work on all rows"
@@ -320,6 +414,13 @@ def _check(facts: Facts, chosen: str, method: str | None, guide: object) -> None
             f"fit(method={method!r})", expected=wrong, got=f"{facts.name}: {facts}",
             fix="leave method out, or change the model",
         )  # fmt: skip
+
+
+def _rows_can_be_sampled(facts: Facts) -> bool:
+    """Whether chains on subsamples can answer, and polynomials that stand for rows have room."""
+    simple = len(facts.subsampled) == 1 and not (facts.local or facts.finite or facts.unbounded)
+    few = 0 < facts.numbers <= FULL_RANK and proxy_degree(facts) > 0
+    return simple and few and not facts.params and not facts.changing
 
 
 def _guide(facts: Facts, guide: object) -> Decision:
