@@ -409,7 +409,14 @@ def read_param(
             f"param {name!r}",
             expected="an initial value at the first call",
             got="none, and no such parameter in the store",
-            fix=f"write param({name!r}, tensor(...), constraint=...)",
+            fix=f"write param({name!r}, tensor(...), constraint=...)"
+            + (
+                ""
+                if STATE.params is None
+                else "; each SVI has parameters of its own: to go on with "
+                "those of the script or of another, SVI(..., params=get_param_store()) or params="
+                "first.params"
+            ),
         )
     return store.setdefault(name, init, constraint)
 

@@ -216,6 +216,8 @@ def _check(model, guide, allow_missing):
         if name in theirs and name not in mine:
             raise _extra(site, model, mine)
     for name, site in list(model.nodes.items()):
+        if name in mine and name in theirs and site.plates != guide.nodes[name].plates:
+            _check_scales(site, guide.nodes[name])
         if name not in mine or name in theirs or isinstance(site.fn, Delta):
             continue
         if "variable" in site.notes:
@@ -225,6 +227,23 @@ def _check(model, guide, allow_missing):
             raise _missing(site, mine, theirs)
         # Drawn from the prior, which is the guide here: the two densities cancel.
         guide.nodes[name] = site
+
+
+def _check_scales(site, guided):
+    """Refuse a site whose rows count for more in one of the two, as only that one has the plate."""
+    mine, theirs = ({f.name for f in s.plates if f.scale != 1.0} for s in (site, guided))
+    if mine == theirs:
+        return
+    name = min(mine ^ theirs)
+    inside, outside = ("model", "guide") if name in mine else ("guide", "model")
+    raise ModelError(
+        f"site {site.name!r} is inside of plate {name!r} in the {inside} only",
+        expected="the same plates around it in both: a subsample stands for all rows",
+        got=f"log densities of the {outside} that count once for each row of the batch",
+        fix=f"write the statement of the {outside} inside of plate {name!r} too, with the same "
+        "size and subsample_size",
+        at=guided.location if name in mine else site.location,
+    )
 
 
 def _extra(site, model, latent):

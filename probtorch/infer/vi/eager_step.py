@@ -14,7 +14,7 @@ import numpy as np
 
 from probtorch.autograd.modes import enable_grad
 from probtorch.distributions.validation import validation_enabled
-from probtorch.errors import InferenceError
+from probtorch.errors import DomainError, InferenceError
 from probtorch.infer.forgotten import Statements
 from probtorch.infer.gaps import with_gaps_told
 from probtorch.infer.missing_codes import MissingCodes
@@ -27,6 +27,7 @@ from probtorch.infer.vi.fit_state import FitState, StepInfo
 from probtorch.infer.vi.non_finite import bad_entries, first_non_finite
 from probtorch.infer.vi.shared_steps import shared_loss_and_grads
 from probtorch.infer.vi.svi_check import checkable
+from probtorch.infer.vi.unlearned import warn_of_unlearned, weights_without_gradients
 
 __all__ = ["eager_step"]
 
@@ -54,6 +55,7 @@ def eager_step(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, objec
     around, error = fit.around(), None
     start = around["generators"]
     said = Statements() if first else contextlib.nullcontext()
+    weights = weights_without_gradients((fit.model, fit.guide)) if first else {}
     quick = None if first else fit.quick_gradients(args, kwargs)
     with enable_grad(), contextlib.ExitStack() as around_model:
         if quick is None:
@@ -82,6 +84,7 @@ def eager_step(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, objec
             _refuse(fit, loss, bad, error, start, args, kwargs)
             return StepInfo(loss, bad)
         if isinstance(said, Statements):
+            warn_of_unlearned(weights, fit.updater.parameters.values())
             try:
                 _check(fit, said, args, kwargs, start)
             except InferenceError:
@@ -154,10 +157,27 @@ def _refuse(
         f"SVI stopped at step {step}: {bad}{restored}",
         expected="a finite loss with finite gradients",
         got=what,
-        fix="a smaller learning rate, another init_scale or init_loc_fn, or patience=10 to "
-        "pass over single bad draws",
+        fix=_cure(fit, error, args, kwargs)
+        + "a smaller learning rate, another init_scale or init_loc_fn, or patience=10 to pass over "
+        "single bad draws",
         at=at,
     ) from error
+
+
+def _cure(fit, error, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+    """What to do about a value or a parameter that is refused, in front of what helps anyway."""
+    if not isinstance(error, DomainError):
+        return ""
+    with validation_enabled(False), contextlib.suppress(*OUTSIDE):
+        for run in as_objective(fit.objective).runs(fit.model, fit.guide, args, kwargs):
+            for name in run.guide.nodes:
+                wanted = run.model.nodes[name].fn.support if name in run.model.nodes else None
+                if wanted is not None and error.subject.startswith(f"site {name!r}"):
+                    return (
+                        f"let the guide draw {name!r} from {wanted}, as in the model: "
+                        f"TransformedDistribution(..., [biject_to(constraints.{wanted})]); else "
+                    )
+    return f"{error.fix}; else " if error.fix else ""
 
 
 def _blame(fit, args: tuple[object, ...], kwargs: dict[str, object]):

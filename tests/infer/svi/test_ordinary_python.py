@@ -100,7 +100,7 @@ def a_handler_that_is_changed():
 
 def a_hook_that_closes_over_a_number():
     pt.manual_seed(1)
-    net, state = nn.Linear(1, 1), {"k": 1.0}
+    net, state = nn.Linear(1, 1).requires_grad_(False), {"k": 1.0}
     handle = net.register_forward_hook(lambda module, args, out: out * state["k"])
 
     def model(y):

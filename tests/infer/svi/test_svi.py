@@ -10,8 +10,8 @@ import probtorch
 from probtorch.autograd.tape import grad
 from probtorch.config import configure
 from probtorch.diagnostics.findings import InferenceWarning
-from probtorch.distributions import Bernoulli, Delta, Normal, constraints
-from probtorch.effects import get_param_store, param, plate, sample
+from probtorch.distributions import Bernoulli, Delta, HalfNormal, Normal, constraints
+from probtorch.effects import get_param_store, module, param, plate, sample
 from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError
 from probtorch.infer import (
@@ -630,3 +630,56 @@ def test_a_deterministic_guide_site_needs_no_parameters_of_its_own():
     svi = SVI(model, guide, Adam({"lr": 0.1}), seed=0)
     svi.step(tensor(1.0))
     assert list(svi.params) == ["noise"]
+
+
+def test_a_network_that_nobody_stated_is_named():
+    net = Linear(2, 1)
+    x, y = probtorch.ones(5, 2), probtorch.ones(5)
+
+    def mean(x):
+        return net(x).squeeze(-1)
+
+    def model(stated):
+        if stated:
+            module("net", net)
+        scale = sample("scale", HalfNormal(1.0))
+        with plate("row", 5):
+            sample("y", Normal(mean(x), scale), obs=y)
+
+    def fit(stated):
+        svi = SVI(model, AutoNormal(model), Adam({"lr": 0.01}), seed=0)
+        svi.step(stated)
+        net.zero_grad()
+        return svi.step(stated)
+
+    fit(True)  # says nothing
+    before = net.weight.detach().clone()
+    with pytest.warns(InferenceWarning, match=r"(?s)not learned.*net.weight, net.bias.*module"):
+        fit(False)
+    np.testing.assert_array_equal(net.weight.detach().numpy(), before.numpy())
+    net.requires_grad_(False)
+    fit(False)
+
+
+def test_a_guide_outside_of_the_plate_of_a_subsample_is_refused():
+    def model():
+        with plate("row", 20, subsample_size=5):
+            sample("z", Normal(0.0, 1.0))
+
+    def guide():
+        sample("z", Normal(param("loc", 0.0), 1.0).expand([5]).to_event(1))
+
+    with pytest.raises(ModelError, match=r"(?s)plate 'row' in the model only.*guide inside"):
+        SVI(model, guide, Adam({"lr": 0.1})).step()
+
+
+def test_a_guide_whose_draws_leave_the_support_is_told_where_to_draw_from():
+    def model():
+        sample("s", HalfNormal(1.0))
+
+    def guide():
+        sample("s", Normal(param("loc", 0.0), 1.0))
+
+    svi = SVI(model, guide, Adam({"lr": 0.1}), seed=0)
+    with pytest.raises(InferenceError, match="let the guide draw 's' from nonnegative"):
+        svi.run(50, progress_bar=False)
