@@ -131,6 +131,16 @@ class Function:
     setup_context = None
     jvp = None
 
+    def __call__(self, *args: object) -> object:
+        """Refuse what old scripts do: `forward` and `backward` are static, `apply` calls them."""
+        name = type(self).__name__
+        raise ArgumentError(
+            f"{name}()(...)",
+            expected=f"{name}.apply(...), with static methods forward(ctx, ...) and backward",
+            got="a call of an instance",
+            fix=f"write @staticmethod above both, and call {name}.apply(x)",
+        )
+
     @staticmethod
     def forward(ctx: Context, *args: Any) -> Any:
         """Return the result, a tensor or a tuple of tensors and other values."""

@@ -224,7 +224,8 @@ def _seeds(outputs, gradients):
                 expected="an output computed, outside no_grad(), from a tensor with "
                 "requires_grad=True",
                 got=f"a tensor of shape {shape} with requires_grad=False" + _why_not(out),
-                fix="create the parameters with requires_grad=True",
+                fix="create the parameters with requires_grad=True, and compute outside of "
+                "no_grad() and detach(); gradients have a gradient with create_graph=True",
             )
         if g is None:
             if out.array.size != 1:
@@ -289,7 +290,8 @@ def _freed(node: TapeNode) -> AutogradError:
         f"backward: the graph of {node.op.name} was already freed",
         expected="one backward pass per forward pass",
         got="a second one",
-        fix="pass retain_graph=True to the first, or run the forward pass again",
+        fix="pass retain_graph=True to the first, or run the forward pass again; a state that is "
+        "carried from step to step (of an LSTM, say) is to be detached: state.detach()",
     )
 
 

@@ -33,6 +33,13 @@ __all__ = [
     "usable",
 ]
 
+_INSTEAD = {
+    "meta": "leave the module where it is: functional_call computes with the parameters that it is "
+    "given and copies nothing",
+    "mps": 'use "cpu": of GPUs only those of NVIDIA are used, as "cuda"',
+    "xpu": 'use "cpu": of GPUs only those of NVIDIA are used, as "cuda"',
+}
+
 _BACKENDS: dict[str, ModuleType] = {"cpu": numpy_, "cuda": cupy_}
 
 
@@ -108,7 +115,7 @@ def parse_device(device: str) -> tuple[str, int | None]:
             "device",
             expected='"cpu", "cuda" or "cuda:N"',
             got=f"{device!r:.60}",
-            fix='use "cpu", or "cuda:0" for the first GPU',
+            fix=_INSTEAD.get(kind, 'use "cpu", or "cuda:0" for the first GPU'),
         )
     return kind, int(index) if colon else None
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probtorch.core.rng import Generator, drawing_as, generator_for
 from probtorch.core.tensor_base import TensorBase
@@ -66,7 +66,7 @@ def _rsample(self: Distribution, rng: Source, shape: Shape) -> Tensor:
 _LEADING = {"_density": _density, "_sample": _sample, "_rsample": _rsample}
 
 
-def _lead_to_overrides(cls: Any) -> None:
+def _lead_to_overrides(cls: type) -> None:
     """Let formulas lead to public methods that a class overrides after they were stated.
 
     Where a class states no formulas at all, `Distribution` looks at its methods itself.
@@ -84,15 +84,16 @@ def _lead_to_overrides(cls: Any) -> None:
         _lead(cls, "_rsample")
         if stated("rsample") < stated("sample"):
             # Draws without a gradient are the same draws.
-            cls._sample = _rsample
+            setattr(cls, "_sample", _rsample)  # noqa: B010  # mypy: no attribute to it
     if stated("sample") < drawn < root:
         _lead(cls, "_sample")
 
 
-def _lead(cls: Any, name: str) -> None:
+def _lead(cls: type, name: str) -> None:
     found = (c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
     formula = next(f for f in found if f not in _LEADING.values())
-    cls._beneath = {**cls._beneath, name: formula}
+    beneath = {**getattr(cls, "_beneath", {}), name: formula}
+    setattr(cls, "_beneath", beneath)  # noqa: B010  # mypy: no attribute to it
     setattr(cls, name, _LEADING[name])
 
 

@@ -108,7 +108,7 @@ def load(module: Module, state: StateDict, strict: bool, assign: bool) -> Incomp
     wrong = _wrong_shapes(places, state)
     if wrong or (strict and (missing or unexpected)):
         raise _mismatch(
-            module, places, missing if strict else [], unexpected if strict else [], wrong
+            module, places, state, missing if strict else [], unexpected if strict else [], wrong
         )
     for name, (owner, attribute, target) in places.items():
         if name in state:
@@ -144,7 +144,12 @@ def _write(owner: Module, attribute: str, target: Tensor, value: Tensor, assign:
 
 
 def _mismatch(
-    module: Module, places: Places, missing: list[str], unexpected: list[str], wrong: list[str]
+    module: Module,
+    places: Places,
+    state: Mapping[str, object],
+    missing: list[str],
+    unexpected: list[str],
+    wrong: list[str],
 ) -> ModelError:
     lines = []
     if unexpected:
@@ -153,11 +158,16 @@ def _mismatch(
         lines.insert(0, f"Missing key(s) in state_dict: {_listed(missing)}.")
     lines += wrong
     pairs = _pairs(missing, unexpected)
+    within = next(
+        (k for k, v in state.items() if isinstance(v, Mapping) and set(missing) <= set(v)), None
+    )
     if pairs:
         shown = ", ".join(f"{new!r} to {old!r}" for new, old in pairs[:8])
         fix = f"rename {shown}" + (" and so on" if len(pairs) > 8 else "")
     elif wrong:
         fix = "build the model with the sizes it was saved with"
+    elif within is not None:
+        fix = f"it is one entry of a checkpoint: load_state_dict(state[{within!r}])"
     else:
         fix = "load into the model that was saved, or pass strict=False to load what fits"
     return ModelError(

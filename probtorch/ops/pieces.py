@@ -17,7 +17,7 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import SizeLike, TensorLike
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.families import structured
 from probtorch.ops.movement import reshape, slice_, unsqueeze
 
@@ -97,6 +97,13 @@ def cat(
         Naming the first tensor that does not fit.
     """
     dim = dim if axis is None else axis
+    if isinstance(dim, TensorBase) and dim.array.ndim:
+        raise DTypeError(
+            "cat",
+            expected="a list of tensors, and a number after it",
+            got=f"a tensor of shape {dim.array.shape} in the place of dim",
+            fix="write cat([a, b]): the tensors are one argument",
+        )
     tensors = [as_tensor(t, "cat") for t in tensors]
     if not tensors:
         raise ArgumentError(

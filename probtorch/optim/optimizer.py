@@ -117,6 +117,19 @@ class Optimizer:
         parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
         cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # documented hook
 
+    def __setattr__(self, name: str, value: object) -> None:
+        # In PyTorch it changes nothing, without a word. Classes of others may have such attributes.
+        if name in vars(self).get("defaults", ()) and type(self).__module__.startswith(
+            "probtorch."
+        ):
+            raise ArgumentError(
+                f"{type(self).__name__}.{name} = ...",
+                expected="options set in the groups of parameters, where steps read them",
+                got=f"{value!r:.60}",
+                fix=f"for group in optimizer.param_groups: group[{name!r}] = {value!r:.20}",
+            )
+        super().__setattr__(name, value)
+
     def __init__(self, params: Given, defaults: Group) -> None:
         module = hasattr(params, "parameters")
         if module or isinstance(params, (TensorBase, dict, set, frozenset)):

@@ -378,3 +378,8 @@ def test_what_cannot_be_dirty_says_so():
         AddOne.apply(w)
     with pytest.raises(AutogradError, match="view"):
         AddOne.apply((w * 1.0)[0:1])
+
+
+def test_a_call_of_an_instance_names_apply():
+    with pytest.raises(ArgumentError, match=r"Cube.apply\(x\)"):
+        Cube()(leaf(1.0))

@@ -341,7 +341,15 @@ def test_old_spelling_of_reductions_is_understood_with_a_warning(old, meant):
         (lambda: F.cross_entropy(ones(2, 3), tensor([0, 3])), TensorIndexError, "target 3 is out"),
         (lambda: F.cross_entropy(ones(2, 3), tensor([0, -1])), TensorIndexError, "target -1"),
         (lambda: F.cross_entropy(ones(2, 3), tensor([[0, 1]])), ShapeError, r"of shape \(2,\)"),
-        (lambda: F.cross_entropy(ones(2, 3), ones(2)), ShapeError, "input's shape"),
+        (lambda: F.cross_entropy(ones(2, 3), ones(2)), DTypeError, r"target.long\(\)"),
+        (lambda: F.cross_entropy(ones(2, 3), ones(2, 4)), ShapeError, "input's shape"),
+        (lambda: F.cross_entropy(ones(2, 3), tensor([[0], [1]])), ShapeError, r"squeeze\(-1\)"),
+        (lambda: F.cross_entropy(ones(2, 3), ones(2, 3).long()), ShapeError, r"argmax\(1\)"),
+        (
+            lambda: F.cross_entropy(ones(2, 5, 3), ones(2, 5).long()),
+            ShapeError,
+            r"transpose\(1, 2\)",
+        ),
         (lambda: F.cross_entropy(ones(()), tensor(0)), ShapeError, "0-d"),
         (lambda: F.nll_loss(ones(2, 3), ones(2)), DTypeError, "integer class indices"),
         (
@@ -386,3 +394,18 @@ def test_other_sizes_broadcast_with_a_warning():
     with pytest.warns(UserWarning, match="different to the input size"):
         got = F.mse_loss(zeros(1, 3), tensor([1.0, 2.0, 3.0]))
     assert got.item() == pytest.approx(14 / 3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: F.cross_entropy(F.softmax(x, -1), tensor([0, 1])),
+        lambda x: nn.CrossEntropyLoss()(nn.Sequential(nn.Softmax(-1))(x), F.softmax(-x, -1)),
+        lambda x: F.nll_loss(F.softmax(x, -1), tensor([0, 1])),
+        lambda x: F.binary_cross_entropy_with_logits(x.sigmoid(), ones(2, 3)),
+        lambda x: F.kl_div(F.softmax(x, -1), F.softmax(-x, -1)),
+    ],
+)
+def test_probabilities_where_logits_or_logs_are_meant_are_warned_of(call):
+    with pytest.warns(UserWarning, match="are probabilities"):
+        call(ones(2, 3).requires_grad_())

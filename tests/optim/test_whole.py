@@ -251,3 +251,11 @@ def test_numbers_are_those_of_torch():
         optimizer.step()
     for a, b in zip(params, theirs):
         assert_close(a, b.detach().numpy(), rtol=1e-12, atol=1e-14)
+
+
+def test_an_option_that_is_set_on_the_optimizer_is_refused():
+    optimizer = optim.SGD([probtorch.tensor([1.0], requires_grad=True)], lr=0.1)
+    with pytest.raises(ArgumentError, match=r"group\['lr'\] = 0.01"):
+        optimizer.lr = 0.01
+    optimizer.note = "anything else is kept"
+    assert optimizer.note

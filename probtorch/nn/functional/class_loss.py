@@ -19,7 +19,7 @@ from probtorch.core.refusals import real_only
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nn.arguments import reduction_of
-from probtorch.nn.functional.loss import reduced, same_shape
+from probtorch.nn.functional.loss import reduced, same_shape, warn_of_probabilities
 from probtorch.ops import reduction as ops
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import ne
@@ -77,7 +77,18 @@ def cross_entropy(
         )
     x, t = as_tensor(input, "cross_entropy"), as_tensor(target, "cross_entropy")
     dim = _class_dim("cross_entropy", x)
+    warn_of_probabilities(
+        "cross_entropy", x, "leave it out: cross_entropy takes the softmax itself"
+    )
     if t.array.dtype.kind == "f":
+        if t.array.shape == x.array.shape[:dim] + x.array.shape[dim + 1 :] != x.array.shape:
+            raise DTypeError(
+                "cross_entropy",
+                expected="class indices of an integer dtype, or probabilities of all classes",
+                got=f"a target of shape {t.array.shape} and dtype {t.array.dtype}, for an input of "
+                f"shape {x.array.shape}",
+                fix="write target.long() for class indices",
+            )
         logp = log_softmax(x, dim)
         same_shape("cross_entropy", x, t)
         return _soft_targets(logp, t, weight, reduction, label_smoothing, dim)
@@ -148,6 +159,11 @@ def nll_loss(
     x, t = as_tensor(input, "nll_loss"), as_tensor(target, "nll_loss")
     real_only("nll_loss", x, t)
     dim = _class_dim("nll_loss", x)
+    warn_of_probabilities(
+        "nll_loss",
+        x,
+        "it takes their logarithms: log_softmax, or use cross_entropy on what softmax was given",
+    )
     return _nll("nll_loss", x, _picked(x, dim), t, weight, ignore_index, reduction, dim)
 
 
@@ -176,7 +192,7 @@ def _nll(
             expected=f"a target of shape {shape[:dim] + shape[dim + 1 :]}, "
             f"for an input of shape {shape}",
             got=str(t.array.shape),
-            fix="the target has the input's shape without the class dim (dim 1)",
+            fix=_cure_of_shape(t, x, dim),
         )
     smoothing, logp = spread_out
     a, classes = t.array, shape[dim]
@@ -211,6 +227,18 @@ def _nll(
     if reduction == "mean":
         return ops.sum(loss) / ops.sum(share)
     return reduced(loss, reduction)
+
+
+def _cure_of_shape(t: Tensor, x: Tensor, dim: int) -> str:
+    """What to do about class indices of another shape than the input has without its classes."""
+    rest, shape = x.array.shape[:dim] + x.array.shape[dim + 1 :], t.array.shape
+    if shape == x.array.shape:
+        return "one-hot rows are probabilities: target.float(), or target.argmax(1) for indices"
+    if shape == (*rest, 1):
+        return "write target.squeeze(-1)"
+    if x.array.ndim == 3 and shape == x.array.shape[:2]:
+        return "classes are dim 1 of the input, not the last: input.transpose(1, 2)"
+    return "the target has the input's shape without the class dim (dim 1)"
 
 
 def _check_classes(name: str, t: Tensor, counted: Tensor, classes: int) -> None:

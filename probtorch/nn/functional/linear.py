@@ -13,6 +13,7 @@ from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nn.arguments import whole
@@ -57,6 +58,14 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
     ShapeError
         If the last size of the input is not that of the weight.
     """
+    if type(input) is tuple and any(isinstance(part, (TensorBase, tuple)) for part in input):
+        raise DTypeError(
+            "linear",
+            expected="a tensor",
+            got=f"a tuple of {len(input)}",
+            fix="take the part that is meant: LSTM, GRU and attention return (output, state), "
+            "which Sequential passes on whole",
+        )
     x, w = as_tensor(input, "linear"), as_tensor(weight, "linear")
     b = None if bias is None else as_tensor(bias, "linear")
     shape, size = x.array.shape, w.array.shape

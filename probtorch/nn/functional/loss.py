@@ -38,6 +38,7 @@ __all__ = [
     "reduced",
     "same_shape",
     "smooth_l1_loss",
+    "warn_of_probabilities",
 ]
 
 
@@ -74,6 +75,20 @@ def same_shape(name: str, x: Tensor, t: Tensor) -> None:
 
 
 # --------------------------------------------------------------------------------------- regression
+
+
+# What makes probabilities, and the function whose result they are mistaken for.
+_PROBABILITIES = frozenset(("softmax", "sigmoid"))
+
+
+def warn_of_probabilities(name: str, x: Tensor, fix: str) -> None:
+    """Warn where a loss that takes logits, or logs, is given what softmax or sigmoid has made."""
+    node = x.grad_fn
+    if node is not None and node.op.name in _PROBABILITIES:
+        warnings.warn(
+            f"{name}: the input is the result of {node.op.name}, which are probabilities; {fix}",
+            stacklevel=users_stacklevel(),
+        )
 
 
 def _weighted(loss: Tensor, weight: TensorLike | None, reduction: str) -> Tensor:
@@ -359,6 +374,7 @@ def binary_cross_entropy_with_logits(
     reduction = reduction_of(name, reduction, size_average, reduce)
     x, t = as_tensor(input, name), as_tensor(target, name)
     same_shape(name, x, t)
+    warn_of_probabilities(name, x, "leave sigmoid out, or use binary_cross_entropy")
     rest = softplus(-x)
     if pos_weight is not None:
         rest = rest * ((as_tensor(pos_weight, name) - 1.0) * t + 1.0)
@@ -391,6 +407,7 @@ def kl_div(
     reduction = reduction_of("kl_div", reduction, size_average, reduce)
     x, t = as_tensor(input, "kl_div"), as_tensor(target, "kl_div")
     real_only("kl_div", x, t)
+    warn_of_probabilities("kl_div", x, "it takes their logarithms: log_softmax")
     loss = exp(t) * (t - x) if log_target else xlogy(t, t) - t * x
     if reduction == "batchmean":
         return ops.sum(loss) / float(x.array.shape[0] if x.array.ndim else 1)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import ArgumentError, InferenceError, ShapeError
+from probtorch.errors import ArgumentError, DTypeError, InferenceError, ShapeError
 from probtorch.factories import zeros
 from probtorch.ops.arithmetic import clamp
 from probtorch.ops.comparisons import isfinite
@@ -34,6 +34,13 @@ Parameters: TypeAlias = Tensor | Iterable[Tensor]
 def _with_gradients(parameters: Parameters) -> list[Tensor]:
     if isinstance(parameters, TensorBase):
         parameters = [parameters]
+    elif hasattr(parameters, "named_parameters"):
+        raise DTypeError(
+            "gradients to clip",
+            expected="parameters, tensors or an iterable of them",
+            got=f"a {type(parameters).__name__}",
+            fix="pass its .parameters()",
+        )
     return [p.grad for p in parameters if p.grad is not None]
 
 

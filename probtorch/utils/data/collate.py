@@ -97,6 +97,15 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     """Stack tensors; off the tape it is one array call."""
     taped = recorder() is not None or any(t.requires_grad for t in tensors)
     shape, dtype = tensors[0].array.shape, tensors[0].array.dtype
+    other = next((t.array.shape for t in tensors if t.array.shape != shape), None)
+    if other is not None:
+        raise ShapeError(
+            "default_collate: stack expects each tensor to be equal size",
+            expected=f"samples of the shape of the first, {shape}",
+            got=str(other),
+            fix="pass a collate_fn, for sequences one that calls nn.utils.rnn.pad_sequence; or "
+            "bring all samples to one size",
+        )
     if taped or any(t.array.shape != shape or t.array.dtype != dtype for t in tensors):
         return stack(tensors)
     return wrap(array_module(tensors[0].array).stack([t.array for t in tensors]))

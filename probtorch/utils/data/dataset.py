@@ -21,7 +21,13 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Index, Tree
-from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from probtorch.errors import (
+    ArgumentError,
+    DTypeError,
+    ProbtorchError,
+    ShapeError,
+    TensorIndexError,
+)
 from probtorch.ops.gathering import index_select
 from probtorch.ops.random_integers import randperm
 from probtorch.tensor import Tensor
@@ -419,6 +425,8 @@ def dataset_length(dataset: Any) -> int:
     """Return ``len(dataset)``, or an error that names the class of the dataset."""
     try:
         return len(dataset)
+    except ProbtorchError:
+        raise  # of what it is made of
     except TypeError as error:
         raise DTypeError(
             f"len() of {type(dataset).__name__}",
