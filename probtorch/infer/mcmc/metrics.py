@@ -215,10 +215,11 @@ class LowRankMetric:
 
         def add(state: tuple[TensorBase, TensorBase]) -> tuple[TensorBase, TensorBase]:
             block, out = state
-            rows, factors = directions[block], stretch[block]
-            along = [factors[i] * total(rows[i] * x) for i in range(TOGETHER)]
-            for i, length in enumerate(along):
-                out = out + length * rows[i]
+            # Row by row: a block would be copied, which takes as long as a product.
+            rows = [directions[block, i] for i in range(TOGETHER)]
+            along = [stretch[block, i] * total(row * x) for i, row in enumerate(rows)]
+            for row, length in zip(rows, along):
+                out = out + length * row
             return block + 1, out
 
         first = wrap(np.zeros((), np.int64))

@@ -254,6 +254,23 @@ def test_a_warm_up_decomposes_a_large_matrix_once(monkeypatch):
     assert sizes == [dim, dim]  # those of the leading directions are small_fits.py's
 
 
+def test_a_choice_in_many_dimensions_is_as_good_from_some_of_the_draws(monkeypatch):
+    sigma = covariance(60, directions=3)
+    rows = gaussian_rows(sigma, 500)
+    window, form = Window(Moments.of(rows), rows), Auto(60)
+    few, last = (
+        form.fitted(window, form.identity(), 0, True, is_last) for is_last in (False, True)
+    )
+    monkeypatch.setattr(forms, "LOOKED_AT", 500)
+    whole = form.fitted(window, form.identity(), 0, True)
+    assert not np.array_equal(few.inverse_mass(), whole.inverse_mass())
+    by_hand = LowRank(60).fitted(window, form.identity(), 0, True, True)
+    np.testing.assert_array_equal(last.inverse_mass(), by_hand.inverse_mass())
+    assert left_over(sigma, last.inverse_mass()) < 5.0
+    for metric in (few, whole):
+        assert left_over(sigma, metric.inverse_mass()) < 8.0
+
+
 MODELS = {"diag": "diag", "low_rank": "low_rank", "dense": "dense", "auto": "low_rank"}
 
 
@@ -387,6 +404,7 @@ def test_small_windows_are_fitted_natively_as_by_numpy(choose, last, monkeypatch
                 native = form.fitted(window, now, fresh, choose, last)
                 with monkeypatch.context() as patch:
                     patch.setattr(forms, "SMALL", 0)
+                    patch.setattr(forms, "LOOKED_AT", count)
                     plain = form.fitted(window, now, fresh, choose, last)
                 assert (native is now) == (plain is now)
                 one, other = native.inverse_mass(), plain.inverse_mass()
