@@ -46,7 +46,7 @@ from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.naming import importable_name
 from probtorch.core.signatures import explain_calls
 from probtorch.core.surroundings import surroundings
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import flatten, unflatten
 from probtorch.core.validation import validation_in_force
 from probtorch.errors import CompileError
@@ -294,7 +294,7 @@ class CompiledFunction(Compiled):
         leaves, structure = flatten((args, kwargs))
         if self._convert is not None:
             leaves = list(map(self._convert, leaves))
-        tensors = [x for x in leaves if isinstance(x, TensorBase)]
+        tensors = [x for x in leaves if is_tensor(x)]
         of_tensors = same_ones(tensors), self._who(tensors, (args, kwargs))
         key = (structure, tuple(map(version_of, leaves)), *_modes(), *of_tensors)
         return leaves, structure, tensors, key
@@ -460,12 +460,12 @@ class CompiledFunction(Compiled):
 
         def flat(*stand_ins):
             walk = iter(stand_ins)
-            items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
+            items = [next(walk) if is_tensor(x) else x for x in leaves]
             made.append(Rebuilt(arguments, structure, items, self._known))
             out, structure_of_it = flatten(self.fn(*made[-1].args, **made[-1].kwargs))
             found[:] = [returned.tensor_of(x) for x in out], structure_of_it
             plain[:] = map(returned.plain, out)
-            return tuple(x for x in found[0] if isinstance(x, TensorBase))
+            return tuple(x for x in found[0] if is_tensor(x))
 
         returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
         before = self._environment(leaves, structure)
@@ -538,7 +538,7 @@ class CompiledFunction(Compiled):
                 self.paths.give_up(_EACH_CHANGES.format(changed))
             return plain, None
         self._changes = 0
-        if any(not isinstance(x, TensorBase) and type(x) not in FIXED for x in found[0]):
+        if any(not is_tensor(x) and type(x) not in FIXED for x in found[0]):
             rec.refuse("a result that is neither a tensor nor a number")
         flows = any(x.requires_grad and not is_spent(x) for x in result)
         if flows and grad_enabled() and not detached:

@@ -27,7 +27,7 @@ from probtorch.compiler.kept import let_stay
 from probtorch.compiler.rebuilt import Rebuilt
 from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError
 from probtorch.ops.movement import another
@@ -65,10 +65,10 @@ class Differentiable:
         self.owner = owner
         # What the last forward pass of each thread returned besides tensors.
         self.met = threading.local()
-        self.fixed = [None if isinstance(x, TensorBase) else x for x in leaves]
+        self.fixed = [None if is_tensor(x) else x for x in leaves]
         self.structure = structure
         # Views, since the function may close over an argument too.
-        tensors = [x for x in leaves if isinstance(x, TensorBase)]
+        tensors = [x for x in leaves if is_tensor(x)]
         self.kinds = [(type(x), x.requires_grad, x.grad_fn is None) for x in tensors]
         own = each_once(in_place_of, tensors)
         for s, t in zip(own, tensors, strict=True):
@@ -137,11 +137,11 @@ class Differentiable:
         if hooks_changed() and any(map(hooked, closed_over)):
             return self.owner.fn(*args, **kwargs)
         out, structure = flatten(found)
-        self.met.outs = [x.detach() for x in out if isinstance(x, TensorBase)]
+        self.met.outs = [x.detach() for x in out if is_tensor(x)]
         self.met.wanted = path.flows
         results = _Call.apply(self, len(tensors), *tensors, *closed_over)
         walk = iter(results if isinstance(results, tuple) else (results,))
-        return unflatten(structure, [next(walk) if isinstance(x, TensorBase) else x for x in out])
+        return unflatten(structure, [next(walk) if is_tensor(x) else x for x in out])
 
     def arguments(self, tensors):
         """Return ``(args, kwargs)`` with these tensors."""
@@ -154,7 +154,7 @@ class Differentiable:
     def on_tape(self, tensors):
         """Run the function itself; returns the tensors among its results."""
         args, kwargs = self.arguments(tensors)
-        return [x for x in flatten(self.owner.fn(*args, **kwargs))[0] if isinstance(x, TensorBase)]
+        return [x for x in flatten(self.owner.fn(*args, **kwargs))[0] if is_tensor(x)]
 
     def check(self, tensors, before):
         """Refuse to go backwards where Python values are others, if the results `before` tell."""
@@ -164,7 +164,7 @@ class Differentiable:
         args, kwargs = self.arguments(tensors)
         with enable_grad():
             now = flatten(self.owner.off_tape(args, kwargs)[0])[0]
-        now = [x for x in now if isinstance(x, TensorBase)]
+        now = [x for x in now if is_tensor(x)]
         for a, b in zip(
             *([t.detach().cpu().numpy() for t in x] for x in (now, before)), strict=True
         ):

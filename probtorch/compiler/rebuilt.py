@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from probtorch.compiler.guards.watches import raw
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import Structure, flatten, is_leaf_type, names_of, stored, unflatten
 
 __all__ = ["Rebuilt", "boxes", "is_tree"]
@@ -35,11 +35,11 @@ def boxes(given: _Given, everything: bool = False) -> list[object]:
         elif type(x) is list:
             found.append(x)
             todo += x
-        elif isinstance(x, tuple):
+        elif issubclass(type(x), tuple):
             if everything:
                 found.append(x)
-            todo += tuple.__iter__(x)
-        elif everything and not isinstance(x, TensorBase) and is_tree(x):
+            todo += tuple.__iter__(x)  # type: ignore[arg-type]  # a tuple by its type
+        elif everything and not is_tensor(x) and is_tree(x):
             found.append(x)
             todo += [stored(x, name) for name in names_of(x)]
     return found

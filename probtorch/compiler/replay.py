@@ -43,7 +43,7 @@ from probtorch.core.dispatch import (
 )
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.saved import changed_since
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError, user_frame
 
@@ -97,10 +97,10 @@ class Path:
     def __init__(self, program, found, rec, environment, lock, saving):
         self.program, self.environment = program, environment
         leaves, self._structure = found
-        self.flows = [x.requires_grad for x in leaves if isinstance(x, TensorBase)]
-        self.spent = [_spent_node(x) for x in leaves if isinstance(x, TensorBase)]
+        self.flows = [x.requires_grad for x in leaves if is_tensor(x)]
+        self.spent = [_spent_node(x) for x in leaves if is_tensor(x)]
         self.as_numbers = {} if rec.returned is None else rec.returned.kinds(leaves)
-        self._fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in leaves]
+        self._fixed = [_TENSOR if is_tensor(x) else x for x in leaves]
         self.refs, self.updates = program.refs, program.updates
         self.tensors = program.tensors
         self.wanted = list(map(_WANTED, self.refs))
@@ -224,7 +224,7 @@ class Path:
         if out is None:
             return
         leaves = self.with_tensors(flatten(out[0])[0])
-        native = [x for x in leaves if isinstance(x, TensorBase)]
+        native = [x for x in leaves if is_tensor(x)]
         pairs = [[("result", t.array) for t in found] for found in (native, result)]
         if difference(pairs[0], pairs[1], size=self.size) is not None:
             self.costs.eager = 0.0
@@ -430,7 +430,7 @@ def path_of(rec, tensors, found, environment, lock, saving):
     loops = _rolled(recorded, tensors)
     rec.graph = loops or expanded(recorded)
     left = [leaf._grad for leaf in rec.regraded.values() if leaf._grad is not None]
-    places = [device_of(x.array) for x in (*found[0], *left) if isinstance(x, TensorBase)]
+    places = [device_of(x.array) for x in (*found[0], *left) if is_tensor(x)]
     places += [device_of(array) for act in rec.followed.acts for _, array in act.told]
     devices = (*map(device_of, arrays_of(tensors)), *places, rec.device())
     try:

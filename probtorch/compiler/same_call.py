@@ -14,7 +14,7 @@ import numpy as np
 
 from probtorch.compiler.versions import FIXED
 from probtorch.core.sameness import token
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import is_leaf_type
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _forms(items: Iterable[object]) -> list[_Form] | None:
 
 def _form(x: object) -> _Form | None:
     kind = type(x)
-    if isinstance(x, TensorBase):
+    if is_tensor(x):
         return kind, _TENSOR, x.array.shape, x.array.dtype
     if kind in FIXED:
         return kind, _VALUE, x, None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from probtorch.compiler.verify import OtherRounding, difference, moved, wavers
 from probtorch.core.dispatch import mark_changed, wrap
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import flatten
 
 __all__ = ["called_twice", "made_again"]
@@ -52,7 +52,7 @@ def called_twice(path, fn, leaves, rebuilt, tensors):
     def run(arguments):
         """Run in Python and go back; returns what was computed."""
         walk = iter(arguments)
-        items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
+        items = [next(walk) if is_tensor(x) else x for x in leaves]
         given = rebuilt(items)
         try:
             found, kind = flatten(fn(*given.args, **given.kwargs))
@@ -207,9 +207,9 @@ class _Saved(NamedTuple):
 def _tensors_and_rest(found, structure, path):
     """Return the arrays among the leaves of a result, and what it holds besides."""
     found = path.with_tensors(found)
-    rest = [None if isinstance(x, TensorBase) else x for x in found]
+    rest = [None if is_tensor(x) else x for x in found]
     # Copies: a result may be a tensor that is put back.
-    return [x.array.copy() for x in found if isinstance(x, TensorBase)], (rest, structure)
+    return [x.array.copy() for x in found if is_tensor(x)], (rest, structure)
 
 
 def _form(found):

@@ -2,7 +2,7 @@
 
 from probtorch.backends.registry import device_of
 from probtorch.core.sameness import token
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import is_tensor
 
 __all__ = [
     "FIXED",
@@ -21,7 +21,7 @@ FIXED = (bool, int, float, complex, str, bytes, type(None))
 
 def version_of(x):
     """Return what an argument means for the choice of a version."""
-    if isinstance(x, TensorBase):
+    if is_tensor(x):
         on_tape = (1 if x.grad_fn is None else 2) if x.requires_grad else 0
         return x.array.shape, x.array.dtype, device_of(x.array), type(x), on_tape
     return token(x)

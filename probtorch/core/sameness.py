@@ -65,15 +65,21 @@ def token(x: Any) -> object:
         return kind, repr(x)
     if kind in CLOCKS:
         return kind, repr(x.replace(tzinfo=None)), x.fold, token(x.tzinfo)
-    if isinstance(x, datetime.timezone):
+    # By the type: `isinstance` asks objects of other classes what theirs is.
+    if issubclass(kind, datetime.timezone):
         return kind, repr(x)
-    if isinstance(x, np.generic) and not isinstance(x, np.void) and kind.__module__ == "numpy":
+    if _is_number(kind) and kind.__module__ == "numpy":
         return kind, x.dtype.str, x.tobytes()
-    if isinstance(x, tuple) and hasattr(x, "_fields") and not hasattr(x, "__dict__"):
+    if issubclass(kind, tuple) and hasattr(x, "_fields") and not hasattr(x, "__dict__"):
         return kind, tuple(map(token, x))
     if _is_frozen(kind) and list(vars(x)) == [f.name for f in dataclasses.fields(kind)]:
         return kind, tuple(map(token, vars(x).values()))
     return kind, id(x)
+
+
+def _is_number(kind: type) -> bool:
+    """Whether a type is one of NumPy's for a number, and none with fields, which may change."""
+    return issubclass(kind, np.generic) and not issubclass(kind, np.void)
 
 
 def _is_frozen(kind: type) -> bool:
@@ -100,7 +106,7 @@ def is_value(x: Any) -> bool:
     return (
         kind in _BY_EQUALITY
         or kind in _BY_TEXT
-        or isinstance(x, (datetime.timezone, np.dtype, re.Pattern, types.CodeType))
-        or (isinstance(x, np.generic) and not isinstance(x, np.void))
-        or (isinstance(x, enum.Flag) and type(x).__module__ in ("re", "enum"))
+        or issubclass(kind, (datetime.timezone, np.dtype, re.Pattern, types.CodeType))
+        or _is_number(kind)
+        or (issubclass(kind, enum.Flag) and kind.__module__ in ("re", "enum"))
     )

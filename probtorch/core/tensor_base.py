@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     import numpy as np
 
     from probtorch.core.dispatch import TapeNode
 
-__all__ = ["TensorBase"]
+__all__ = ["TensorBase", "is_tensor"]
 
 
 class TensorBase:
@@ -51,3 +51,10 @@ class TensorBase:
     # Methods of Tensor that are called below it.
     detach: Callable[..., TensorBase]
     to: Callable[..., TensorBase]
+
+
+def is_tensor(x: object) -> TypeGuard[TensorBase]:
+    """Whether `x` is a tensor by its type: `isinstance` asks an object of another class what its
+    class is, and a proxy answers for what it stands for, or raises an error.
+    """
+    return issubclass(type(x), TensorBase)

@@ -108,14 +108,15 @@ def _flatten(tree: Any, out: list[Any]) -> Structure:
         # Keys may be equal and yet not the same.
         same = all(type(k) is str for k in keys)
         return (dict, keys, below) if same else (dict, keys, below, tuple(map(token, keys)))
-    # Not by isinstance, which asks an object of another class what its class is.
+    # By the type: `isinstance` asks an object of another class what its class is, and attributes of
+    # a proxy are those of what it stands for.
     if issubclass(kind, tuple) and hasattr(tree, "_fields"):
         if not _has_more(tree):
             return (kind, tuple([_flatten(x, out) for x in tree]))
         out.append(tree)
         return _LEAF
-    names = getattr(tree, "__tree_fields__", None)
-    if names is not None:
+    if hasattr(kind, "__tree_fields__"):
+        names = tree.__tree_fields__
         fixed = tuple([getattr(tree, n) for n in kind.__static_fields__])
         below = tuple([_flatten(stored(tree, n), out) for n in names])
         exact = tuple([token(v) for v in fixed if v is not None and is_value(v)])
@@ -124,8 +125,7 @@ def _flatten(tree: Any, out: list[Any]) -> Structure:
             return (kind, names, below, fixed, exact)
         own = tuple([_flatten(getattr(tree, n), out) for n in more])
         return (kind, names, below, fixed, exact, more, own)
-    if not hasattr(kind, "__tree_fields__"):
-        _leaf_types.add(kind)
+    _leaf_types.add(kind)
     out.append(tree)
     return _LEAF
 
@@ -161,8 +161,10 @@ def _names_in_code(kind: type) -> frozenset[str]:
 
 def names_of(tree: object) -> tuple[str, ...]:
     """Return the names of what is below a record or its like; () of all else."""
-    names: tuple[str, ...] | None = getattr(tree, "__tree_fields__", None)
-    return () if names is None else (*names, *_set_besides(tree, type(tree), names))
+    if not hasattr(type(tree), "__tree_fields__"):
+        return ()
+    names: tuple[str, ...] = tree.__tree_fields__  # type: ignore[attr-defined]  # seen above
+    return (*names, *_set_besides(tree, type(tree), names))
 
 
 def stored(tree: object, name: str) -> object:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import record
 from probtorch.effects.trace import Trace, plate_info
 
@@ -108,14 +108,15 @@ def bound_arguments(
 
 def array_of(value: object) -> np.ndarray | None:
     """A tensor, an array, a column or a list of numbers as an array, None for anything else."""
-    if isinstance(value, TensorBase):
+    if is_tensor(value):
         return to_host(value.array)
-    if isinstance(value, (list, tuple)):
+    kind = type(value)  # what a proxy says of itself may be an error
+    if issubclass(kind, (list, tuple)):
         try:
             return np.array(value)
         except ValueError:  # a ragged list
             return None
-    if isinstance(value, np.generic) or not hasattr(value, "__array__"):
+    if issubclass(kind, np.generic) or not hasattr(kind, "__array__"):
         return None
     return np.asarray(value)  # columns and tables of pandas, xarray's arrays
 

@@ -17,7 +17,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.dtype import default_dtype_as, float64
 from probtorch.core.rng import Generator, default_generator
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import map_tree
 from probtorch.effects.handlers import trace
 from probtorch.effects.row_blocks import RowBlocks
@@ -52,10 +52,11 @@ def lifted(tree: T) -> T:
     """Return `tree` with floating tensors and arrays as float64, everything else as it is."""
 
     def lift(x: TensorBase | np.ndarray) -> TensorBase | np.ndarray:
-        if isinstance(x, TensorBase):
+        if is_tensor(x):
             return cast(x, float64) if x.array.dtype.kind == "f" else x
-        if isinstance(x, np.ndarray) and x.dtype.kind == "f":
-            return x.astype(float64, copy=False)
+        # By the type: a proxy may have nothing to say of its class.
+        if issubclass(type(x), np.ndarray) and x.dtype.kind == "f":
+            return x.astype(float64, copy=False)  # type: ignore[union-attr]  # an array, as asked
         return x
 
     return map_tree(lift, tree)

@@ -28,7 +28,7 @@ from probtorch.compiler.guards.reading import (
 )
 from probtorch.compiler.guards.walk import Known, Walk
 from probtorch.core.sameness import PLAIN, is_value, token
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import is_tensor
 
 __all__ = ["Environment", "kept_by_structure", "objects_among"]
 
@@ -43,7 +43,7 @@ def objects_among(leaves):
     return [
         (f"argument {i} ({type(x).__name__})", x)
         for i, x in enumerate(leaves)
-        if not isinstance(x, TensorBase) and not is_value(x)
+        if not is_tensor(x) and not is_value(x)
     ]
 
 
@@ -198,7 +198,7 @@ class Environment(Walk):
 
     def tensors(self):
         """Return the tensors that were met, and those of which they are views, by their ids."""
-        found = {id(x): x for x in self._seen.values() if isinstance(x, TensorBase)}
+        found = {id(x): x for x in self._seen.values() if is_tensor(x)}
         bases = [x._base for x in found.values() if x._base is not None]
         return found | {id(x): x for x in bases}
 

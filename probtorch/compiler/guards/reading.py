@@ -9,6 +9,7 @@ compared. A `Way` is what messages call an object.
 import functools
 import itertools
 import random
+import types
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "numpy_errors",
     "own_names",
     "slot",
+    "stands_for_another",
     "teller",
     "to_enter",
     "variable",
@@ -51,6 +53,12 @@ def has_dict(x):
     except AttributeError:
         return False
     return True
+
+
+def stands_for_another(x):
+    """Whether an object says that its class is another one, as proxies and doubles of tests do."""
+    kind = type(x)
+    return x.__class__ is not kind and kind is not types.GenericAlias
 
 
 def slot(x, name):

@@ -55,6 +55,7 @@ from probtorch.compiler.guards.reading import (
     numpy_errors,
     own_names,
     slot,
+    stands_for_another,
     teller,
     to_enter,
     variable,
@@ -149,6 +150,9 @@ class Walk:
         self._followed, self._owners = {}, set()
 
     def _visit(self, x, path, todo):
+        if stands_for_another(x):
+            self._refuse(x, path)
+            return
         if isinstance(x, (TensorBase, Generator)) or is_harmless(x):
             return
         if isinstance(x, types.FunctionType):

@@ -34,7 +34,7 @@ from probtorch.core.dtype import as_dtype, float64
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explained
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import map_tree
 from probtorch.core.typed import DTypeLike, StateDict
 from probtorch.distributions.distribution import sum_rightmost
@@ -427,7 +427,7 @@ T = TypeVar("T")
 
 def off_tape(tree: T) -> T:
     """Return copies of the tensors in a tree, so that no answer changes with the next step."""
-    return map_tree(lambda x: wrap(x.array.copy()) if isinstance(x, TensorBase) else x, tree)
+    return map_tree(lambda x: wrap(x.array.copy()) if is_tensor(x) else x, tree)
 
 
 def check_scale(guide: str, init_scale: float) -> float:

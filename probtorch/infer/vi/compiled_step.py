@@ -35,7 +35,7 @@ from probtorch.compiler.record.record import OUTSIDE
 from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.rng import default_generator
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import flatten
 from probtorch.effects.minibatches import StrangeLoader
 from probtorch.infer.objectives.loss_function import as_objective
@@ -411,15 +411,16 @@ class CompiledStep:
 
 def _shape_of(x: object) -> object:
     """What is looked at of an argument: not its value, of which compiled code knows itself."""
-    if isinstance(x, TensorBase):
+    if is_tensor(x):
         x = x.array
-    dtype = getattr(x, "dtype", None)
+    # Of the type first: a proxy may have nothing to stand for.
+    dtype = getattr(x, "dtype", None) if hasattr(type(x), "dtype") else None
     return None if dtype is None else (getattr(x, "shape", None), str(dtype))
 
 
 def _as_tensor(x):
     """NumPy arrays as tensors on the same memory, so that each call reads them anew."""
-    if isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
+    if issubclass(type(x), np.ndarray) and x.dtype.kind in "fiub":
         return wrap(x)
     return x
 
