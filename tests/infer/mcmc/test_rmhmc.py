@@ -1,5 +1,7 @@
 """Riemannian HMC: the metric, the integrator, what becomes of steps that fail, and a funnel."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,7 +11,7 @@ import probtorch.distributions as dist
 from probtorch.core.dispatch import wrap
 from probtorch.diagnostics.checks import diagnose
 from probtorch.diagnostics.convergence import ess_mean
-from probtorch.diagnostics.findings import InferenceWarning
+from probtorch.diagnostics.findings import ConvergenceWarning, InferenceWarning
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import MCMC, NUTS, RMHMC, SMC, Gibbs, ReplicaExchange, Target
 from probtorch.infer.mcmc.kernels.curved_space import (
@@ -218,8 +220,10 @@ def test_funnel_is_recovered_where_nuts_is_biased():
     for level in (0.05, 0.25, 0.5, 0.75, 0.95):
         error, noise = shares(curved_draws, level)
         assert abs(error) < 4.0 * noise and noise < 0.03
-    # With as many draws NUTS has not been in the neck.
-    assert shares(sampled(NUTS(target), 1500), 0.05)[0] < -0.02
+    # With as many draws NUTS has not been in the neck, or stands still at its edge and says so.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert shares(sampled(NUTS(target), 1500), 0.05)[0] < -0.02
 
 
 @pytest.mark.parametrize(
