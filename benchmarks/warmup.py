@@ -32,6 +32,7 @@ SYSTEMS = (OURS, *NUTPIE, "numpyro")
 # A gradient of it takes 0.1 ms, and its density is verified in Python for seconds.
 FEWER_SEEDS = {"lotka_volterra": 2}
 SECONDS = 1500.0
+TOO_SLOW = f"more than {SECONDS:.0f} s"
 MAX_RHAT, MAX_Z = 1.05, 5.0
 METHOD = (
     f"{CHAINS} chains x (warm-up + {DRAWS}), {{seeds}} seeds ({{fewer}}), one thread. All systems "
@@ -99,7 +100,11 @@ class Results:
                     command, cwd=ROOT, stdout=log, stderr=log, timeout=SECONDS
                 ).returncode
             except subprocess.TimeoutExpired:
-                status = f"more than {SECONDS:.0f} s"
+                status = TOO_SLOW
+                # Its missing runs are not tried again, and the table says so.
+                known = self.records(posterior, system)
+                errors = {key: {"error": TOO_SLOW} for key in wanted if key not in known}
+                self.file(posterior, system).write_text(json.dumps(known | errors))
             log.seek(0)
             last = (log.read().strip().splitlines() or ["no message"])[-1]
         if status:
@@ -115,6 +120,13 @@ class Results:
                 self.failures.append(f"{system}, {posterior}, {key}: {known[key]['error']}")
         good = [r for r in runs if "error" not in r]
         return Cell(good) if good else None
+
+    def absence(self, posterior, system, length):
+        """Return why there is no cell."""
+        known = self.records(posterior, system)
+        keys = [f"{length}/{seed}" for seed in range(self.seeds_of(posterior))]
+        errors = [known[key]["error"] for key in keys if "error" in known.get(key, {})]
+        return "-" if not errors else TOO_SLOW if TOO_SLOW in errors else "failed"
 
 
 class Cell:
@@ -180,10 +192,8 @@ def one_table(results, posteriors, systems, length):
     ours = [s for s in systems if s.partition(":")[0] == OURS]
     rows, found = [], {s: {} for s in ours}
     for posterior in posteriors:
-        cells = {
-            s: results.pooled(posterior, s, length if s in ours else OPPONENT.get(length, length))
-            for s in systems
-        }
+        lengths = {s: length if s in ours else OPPONENT.get(length, length) for s in systems}
+        cells = {s: results.pooled(posterior, s, n) for s, n in lengths.items()}
         peers = [cells[s] for s in NUTPIE if cells.get(s)]
         there = [c for c in cells.values() if c]
         if not there:
@@ -191,7 +201,7 @@ def one_table(results, posteriors, systems, length):
         # Runs that did not mix have standard errors that mean nothing.
         reference = next((c for c in peers if not c.unmixed), None)
         row = [f"{posterior} ({there[0].dim})"]
-        row += [str(cells[s]) if cells[s] else "-" for s in systems]
+        row += [str(cells[s] or results.absence(posterior, s, lengths[s])) for s in systems]
         for s in ours:
             if not cells[s] or not peers:
                 row += ["-"] * 4

@@ -249,6 +249,34 @@ def test_run_that_failed_is_reported(tmp_path):
     )
     _, failures = table_of(folder)
     assert failures == [f"{OURS}, rats, 1000/{seed}: ValueError: no" for seed in range(2)]
+    (tmp_path / "rats.nutpie.json").write_text(json.dumps({"1000/0": {"error": "no"}}))
+    text, _ = table_of(folder, ())
+    assert [cell.strip() for cell in row_of(text, "rats")[2:5]] == [
+        "failed",
+        "failed",
+        str(warmup.Cell([record()] * 2)),
+    ]
+
+
+def test_peer_that_is_too_slow_is_shown_as_such_and_not_tried_again(tmp_path, monkeypatch):
+    tried = []
+
+    def slow(command, timeout, **_):
+        tried.append(command)
+        raise warmup.subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(warmup.subprocess, "run", slow)
+    folder = results(tmp_path, probtorch=record(), low_rank=record())
+    for _ in range(2):
+        text, failures = table_of(folder)
+        assert row_of(text, "rats")[3].strip() == warmup.TOO_SLOW
+        assert any(warmup.TOO_SLOW in failure for failure in failures)
+    assert len(tried) == 1
+
+
+def row_of(text, posterior):
+    """The cells of the row of a posterior."""
+    return next(x for x in text.splitlines() if x.startswith(f"| {posterior} (")).split("|")
 
 
 def test_process_that_fails_is_reported_with_its_last_line(tmp_path, monkeypatch):
