@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from probtorch.core.rooms import late_beside
 
-__all__ = ["bnn", "control_flow", "einstein", "gp", "hsgp", "oed"]
+__all__ = ["bnn", "control_flow", "einstein", "forecast", "gp", "hsgp", "oed"]
 
 # What does the work of packages that are not here.
 INSTEAD = {
@@ -15,7 +15,6 @@ INSTEAD = {
     "easyguide": "infer.EasyGuide",
     "ecs_proxies": "infer.HMCECS has its proxies itself",
     "epidemiology": "a model with scan, or infer.ParticleGibbs and infer.ParticleFilter",
-    "forecast": "a model with scan or markov; distributions.GaussianHMM and its kin",
     "funsor": "finite sites are summed out by TraceEnum_ELBO and by NUTS; infer.infer_discrete",
     "module": "effects.module and effects.random_module",
     "nested_sampling": "infer.SMC gives the evidence, too",
