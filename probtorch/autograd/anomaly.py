@@ -18,7 +18,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError, user_location
 
 if TYPE_CHECKING:
-    from probtorch.autograd.function import Context, Function
+    from probtorch.autograd.function import Function, FunctionCtx
     from probtorch.core.dispatch import TapeNode
     from probtorch.core.op import Attrs, Op, Operand, Output
 
@@ -61,7 +61,7 @@ class detect_anomaly(Listener):
     def function_applied(
         self,
         function: type[Function],
-        ctx: Context,
+        ctx: FunctionCtx,
         inputs: Sequence[object],
         outs: Sequence[TensorBase],
     ) -> None:

@@ -21,7 +21,7 @@ from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import any as any_
 
 if TYPE_CHECKING:
-    from probtorch.autograd.function import Context, Function
+    from probtorch.autograd.function import Function, FunctionCtx
     from probtorch.core.op import Attrs, Op, Operand
     from probtorch.core.rng import Generator
 
@@ -170,7 +170,7 @@ class Batch(Listener):
     def function_applied(
         self,
         function: type[Function],
-        ctx: Context,
+        ctx: FunctionCtx,
         inputs: Sequence[object],
         outs: Sequence[TensorBase],
     ) -> None:

@@ -36,7 +36,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import InferenceError, is_ours, user_location
 
 if TYPE_CHECKING:
-    from probtorch.autograd.function import Context, Function
+    from probtorch.autograd.function import Function, FunctionCtx
     from probtorch.core.op import Attrs, Op, Operand, Output
 
 __all__ = [
@@ -239,7 +239,7 @@ class Watch(Listener):
     def function_applied(
         self,
         function: type[Function],
-        ctx: Context,
+        ctx: FunctionCtx,
         inputs: Sequence[object],
         outs: Sequence[TensorBase],
     ) -> None:

@@ -35,7 +35,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 
 if TYPE_CHECKING:
-    from probtorch.autograd.function import Context, Function
+    from probtorch.autograd.function import Function, FunctionCtx
     from probtorch.core.op import Attrs, Op, Operand, Output
 
 __all__ = ["TangentSweep", "jvp"]
@@ -93,7 +93,7 @@ class TangentSweep(Listener):
     def function_applied(
         self,
         function: type[Function],
-        ctx: Context,
+        ctx: FunctionCtx,
         inputs: Sequence[object],
         outs: Sequence[TensorBase],
     ) -> None:

@@ -28,10 +28,10 @@ from probtorch.errors import ArgumentError, AutogradError, NotDifferentiableErro
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.families import unbroadcast
 
-__all__ = ["Context", "Function", "once_differentiable"]
+__all__ = ["FunctionCtx", "Function", "once_differentiable"]
 
 
-class Context:
+class FunctionCtx:
     """What a `Function` carries from its forward to its backward pass: tensors, and any attribute.
 
     Attributes
@@ -142,12 +142,12 @@ class Function:
         )
 
     @staticmethod
-    def forward(ctx: Context, *args: Any) -> Any:
+    def forward(ctx: FunctionCtx, *args: Any) -> Any:
         """Return the result, a tensor or a tuple of tensors and other values."""
         raise NotImplementedError("a Function needs a static method forward(ctx, *args)")
 
     @staticmethod
-    def backward(ctx: Context, *gradients: Any) -> Any:
+    def backward(ctx: FunctionCtx, *gradients: Any) -> Any:
         """Return the gradients of the arguments, given those of the outputs."""
         raise NotImplementedError("a Function needs a static method backward(ctx, *gradients)")
 
@@ -165,7 +165,7 @@ class Function:
         What `forward` returns.
         """
         taped = grad_enabled()
-        ctx = Context(tuple(taped and _on_tape(x) for x in args))
+        ctx = FunctionCtx(tuple(taped and _on_tape(x) for x in args))
         active = recorder()
         if active is None:
             result = cls._forward(ctx, args)
@@ -198,7 +198,7 @@ class Function:
         return tuple(results) if several else results[0]
 
     @classmethod
-    def _forward(cls, ctx: Context, args: tuple[TensorBase, float]) -> TensorBase:
+    def _forward(cls, ctx: FunctionCtx, args: tuple[TensorBase, float]) -> TensorBase:
         with no_grad():
             if cls.setup_context is None:
                 return cls.forward(ctx, *args)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.kept_results import Heard, KeptResult
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
@@ -349,7 +349,7 @@ class _Scan(Function):
 
     @staticmethod
     def forward(
-        ctx: Context, loop: _Loop, closed_over: list[TensorBase], *items: TensorBase
+        ctx: FunctionCtx, loop: _Loop, closed_over: list[TensorBase], *items: TensorBase
     ) -> tuple[TensorBase, ...]:
         count = len(loop.carry)
         carry, xs = list(items[:count]), list(items[count : count + len(loop.xs)])
@@ -362,7 +362,7 @@ class _Scan(Function):
         return (*last, *ys)
 
     @staticmethod
-    def backward(ctx: Context, *gradients: TensorBase) -> tuple[TensorBase | None, ...]:
+    def backward(ctx: FunctionCtx, *gradients: TensorBase) -> tuple[TensorBase | None, ...]:
         loop = ctx.loop
         if grad_enabled():
             return (None, None, *loop.backward_on_tape(ctx.closed_over, gradients))

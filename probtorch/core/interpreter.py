@@ -25,7 +25,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, unflatten
 
 if TYPE_CHECKING:
-    from probtorch.autograd.function import Context, Function
+    from probtorch.autograd.function import Function, FunctionCtx
     from probtorch.core.dispatch import TapeNode
     from probtorch.core.op import Attrs, Op, Operand, Output
     from probtorch.core.rng import Generator
@@ -103,7 +103,7 @@ class Interpreter:
     def function_applied(
         self,
         function: type[Function],
-        ctx: Context,
+        ctx: FunctionCtx,
         inputs: Sequence[object],
         outs: Sequence[TensorBase],
     ) -> None:

@@ -8,6 +8,7 @@ written into ``out``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast as typed
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.op import Op, Operand
 from probtorch.core.outputs import resized
+from probtorch.core.reflected import by_right_operand
 from probtorch.core.refusals import complex_refused, mixed_devices, not_taken, too_large
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
@@ -47,6 +49,10 @@ def general(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Elementwise call in full: mixed dtypes, Python numbers, arrays, errors, devices."""
+    if len(operands) == 2 and type(operands[1]) not in _PYTHON_NUMBERS:
+        answer = by_right_operand(op.name, *operands)
+        if answer is not NotImplemented:
+            return typed(TensorBase, answer)  # whatever it is: as Python's operators
     operands = tuple(
         x if isinstance(x, TensorBase) or type(x) in _PYTHON_NUMBERS else _operand(x, op)
         for x in operands

@@ -507,13 +507,15 @@ class Distribution(WithFields, Spelled):
 
     # ------------------------------------------------------------------------------ shapes
 
-    def expand(self, batch_shape: SizeLike) -> Self:
+    def expand(self, batch_shape: SizeLike, _instance: Self | None = None) -> Self:
         """Return the distribution with a larger batch shape; the new copies share the parameters.
 
         Parameters
         ----------
         batch_shape : tuple of int
             A shape that `self.batch_shape` broadcasts to; -1 keeps a size.
+        _instance : Distribution, optional
+            What classes written for PyTorch have made to be filled, see `_get_checked_instance`.
 
         Raises
         ------
@@ -532,7 +534,7 @@ class Distribution(WithFields, Spelled):
                 got=str(new),
                 fix="only dims of size 1 and new leading dims can grow",
             )
-        out = object.__new__(type(self))
+        out = object.__new__(type(self)) if _instance is None else _instance
         out.__dict__.update(self.__dict__)
         out._batch_shape = new
         if new != old:

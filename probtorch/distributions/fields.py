@@ -159,8 +159,11 @@ class WithFields:
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         own = {n: f for n, f in cls.__dict__.items() if isinstance(f, Parameter)}
-        inherited = {n: f for n, f in cls._fields.items() if n not in own}
-        cls._fields = {**inherited, **own}
+        # Of all bases: a user's class may have a mixin without fields before the distribution.
+        inherited: dict[str, Parameter] = {}
+        for base in reversed(cls.__mro__[1:]):
+            inherited.update(base.__dict__.get("_fields", {}))
+        cls._fields = {**{n: f for n, f in inherited.items() if n not in own}, **own}
         if own:
             settings = tuple(n for n, f in cls._fields.items() if f.constraint is None)
             cls.__static_fields__ = (*settings, *INSTANCE_STATE)
@@ -300,7 +303,7 @@ class WithFields:
 
     if TYPE_CHECKING:
 
-        def expand(self, batch_shape: SizeLike) -> Self: ...
+        def expand(self, batch_shape: SizeLike, _instance: Self | None = None) -> Self: ...
 
     @classmethod
     def __tree_build__(cls, values: Values) -> Self:

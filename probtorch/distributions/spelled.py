@@ -91,6 +91,9 @@ class Spelled:
             if meant is not None:
                 return getattr(self, meant)
             if name not in _METHODS or hasattr(type(self), name):
+                above = getattr(super(), "__getattr__", None)
+                if above is not None:  # a class may be a module, too, whose tensors are found there
+                    return above(name)
                 # Again, for the words of whoever refused it.
                 return object.__getattribute__(self, name)
             raise UnknownNameError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
@@ -126,13 +126,13 @@ class _Rotated(Function):
     """
 
     @staticmethod
-    def forward(ctx: Context, *args: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, *args: Tensor) -> Tensor:
         ctx.save_for_backward(*args)
         L, _, noise = args
         return reshape(L @ unsqueeze(noise, -1), noise.array.shape)
 
     @staticmethod
-    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         L, control, noise = ctx.saved_tensors
         g, across = unsqueeze(gradients[0], -1), unsqueeze(noise, -2)
         B, C = control[..., 0, :, :], control[..., 1, :, :]

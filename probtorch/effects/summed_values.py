@@ -25,7 +25,7 @@ from types import FrameType
 from typing import TypeVar
 
 from probtorch.autograd.closures import captured
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.listener import Listener
 from probtorch.core.dispatch import wrap
 from probtorch.core.interpreter import NUMBERS, Interpreter
@@ -148,7 +148,7 @@ class SummedValues(Listener):
     def function_applied(
         self,
         function: type[Function],
-        ctx: Context,
+        ctx: FunctionCtx,
         inputs: Sequence[object],
         outs: Sequence[Tensor],
     ) -> None:

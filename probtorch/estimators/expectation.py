@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import to_host
@@ -323,18 +323,18 @@ class _FirstOrder(Function):
     """A value with the gradient of something else, which can be taken once."""
 
     @staticmethod
-    def forward(ctx: Context, value: Tensor, surrogate: Tensor, name: str) -> Tensor:
+    def forward(ctx: FunctionCtx, value: Tensor, surrogate: Tensor, name: str) -> Tensor:
         ctx.save_for_backward(surrogate)
         ctx.name = name
         return wrap(value.array)
 
     @staticmethod
-    def backward(ctx: Context, g: Tensor) -> tuple[None, Tensor, None]:
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[None, Tensor, None]:
         (surrogate,) = ctx.saved_tensors
         return None, _Once.apply(g, surrogate, ctx.name), None
 
     @staticmethod
-    def jvp(ctx: Context, value: Tensor, surrogate: Tensor, name: str | None = None) -> Tensor:  # type: ignore[override]
+    def jvp(ctx: FunctionCtx, value: Tensor, surrogate: Tensor, name: str | None = None) -> Tensor:  # type: ignore[override]
         return surrogate
 
 
@@ -342,16 +342,16 @@ class _Once(Function):
     """A cotangent that must not be differentiated: the result would not be a second derivative."""
 
     @staticmethod
-    def forward(ctx: Context, g: Tensor, surrogate: Tensor, name: str) -> Tensor:
+    def forward(ctx: FunctionCtx, g: Tensor, surrogate: Tensor, name: str) -> Tensor:
         ctx.name = name
         return wrap(g.array)
 
     @staticmethod
-    def backward(ctx: Context, g: Tensor) -> NoReturn:
+    def backward(ctx: FunctionCtx, g: Tensor) -> NoReturn:
         raise _no_second(ctx.name)
 
     @staticmethod
-    def jvp(ctx: Context, g: Tensor, surrogate: Tensor, name: str | None = None) -> NoReturn:  # type: ignore[override]
+    def jvp(ctx: FunctionCtx, g: Tensor, surrogate: Tensor, name: str | None = None) -> NoReturn:  # type: ignore[override]
         raise _no_second(ctx.name)
 
 

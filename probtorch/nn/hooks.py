@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.core.typed import Tree
@@ -223,12 +223,12 @@ class _Identity(Function):
 
     @staticmethod
     def forward(
-        ctx: Context, see: Callable[[Gradients], Gradients], *tensors: Tensor
+        ctx: FunctionCtx, see: Callable[[Gradients], Gradients], *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.see = see
         ctx.set_materialize_grads(False)
         return tensors
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionCtx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         return None, *ctx.see(grads)

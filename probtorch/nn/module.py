@@ -272,8 +272,9 @@ class Module:
                 got=repr(name),
                 fix="dots separate the names of nested modules: register it on the child",
             )
-        taken = hasattr(type(self), name) and not isinstance(
-            inspect.getattr_static(type(self), name), _SharedName
+        # Asked of the instance: a descriptor that has no value for it is in nobody's way.
+        taken = hasattr(self, name) and not isinstance(
+            inspect.getattr_static(type(self), name, None), _SharedName
         )
         others = (self._parameters, self._buffers, self._modules)
         taken = taken or any(name in other for other in others if other is not table)

@@ -7,7 +7,7 @@ optimizer.
 
 from __future__ import annotations
 
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError
 from probtorch.func.stateless import functional_call
@@ -22,19 +22,19 @@ class _Penalised(Function):
     """The identity, whose gradient has that of a penalty added."""
 
     @staticmethod
-    def forward(ctx: Context, w: Tensor, factor: float, power: int) -> Tensor:
+    def forward(ctx: FunctionCtx, w: Tensor, factor: float, power: int) -> Tensor:
         ctx.save_for_backward(w)
         ctx.factor, ctx.power = factor, power
         return w * 1.0
 
     @staticmethod
-    def backward(ctx: Context, g: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Tensor, None, None]:
         (w,) = ctx.saved_tensors
         return g + (w if ctx.power == 2 else sign(w)) * ctx.factor, None, None
 
     # The base says None for "no rule": forward mode differentiates the loss without the penalty.
     @staticmethod
-    def jvp(ctx: Context, t: Tensor, factor: None, power: None) -> Tensor:  # type: ignore[override]
+    def jvp(ctx: FunctionCtx, t: Tensor, factor: None, power: None) -> Tensor:  # type: ignore[override]
         return t
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from probtorch.autograd.closures import captured, cut_off, stand_in
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import apply, grad_enabled, recorder, wrap
@@ -126,7 +126,7 @@ class _Implicit(Function):
     """``apply(equations, *closed_over)`` returns the root, and where it is one."""
 
     @staticmethod
-    def forward(ctx: Context, equations: Equations, *items: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: FunctionCtx, equations: Equations, *items: Tensor) -> tuple[Tensor, Tensor]:
         """Search."""
         with np.errstate(all="ignore"):
             x, solved = equations.search(equations)
@@ -136,7 +136,7 @@ class _Implicit(Function):
         return x, solved
 
     @staticmethod
-    def backward(ctx: Context, g: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionCtx, g: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         """Pull the gradient through the equations at the root."""
         equations = ctx.equations
         x, solved = ctx.saved_tensors

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from probtorch.autograd.closures import cut_off, stand_in
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.autograd.vmap import vmap
@@ -213,7 +213,7 @@ class Quadrature(Function):
     """``apply(task, *ends, *closed_over)`` returns what `Integration.run` does."""
 
     @staticmethod
-    def forward(ctx: Context, task: Integration, *items: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: FunctionCtx, task: Integration, *items: Tensor) -> tuple[Tensor, ...]:
         """Integrate."""
         ends = items[: len(items) - len(task.closed_over)]
         with np.errstate(all="ignore"):
@@ -224,7 +224,7 @@ class Quadrature(Function):
         return found
 
     @staticmethod
-    def backward(ctx: Context, g: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionCtx, g: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
         """Pull the gradient through the nodes that were used, block by block."""
         task, rule = ctx.task, ctx.task.rule
         (count,) = ctx.saved_tensors

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from probtorch.autograd.closures import cut_off, stand_in
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled
@@ -53,7 +53,11 @@ class _Adjoint(Function):
 
     @staticmethod
     def solve(
-        ctx: Context, problem: FlatProblem, closed_over: Sequence[Tensor], y: Tensor, times: Tensor
+        ctx: FunctionCtx,
+        problem: FlatProblem,
+        closed_over: Sequence[Tensor],
+        y: Tensor,
+        times: Tensor,
     ) -> SolutionPath:
         path = adaptive(problem.method, problem.f, y, times, problem.tolerances)
         ctx.problem, ctx.closed_over = problem, closed_over
@@ -66,7 +70,7 @@ class Discrete(_Adjoint):
 
     @staticmethod
     def forward(
-        ctx: Context,
+        ctx: FunctionCtx,
         problem: FlatProblem,
         closed_over: Sequence[Tensor],
         y: Tensor,
@@ -82,7 +86,7 @@ class Discrete(_Adjoint):
         return path.outputs, path.reached
 
     @staticmethod
-    def backward(ctx: Context, g: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionCtx, g: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         """Walk back over the tries."""
         times, *path, tries = ctx.saved_tensors
         problem, closed_over = ctx.problem, ctx.closed_over
@@ -175,7 +179,7 @@ class Continuous(_Adjoint):
 
     @staticmethod
     def forward(
-        ctx: Context,
+        ctx: FunctionCtx,
         problem: FlatProblem,
         closed_over: Sequence[Tensor],
         y: Tensor,
@@ -188,7 +192,7 @@ class Continuous(_Adjoint):
         return path.outputs, path.reached
 
     @staticmethod
-    def backward(ctx: Context, g: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionCtx, g: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         """Solve for the gradient, from each output time back to the one before."""
         times, outputs = ctx.saved_tensors
         problem, closed_over = ctx.problem, ctx.closed_over

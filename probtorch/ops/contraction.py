@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from typing import cast as typed
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from probtorch.core.dtype import promote_types
 from probtorch.core.late import opt_einsum
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
+from probtorch.core.reflected import by_right_operand
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -121,6 +123,10 @@ def matmul(input: TensorLike, other: TensorLike, *, out: TensorBase | None = Non
     ShapeError
         If the inner sizes differ or an operand is 0-d.
     """
+    if not isinstance(other, TensorBase):
+        answer = by_right_operand("matmul", input, other)
+        if answer is not NotImplemented:
+            return typed(TensorBase, answer)
     input, other = as_tensor(input, "matmul"), as_tensor(other, "matmul")
     a, b = input.array.shape, other.array.shape
     if not a or not b:

@@ -119,7 +119,8 @@ def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
     if type(key) is list:
         key = tuple(k.array if isinstance(k, TensorBase) else k for k in key)
     try:
-        x.array[key] = value.array
+        # NumPy takes one number for one place, not an array of one number.
+        x.array[key] = value.array if value.array.size != 1 else value.array.reshape(())
     except (IndexError, TypeError) as e:
         raise TensorIndexError(
             "index assignment",

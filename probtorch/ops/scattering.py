@@ -15,6 +15,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import integer, normalize_dim
+from probtorch.core.signatures import also_called
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.typed import Shape, TensorLike
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 
+@also_called("scatter", value="src")
 @takes_out
 def scatter(
     input: TensorLike,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from probtorch.autograd import tape
 from probtorch.autograd.closures import cut_off
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
@@ -179,7 +179,7 @@ class _Again(Function):
 
     @staticmethod
     def forward(
-        ctx: Context, run: _Run, flows: list[int], *sources: TensorBase
+        ctx: FunctionCtx, run: _Run, flows: list[int], *sources: TensorBase
     ) -> tuple[TensorBase, ...]:
         ctx.run, ctx.flows = run, flows
         ctx.save_for_backward(*sources)
@@ -187,7 +187,7 @@ class _Again(Function):
         return tuple(_apart(cast(TensorBase, run.found[i])) for i in flows)
 
     @staticmethod
-    def backward(ctx: Context, *cotangents: TensorBase) -> tuple[TensorBase | None, ...]:
+    def backward(ctx: FunctionCtx, *cotangents: TensorBase) -> tuple[TensorBase | None, ...]:
         sources, create_graph = ctx.saved_tensors, grad_enabled()
         with enable_grad(), cut_off(sources):
             found = ctx.run.repeat()

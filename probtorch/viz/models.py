@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypedDict
 
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.listener import Listener
 from probtorch.core.op import Attrs, Op, Operand, Output
 from probtorch.core.signatures import explain_calls
@@ -82,7 +82,7 @@ class _Origins(Listener):
     def function_applied(
         self,
         function: type[Function],
-        ctx: Context,
+        ctx: FunctionCtx,
         inputs: Iterable[object],
         outs: Iterable[TensorBase],
     ) -> None:

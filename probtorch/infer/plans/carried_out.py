@@ -1,4 +1,4 @@
-"""The methods of `fit`, each carried out by the engine that it stands for: `Job`.
+"""The methods of `fit`, each carried out by the engine that it stands for: `Carried`.
 
 planning.py has decided which; a method that comes to nothing raises `Instead`, with the plan to go
 on with. An engine of the user's own is run by given_engine.py.
@@ -61,9 +61,10 @@ from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.vi.svi import SVI
 from probtorch.optim.adam import Adam
 
-__all__ = ["Instead", "Job", "Outcome"]
+__all__ = ["Instead", "Carried", "Outcome"]
 
 AnyKernel: TypeAlias = Kernel[Any]
+Options: TypeAlias = dict[str, Any]
 
 # Steps of an optimisation at most; it ends when the loss has stopped falling.
 MAX_STEPS = 30_000
@@ -98,12 +99,12 @@ class Instead(Exception):
 
 
 @dataclass(frozen=True)
-class Job:
+class Carried:
     """What all methods need; one method each."""
 
     model: Callable[..., object]
     args: tuple[object, ...]
-    kwargs: dict[str, Any]
+    kwargs: Options
     target: Target | None
     facts: Facts
     num_samples: int
@@ -116,7 +117,7 @@ class Job:
     guide: Callable[..., object] | None
     plan: Plan
     init_strategy: Strategy | None
-    engine: Any = None
+    engine: object = None
 
     @property
     def _left(self) -> float | None:
@@ -126,7 +127,7 @@ class Job:
         return max(self.began + self.budget - time.monotonic(), 1.0)
 
     @property
-    def _start(self) -> dict[str, Any]:
+    def _start(self) -> Options:
         return {} if self.init_strategy is None else {"init_strategy": self.init_strategy}
 
     def run(self, method: str) -> Outcome:

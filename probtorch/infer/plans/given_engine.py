@@ -11,7 +11,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol, cast
 
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
@@ -31,7 +31,15 @@ __all__ = ["as_sampled", "made_for", "run_given"]
 STEPS = 2000
 
 
-def made_for(make: object, model: Callable[..., object]) -> Any:
+class _Runs(Protocol):
+    run: Callable[..., object]
+
+
+class _HasDraws(Protocol):
+    draws: Callable[..., object]
+
+
+def made_for(make: object, model: Callable[..., object]) -> object:
     """Return what a user's class or function makes for a model: a kernel, or what has a `run`.
 
     Raises
@@ -52,9 +60,9 @@ def made_for(make: object, model: Callable[..., object]) -> Any:
 
 
 def run_given(
-    engine: Any,
+    engine: object,
     args: tuple[object, ...],
-    kwargs: dict[str, Any],
+    kwargs: dict[str, object],
     *,
     count: int,
     max_steps: int,
@@ -83,7 +91,7 @@ def run_given(
     name : str
         Of the model.
     """
-    run = engine.run
+    run = cast(_Runs, engine).run
     takes = inspect.signature(run).parameters
     options: dict[str, object] = {}
     if "num_steps" in takes:
@@ -111,10 +119,10 @@ def run_given(
     return draws, found, drawn if isinstance(drawn, RunDraws) else None
 
 
-def _draws(found: Any, count: int, seed: Generator, name: str) -> Draws:
+def _draws(found: object, count: int, seed: Generator, name: str) -> Draws:
     """Draws of equal weight, of what an engine returned."""
     if not isinstance(found, Draws) and callable(getattr(found, "draws", None)):
-        found = found.draws(count, seed=seed)
+        found = cast(_HasDraws, found).draws(count, seed=seed)
     if isinstance(found, Draws):
         return found
     raise ArgumentError(

@@ -17,7 +17,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.infer.model_calls import check_model, check_model_call
-from probtorch.infer.plans.carried_out import Instead, Job
+from probtorch.infer.plans.carried_out import Carried, Instead
 from probtorch.infer.plans.facts import Facts, gradient_seconds, look_at
 from probtorch.infer.plans.fitted import CalledModel, Fitted
 from probtorch.infer.plans.given_engine import made_for
@@ -185,7 +185,7 @@ def fit(
     if seed is None:
         seed = default_generator
     generator = seed if isinstance(seed, Generator) else Generator(seed)
-    job = Job(
+    job = Carried(
         model, args, kwargs, target, facts, num_samples, num_chains, warmup_steps,
         seconds, began, generator.spawn(1)[0], verbose, guide, plan, init_strategy,
         given,

@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
@@ -86,18 +86,18 @@ class _Resized(Function):
     """A map of taps along a dim; its gradient is the transposed map."""
 
     @staticmethod
-    def forward(ctx: Context, x: Tensor, dim: int, taps: _Taps) -> Tensor:
+    def forward(ctx: FunctionCtx, x: Tensor, dim: int, taps: _Taps) -> Tensor:
         ctx.dim, ctx.taps = dim, taps
         return _gathered(x, dim, taps)
 
     @staticmethod
-    def backward(ctx: Context, g: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Tensor, None, None]:
         return _Resized.apply(g, ctx.dim, ctx.taps.transposed), None, None
 
     # The base says None for "no rule".
     @staticmethod
     def jvp(  # type: ignore[override]
-        ctx: Context, tangent: Tensor, dim: None, taps: None
+        ctx: FunctionCtx, tangent: Tensor, dim: None, taps: None
     ) -> Tensor:
         return _Resized.apply(tangent, ctx.dim, ctx.taps)
 

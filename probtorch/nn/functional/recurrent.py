@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from probtorch.autograd.function import Context, Function
+from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import relu
@@ -29,16 +29,16 @@ class _Steps(Function):
     """
 
     @staticmethod
-    def forward(ctx: Context, x: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: FunctionCtx, x: Tensor) -> tuple[Tensor, ...]:
         return unbind(x, 0)
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor) -> Tensor:
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> Tensor:
         return stack(grads)
 
     # The base says None for "no rule".
     @staticmethod
-    def jvp(ctx: Context, tangent: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def jvp(ctx: FunctionCtx, tangent: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         return unbind(tangent, 0)
 
 
@@ -51,18 +51,18 @@ class _Parts(Function):
     """Pieces along dim 0 of given sizes; their gradients are joined once, as those of `_Steps`."""
 
     @staticmethod
-    def forward(ctx: Context, x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    def forward(ctx: FunctionCtx, x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
         ctx.sizes = sizes
         return split(x, sizes)
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
         return cat(grads), None
 
     # The base says None for "no rule".
     @staticmethod
     def jvp(  # type: ignore[override]
-        ctx: Context, tangent: Tensor, sizes: None
+        ctx: FunctionCtx, tangent: Tensor, sizes: None
     ) -> tuple[Tensor, ...]:
         return split(tangent, ctx.sizes)
 
