@@ -11,7 +11,7 @@ import pytest
 import probtorch.distributions as dist
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
-from probtorch.ops.special import log_ratio
+from probtorch.ops.special import log1p_square, log_ratio
 from probtorch.tensor import tensor
 from tests.contracts.test_every_sampler import SLOW_CDF, UNIVARIATE, made
 
@@ -73,3 +73,44 @@ def test_the_log_of_a_quotient_that_overflows_is_exact(x, y):
     exact = mpmath.log(mpmath.mpf(max(x, y)) / mpmath.mpf(min(x, y)))
     assert abs(value.item() - exact) <= 1e-15 * exact
     assert all(np.isfinite(g.item()) for g in grad(value, [high, low]))
+
+
+def test_the_log_of_a_quotient_keeps_its_digits_on_both_sides_of_one():
+    rng = np.random.default_rng(0)
+    y = 10.0 ** rng.uniform(-5, 5, 400)
+    sides = rng.choice([-1.0, 1.0], 200)
+    ratio = np.concatenate(
+        [1.0 + sides * 10.0 ** rng.uniform(-15, -0.31, 200), 10.0 ** rng.uniform(-100, 100, 200)]
+    )
+    x = y * ratio
+    with mpmath.workdps(60):
+        exact = [
+            float(mpmath.log(mpmath.mpf(a) / mpmath.mpf(b))) for a, b in zip(x, y, strict=True)
+        ]
+    native = compile(log_ratio)
+    for call in (log_ratio, native, native):
+        found = call(tensor(x), tensor(y)).numpy()
+        np.testing.assert_allclose(found, exact, rtol=1e-15)
+        assert call(tensor(np.zeros(1)), tensor(np.ones(1))).item() == -np.inf
+    above = ratio > 0.6  # where the arrays' own formula is the shorter one
+    found = log_ratio(tensor(x[above]), tensor(y[above])).numpy()
+    np.testing.assert_allclose(found, np.array(exact)[above], rtol=1e-15)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_the_log_of_one_plus_a_square_and_its_slopes_have_one_value_by_both_formulas(far):
+    rng = np.random.default_rng(1)
+    x = np.concatenate([[0.0, 1e-200], rng.normal(size=50) * 10.0 ** rng.uniform(-8, 8, 50)])
+    x = np.append(x, [1e200, -1e30] if far else [3.0])
+    with mpmath.workdps(60):
+        squares = [mpmath.mpf(v) ** 2 for v in x]
+        exact = [float(mpmath.log1p(s)) for s in squares]
+        slope = [float(2 * mpmath.mpf(v) / (1 + s)) for v, s in zip(x, squares, strict=True)]
+        curved = [float(2 * (1 - s) / (1 + s) ** 2) for s in squares]
+    at = tensor(x).requires_grad_()
+    value = log1p_square(at)
+    (first,) = grad(value.sum(), [at], create_graph=True)
+    (second,) = grad(first.sum(), [at])
+    np.testing.assert_allclose(value.detach().numpy(), exact, rtol=1e-15)
+    np.testing.assert_allclose(first.detach().numpy(), slope, rtol=1e-15)
+    np.testing.assert_allclose(second.numpy()[:52], curved[:52], rtol=1e-9)
