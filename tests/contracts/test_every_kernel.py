@@ -459,8 +459,8 @@ def test_kernels_are_copied_and_shown_as_the_base_says(kind):
     assert replace(kind.of(None), density=len).density is len
 
 
-# What others are made of, or move their points by.
-IN_USE = HMC, NUTS, Gibbs, ReplicaExchange, Slice
+# What others are made of, or move their points by, and what `fit` plans with.
+IN_USE = HMC, HMCECS, NUTS, Gibbs, ReplicaExchange, Slice
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PUBLIC if kind not in IN_USE])
