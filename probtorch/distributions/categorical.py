@@ -198,10 +198,27 @@ class Categorical(_Categories):
     def _enumerate_support(self) -> Tensor:
         return wrap(np.arange(self.num_categories))
 
-    def _mean(self) -> Tensor:
-        return self._weights()[..., 0] * np.nan
+    def _central(self, order: int) -> Tensor:
+        """Central moment of the category's number."""
+        weights = self._weights()
+        gap = weights.new_tensor(np.arange(float(self.num_categories))) - unsqueeze(
+            self._mean(), -1
+        )
+        return total(weights * gap**order, -1)
 
-    _variance = _mean
+    def _mean(self) -> Tensor:
+        weights = self._weights()
+        return total(weights * weights.new_tensor(np.arange(float(self.num_categories))), -1)
+
+    def _variance(self) -> Tensor:
+        return self._central(2)
+
+    def _skewness(self) -> Tensor:
+        return self._central(3) / self._central(2) ** 1.5
+
+    def _kurtosis(self) -> Tensor:
+        spread = self._central(2)
+        return self._central(4) / (spread * spread) - 3.0
 
     def _mode(self) -> Tensor:
         return argmax(self._as_given(), -1)

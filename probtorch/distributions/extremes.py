@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from probtorch.core.casting import cast
 from probtorch.core.dtype import finfo, float64
 from probtorch.core.typed import Shape
@@ -22,14 +24,23 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.registry import biject_to, transform_to
 from probtorch.distributions.transforms.scalar import ExpTransform
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform
+from probtorch.distributions.transforms.vector import OrderedTransform, PositiveOrderedTransform
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, minimum, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p
 from probtorch.ops.exponentials import pow as power
+from probtorch.ops.reduction import all as every
+from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import digamma, lgamma, log1mexp
 from probtorch.tensor import Tensor
 
-__all__ = ["ExtendedGeneralizedPareto", "GeneralizedExtremeValue", "GeneralizedPareto"]
+__all__ = [
+    "ExtendedGeneralizedPareto",
+    "GeneralizedExtremeValue",
+    "GeneralizedPareto",
+    "OrderedReach",
+    "Reach",
+]
 
 # Below it series of five terms are exact to rounding.
 NEAR = 1e-3
@@ -111,6 +122,43 @@ class StretchTransform(Transform):
 def _stretch(constraint: Reach) -> Transform:
     whole = StretchTransform(constraint)
     return ComposeTransform([ExpTransform(), whole]) if constraint.floor else whole
+
+
+class OrderedReach(constraints.OrderedVector):
+    """Strictly increasing vectors of numbers within a reach, whose parameters have a last dim."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+
+    def check(self, value: Tensor) -> Tensor:
+        return super().check(value) & every(self.reach.check(value), -1)
+
+    def interior(self, value: Tensor) -> float | Tensor:
+        r, size = self.reach, value.array.shape[-1]
+        steps = value.new_tensor(np.arange(1.0, size + 1.0))
+        return r.loc + r.scale * stretched(r.concentration, steps)
+
+
+class OrderedStretchTransform(StretchTransform):
+    """`StretchTransform` of vectors that increase."""
+
+    domain = constraints.ordered_vector
+
+    def __init__(self, ordered: OrderedReach) -> None:
+        super().__init__(ordered.reach)
+        self.codomain = ordered
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Sum of the logs of the slopes."""
+        return total(super().log_abs_det_jacobian(x, y), -1)
+
+
+@biject_to.register(OrderedReach)
+@transform_to.register(OrderedReach)
+def _ordered_stretch(constraint: OrderedReach) -> Transform:
+    floor = constraint.reach.floor
+    first = PositiveOrderedTransform() if floor else OrderedTransform()
+    return ComposeTransform([first, OrderedStretchTransform(constraint)])
 
 
 class Stretched(Distribution):

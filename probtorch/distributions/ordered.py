@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import ClassVar, Self
+from typing import ClassVar, Self, overload
 
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -12,6 +12,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.extremes import OrderedReach, Reach
 from probtorch.distributions.fields import INSTANCE_STATE, Values
 from probtorch.distributions.source import Source
 from probtorch.distributions.wrapping import Wrapped
@@ -43,7 +44,7 @@ class Ordered(Wrapped):
     ----------
     base_dist : Distribution
         Continuous, of single numbers: on the real line, above a bound or in an interval, as points
-        in time where something changes are.
+        in time where something changes are. The bound may depend on parameters.
     size : int
         How many draws; the event shape is ``(size,)``.
 
@@ -69,6 +70,14 @@ class Ordered(Wrapped):
     def __init__(
         self, base_dist: Distribution, size: int, *, validate_args: bool | None = None
     ) -> None:
+        if isinstance(base_dist.support, constraints.Circular):
+            raise ArgumentError(
+                "Ordered(base_dist=...)",
+                expected="numbers that have an order",
+                got=f"{type(base_dist).__name__}, whose values are angles",
+                fix="angles have none on a circle: give one of them a place of its own, or order "
+                "other parameters of the components",
+            )
         if base_dist._event_shape or _ascending(base_dist.support) is None:
             shape = tuple(base_dist._event_shape)
             raise ArgumentError(
@@ -129,11 +138,18 @@ def _ascending(support: Constraint) -> Constraint | None:
         within = type(support)(low, high)
     elif isinstance(support, constraints.GreaterThan):
         within = constraints.greater_than(_of_elements(support.lower_bound))
+    elif isinstance(support, Reach):
+        parts = (_of_elements(v) for v in (support.loc, support.scale, support.concentration))
+        return OrderedReach(Reach(*parts, support.floor))
     else:
         return None
     return constraints.ordered_within(within)
 
 
+@overload
+def _of_elements(bound: Tensor) -> Tensor: ...
+@overload
+def _of_elements(bound: float | Tensor) -> float | Tensor: ...
 def _of_elements(bound: float | Tensor) -> float | Tensor:
     """A bound of a batch, for all elements of its vectors."""
     return unsqueeze(bound, -1) if isinstance(bound, TensorBase) and bound.array.ndim else bound

@@ -184,7 +184,7 @@ FIRST = 45.0
 STEPS = 100.0
 # Below it a draw is that of a walk's first passage, up to about 0.01. Points of paths go with
 # 1 / h, and their fourth powers are doubles.
-SMALL, LEAST = 1e-8, 1e-70
+SMALL, LEAST, LARGE = 1e-8, 1e-70, 1e12
 # Up to this shape a draw is a sum of draws of shape 1.
 MOST = 256.0
 
@@ -256,7 +256,10 @@ def tanh_ratio(y: Tensor) -> tuple[Tensor, Tensor]:
     up, down = where(apart > 0.0, apart, 1.0), where(apart < 0.0, -apart, 0.25)
     a, b = sqrt(up), sqrt(down)
     far = where(apart > 0.0, tanh(a) / a, sin(b) / (b * cos(b)))
-    slope = (1.0 - apart * far * far - far) / (2.0 * apart)
+    # 1 - y (tanh(u) / u)^2, without the difference for large y.
+    fall, side = exp(-2.0 * a), cos(b)
+    square = where(apart > 0.0, 4.0 * fall / ((1.0 + fall) * (1.0 + fall)), 1.0 / (side * side))
+    slope = (square - far) / (2.0 * apart)
     y = where(near, y, 0.0)
     series, rise = y * 0.0, y * 0.0
     for k in range(len(TANH) - 1, -1, -1):
@@ -327,6 +330,9 @@ class _Path:
         left = exp(-2.0 * a)
         re = where(low, left * (1.0 - 2.0 * turn * turn), re)
         im = where(low, -left * sin(2.0 * d), im)
+        # Beside the first singularity cosh(u) is the sine of a small angle, and its part here 0.
+        self.beside = beside = w * w + v * v < 0.25
+        re, im = where(beside, 0.0, re), where(beside, 0.0, im)
         far = c + _log_size(re, im), d + atan2(im, 1.0 + re)
         close = (half < 1.0) & (absolute(c) + absolute(d) < 1.0)
         k, m, n, o = (where(close, 0.5 * y, 0.0) for y in (s, b, c, d))
@@ -336,10 +342,47 @@ class _Path:
         scale = 2.0 / cosh(where(half < 1.0, half, 0.0))
         re = scale * (one[0] * two[0] - one[1] * two[1])
         im = scale * (one[0] * two[1] + one[1] * two[0])
+        re, im = where(beside, 0.0, re), where(beside, 0.0, im)
         near = _log_size(re, im), atan2(im, 1.0 + re)
-        self.log_size = 2.0 * x * gap - h * where(close, near[0], far[0])
-        self.phase = 2.0 * x * q - h * where(close, near[1], far[1])
+        self.sine, self.cosine = self._angle(q)
+        large = maximum(absolute(self.sine[0]), absolute(self.sine[1]))
+        p, r = self.sine[0] / large, self.sine[1] / large
+        low = log(large) + 0.5 * log(p * p + r * r), atan2(self.sine[1], self.sine[0])
+        low = low[0] - half - log1p(tilt) + math.log(2.0), low[1]
+        self.log_size = 2.0 * x * gap - h * where(
+            self.beside, low[0], where(close, near[0], far[0])
+        )
+        self.phase = 2.0 * x * q - h * where(self.beside, low[1], where(close, near[1], far[1]))
         self.q = q
+
+    def _angle(self, q: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Sine and cosine of pi / 2 + i u, which is (w + i v)^2 / (pi / 2 - i u)."""
+        w, v, p = self.w, self.v, 0.5 * math.pi + self.b
+        square, size = (w - v) * (w + v), p * p + self.a * self.a
+        c = where(self.beside, (square * p - q * self.a) / size, 1.0)
+        d = where(self.beside, (square * self.a + q * p) / size, 1.0)
+        return (sin(c) * cosh(d), cos(c) * sinh(d)), (cos(c) * cosh(d), -sin(c) * sinh(d))
+
+    def transform(self) -> tuple[Tensor, Tensor]:
+        """Return tanh(u) (w + i v) / u, as real and imaginary part."""
+        a, b = self.a, self.b
+        e = exp(-2.0 * a)
+        cosine, sine = cos(b), sin(b)
+        lost = -expm1(-2.0 * a)
+        twist = e * sin(2.0 * b)
+        up, down = lost + 2.0 * e * sine * sine, lost + 2.0 * e * cosine * cosine
+        # tanh(u) = (up + i twist) / (down - i twist), or i times the cotangent of the angle.
+        large = maximum(absolute(self.sine[0]), absolute(self.sine[1]))
+        p, r = self.sine[0] / large, self.sine[1] / large
+        k, o = self.cosine
+        ratio = (k * p + o * r) / (p * p + r * r), (o * p - k * r) / (p * p + r * r)
+        size = down * down + twist * twist
+        size = where(self.beside, 1.0, size)
+        n = (up * down - twist * twist) / size, twist * (up + down) / size
+        n = where(self.beside, -ratio[1] / large, n[0]), where(self.beside, ratio[0] / large, n[1])
+        whole = a * a + b * b
+        m = (self.w * a + self.v * b) / whole, (self.v * a - self.w * b) / whole
+        return n[0] * m[0] - n[1] * m[1], n[0] * m[1] + n[1] * m[0]
 
     def log_sum(self, re: Tensor, im: Tensor) -> Tensor:
         """Log of the integral of the transform times exp(s x) times ``re + i im``, over pi."""
@@ -361,22 +404,13 @@ def _log_density(h: Tensor, z: Tensor, x: Tensor) -> Tensor:
     start = maximum(_saddle(4.0 * bottom, rest), ROOM / sqrt(rest))
     path = _Path(h, z, inner, start)
     # x f(x) / h has the transform tanh(u) / (4 u) cosh(u)^-h: no small h cancels. Times 4 w.
-    a, b = path.a, path.b
-    e = exp(-2.0 * a)
-    cosine, sine = cos(b), sin(b)
-    lost = -expm1(-2.0 * a)
-    twist = e * sin(2.0 * b)
-    up, down = lost + 2.0 * e * sine * sine, lost + 2.0 * e * cosine * cosine
-    # (up + i twist) / (down - i twist) (w + i v) / (a + i b)
-    n = up * down - twist * twist, twist * (up + down)
-    m = path.w * a + path.v * b, path.v * a - path.w * b
-    size = (down * down + twist * twist) * (a * a + b * b)
-    re, im = (n[0] * m[0] - n[1] * m[1]) / size, (n[0] * m[1] + n[1] * m[0]) / size
+    re, im = path.transform()
     late = log(h) - log(inner) + path.log_sum(re, im)
     x = where(early, x, inner)
     half = 0.5 * absolute(z)
-    # (2 cosh(z / 2))^h h / sqrt(2 pi x^3) / 2 exp(-h^2 / (8 x) - z^2 x / 2)
-    powers = h * (half + log1p(exp(-2.0 * half)) - h / (8.0 * x)) - 2.0 * half * half * x
+    # (2 cosh(z / 2))^h h / sqrt(2 pi x^3) / 2 exp(-h^2 / (8 x) - z^2 x / 2), by one square
+    gap = h - 4.0 * half * x
+    powers = h * log1p(exp(-2.0 * half)) - gap * (gap / (8.0 * x))
     first = powers + log(h) - 1.5 * log(x) - (HALF_LOG_2PI + math.log(2.0))
     return where(early, first, late)
 
@@ -420,10 +454,12 @@ def _quantile(h: Tensor, z: Tensor, p: Tensor) -> Tensor:
     """Return quantiles, by Newton's method for the log of x and that of the smaller tail."""
     # What is smaller still goes with the square of h, as far as there are doubles.
     shrunk = minimum(h / LEAST, 1.0)
-    h = maximum(h, LEAST)
+    # Of a larger h the first guess is exact to rounding.
+    large, whole = h > LARGE, h
+    h = where(large, LARGE, maximum(h, LEAST))
     upper = p > 0.5
     aim = log(where(upper, 1.0 - p, p))
-    d = PolyaGamma(h, z, validate_args=False)
+    d = PolyaGamma(where(large, whole, h), z, validate_args=False)
     mean = d._mean()
     # From the cube of a normal number with the first two moments (Wilson and Hilferty).
     ninth = d._variance() / (9.0 * mean * mean)
@@ -445,6 +481,8 @@ def _quantile(h: Tensor, z: Tensor, p: Tensor) -> Tensor:
     # h^2 / (4 y^2) for a normal y, until the tilt or the series ends it.
     passage = 2.0 * (log(h) - log(maximum(-ndtri(0.5 * p), 1e-160))) - math.log(4.0)
     start = where(h < SMALL, minimum(passage, -log(8.0 + z * z)), start)
+    first = start
+    start = where(large, log(0.25 * h), start)
     t, _, _ = while_loop(
         lambda s: some(s[1] > 1e-4) & (s[2].max() < STEPS),
         step,
@@ -452,4 +490,4 @@ def _quantile(h: Tensor, z: Tensor, p: Tensor) -> Tensor:
     )
     for _ in range(2):
         t = t + closer(t, NODES)
-    return exp(t) * shrunk * shrunk
+    return exp(where(large, first, t)) * shrunk * shrunk

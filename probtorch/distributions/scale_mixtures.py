@@ -10,6 +10,8 @@ import math
 
 import numpy as np
 
+from probtorch.core.casting import cast
+from probtorch.core.dtype import float64
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
@@ -22,7 +24,7 @@ from probtorch.distributions.source import Source
 from probtorch.distributions.vectors import check_sizes, half_log_det
 from probtorch.distributions.windows import ARC, DROP, log_kve, nodes_like, weighted
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import clamp, maximum, sqrt, where
+from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.movement import reshape, unsqueeze
 from probtorch.ops.reduction import sum as total
@@ -67,7 +69,8 @@ class NormalInverseGaussian(Distribution):
     def _rate(self) -> Tensor:
         """Return sqrt(tailweight^2 - skewness^2)."""
         a, b = self.tailweight, self.skewness_
-        return sqrt((a - b) * (a + b))
+        # Of a product that may leave the range of floats.
+        return sqrt(a - b) * sqrt(a + b)
 
     def _variances(self) -> InverseGaussian:
         return InverseGaussian(
@@ -75,8 +78,12 @@ class NormalInverseGaussian(Distribution):
         )
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        v = self._variances()._rsample(rng, shape)
-        return self.loc + self.skewness_ * v + sqrt(v) * rng.normal(shape)
+        # Squares and products of parameters may leave single precision, draws do not.
+        names = ("loc", "scale", "tailweight", "skewness_")
+        wide = {name: cast(getattr(self, name), float64) for name in names}
+        v = NormalInverseGaussian(**wide, validate_args=False)._variances()._rsample(rng, shape)
+        x = wide["loc"] + wide["skewness_"] * v + sqrt(v) * rng.normal(shape)
+        return rng.finite(cast(x, rng.dtype))
 
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
@@ -110,18 +117,24 @@ class NormalInverseGaussian(Distribution):
 
 def _log_normal_inverse_gaussian(z: Tensor, d: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """log(a d / pi) + log K1(a q) - log q + d c + b z, for q = sqrt(d^2 + z^2), c^2 = a^2 - b^2."""
-    ratio = absolute(z) / d
-    q = d * sqrt(1.0 + ratio * ratio)
-    # a q - b z, without the difference where b z is positive.
+    size, lean = absolute(z), absolute(b)
+    large, small = maximum(size, d), minimum(size, d)
+    q = large * sqrt(1.0 + (small / large) * (small / large))
+    # a q - b z and a z - b q, without differences where b z is positive.
     same = b * z > 0.0
-    apart = where(same, (a * d) * (a * d) + (c * z) * (c * z), 1.0) / where(
-        same, a * q + b * z, 1.0
-    )
+    both = where(same, a * q + b * z, 1.0)
+    apart = (a * d / both) * (a * d) + (c * z / both) * (c * z)
     length = where(same, apart, a * q - b * z)
+    turn = where(same, (a - lean) * size - lean * (d * (d / (q + size))), a * size + lean * q)
     # a q - b z - c d is that, with (a z - b q)^2 the difference of squares.
-    turn = a * z - b * q
     exponent = -turn * (turn / (length + c * d))
-    return log(a * d / math.pi) + log_kve(1.0, a * q) - log(q) + exponent
+    reach = a * q
+    tiny = reach < 1e-10
+    # K1 is 1 / x there.
+    bessel = where(
+        tiny, reach - log(where(tiny, reach, 1.0)), log_kve(1.0, where(tiny, 1.0, reach))
+    )
+    return log(a) + log(d / q) - math.log(math.pi) + bessel + exponent
 
 
 def _share_below(gap: Tensor, d: Tensor, b: Tensor, c: Tensor) -> Tensor:

@@ -41,10 +41,11 @@ HALF_PI = 0.5 * math.pi
 # Nearer to a stability of 1 than this the formula of this distance is used: the error is that
 # small, and the peak of the integral, as narrow, is still found by angles in double precision.
 NEAREST = 1e-8
-# Steps of the integral, in units of the width of its peak: sinh(k h), out to 550 of them.
-STEP = 7.0 / 90.0
-GRID = np.sinh(STEP * np.arange(-90.0, 91.0))
-GRID_LOG = np.log(STEP * np.cosh(STEP * np.arange(-90.0, 91.0)))
+# Steps of the integral, in units of the width of its peak: sinh(k h), out to 90 of them, where
+# it has fallen by exp(-45) at least.
+STEP, PLACES = 0.05, np.arange(-104.0, 105.0)
+GRID = np.sinh(STEP * PLACES)
+GRID_LOG = np.log(STEP * np.cosh(STEP * PLACES))
 # log(p / q) beyond which one of the two underflows, and halvings of the range that find the peak.
 FARTHEST, HALVINGS = 600.0, 50
 
@@ -261,10 +262,12 @@ class Stable(Distribution):
 
     Notes
     -----
-    Draws have pathwise gradients. The density is an integral over 181 points, with a relative error
-    of about 1e-12 for a stability from 0.2 on; within 1e-4 of a stability of 1 it grows, to 1e-8
-    times the log of the distance at 1. Density and cdf differentiate once. `StableWithLogProb`
-    is the same class.
+    Draws have pathwise gradients. The density is an integral over 209 points. A log density has a
+    relative error of about 1e-12, or that of a few roundings of the inputs, for a stability from
+    0.02 to 1.95 and skews within 0.95, but within 1e-4 of a stability of 1, where it grows to 1e-8
+    times the log of the distance at 1. Beyond, the lighter tail loses digits: next to a skew of 1
+    or -1, a stability of 2 or 0, up to all of them at a log density of -30 and below. Density and
+    cdf differentiate once. `StableWithLogProb` is the same class.
 
     References
     ----------

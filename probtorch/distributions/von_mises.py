@@ -13,7 +13,7 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
-from probtorch.distributions.precision import doubled
+from probtorch.distributions.precision import doubled, in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import clamp, floor, sqrt, where
 from probtorch.ops.exponentials import exp
@@ -25,6 +25,18 @@ from probtorch.tensor import Tensor
 
 __all__ = ["VonMises"]
 
+# The circular kurtosis in powers of 1 / concentration, from those of I1 / I0 (DLMF 10.40.1).
+KURTOSIS = (
+    2.0,
+    1.0,
+    21 / 8,
+    125 / 16,
+    3455 / 128,
+    27075 / 256,
+    473819 / 1024,
+    4579025 / 2048,
+    387749259 / 32768,
+)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
 
 
@@ -85,6 +97,14 @@ class VonMises(Distribution):
         """Circular variance, 1 minus the length of the mean of (cos x, sin x)."""
         return mean_cosine_loss(self.concentration)
 
+    def _skewness(self) -> Tensor:
+        """Circular skewness of Mardia and Jupp (2000): of a symmetric density 0."""
+        return 0.0 * (self.loc + self.concentration)
+
+    def _kurtosis(self) -> Tensor:
+        """Circular kurtosis, (m2 - m1^4) / variance^2 with m_k the mean of cos k (x - loc)."""
+        return in_double(_circular_kurtosis, self.concentration)
+
     @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         """Probability of an angle from -pi to x."""
@@ -109,3 +129,22 @@ class VonMises(Distribution):
         bent = exp(s * s * -0.5) / sqrt(1.0 - (s / wide) * (s / wide))
         size = where(sharp, _sum(half, bent) / root, flat)
         return turns + size * exp(-log_i0e(k)) * (0.5 / math.pi)
+
+
+def _circular_kurtosis(k: Tensor) -> Tensor:
+    """What a normal number has is 0: differences of ratios of Bessel functions, or their series."""
+    wide = k < 60.0
+    flat = where(wide, k, 1.0)
+    loss = mean_cosine_loss(flat)
+    ratio = 1.0 - loss
+    square = ratio * ratio
+    # I2 / I1 by its continued fraction (DLMF 10.33.1), where 1 - 2 ratio / k has no digits.
+    quarter, fraction = 0.25 * flat * flat, 1.0 + 0.0 * flat
+    for n in range(9, 1, -1):
+        fraction = 1.0 + quarter / (n * (n + 1)) / fraction
+    second = where(flat < 1.0, ratio * flat * 0.25 / fraction, 1.0 - 2.0 * ratio / flat)
+    direct = (second - square * square) / (loss * loss)
+    inverse, series = 1.0 / where(wide, 60.0, k), k * 0.0
+    for c in reversed(KURTOSIS):
+        series = (series + c) * inverse
+    return where(wide, direct, series)

@@ -15,6 +15,7 @@ from tests.contracts.density_oracles import (
     normal,
     student,
 )
+from tests.contracts.integral_oracles import discrete_weibull
 from tests.contracts.rarest_oracles import RAREST
 
 __all__ = ["EXACT"]
@@ -142,10 +143,6 @@ def kumaraswamy(a, b, x):
     return log(a * b) + (a - 1) * log(x) + (b - 1) * log(1 - x**a)
 
 
-def weibull_counts(q, b, k):
-    return log(q ** (k**b) - q ** ((k + 1) ** b))
-
-
 def beta_negative_binomial(a, n, k):
     b = mpf(12)
     return lgamma(n + k) - lgamma(n) - lgamma(k + 1) + log_beta(a + k, b + n) - log_beta(a, b)
@@ -164,7 +161,7 @@ EXACT = {
     "ContinuousBernoulli-logits": tilt,
     "ContinuousBernoulli-probs": lambda p, x: tilt(odds(p), x),
     "Dagum": dagum,
-    "DiscreteWeibull": weibull_counts,
+    "DiscreteWeibull": discrete_weibull,
     "DoublyTruncatedPowerLaw": power_law,
     "ExGaussian": lambda m, s, r, x: tilted(x - m, s, r) - log(r),
     "FisherSnedecor": f_density,

@@ -4,6 +4,7 @@ import mpmath
 from mpmath import mpf
 
 from tests.contracts.density_oracles import log_beta, log_i0, normal, student
+from tests.contracts.integral_oracles import noncentral_chi2
 
 __all__ = ["RAREST"]
 
@@ -13,12 +14,6 @@ log, exp, lgamma, sqrt = mpmath.log, mpmath.exp, mpmath.loggamma, mpmath.sqrt
 def rice(nu, scale, x):
     y, m = x / scale, nu / scale
     return log(y / scale) - (y * y + m * m) / 2 + log_i0(y * m)
-
-
-def noncentral_chi2(df, nc, x):
-    order = df / 2 - 1
-    bessel = log(mpmath.besseli(order, sqrt(nc * x)))
-    return -(x + nc) / 2 + order / 2 * log(x / nc) + bessel - log(2)
 
 
 def noncentral_t(df, nc, loc, scale, x):

@@ -8,6 +8,7 @@ parameter bounds another, or it stands in a table below.
 """
 
 import math
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -23,16 +24,16 @@ from probtorch.distributions import constraints
 from probtorch.tensor import tensor
 from tests.contracts.density_oracles import ORACLES, Oracle, exactly
 from tests.contracts.further_oracles import EXACT
+from tests.contracts.integral_oracles import beta_quotient, polya_gamma, stable
 from tests.contracts.test_density_accuracy import Asked, one_rounding, value_error
-from tests.distributions.cases import CASES
+from tests.distributions.cases import CASES, Case
 from tests.distributions.further_cases import FURTHER
 
 DIGITS, USUAL, REACH, FARTHEST, MOST = 450, 8.0, 100.0, 1e150, 1e15
-# Their twins are sums or integrals that take seconds at such parameters, or lose all digits.
-SLOW_TWINS = {
-    *("BetaQuotient", "DiscreteWeibull", "NoncentralChi2", "NormalInverseGaussian", "PolyaGamma"),
-    *("Rice", "Stable"),
-}
+# Laws of their own below, in what they are exact for.
+NARROWER = {"BetaQuotient", "Stable"}
+# A parameter that bounds another, of what is in the law none the less.
+BOUNDED = {"NormalInverseGaussian"}
 # Vectors as parameters, or a set of its own; numbers of trials have a law below.
 OTHER_SETS = {
     *("BetaBinomial", "Binomial-logits", "Binomial-probs"),
@@ -85,12 +86,20 @@ def _inside(constraint, v):
 
 def known(case):
     sets = [case.cls._fields[name].constraint for name in case.params]
-    plain = not any(map(constraints.is_dependent, sets))
-    left_out = SLOW_TWINS | OTHER_SETS
+    plain = not any(map(constraints.is_dependent, sets)) or case.id in BOUNDED
+    left_out = NARROWER | OTHER_SETS
     return plain and (case.id in ORACLES or case.id in EXACT) and case.id not in left_out
 
 
-UNIVARIATE = [c for c in CASES + FURTHER if c.event_dim == 0 and known(c)]
+POLYA_GAMMA = Case(dist.PolyaGamma, ("h", "z"), None)
+STABLE = Case(dist.Stable, ("stability", "skew", "scale", "loc"), None)
+QUOTIENT = next(c for c in FURTHER if c.id == "BetaQuotient")
+UNIVARIATE = [c for c in CASES + FURTHER if c.event_dim == 0 and known(c)] + [POLYA_GAMMA]
+TWINS = (
+    {name: oracle.exact for name, oracle in ORACLES.items()}
+    | EXACT
+    | {"BetaQuotient": beta_quotient, "PolyaGamma": polya_gamma, "Stable": stable}
+)
 
 
 def error_of(case, exact, parameters, x, got, dtype=np.float64):
@@ -110,12 +119,27 @@ def error_of(case, exact, parameters, x, got, dtype=np.float64):
     return error, value
 
 
-def compare(case, data, reach, dtype=np.float64):
-    exact = ORACLES[case.id].exact if case.id in ORACLES else EXACT[case.id]
-    sets = [case.cls._fields[n].constraint for n in case.params]
-    parameters = [drawn(data, c, reach) for c in sets]
-    assume(None not in parameters)
+def parameters_of(case, data, reach, dtype):
+    """Draw parameters of a case, each in its set, and return the sets, too."""
+    values, sets = SimpleNamespace(), []
+    for name in case.params:
+        constraint = case.cls._fields[name].constraint
+        if constraints.is_dependent(constraint):
+            ends = constraint.resolve(values)
+            low, high = (e.item() for e in (ends.lower_bound, ends.upper_bound))
+            constraint = type(ends)(low, high)
+        v = drawn(data, constraint, reach)
+        assume(v is not None)
+        setattr(values, name, tensor(np.array(v, dtype)))
+        sets.append(constraint)
+    return [getattr(values, name).item() for name in case.params], sets
+
+
+def compare(case, data, reach, dtype=np.float64, parameters=None):
+    exact, sets = TWINS[case.id], []
     number = lambda v: tensor(np.array(v, dtype))
+    if parameters is None:
+        parameters, sets = parameters_of(case, data, reach, dtype)
     parameters = [number(v).item() for v in parameters]
     # In single precision shares round to the ends.
     assume(all(_inside(c, v) for c, v in zip(sets, parameters)))
@@ -173,6 +197,12 @@ ROWS = [
     ("SoftAsymmetricLaplace", (-3.4e18, 1.2e-74, 1.5e83, 6.5e-6), -5.8e81),
     ("NoncentralT", (1.0, 27256964.33165106, 1.0, 1078141.9380353831), -1.0),
     ("Zipf", (2e40,), 854632096.0),
+    ("NormalInverseGaussian", (0.0, 2.4e39, 1.4111211509437378e93, -1.411121117347414e93), -4.8e89),
+    ("NormalInverseGaussian", (0.0, 2.2e96, 1.826413476546577e82, 1.826410812444059e82), 3e25),
+    ("NormalInverseGaussian", (0.0, 1.3e-27, 6.583485103291e-90, 6.58348508007e-90), -2e-27),
+    ("PolyaGamma", (16104605.97127193, 20416508.03394587), 0.3944015694314077),
+    ("PolyaGamma", (3.4374649406308095, 0.006862955531447072), 7635968.168073462),
+    ("PolyaGamma", (0.5, 0.0), 1e9),
 ]
 
 
@@ -191,7 +221,7 @@ def test_densities_and_slopes_hold_where_they_were_wrong(name, parameters, x):
         with np.errstate(all="ignore"):
             run(*numbers)
             got, *slopes = (v.item() for v in run(*numbers))
-        assert error_of(case, EXACT[name], parameters, x, got)[0] <= 1.0
+        assert error_of(case, TWINS[name], parameters, x, got)[0] <= 1.0
         assert all(map(math.isfinite, slopes)), slopes
 
 
@@ -216,7 +246,7 @@ SINGLE_ROWS = [
 @pytest.mark.parametrize(("name", "parameters", "x"), SINGLE_ROWS, ids=[r[0] for r in SINGLE_ROWS])
 def test_single_precision_holds_where_squares_and_quotients_do_not(name, parameters, x):
     case = next(c for c in UNIVARIATE if c.id == name)
-    exact = ORACLES[name].exact if name in ORACLES else EXACT[name]
+    exact = TWINS[name]
     numbers = [tensor(np.array([v], np.float32)) for v in (*parameters, x)]
 
     def fn(*given):
@@ -335,6 +365,27 @@ def test_all_densities_keep_their_digits_in_single_precision(case, data):
 @given(data=st.data())
 def test_densities_keep_their_digits_in_single_precision_at_any_size(case, data):
     compare(case, data, 30.0, np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@law(12)
+@given(data=st.data())
+def test_quotients_of_betas_keep_their_digits_for_concentrations_up_to_a_thousand(dtype, data):
+    compare(QUOTIENT, data, 3.0, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@law(25)
+@given(data=st.data())
+def test_stable_densities_keep_their_digits_where_they_say_so(dtype, data):
+    stability, skew = data.draw(st.floats(0.02, 1.95)), data.draw(st.floats(-0.95, 0.95))
+    # Next to 1 the formula is that of a distance of 1e-8 (test_stable.py).
+    assume(abs(stability - 1.0) > 1e-4)
+    reach = 8.0 if dtype is np.float64 else 4.0
+    sizes = [drawn(data, c, reach) for c in (constraints.positive, constraints.real)]
+    compare(STABLE, data, reach, dtype, [stability, skew, *sizes])
 
 
 def counts_of_trials(data):

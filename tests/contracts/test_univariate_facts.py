@@ -9,6 +9,7 @@ import inspect
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -73,8 +74,6 @@ MADE = {
 NO_NUMBERS = "not a distribution of single numbers until it is told of what"
 # Classes that have none of it, or lack the facts named.
 EXCEPTIONS = {
-    "Categorical": (("mean", "variance", "skewness", "kurtosis"), "categories are no quantities"),
-    "VonMises": (("skewness", "kurtosis"), "an angle has a circular mean and variance alone"),
     "Wiener": (("skewness", "kurtosis", "mode", "entropy"), "a density by series, of two parts"),
     "Delta": (("skewness", "kurtosis"), "a point has no spread to measure them in"),
     "ImproperUniform": (ALL, "no probability distribution"),
@@ -320,5 +319,25 @@ def test_facts_by_quadrature_have_slopes_and_are_compiled():
     native(tensor(np.array(7.0)))
     assert_close(native(tensor(np.array(7.0))), stats.poisson(7.0).entropy(), rtol=1e-8)
     assert isinstance(dist.VonMises.support, constraints.Circular)
-    with pytest.raises(NotImplementedError, match="closed-form skewness"):
-        _ = dist.VonMises(0.0, 1.0).skewness
+
+
+def test_angles_have_circular_shape_parameters():
+    """Mardia and Jupp (2000), 3.4: ratios of Bessel functions, by mpmath."""
+    k = np.array([1e-8, 1e-3, 0.5, 3.0, 50.0, 59.0, 61.0, 1e4])
+    with mpmath.workdps(60):
+        exact = []
+        for c in map(mpmath.mpf, k):
+            one, two = (mpmath.besseli(n, c) / mpmath.besseli(0, c) for n in (1, 2))
+            exact.append(float((two - one**4) / (1 - one) ** 2))
+    d = dist.VonMises(0.3, k)
+    assert_close(d.kurtosis, np.array(exact), rtol=1e-9)
+    assert (d.skewness.numpy() == 0.0).all()
+
+
+def test_moments_of_categories_are_those_of_their_numbers():
+    weights = np.array([[2.0, 5.0, 3.0], [0.1, 0.1, 0.8]])
+    d = dist.Categorical(probs=weights)
+    for i, p in enumerate(weights / weights.sum(-1, keepdims=True)):
+        exact = stats.rv_discrete(values=(range(3), p)).stats(moments="mvsk")
+        for fact, value in zip(("mean", "variance", "skewness", "kurtosis"), exact, strict=True):
+            assert_close(getattr(d, fact)[i], value, rtol=1e-12)

@@ -23,6 +23,10 @@ DRAWS = 20_000
         dist.Uniform(-1.0, 4.0),
         dist.Beta(2.0, 0.5),
         dist.Pareto(2.0, 3.0),
+        dist.GeneralizedPareto(1.0, 2.0, -0.4),
+        dist.GeneralizedPareto(1.0, 2.0, 0.3),
+        dist.GeneralizedExtremeValue(1.0, 2.0, 0.4),
+        dist.GeneralizedExtremeValue(1.0, 2.0, -0.4),
     ],
 )
 def test_draws_follow_the_laws_of_order_statistics(base):
@@ -174,3 +178,28 @@ def test_change_points_are_found():
 
     draws = MCMC(NUTS(model), 500, num_chains=2, seed=0, progress_bar=False).run(y)
     assert np.allclose(draws["change"].mean((0, 1)), [30.0, 65.0], atol=3.0)
+
+
+@pytest.mark.parametrize("concentration", [-0.4, 0.0, 0.3])
+@pytest.mark.parametrize("cls", [dist.GeneralizedPareto, dist.GeneralizedExtremeValue])
+def test_ordered_numbers_within_a_reach_have_a_way_from_the_line(cls, concentration):
+    """Its log determinant is that of the derivatives; each element of the batch has its bound."""
+    loc = probtorch.tensor(np.array([0.5, -3.0]))
+    d = dist.Ordered(cls(loc, 2.0, concentration), 3)
+    way = dist.biject_to(d.support)
+    free = probtorch.tensor(np.array([[0.3, -0.8, 0.2], [-1.0, 0.4, 0.1]]))
+    x = way(free)
+    assert d.support.check(x).numpy().all()
+    assert np.allclose(way.inv(x).numpy(), free.numpy())
+    found = way.log_abs_det_jacobian(free, x).numpy()
+    for i in range(2):
+        one = dist.biject_to(dist.Ordered(cls(loc[i], 2.0, concentration), 3).support)
+        slopes = probtorch.func.jacrev(one)(free[i]).numpy()
+        assert np.isclose(np.linalg.slogdet(slopes)[1], found[i])
+    assert np.isfinite(d.log_prob(d.sample((5,))).numpy()).all()
+    assert not d.support.check(x.flip(-1)).numpy().any()
+
+
+def test_angles_have_no_order():
+    with pytest.raises(ArgumentError, match="whose values are angles"):
+        dist.Ordered(dist.VonMises(0.0, 1.0), 3)
