@@ -143,6 +143,17 @@ class Adam(ElementwiseOptimizer):
         root = s.sqrt(largest[0] if largest else v) * correction + group["eps"]
         return p - m / root * size, m, v, *largest
 
+    def native_step(
+        self, group: Group, numbers: tuple[float, ...]
+    ) -> tuple[str, tuple[float, ...]]:
+        """Return the native code of the rule, unless decay changes the gradient or largest moments
+        are kept.
+        """
+        if group["amsgrad"] or (group["weight_decay"] and not group["decoupled_weight_decay"]):
+            return "", ()
+        b1, b2 = group["betas"]
+        return "adam_step", (*numbers, 1 - b1, b2, 1 - b2, group["eps"])
+
 
 class AdamW(Adam):
     """Adam whose weight decay shrinks the parameters directly, not through the gradient.

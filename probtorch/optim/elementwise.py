@@ -37,6 +37,7 @@ from probtorch.core.told import numbers_shown
 from probtorch.core.typed import DType, StateDict
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops import arithmetic
+from probtorch.ops.native_rows import native_elements
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.typed import Given, Group, R
 from probtorch.tensor import Tensor
@@ -55,6 +56,7 @@ SMALL = 4096
 MAX_LAYOUTS = 4
 
 _HALF = np.dtype(np.float16)
+_NUMBERS = frozenset((int, float))
 # What a formula computes with: arrays in the flat form, tensors in the loop form.
 V = TypeVar("V", np.ndarray, Tensor)
 
@@ -97,6 +99,15 @@ class ElementwiseOptimizer(Optimizer):
             )
 
     # ----------------------------------------------------------------------- what a subclass states
+
+    def native_step(
+        self, group: Group, numbers: tuple[float, ...]
+    ) -> tuple[str, tuple[float, ...]]:
+        """Return the native code that is `rule` under these options, and its numbers; "" for none.
+
+        It is one of compiler/render/runtime/rows.py.
+        """
+        return "", ()
 
     def slots(self, group: Group) -> Mapping[str, float | Tensor]:
         """Return the names of the state tensors of a parameter and their initial values."""
@@ -436,6 +447,8 @@ class ElementwiseOptimizer(Optimizer):
             flat = [column[0].reshape(-1) for column in batch.columns]
             gradient = gradients[batch.members[0]].reshape(-1)
             size = gradient.size
+            if xp is np and self._moved_natively(group, numbers, flat, gradient):
+                return
             # A GPU has no cache to stay in, and each call costs a launch.
             block = BLOCK // gradient.itemsize if xp is np else size
             for first in range(0, size, block):
@@ -457,6 +470,26 @@ class ElementwiseOptimizer(Optimizer):
             buffer[...] = value
             for target, view in zip(column, views):
                 target[...] = view
+
+    def _moved_natively(
+        self,
+        group: Group,
+        numbers: tuple[float, ...],
+        flat: list[np.ndarray],
+        gradient: np.ndarray,
+    ) -> bool:
+        """Carry the update out in one pass of native code, if there is some: the same bits."""
+        if not _is_native(type(self)):
+            return False
+        name, factors = self.native_step(group, numbers)
+        if not name or group.get("maximize") or not all(type(x) in _NUMBERS for x in factors):
+            return False
+        step = native_elements(name, gradient)
+        if step is None:
+            return False
+        make = gradient.dtype.type
+        step(*flat, gradient, *[make(x) for x in factors], out=tuple(flat))
+        return True
 
     # ------------------------------------------------------------------------------ saving, loading
 
@@ -489,6 +522,11 @@ class ElementwiseOptimizer(Optimizer):
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
         self._layouts = {}
+
+
+def _is_native(kind: type) -> bool:
+    """Whether the class that states the rule of an optimizer also states native code of it."""
+    return next("native_step" in vars(c) for c in kind.__mro__ if "rule" in vars(c))
 
 
 class _Batch(NamedTuple):

@@ -125,6 +125,16 @@ class SGD(ElementwiseOptimizer):
         b = slots[0] * momentum + (g * weight if group["dampening"] else g)
         return p - (g + b * momentum if group["nesterov"] else b) * lr, b
 
+    def native_step(
+        self, group: Group, numbers: tuple[float, ...]
+    ) -> tuple[str, tuple[float, ...]]:
+        """Return the native code of the rule without decay, with or without plain momentum."""
+        if group["weight_decay"] or group["nesterov"] or group["dampening"]:
+            return "", ()
+        if not group["momentum"]:
+            return "sgd_step", (numbers[0],)
+        return "momentum_step", (numbers[0], group["momentum"])
+
 
 class ASGD(ElementwiseOptimizer):
     """Gradient descent with shrinking steps, which keeps the average of the parameters it passed.

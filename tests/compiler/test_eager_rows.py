@@ -307,3 +307,24 @@ def test_bits_do_not_depend_on_the_width_of_vectors():
 def test_the_cache_has_the_name_that_the_engine_gives():
     assert cache.directory() is not None
     assert cache.key_by("a") == cache.key_of("key a", 2, False)
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+def test_a_step_of_an_optimizer_is_arithmetic_rounded_one_by_one_wherever_numbers_lie(dtype):
+    arrays = [rows_of((3, 50), dtype, k) for k in range(4)]
+    arrays[2] = np.abs(arrays[2])
+    numbers = [dtype(x) for x in (0.01, 1.5, 0.99, 0.1, 0.999, 0.001, 1e-8)]
+    size, correction, kept, share, b2, share2, eps = numbers
+    p, m, v, g = arrays
+    m, v = m + (g - m) * share, v * b2 + g * share2 * g
+    want = p * kept - m / (np.sqrt(v) * correction + eps) * size, m, v
+    step = native_elements("adam_step", p)
+    for found in (
+        step(*arrays, *numbers),
+        step(*(np.repeat(a, 3, axis=1)[:, ::3] for a in arrays), *numbers),
+        step(*(np.asfortranarray(a) for a in arrays), *numbers),
+    ):
+        for got, exactly in zip(found, want, strict=True):
+            np.testing.assert_array_equal(got, exactly)
+    of_each = step(*arrays, np.full_like(p, size), *numbers[1:])
+    np.testing.assert_array_equal(of_each[0], want[0])

@@ -296,6 +296,16 @@ def test_flat_form_and_loop_form_agree_bit_for_bit(case, dtype):
         assert all(a[k].array.tobytes() == b[k].array.tobytes() for k in a)
 
 
+def test_a_subclass_with_a_rule_of_its_own_moves_large_parameters_by_it():
+    class Signs(optim.SGD):
+        def rule(self, s, group, numbers, p, g, *slots):
+            return (p - s.sign(g) * numbers[0],)
+
+    (p,) = leaves([np.zeros(5000)])
+    run(Signs([p], lr=0.25), [p], [[np.full(5000, 8.0)]])
+    assert_close(p, np.full(5000, -0.25), rtol=0, atol=0)
+
+
 @every_torch_case
 def test_maximize_is_a_step_on_the_negative(case):
     kind, options, _, _ = CASES[case]

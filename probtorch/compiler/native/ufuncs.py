@@ -16,7 +16,13 @@ from importlib import import_module
 
 import numpy as np
 
-__all__ = ["ROWS", "ufunc"]
+__all__ = ["ELEMENTS", "ROWS", "STEPS", "ufunc"]
+
+
+def _numbers(given: int, made: int) -> str:
+    """The core dims of a function of numbers."""
+    return f"{','.join(['()'] * given)}->{','.join(['()'] * made)}"
+
 
 # The modules of native code for rows, and the functions of each: core dims of operands and results
 # ("n" the row, "1" what is kept of it, "m" the rows where sums go over them), and their types ("r"
@@ -52,6 +58,14 @@ ROWS: dict[str, dict[str, tuple[str, str]]] = {
 # ufunc of its own, in a module of the same name.
 ELEMENTS = ("log_sigmoid", "sigmoid", "softplus")
 ROWS |= {name: {name: ("()->()", "r->r")} for name in ELEMENTS}
+
+# Steps of optimizers, in one pass over arrays that are written to: how many of these there are, the
+# first operands, and how many numbers follow the gradient behind them.
+STEPS = {"sgd_step": (1, 1), "momentum_step": (2, 2), "adam_step": (3, 7)}
+ROWS |= {
+    name: {name: (_numbers(count + 1 + more, count), f"{'r' * (count + 1 + more)}->{'r' * count}")}
+    for name, (count, more) in STEPS.items()
+}
 
 # Places in the table of the ufunc interface (numpy/_core/code_generators/numpy_api.py).
 _MAKE = 31

@@ -1,5 +1,5 @@
-"""Eager operations on rows: softmax, its logarithm, logsumexp, standardising, and derivatives; and
-formulas of single elements that take several functions.
+"""Eager operations on rows: softmax, its logarithm, logsumexp, standardising, and derivatives;
+formulas of single elements that take several functions, and steps of optimizers.
 
 Each is the inner loop of a NumPy ufunc, so it has the signature of those: places of the operands,
 sizes, steps in bytes from row to row. Rows lie without gaps. A row is worked on `LANES` elements
@@ -7,7 +7,7 @@ at a time, whatever vectors the processor has, and its rest under a mask; sums a
 lane, folded in one order. So results are the same for all widths of vectors, and depend on the
 processor by its fused multiply-add in exp and log alone, as compiled programs do.
 
-Sums are in double precision. Along a long row the stretches of `_STRETCH` elements are added with
+Sums are in double precision. Along a long row the stretches of `STRETCH` elements are added with
 what rounding loses (Neumaier 1974), so their error does not grow with the length.
 
 The processor's flags for floating-point exceptions and its mode are what they were before: nan is
@@ -17,40 +17,25 @@ a value here and nothing to warn of.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LlvmPrinter
-from probtorch.compiler.lang.nodes import (
-    Cast,
-    Compare,
-    Load,
-    Operand,
-    Select,
-    Shuffle,
-    Store,
-    Value,
-)
+from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.elementary import FUNCTIONS, log
 from probtorch.compiler.lang.routines.formats import F32, F64, Format
-from probtorch.compiler.lang.types import BYTES, element_of, vector
+from probtorch.compiler.lang.types import BYTES
 from probtorch.compiler.native import host
-from probtorch.compiler.native.ufuncs import ELEMENTS, ROWS
+from probtorch.compiler.native.ufuncs import ELEMENTS, ROWS, STEPS
+from probtorch.compiler.render.runtime.passes import LANES, STRETCH, WIDE, Made, Row
 from probtorch.compiler.render.writer import LibraryModule, Writer
 from probtorch.core.op import REGISTRY
 
 __all__ = ["names", "signature", "write"]
 
-LANES = 16
 _FLOATS = {"d": "double", "f": "float"}
-_WIDE = vector("double", LANES)
-_INTEGERS = vector("i32", LANES)
-_STRETCH = 16 * LANES
 _INLINED = "nounwind willreturn memory(none) alwaysinline"
-
-# What a body makes of the elements at hand: terms of sums, and what is to be written where.
-Made = tuple[Sequence[Value], Sequence[tuple[Value, Value]]]
 
 
 def names() -> tuple[str, ...]:
@@ -67,6 +52,9 @@ def write(text: LibraryModule, name: str, p: str) -> None:
     """Write the functions of a module, and what they call."""
     if name in ELEMENTS:
         _write_elements(text, name, p)
+        return
+    if name in STEPS:
+        _write_step(text, name, p)
         return
     ty = _FLOATS[p]
     _write_elementary(text, ty)
@@ -128,9 +116,9 @@ def _write_elements(text: LibraryModule, name: str, p: str) -> None:
             loop.call("elements", "void", *at, n)
         with apart:
             # They are brought together, and put where they belong, so many at a time.
-            near = loop.on_stack(_STRETCH, ty)
-            with loop.loop(0, n, _STRETCH) as begin:
-                count = loop.minimum(n - begin, _STRETCH)
+            near = loop.on_stack(STRETCH, ty)
+            with loop.loop(0, n, STRETCH) as begin:
+                count = loop.minimum(n - begin, STRETCH)
                 with loop.loop(0, count) as k:
                     there = loop.offset(at[0], (begin + k) * step[0], "i8")
                     loop.store(near, k, loop.load(there, 0, ty), ty)
@@ -138,6 +126,45 @@ def _write_elements(text: LibraryModule, name: str, p: str) -> None:
                 with loop.loop(0, count) as k:
                     there = loop.offset(at[1], (begin + k) * step[1], "i8")
                     loop.store(there, 0, loop.load(near, k, ty), ty)
+    loop.finish()
+
+
+def _write_step(text: LibraryModule, name: str, p: str) -> None:
+    """A step of an optimizer: `_STEPS` says what becomes of the elements of some arrays."""
+    ty, (count, more) = _FLOATS[p], STEPS[name]
+    given = count + 1 + more
+    kind = f"<{LANES} x {ty}>"
+    text.declare(f"declare {kind} @llvm.sqrt.v{LANES}f{8 * BYTES[ty]}({kind})")
+    # Products and sums are rounded one by one, as NumPy's are: no flags.
+    inner = text.function(
+        "step",
+        "void",
+        ["ptr"] * (given + count) + ["i64"],
+        linkage="internal",
+        attributes="nounwind noinline",
+        flags="",
+    )
+    *places, n = inner.arguments
+    row = Row(inner, ty, n)
+    numbers = [row.all(inner.load(place, 0, ty)) for place in places[count + 1 : given]]
+    row.written(places[: count + 1], lambda *v: _STEPS[name](row, *v, *numbers), places[given:])
+    inner.finish()
+    loop = text.function(f"pt_rows_{name}_{p}", "void", ["ptr"] * 4, attributes="nounwind")
+    bases, sizes, steps, _ = loop.arguments
+    at = [loop.load(bases, k, "ptr") for k in range(given + count)]
+    step = [loop.load(steps, k, "i64") for k in range(given + count)]
+    n = loop.load(sizes, 0, "i64")
+    close = step[0] == BYTES[ty]
+    for k, by in enumerate(step[1:], 1):
+        close = loop.logical_and(close, by == (0 if count < k < given else BYTES[ty]))
+    one_each = loop.value(1, "i64")
+    together, apart = loop.branch(close)
+    with _mode_kept(loop):
+        with together:
+            loop.call("step", "void", *at, n)
+        with apart, loop.loop(0, n) as k:
+            one = [loop.offset(a, k * by, "i8") for a, by in zip(at, step, strict=True)]
+            loop.call("step", "void", *one, one_each)
     loop.finish()
 
 
@@ -244,213 +271,6 @@ def _share(f):
     return share
 
 
-class Row:
-    """Passes over the elements of one row.
-
-    Parameters
-    ----------
-    w : KernelFunction
-        Of plain numbers; vectors are values of it whose type says so.
-    ty : str
-        Of the elements.
-    n : Value
-        Their number.
-    """
-
-    def __init__(self, w: KernelFunction, ty: str, n: Value) -> None:
-        self.w, self.ty, self.n = w, ty, n
-        self.vector = vector(ty, LANES)
-        self.full = n & -LANES
-        self.rest = n & (LANES - 1)
-        numbers = w.load_at(w.table(range(LANES), "i32").pointer, _INTEGERS)
-        count = w.convert(w.convert(self.rest, "i32"), _INTEGERS)
-        self.mask = w.put(Compare("ult", numbers, count))
-        self.count = w.as_float(n)
-
-    # ------------------------------------------------------------------------------------- elements
-
-    def all(self, x: Operand, ty: str = "") -> Value:
-        """Return a vector with a number in all lanes, rounded to the type of its elements."""
-        ty = ty or self.vector
-        x = self.w.value(x, element_of(ty))
-        return self.w.convert(self.w.convert(x, element_of(ty)), ty)
-
-    def wide(self, v: Value) -> Value:
-        """Return elements in double precision."""
-        return v if v.ty == _WIDE else self.w.put(Cast(v, _WIDE))
-
-    def narrow(self, v: Value) -> Value:
-        """Return elements in the precision of the row."""
-        return v if v.ty == self.vector else self.w.put(Cast(v, self.vector))
-
-    def exp(self, v: Value) -> Value:
-        return self.by_parts("exp", v)
-
-    def share(self, v: Value, z: Value) -> Value:
-        """Return exp(v - z) and its limits."""
-        return self.by_parts("share", v, z)
-
-    def by_parts(self, name: str, *vectors: Value) -> Value:
-        """Call a function of vectors of 512 bits for the parts of longer ones."""
-        w, lanes = self.w, 64 // BYTES[self.ty]
-        if lanes == LANES:
-            return w.call(name, self.vector, *vectors)
-        low, high = (
-            w.call(name, vector(self.ty, lanes), *(w.put(Shuffle(v, v, part)) for v in vectors))
-            for part in (list(range(lanes)), list(range(lanes, LANES)))
-        )
-        return w.put(Shuffle(low, high, list(range(LANES))))
-
-    def log(self, x: Value) -> Value:
-        return self.w.call("log", "double", x)
-
-    def divided_by(self, x: Value) -> Callable[[Value], Value]:
-        """Return what divides vectors by a number, in double precision or in that of the row."""
-        w = self.w
-        if x.ty != self.ty:
-            x = w.convert(x, self.ty)
-        divisor, inverse = x, 1.0 / x
-        if host.target().has_fma:  # of 0 and inf the product alone is right
-            usual = w.logical_and(x > 0.0, x < math.inf)
-            divisor = w.where(usual, x, 0.0)
-        operands = self.all(inverse), self.all(divisor)
-        return lambda v: w.call("quotient", self.vector, v, *operands)
-
-    def _read(self, place: Value, i: Value, fill: Value | None) -> Value:
-        at = self.w.offset(place, i, self.ty)
-        if fill is None:
-            return self.w.load_at(at, self.vector)
-        return self.w.put(Load(at, self.vector, self.mask, fill))
-
-    def _write(self, v: Value, place: Value, i: Value, masked: bool) -> None:
-        at, v = self.w.offset(place, i, self.ty), self.narrow(v)
-        self.w.put(Store(v, at, self.mask if masked else None))
-
-    # --------------------------------------------------------------------------------------- passes
-
-    def _pieces(self, stop: Value, start: Value | int, step, inputs: Sequence[Value]) -> None:
-        with self.w.loop(start, stop, LANES) as i:
-            step(i, [self._read(a, i, None) for a in inputs], False)
-
-    def _rest(self, step, inputs: Sequence[Value], fill: float) -> None:
-        with self.w.when(self.rest != 0):
-            filled = self.all(fill)
-            step(self.full, [self._read(a, self.full, filled) for a in inputs], True)
-
-    def mapped(self, inputs: Sequence[Value], body: Callable[..., Value], into: Value) -> None:
-        """Write what ``body(*elements)`` gives."""
-        self.mapped_and_added(inputs, lambda *values: (body(*values), ()), into, ())
-
-    def mapped_and_added(
-        self,
-        inputs: Sequence[Value],
-        body: Callable[..., tuple[Value, Sequence[Value]]],
-        into: Value,
-        sums: Sequence[Value],
-    ) -> None:
-        """Write the first of what ``body(*elements)`` gives, and add the others to rows of doubles
-        at `sums`.
-        """
-        w = self.w
-
-        def step(i: Value, values: list[Value], masked: bool) -> None:
-            v, terms = body(*values)
-            self._write(v, into, i, masked)
-            mask = self.mask if masked else None
-            for term, total in zip(terms, sums, strict=True):
-                at = w.offset(total, i, "double")
-                before = w.put(Load(at, _WIDE, mask, self.all(0.0, _WIDE)))
-                w.put(Store(before + self.wide(term), at, mask))
-
-        self._pieces(self.full, 0, step, inputs)
-        self._rest(step, inputs, 0.0)
-
-    def largest(self, x: Value) -> Value:
-        """Return the largest element, -inf of none; nan is passed over."""
-        w = self.w
-        top = w.variable(self.vector, self.all(-math.inf))
-
-        def step(i: Value, values: list[Value], masked: bool) -> None:
-            top.value = _larger(w, values[0], top.value)
-
-        self._pieces(self.full, 0, step, [x])
-        self._rest(step, [x], -math.inf)
-        return _over_lanes(w, top.value, _larger)
-
-    def sums(
-        self, inputs: Sequence[Value], body: Callable[..., Made], count: int = 1, fill: float = 0.0
-    ) -> list[Value]:
-        """Return sums of the terms that ``body(*elements)`` gives, in double precision, and write
-        what else it gives: pairs of values and places.
-        """
-        w = self.w
-        sums = [_Sum(w) for _ in range(count)]
-
-        def step(i: Value, values: list[Value], masked: bool) -> None:
-            terms, results = body(*values)
-            for total, term in zip(sums, terms, strict=True):
-                total.add(self.wide(term), self.mask if masked else None)
-            for v, place in results:
-                self._write(v, place, i, masked)
-
-        with w.loop(0, self.full, _STRETCH) as begin:
-            self._pieces(w.minimum(begin + _STRETCH, self.full), begin, step, inputs)
-            for total in sums:
-                total.fold()
-        self._rest(step, inputs, fill)
-        for total in sums:
-            total.fold()
-        return [total.result() for total in sums]
-
-
-class _Sum:
-    """A sum, lane by lane: of this stretch, of those before, and what rounding these lost."""
-
-    def __init__(self, w: KernelFunction) -> None:
-        self.w = w
-        zero = w.convert(w.value(0.0, "double"), _WIDE)
-        self.stretch, self.total, self.lost = (w.variable(_WIDE, zero) for _ in range(3))
-        self.zero = zero
-
-    def add(self, term: Value, mask: Value | None) -> None:
-        if mask is not None:
-            term = self.w.put(Select(mask, term, self.zero))
-        self.stretch.value = self.stretch.value + term
-
-    def fold(self) -> None:
-        """Add the stretch to the total, and begin another."""
-        a, b = self.total.value, self.stretch.value
-        s = a + b
-        rounded = s - a
-        self.lost.value = self.lost.value + ((a - (s - rounded)) + (b - rounded))
-        self.total.value, self.stretch.value = s, self.zero
-
-    def result(self) -> Value:
-        """Return the sum over the lanes: of halves, and halves of these."""
-        w = self.w
-        total, lost = (
-            _over_lanes(w, cell.value, lambda w, x, y: x + y) for cell in (self.total, self.lost)
-        )
-        both = total + lost
-        # What infinities lose is nan.
-        return w.where(w.isnan(both), total, both)
-
-
-def _over_lanes(w: KernelFunction, v: Value, combined: Callable[..., Value]) -> Value:
-    """Combine the lanes of a vector: halves of it, halves of these, and so on."""
-    lanes = LANES
-    while lanes > 1:
-        lanes //= 2
-        low, high = (w.put(Shuffle(v, v, list(range(k, k + lanes)))) for k in (0, lanes))
-        v = combined(w, low, high)
-    return w.put(Cast(v, element_of(v.ty)))
-
-
-def _larger(w: KernelFunction, x: Value, y: Value) -> Value:
-    """The larger of each lane, y where either is nan."""
-    return w.put(Select(w.put(Compare("gt", x, y)), x, y))
-
-
 # ------------------------------------------------------------------------------- shares, logarithms
 
 
@@ -533,7 +353,7 @@ def _moments(r: Row, x: Value) -> tuple[Value, Value]:
         # most n times its variance, so that no more than log2(n) bits cancel of 29 to spare.
         first = w.load(x, 0, r.ty)
         shift = w.convert(w.where(abs(first) < math.inf, first, 0.0), "double")
-        moved = r.all(shift, _WIDE)
+        moved = r.all(shift, WIDE)
 
         def powers(v: Value) -> Made:
             d = r.wide(v) - moved
@@ -543,7 +363,7 @@ def _moments(r: Row, x: Value) -> tuple[Value, Value]:
         return shift + mean, w.maximum(square - mean * mean, 0.0)
     (total,) = r.sums([x], lambda v: ([v], []))
     centre = total / r.count
-    moved = r.all(centre, _WIDE)
+    moved = r.all(centre, WIDE)
 
     def square_of(v: Value) -> Made:
         d = r.wide(v) - moved
@@ -555,12 +375,12 @@ def _moments(r: Row, x: Value) -> tuple[Value, Value]:
 
 def _standardised(r: Row, centre: Value, variance: Value, eps: Value) -> Callable[[Value], Value]:
     """Return what standardises elements, rounded to the precision of the row."""
-    w, moved = r.w, r.all(centre, _WIDE)
+    w, moved = r.w, r.all(centre, WIDE)
     scale = w.sqrt(variance + w.convert(eps, "double"))
     if r.ty == "double":
         divided = r.divided_by(scale)
         return lambda v: divided(v - moved)
-    factor = r.all(1.0 / scale, _WIDE)
+    factor = r.all(1.0 / scale, WIDE)
     return lambda v: r.narrow((r.wide(v) - moved) * factor)
 
 
@@ -576,13 +396,13 @@ def _standardise_slope(r: Row, g: Value, y: Value, spread: Value, eps: Value, ou
     """(g - mean(g) - y mean(g y)) / sqrt(spread + eps)."""
     w = r.w
     total, along = r.sums([g, y], lambda a, b: ([a, r.wide(a) * r.wide(b)], []), count=2)
-    moved, along = (r.all(x / r.count, _WIDE) for x in (total, along))
+    moved, along = (r.all(x / r.count, WIDE) for x in (total, along))
     scale = w.sqrt(w.convert(spread, "double") + w.convert(eps, "double"))
     if r.ty == "double":
         divided = r.divided_by(scale)
         r.mapped([g, y], lambda a, b: divided(a - b * along - moved), out)
     else:
-        factor = r.all(1.0 / scale, _WIDE)
+        factor = r.all(1.0 / scale, WIDE)
         r.mapped([g, y], lambda a, b: (r.wide(a) - r.wide(b) * along - moved) * factor, out)
 
 
@@ -615,7 +435,7 @@ def _layer_norm_slope(
 
 
 def _slopes_of_row(r, inputs, centre, inverse, out, of_weight, of_bias):
-    moved, factor = r.all(centre, _WIDE), r.all(inverse, _WIDE)
+    moved, factor = r.all(centre, WIDE), r.all(inverse, WIDE)
 
     def parts(a, v, weight):
         y = (r.wide(v) - moved) * factor
@@ -625,7 +445,7 @@ def _slopes_of_row(r, inputs, centre, inverse, out, of_weight, of_bias):
         _, y, slope = parts(*values)
         return [slope, slope * y], []
 
-    total, along = (r.all(x / r.count, _WIDE) for x in r.sums(inputs, terms, count=2))
+    total, along = (r.all(x / r.count, WIDE) for x in r.sums(inputs, terms, count=2))
 
     def slopes(*values):
         a, y, slope = parts(*values)
@@ -647,4 +467,32 @@ _BODIES: dict[str, Callable[..., None]] = {
     "standardise_slope": _standardise_slope,
     "layer_norm": _layer_norm,
     "layer_norm_slope": _layer_norm_slope,
+}
+
+
+# ------------------------------------------------------------------------------ steps of optimizers
+# What `rule` of the optimizers says (optim/sgd.py, optim/adam.py), in the same order.
+
+
+def _sgd_step(r, p, g, lr):
+    return [p - g * lr]
+
+
+def _momentum_step(r, p, b, g, lr, momentum):
+    b = b * momentum + g
+    return [p - b * lr, b]
+
+
+def _adam_step(r, p, m, v, g, size, correction, kept, share, b2, share2, eps):
+    p = p * kept
+    m = m + (g - m) * share
+    v = v * b2 + g * share2 * g
+    root = r.sqrt(v) * correction + eps
+    return [p - m / root * size, m, v]
+
+
+_STEPS: dict[str, Callable[..., list[Value]]] = {
+    "sgd_step": _sgd_step,
+    "momentum_step": _momentum_step,
+    "adam_step": _adam_step,
 }
