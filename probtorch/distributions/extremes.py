@@ -94,7 +94,7 @@ class Reach(Constraint):
 class StretchTransform(Transform):
     """The map t -> loc + scale * expm1(concentration * t) / concentration."""
 
-    domain = constraints.real
+    domain: Constraint = constraints.real
 
     def __init__(self, reach: Reach) -> None:
         self.reach = self.codomain = reach

@@ -139,8 +139,9 @@ def _ascending(support: Constraint) -> Constraint | None:
     elif isinstance(support, constraints.GreaterThan):
         within = constraints.greater_than(_of_elements(support.lower_bound))
     elif isinstance(support, Reach):
-        parts = (_of_elements(v) for v in (support.loc, support.scale, support.concentration))
-        return OrderedReach(Reach(*parts, support.floor))
+        loc, scale = _of_elements(support.loc), _of_elements(support.scale)
+        reach = Reach(loc, scale, _of_elements(support.concentration), support.floor)
+        return OrderedReach(reach)
     else:
         return None
     return constraints.ordered_within(within)

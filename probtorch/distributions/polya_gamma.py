@@ -347,12 +347,10 @@ class _Path:
         self.sine, self.cosine = self._angle(q)
         large = maximum(absolute(self.sine[0]), absolute(self.sine[1]))
         p, r = self.sine[0] / large, self.sine[1] / large
-        low = log(large) + 0.5 * log(p * p + r * r), atan2(self.sine[1], self.sine[0])
-        low = low[0] - half - log1p(tilt) + math.log(2.0), low[1]
-        self.log_size = 2.0 * x * gap - h * where(
-            self.beside, low[0], where(close, near[0], far[0])
-        )
-        self.phase = 2.0 * x * q - h * where(self.beside, low[1], where(close, near[1], far[1]))
+        size = log(large) + 0.5 * log(p * p + r * r) - half - log1p(tilt) + math.log(2.0)
+        turned = atan2(self.sine[1], self.sine[0])
+        self.log_size = 2.0 * x * gap - h * where(beside, size, where(close, near[0], far[0]))
+        self.phase = 2.0 * x * q - h * where(beside, turned, where(close, near[1], far[1]))
         self.q = q
 
     def _angle(self, q: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
