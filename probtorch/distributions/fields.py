@@ -161,8 +161,9 @@ class WithFields:
         own = {n: f for n, f in cls.__dict__.items() if isinstance(f, Parameter)}
         # Of all bases: a user's class may have a mixin without fields before the distribution.
         inherited: dict[str, Parameter] = {}
-        for base in reversed(cls.__mro__[1:]):
-            inherited.update(base.__dict__.get("_fields", {}))
+        for base in cls.__mro__[1:]:
+            for name, field in base.__dict__.get("_fields", {}).items():
+                inherited.setdefault(name, field)
         cls._fields = {**{n: f for n, f in inherited.items() if n not in own}, **own}
         if own:
             settings = tuple(n for n, f in cls._fields.items() if f.constraint is None)
