@@ -28,7 +28,7 @@ from probtorch.errors import ArgumentError, AutogradError, NotDifferentiableErro
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.families import unbroadcast
 
-__all__ = ["FunctionCtx", "Function", "once_differentiable"]
+__all__ = ["Function", "FunctionCtx", "once_differentiable"]
 
 
 class FunctionCtx:

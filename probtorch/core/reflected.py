@@ -32,6 +32,8 @@ _REFLECTED = {
     "ge": "__le__",
 }
 _PLAIN = (list, tuple, object)
+# What has one of these computes with NumPy's arrays: it would ask for the tensor's numbers.
+_OF_ARRAYS = ("__array__", "__array_priority__")
 
 
 def by_right_operand(op: str, input: object, other: object) -> object:
@@ -40,7 +42,7 @@ def by_right_operand(op: str, input: object, other: object) -> object:
     kind = type(other)
     if name is None or not isinstance(input, TensorBase) or isinstance(other, TensorBase):
         return NotImplemented
-    if kind.__module__ == "builtins" or hasattr(kind, "__array__"):
+    if kind.__module__ == "builtins" or any(hasattr(kind, mark) for mark in _OF_ARRAYS):
         return NotImplemented
     method = getattr(kind, name, None)
     if method is None or any(method is getattr(plain, name, None) for plain in _PLAIN):

@@ -16,7 +16,6 @@ from probtorch.compiler.record.record import OUTSIDE
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.dtype import default_dtype_as, float64
-from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import map_tree
 from probtorch.effects.handlers import trace
@@ -29,7 +28,6 @@ __all__ = [
     "OUTSIDE",
     "RunSurroundings",
     "check_densities",
-    "drawing_from",
     "in_float64",
     "leave_no_garbage",
     "lifted",
@@ -60,17 +58,6 @@ def lifted(tree: T) -> T:
         return x
 
     return map_tree(lift, tree)
-
-
-@contextlib.contextmanager
-def drawing_from(generator: Generator) -> Iterator[None]:
-    """Context manager: what was given no seed draws as if the default generator were this one."""
-    before = default_generator.get_state()
-    default_generator.set_state(generator.get_state())
-    try:
-        yield
-    finally:
-        default_generator.set_state(before)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import operator
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import probtorch
 from probtorch import tensor
@@ -46,6 +47,14 @@ def test_a_class_that_gives_no_answer_is_refused_as_before():
     for stranger in (Silent(), object()):
         with pytest.raises(DTypeError, match="a tensor, array or number"):
             tensor([1.0]) * stranger
+
+
+@pytest.mark.parametrize("made", [sparse.csr_matrix, sparse.csr_array])
+@pytest.mark.parametrize("name", ["mul", "matmul", "lt"])
+def test_sparse_matrices_are_refused_in_our_words(made, name):
+    # Their reflected methods ask for the numbers, and would leave the tape behind.
+    with pytest.raises(DTypeError, match="a tensor, array or number"):
+        getattr(operator, name)(tensor([[1.0, 2.0]]), made(np.eye(2)))
 
 
 def test_one_number_in_an_array_of_any_rank_fits_one_place():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from probtorch.contrib.forecast.forecasters import Forecaster
-from probtorch.contrib.forecast.model import ForecastingModel, duration_of
+from probtorch.contrib.forecast.model import ForecastingModel, covariates_for, duration_of
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike
@@ -131,11 +131,7 @@ def backtest(
         crps = np.mean([s["crps"] for s in scores])
     """
     data = as_tensor(data, "backtest")
-    covariates = (
-        data.new_zeros((*data.shape[-2:-1], 0))
-        if covariates is None
-        else as_tensor(covariates, "backtest")
-    )
+    covariates = covariates_for(data, covariates)
     known, duration = duration_of(data, covariates)
     first = min_train_window if train_window is None else train_window
     least = min_test_window if test_window is None else test_window

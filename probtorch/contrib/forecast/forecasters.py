@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.contrib.forecast.model import ForecastingModel, continued, duration_of
+from probtorch.contrib.forecast.model import (
+    ForecastingModel,
+    continued,
+    covariates_for,
+    duration_of,
+)
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.typed import TensorLike
@@ -66,11 +71,7 @@ class _Fit(abc.ABC):
                 fix="derive the model from ForecastingModel, and make it: Model()",
             )
         data = as_tensor(data, "data")
-        covariates = (
-            data.new_zeros((*data.shape[-2:-1], 0))
-            if covariates is None
-            else as_tensor(covariates, "covariates")
-        )
+        covariates = covariates_for(data, covariates)
         known, duration = duration_of(data, covariates)
         if known != duration:
             raise ShapeError(

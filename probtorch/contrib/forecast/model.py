@@ -20,7 +20,7 @@ from probtorch.ops.movement import expand, reshape
 from probtorch.ops.pieces import cat
 from probtorch.tensor import Tensor
 
-__all__ = ["ForecastingModel", "continued", "duration_of"]
+__all__ = ["ForecastingModel", "continued", "covariates_for", "duration_of"]
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,13 @@ class ForecastingModel(PyroModule, abc.ABC):
                 fix="values of a step have a last dim, of size 1 for a single series: "
                 "unsqueeze(-1)",
             )
+
+
+def covariates_for(data: Tensor, covariates: TensorLike | None) -> Tensor:
+    """Return covariates as a tensor; if there are none, no numbers for each step of the data."""
+    if covariates is None:
+        return data.new_zeros((*data.shape[-2:-1], 0))
+    return as_tensor(covariates, "covariates")
 
 
 def duration_of(data: Tensor, covariates: Tensor) -> tuple[int, int]:

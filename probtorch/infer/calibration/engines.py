@@ -20,14 +20,13 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, drawing_as
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import condition
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
 from probtorch.infer.calibration.chains import least_ess, thinned
 from probtorch.infer.calibration.replications import Drawn, Interrupted
 from probtorch.infer.calibration.simulated import Arrays, SimulatedTarget
-from probtorch.infer.model_runs import drawing_from
 from probtorch.infer.sequential.smc import SMCDraws
 from probtorch.infer.sequential.weighted_draws import WeightedDraws
 from probtorch.infer.vi.svi import SVI
@@ -77,7 +76,7 @@ class RunDrawer:
 
     def __call__(self, data: Arrays, stream: Generator) -> Drawn:
         """Run the engine."""
-        with drawing_from(*stream.spawn(1)):
+        with drawing_as(*stream.spawn(1)):
             given = {name: wrap(np.array(x)) for name, x in data.items()}
             engine = self.make(condition(self.model, given, strict=False))
             run: Callable[..., object] = engine.run
@@ -119,7 +118,7 @@ class FunctionDrawer:
 
     def __call__(self, data: Arrays, stream: Generator) -> Drawn:
         """Call the function."""
-        with drawing_from(*stream.spawn(1)):
+        with drawing_as(*stream.spawn(1)):
             given = {k: x.copy() for k, x in {**data, **self.further}.items()}
             found = self.function(self.args, given, stream)
             return _drawn(found, self.target, self.wanted, stream, f"{self.name}(...)")

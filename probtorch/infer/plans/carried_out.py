@@ -1,4 +1,4 @@
-"""The methods of `fit`, each carried out by the engine that it stands for: `Carried`.
+"""The methods of `fit`, each carried out by the engine that it stands for: `Methods`.
 
 planning.py has decided which; a method that comes to nothing raises `Instead`, with the plan to go
 on with. An engine of the user's own is run by given_engine.py.
@@ -61,7 +61,7 @@ from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.vi.svi import SVI
 from probtorch.optim.adam import Adam
 
-__all__ = ["Instead", "Carried", "Outcome"]
+__all__ = ["Instead", "Methods", "Outcome"]
 
 AnyKernel: TypeAlias = Kernel[Any]
 Options: TypeAlias = dict[str, Any]
@@ -99,7 +99,7 @@ class Instead(Exception):
 
 
 @dataclass(frozen=True)
-class Carried:
+class Methods:
     """What all methods need; one method each."""
 
     model: Callable[..., object]

@@ -13,13 +13,12 @@ import warnings
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, drawing_as
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.kernel import Kernel
-from probtorch.infer.model_runs import drawing_from
 from probtorch.infer.plans.until import Until
 from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.run_draws import RunDraws
@@ -105,7 +104,7 @@ def run_given(
     elif hasattr(engine, "progress_bar"):
         engine.progress_bar = engine.progress_bar and shown
     own, of_draws = seed.spawn(2)
-    with drawing_from(own), warnings.catch_warnings(record=True) as heard:
+    with drawing_as(own), warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         found = run(*args, **kwargs, **options)
         drawn = _draws(found, count, of_draws, type(engine).__name__)

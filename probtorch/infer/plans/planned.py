@@ -17,7 +17,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.infer.model_calls import check_model, check_model_call
-from probtorch.infer.plans.carried_out import Carried, Instead
+from probtorch.infer.plans.carried_out import Instead, Methods
 from probtorch.infer.plans.facts import Facts, gradient_seconds, look_at
 from probtorch.infer.plans.fitted import CalledModel, Fitted
 from probtorch.infer.plans.given_engine import made_for
@@ -185,18 +185,18 @@ def fit(
     if seed is None:
         seed = default_generator
     generator = seed if isinstance(seed, Generator) else Generator(seed)
-    job = Carried(
+    methods = Methods(
         model, args, kwargs, target, facts, num_samples, num_chains, warmup_steps,
         seconds, began, generator.spawn(1)[0], verbose, guide, plan, init_strategy,
         given,
     )  # fmt: skip
     try:
-        found = job.run(plan.method)
+        found = methods.run(plan.method)
     except Instead as error:
         plan = error.plan
         if verbose:
             print(plan, flush=True)
-        found = replace(job, plan=plan).run(plan.method)
+        found = replace(methods, plan=plan).run(plan.method)
     draws = found.draws
     said, trusted = JUDGES[plan.method](draws, facts)
     fields = {f.name: getattr(draws, f.name) for f in dataclasses.fields(SampledDraws)}
