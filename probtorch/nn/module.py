@@ -53,6 +53,20 @@ class _SharedName:
         return MethodType(self.fn, module)
 
 
+def _is_without_value(found: object, module: Module, name: str) -> bool:
+    """Whether a class has a descriptor that gives this module nothing: it is in nobody's way.
+
+    Neither properties nor a `__getattr__` are asked: they may look for what is just being set.
+    """
+    if isinstance(found, property) or not hasattr(type(found), "__get__"):
+        return False
+    try:
+        object.__getattribute__(module, name)
+    except AttributeError:
+        return True
+    return False
+
+
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
@@ -272,10 +286,9 @@ class Module:
                 got=repr(name),
                 fix="dots separate the names of nested modules: register it on the child",
             )
-        # Asked of the instance: a descriptor that has no value for it is in nobody's way.
-        taken = hasattr(self, name) and not isinstance(
-            inspect.getattr_static(type(self), name, None), _SharedName
-        )
+        found = inspect.getattr_static(type(self), name, None)
+        taken = found is not None and not isinstance(found, _SharedName)
+        taken = taken and not _is_without_value(found, self, name)
         others = (self._parameters, self._buffers, self._modules)
         taken = taken or any(name in other for other in others if other is not table)
         if name not in table and (taken or name in self.__dict__):

@@ -357,3 +357,24 @@ def test_a_docstring_goes_on_with_that_of_the_base(base):
 def test_a_layer_has_the_parameters_of_its_family_in_its_docstring():
     paragraphs = nn.MaxPool2d.__doc__.split("\n\n")
     assert paragraphs[1].startswith("Parameters\n----------\n")
+
+
+class Delegating(nn.Module):
+    """Looks in what it wraps for what it does not have."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.register_buffer("weight", ones(1))
+        self.base = base
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.base, name)
+
+
+def test_registering_asks_no_getattr_of_the_user():
+    made = Delegating(nn.Linear(2, 3))
+    assert list(made.state_dict()) == ["weight", "base.weight", "base.bias"]
+    assert made.in_features == 2
