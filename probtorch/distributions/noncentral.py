@@ -15,7 +15,7 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.normal import HALF_LOG_2PI
-from probtorch.distributions.precision import in_double
+from probtorch.distributions.precision import doubled, in_double
 from probtorch.distributions.source import Source
 from probtorch.distributions.windows import counts_around, skewed_nodes, weighted
 from probtorch.ops.arithmetic import abs as absolute
@@ -161,7 +161,9 @@ class Rice(Distribution):
         a, b = self.nu + self.scale * rng.normal(shape), self.scale * rng.normal(shape)
         return rng.positive(sqrt(a * a + b * b))
 
+    @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
+        # In single precision x over a large scale would lose its digits below 1e-38.
         z, y = (x - self.nu) / self.scale, x / self.scale
         return log(y) - log(self.scale) - 0.5 * z * z + log_i0e(y * (self.nu / self.scale))
 
