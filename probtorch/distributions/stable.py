@@ -46,6 +46,9 @@ NEAREST = 1e-8
 STEP, PLACES = 0.05, np.arange(-104.0, 105.0)
 GRID = np.sinh(STEP * PLACES)
 GRID_LOG = np.log(STEP * np.cosh(STEP * PLACES))
+# Distance to -b within which a density is what it is at -b. Nearer the peak of the integral would
+# lie beyond the angles that have a number, and densities at the mode came out as 0.
+CLOSEST = 1e-200
 # log(p / q) beyond which one of the two underflows, and halvings of the range that find the peak.
 FARTHEST, HALVINGS = 600.0, 50
 
@@ -182,7 +185,7 @@ def _sides(alpha: Tensor, skew: Tensor, x: Tensor) -> tuple[_Side, Tensor, Tenso
     sign = where(above, one, -one)
     side = _Side(alpha, skew, sign)
     x = sign * x
-    return side, x, maximum(x + side.b, 1e-290), above
+    return side, x, maximum(x + side.b, CLOSEST), above
 
 
 def _log_density(alpha: Tensor, skew: Tensor, x: Tensor) -> Tensor:

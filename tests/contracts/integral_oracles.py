@@ -137,6 +137,10 @@ def beta_quotient(a, b, c, d, x):
     if x > 1:
         return beta_quotient(c, d, a, b, 1 / x) - 2 * log(x)
     both = a + c
+    whole = lgamma(a) + lgamma(b) - lgamma(a + b) + lgamma(c) + lgamma(d) - lgamma(c + d)
+    if x == 1:  # there it is a beta function, or infinite
+        rest = b + d - 1
+        return lgamma(both) + lgamma(rest) - lgamma(both + rest) - whole if rest > 0 else mpf("inf")
 
     def of(t):
         # y = sigmoid(t), 1 - y and 1 - x y
@@ -164,8 +168,7 @@ def beta_quotient(a, b, c, d, x):
         kept = [k for k, s in enumerate(sizes) if s > max(sizes) - DEPTH]
         first, last = places[max(kept[0] - 1, 0)], places[min(kept[-1] + 1, len(places) - 1)]
     tails = (both if first == low else None, d if last == high else None)
-    sizes = lgamma(a) + lgamma(b) - lgamma(a + b) + lgamma(c) + lgamma(d) - lgamma(c + d)
-    return log_trapezium(of, first, last, tails=tails) + (a - 1) * log(x) - sizes
+    return log_trapezium(of, first, last, tails=tails) + (a - 1) * log(x) - whole
 
 
 def _edge(of, top, end):
@@ -246,6 +249,12 @@ def _stable(alpha, skew, x):
         return _stable(alpha, -skew, -x)
     gap, start = x - zeta, mpmath.atan(skew * turn) / alpha
     length = mpmath.pi / 2 + start
+    if not gap:  # Nolan's (1997) theorem 1b; the integral begins beyond all numbers
+        return (
+            lgamma(1 + 1 / alpha)
+            + log(mpmath.cos(start) / mpmath.pi)
+            - log1p(zeta**2) / (2 * alpha)
+        )
 
     def log_u(y):
         p, q = length / (1 + exp(-y)), length / (1 + exp(y))

@@ -154,3 +154,14 @@ def test_moments_and_coordinates():
     assert isinstance(dist.StableWithLogProb(1.5, 0.0), dist.Stable)
     with pytest.raises(ArgumentError, match="coords"):
         dist.Stable(1.5, 0.0, coords="S1")
+
+
+@pytest.mark.parametrize("skew", [0.0, 1e-304])
+@pytest.mark.parametrize("alpha", [0.02, 0.3, 0.7, 0.999, 1.3, 1.7, 1.95])
+def test_densities_at_the_mode_of_no_skew(alpha, skew):
+    # The inverse of exp(-t ** alpha) at 0 is gamma(1 + 1 / alpha) / pi.
+    d = dist.Stable(tensor(np.array(alpha)), tensor(np.array(skew)), 2.0, 3.0)
+    expected = math.lgamma(1.0 + 1.0 / alpha) - math.log(2.0 * math.pi)
+    at = tensor(np.array(3.0))
+    assert_close(d.log_prob(at), tensor(np.array(expected)), rtol=1e-11, atol=1e-12)
+    assert_close(d.cdf(at), tensor(np.array(0.5)), rtol=1e-11)
