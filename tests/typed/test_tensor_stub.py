@@ -18,6 +18,7 @@ CLASS = next(n for n in STUB.body if isinstance(n, ast.ClassDef) and n.name == "
 UNTOLD = {
     "__module__",
     "__doc__",
+    "__annotations__",  # made by Python when something in the process asks for them
     "__getattr__",
     "__array_ufunc__",
     "__array_function__",
