@@ -39,6 +39,7 @@ from probtorch.core.told import is_constant
 from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.ends import log_of_level, log_of_rest, with_ends
 from probtorch.distributions.facts import FACTS, has_facts
 from probtorch.distributions.fields import INSTANCE_STATE, Values, WithFields, setting
 from probtorch.distributions.quantiles import quantile
@@ -48,7 +49,7 @@ from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
 from probtorch.ops.arithmetic import minimum, sqrt, where
 from probtorch.ops.demands import distinct
-from probtorch.ops.exponentials import exp, log, log1p
+from probtorch.ops.exponentials import exp
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
@@ -381,7 +382,7 @@ class Distribution(WithFields, Spelled):
 
     def cdf(self, value: TensorLike) -> Tensor:
         """Return the probability of a draw at or below `value`."""
-        return self._answer(self._ask("_cdf", "cdf", self._as_value(value)), value)
+        return self._level(lambda x: self._ask("_cdf", "cdf", x), value, 0.0, 1.0)
 
     def icdf(self, value: TensorLike) -> Tensor:
         """Return the quantile: the least x with ``cdf(x) >= value``, for value in [0, 1].
@@ -398,28 +399,49 @@ class Distribution(WithFields, Spelled):
 
     def log_cdf(self, value: TensorLike) -> Tensor:
         """Return the log of the probability of a draw at or below `value`."""
-        x = self._as_value(value)
-        if hasattr(self, "_log_cdf"):
-            return self._answer(self._log_cdf(x), value)
-        return self._answer(log(self._ask("_cdf", "cdf", x)), value)
+
+        def level(x: Tensor) -> Tensor:
+            if hasattr(self, "_log_cdf"):
+                return self._log_cdf(x)
+            return log_of_level(self._ask("_cdf", "cdf", x))
+
+        return self._level(level, value, -math.inf, 0.0)
 
     def survival(self, value: TensorLike) -> Tensor:
         """Return the probability of a draw above `value`: 1 - cdf, exact where that is small."""
-        x = self._as_value(value)
-        if hasattr(self, "_survival"):
-            return self._answer(self._survival(x), value)
-        if hasattr(self, "_log_survival"):
-            return self._answer(exp(self._log_survival(x)), value)
-        return self._answer(1.0 - self._ask("_cdf", "cdf", x), value)
+
+        def level(x: Tensor) -> Tensor:
+            if hasattr(self, "_survival"):
+                return self._survival(x)
+            if hasattr(self, "_log_survival"):
+                return exp(self._log_survival(x))
+            return 1.0 - self._ask("_cdf", "cdf", x)
+
+        return self._level(level, value, 1.0, 0.0)
 
     def log_survival(self, value: TensorLike) -> Tensor:
         """Return the log of the probability of a draw above `value`."""
+
+        def level(x: Tensor) -> Tensor:
+            if hasattr(self, "_log_survival"):
+                return self._log_survival(x)
+            if hasattr(self, "_survival"):
+                return log_of_level(self._survival(x))
+            return log_of_rest(self._ask("_cdf", "cdf", x))
+
+        return self._level(level, value, 0.0, -math.inf)
+
+    def _level(
+        self,
+        level: Callable[[Tensor], Tensor],
+        value: TensorLike,
+        below: float,
+        above: float,
+    ) -> Tensor:
         x = self._as_value(value)
-        if hasattr(self, "_log_survival"):
-            return self._answer(self._log_survival(x), value)
-        if hasattr(self, "_survival"):
-            return self._answer(log(self._survival(x)), value)
-        return self._answer(log1p(-self._ask("_cdf", "cdf", x)), value)
+        if self._event_shape:
+            return self._answer(level(x), value)
+        return self._answer(with_ends(level, x, self.support, below, above), value)
 
     def entropy(self) -> Tensor:
         """Return the entropy in nats, shape `batch_shape`: a closed form or a finite sum."""

@@ -90,6 +90,13 @@ class Reach(Constraint):
         # Above the floor, where a density may have a pole.
         return self.loc + self.scale * stretched(self.concentration, self.concentration * 0.0 + 1.0)
 
+    def ends(self) -> tuple[Tensor | None, Tensor | None]:
+        """The floor, and where the tail of a row is bounded its end, else an infinity."""
+        c = self.concentration
+        end = self.loc - self.scale / where(c == 0.0, 1.0, c)
+        low = self.loc if self.floor else where(c > 0.0, end, -math.inf)
+        return low, where(c < 0.0, end, math.inf)
+
 
 class StretchTransform(Transform):
     """The map t -> loc + scale * expm1(concentration * t) / concentration."""

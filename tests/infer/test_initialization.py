@@ -161,6 +161,16 @@ def failure(model, *args, strategy=init_to_uniform):
     return message
 
 
+def test_a_gradient_that_is_nan_is_told_of_though_points_further_out_have_no_density():
+    def kinked(y):
+        b = sample("b", Normal(0.0, 1.0))
+        with plate("data", 2):
+            sample("y", Exponential((5.0 * b).exp() + 0.0 * (0.0 * b).sqrt()), obs=y)
+
+    message = failure(kinked, np.array([1.0, 1e5]))
+    assert "the gradient for site 'b' is nan" in message
+
+
 def test_data_outside_the_support_are_counted_and_placed():
     def waiting(y):
         rate = sample("rate", HalfNormal(1.0))

@@ -338,6 +338,31 @@ def test_other_objectives_say_how_to_sum():
         svi.step()
 
 
+def test_values_of_a_site_beside_event_dims_are_told_how_to_stand():
+    y, days = tensor([4.0, 5.0, 1.0, 0.0]), np.arange(4)
+
+    def changing(place):
+        rate = sample("rate", HalfNormal(5.0))
+        change = sample("change", Categorical(tensor([0.25, 0.25, 0.25, 0.25])))
+        later = days >= place(change)
+        sample("y", Poisson(rate * (1.0 - 0.9 * later)).to_event(1), obs=y)
+
+    with pytest.raises(
+        InferenceError, match=r"'y' has 1 event dim .* write change\[\.\.\., None\]"
+    ):
+        Target.from_model(changing, lambda z: z)
+    target = Target.from_model(changing, lambda z: z[..., None])
+    for q in (0.3, 1.2):
+        rate = np.exp(q)
+        prior = stats.halfnorm(scale=5.0).logpdf(rate) + q
+        each = [
+            stats.poisson(rate * (1.0 - 0.9 * (days >= place))).logpmf(y.numpy()).sum()
+            for place in range(4)
+        ]
+        expected = prior + logsumexp(each) - np.log(4.0)
+        np.testing.assert_allclose(target.value_and_grad(np.array([q]))[0], expected, rtol=1e-9)
+
+
 def test_a_model_that_means_something_else_for_many_values_is_refused():
     def model():
         x = sample("x", Normal(0.0, 1.0))

@@ -53,6 +53,10 @@ class Constraint:
         """Return an element of the set, a number or a tensor that broadcasts against `value`."""
         raise NotImplementedError(f"{type(self).__name__} does not define interior")
 
+    def ends(self) -> tuple[float | Tensor | None, float | Tensor | None]:
+        """Return the least and the largest number of a set of them; None for an infinity."""
+        return getattr(self, "lower_bound", None), getattr(self, "upper_bound", None)
+
     def __call__(self, value: Tensor) -> Tensor:
         return self.check(value)
 

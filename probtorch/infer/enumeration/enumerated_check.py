@@ -139,13 +139,25 @@ def _refusal(
 ) -> InferenceError:
     also = f" and for {particles} particles" if particles else ""
     names = sorted({repr(variable.name) for variable in variables.values()})
+    fix = (
+        "index with Vindex(x)[..., z, :], and write sums, any() and all() over dims of the "
+        "model with dim=-1, counted from the right"
+    )
+    event_dim = len(getattr(site.fn, "event_shape", ()))
+    if event_dim and names and not particles:
+        # A scalar site's values would be taken for the elements of an event of that length.
+        z = names[0].strip("'")
+        dims = "None" if event_dim == 1 else ", ".join(["None"] * event_dim)
+        fix = (
+            f"{site.name!r} has {event_dim} event dim{'s' * (event_dim > 1)} (to_event): in what "
+            f"is computed with it write {z}[..., {dims}], or use a plate instead; else {fix}"
+        )
     return InferenceError(
         f"site {site.name!r} cannot be run for all values of discrete sites{also} at once",
         expected="the same log density as for single values of "
         f"{', '.join(names[:4]) or 'one particle'} ...",
         got=f"{together:.6g} among all values, {single:.6g} alone",
-        fix="index with Vindex(x)[..., z, :], and write sums, any() and all() over dims of the "
-        "model with dim=-1, counted from the right" + (", " + ONE_BY_ONE if particles else ""),
+        fix=fix + (", " + ONE_BY_ONE if particles else ""),
         at=site.location,
     )
 

@@ -386,6 +386,8 @@ def search(
     check_value_names(strategy, target.slots, target.name)
     strategy, settings, per_try = _opened(strategy)
     previous, tries = None, 0
+    # A point that data allow tells more than the last one, which may be far out.
+    without_gradient: np.ndarray | None = None
     refused: Exception | None = None
     while tries < TRIES:
         made, chosen = (strategy, settings) if per_try is None else _opened(per_try())[:2]
@@ -407,6 +409,8 @@ def search(
         value, gradient = target.value_and_grad(q)
         if math.isfinite(value) and np.isfinite(gradient).all():
             return q, value, gradient, tries
+        if math.isfinite(value) and without_gradient is None:
+            without_gradient = q
         previous = q
     if (strategy is init_to_sample or strategy is init_to_median) and tries >= TRIES:
         # Draws of a prior hardly come by where data bound a parameter.
@@ -417,7 +421,8 @@ def search(
         raise refused
     times = "1 try" if tries == 1 else f"{tries} tries"
     assert previous is not None  # every try was refused or left its point there
-    raise bad_start(target, previous, f"no starting point for {target.name} in {times}")
+    told = previous if without_gradient is None else without_gradient
+    raise bad_start(target, told, f"no starting point for {target.name} in {times}")
 
 
 def _of_chain(

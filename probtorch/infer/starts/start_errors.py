@@ -87,7 +87,7 @@ def bad_start(target: Target, q: np.ndarray, subject: str, otherwise: str = "") 
     table = "".join(f"\n            {row}" for row in _table(trace, terms, site))
     return InferenceError(
         **parts,
-        got=f"{cause}; at the last point:{table}",
+        got=f"{cause}; at one of the points:{table}",
         fix=fix,
         at=site.location if site else None,
     )
