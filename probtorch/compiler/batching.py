@@ -18,7 +18,7 @@ import numpy as np
 from probtorch.autograd.batching import batched, spread
 from probtorch.autograd.modes import no_grad
 from probtorch.compiler.graph import GraphValue, path_key
-from probtorch.compiler.interrupts import raise_pending
+from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.native.threads import get_num_threads, occupied
 from probtorch.compiler.paths import Compiled, Paths
 from probtorch.compiler.prepare import prepare

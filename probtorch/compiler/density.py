@@ -29,7 +29,7 @@ from probtorch.backends.registry import device_of, is_available, to_device
 from probtorch.compiler import engine
 from probtorch.compiler.batching import BatchedDensity
 from probtorch.compiler.graph import path_key
-from probtorch.compiler.interrupts import raise_pending
+from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.paths import (
     SWITCHED_OFF,

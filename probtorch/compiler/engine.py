@@ -29,8 +29,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from probtorch.compiler import interrupts
-from probtorch.compiler.native import cache, host, library, threads
+from probtorch.compiler.native import cache, host, interrupts, library, threads
 from probtorch.compiler.native.host import InternalCompilerError
 from probtorch.compiler.native.sources import sources
 from probtorch.compiler.render import mathlib, runtime

@@ -12,7 +12,7 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import device_of
-from probtorch.compiler.interrupts import raise_pending
+from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record.record import record

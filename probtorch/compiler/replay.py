@@ -16,7 +16,7 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import copy_into, device_of, shares_memory
 from probtorch.compiler.executable import arrays_of, owner_of
-from probtorch.compiler.interrupts import raise_pending
+from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling

@@ -1,1 +1,1 @@
-"""Machine code: sources, keys and plans on disk, the engine and the library it links to."""
+"""Machine code: sources, keys and plans on disk, the processors, and the libraries it links to."""

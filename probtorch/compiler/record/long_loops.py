@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.backends.registry import device_of
-from probtorch.compiler.interrupts import raise_pending
+from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.prepare import prepare
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase

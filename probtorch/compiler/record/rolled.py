@@ -11,7 +11,7 @@ import numpy as np
 
 from probtorch.autograd.scan import scan
 from probtorch.compiler.graph import GraphValue, Node
-from probtorch.compiler.places import at_places
+from probtorch.compiler.record.places import at_places
 from probtorch.compiler.record.record import record
 from probtorch.compiler.record.slices import Slices
 from probtorch.compiler.record.turns import place_of

@@ -26,8 +26,8 @@ import operator
 import numpy as np
 
 from probtorch.compiler.graph import GraphValue
-from probtorch.compiler.places import LARGEST, PLACED, begins, form, moving, positions
 from probtorch.compiler.record.periods import likely_periods
+from probtorch.compiler.record.places import LARGEST, PLACED, begins, form, moving, positions
 from probtorch.compiler.record.rolled import Operand, Rolled, RolledLoop, row_of
 from probtorch.compiler.record.turns import Turns, expanded, place_of, same_number, spread
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probtorch.compiler.places import gathered, moving
+from probtorch.compiler.record.places import gathered, moving
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops.gathering import index_select

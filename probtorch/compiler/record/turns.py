@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probtorch.compiler.graph import Graph, GraphValue, Node
-from probtorch.compiler.places import PLACED
+from probtorch.compiler.record.places import PLACED
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = [

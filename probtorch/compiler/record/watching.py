@@ -10,7 +10,6 @@ import operator
 import numpy as np
 
 from probtorch.compiler.graph import GraphValue
-from probtorch.compiler.places import form
 from probtorch.compiler.record.following import (
     FEW_TURNS,
     MIN_TURNS,
@@ -19,6 +18,7 @@ from probtorch.compiler.record.following import (
     made_by,
 )
 from probtorch.compiler.record.periods import likely_periods
+from probtorch.compiler.record.places import form
 from probtorch.compiler.record.turns import ALIAS, Column, Operation, outputs, same_number
 from probtorch.core.tensor_base import TensorBase
 

@@ -9,7 +9,7 @@ branch, and a loop of short rounds is stopped within a tenth of a second. Where 
 than that, the first four pass before the handlers have a turn, and one between later turns.
 
 What a handler raises (KeyboardInterrupt, mostly) is kept here, with the thread it is for; the
-program returns a status that is not 0, and `compiler/interrupts.py` raises it in Python.
+program returns a status that is not 0, and `compiler/native/interrupts.py` raises it in Python.
 """
 
 import time
