@@ -18,9 +18,9 @@ from probtorch.compiler import (
     engine,
     lower,  # noqa: F401  fills the table of rules
 )
-from probtorch.compiler.carried import write_to_carried
 from probtorch.compiler.executable import CallFrame, Executable, arrays_of, owner_of
-from probtorch.compiler.in_place import write_in_place
+from probtorch.compiler.memory.carried import write_to_carried
+from probtorch.compiler.memory.in_place import write_in_place
 from probtorch.compiler.native import cache
 from probtorch.compiler.native.keys import key_of_graph
 from probtorch.compiler.nests.loops import address, in_words

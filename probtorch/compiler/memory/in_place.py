@@ -11,14 +11,14 @@ whoever wants a step back has what was there before.
 from collections import Counter
 from dataclasses import dataclass
 
-from probtorch.compiler.nests.loops import MemoryBuffer
-from probtorch.compiler.overwriting import (
+from probtorch.compiler.memory.overwriting import (
     only_reads,
     only_writer,
     reads_at_index,
     redirect,
     write_last,
 )
+from probtorch.compiler.nests.loops import MemoryBuffer
 
 __all__ = ["InPlace", "write_in_place"]
 

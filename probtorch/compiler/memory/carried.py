@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from probtorch.compiler.nests.loops import Block, Group, Item, Mem, MemoryBuffer, Statement
-from probtorch.compiler.nests.lowering import Lowering
-from probtorch.compiler.overwriting import (
+from probtorch.compiler.memory.overwriting import (
     only_reads,
     only_writer,
     reads_at_index,
     redirect,
     write_last,
 )
+from probtorch.compiler.nests.loops import Block, Group, Item, Mem, MemoryBuffer, Statement
+from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.render.items import kept_strides
 
 __all__ = ["write_to_carried"]

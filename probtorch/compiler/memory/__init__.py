@@ -1,0 +1,1 @@
+"""Where nests write: straight to the memory that their results would be copied to."""
