@@ -8,7 +8,7 @@ spent in searches and starts are counted with the rest.
 
 import numpy as np
 
-from probtorch.compiler.engine import compile_module
+from probtorch.compiler.machine.engine import compile_module
 from probtorch.infer import Target
 
 __all__ = ["CountedDensity"]

@@ -26,7 +26,7 @@ from benchmarks.peers import OURS, adapter  # noqa: E402
 from benchmarks.report import table  # noqa: E402
 from benchmarks.svi import batches  # noqa: E402
 from benchmarks.timing import race  # noqa: E402
-from probtorch.compiler import engine  # noqa: E402
+from probtorch.compiler.machine import engine  # noqa: E402
 from probtorch.compiler.render.runtime import products  # noqa: E402
 from probtorch.infer import Target  # noqa: E402
 

@@ -17,8 +17,8 @@ import numpy as np
 import probtorch
 from benchmarks.machine import describe
 from probtorch import linalg
-from probtorch.compiler import engine
-from probtorch.compiler.eager_draws import native_sampler
+from probtorch.compiler.machine import engine
+from probtorch.compiler.machine.eager_draws import native_sampler
 from probtorch.compiler.native import host
 from probtorch.compiler.render import runtime
 from probtorch.core.dispatch import wrap

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.compiler import engine
 from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.machine import engine
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.paths import Compiled
 from probtorch.core.tensor_base import TensorBase

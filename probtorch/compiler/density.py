@@ -26,9 +26,9 @@ from probtorch.autograd.kept_inputs import sparing
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, is_available, to_device
-from probtorch.compiler import engine
 from probtorch.compiler.batching import BatchedDensity
 from probtorch.compiler.graph import path_key
+from probtorch.compiler.machine import engine
 from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.paths import (

@@ -29,8 +29,8 @@ from probtorch.compiler.explain.profile import Kept
 from probtorch.compiler.graph import Graph
 
 if TYPE_CHECKING:
+    from probtorch.compiler.machine.plans import StoredPlan
     from probtorch.compiler.nests.lowering import Lowering
-    from probtorch.compiler.plans import StoredPlan
     from probtorch.compiler.render.llvm import NestPlan
     from probtorch.core.tensor_base import TensorBase
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from probtorch.backends.registry import device_of
-from probtorch.compiler import (
-    engine,
-    lower,  # noqa: F401  fills the table of rules
-)
+from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.executable import CallFrame, Executable, arrays_of, owner_of
+from probtorch.compiler.machine import engine
+from probtorch.compiler.machine.plans import layout_of, load_plan, store_plan
+from probtorch.compiler.machine.repeat import Commit
 from probtorch.compiler.memory.carried import write_to_carried
 from probtorch.compiler.memory.in_place import write_in_place
 from probtorch.compiler.native import cache
@@ -26,9 +26,7 @@ from probtorch.compiler.native.keys import key_of_graph
 from probtorch.compiler.nests.loops import address, in_words
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
-from probtorch.compiler.plans import layout_of, load_plan, store_plan
 from probtorch.compiler.render.llvm import NestPlan, render
-from probtorch.compiler.repeat import Commit
 
 __all__ = ["CpuFrame", "CpuProgram"]
 

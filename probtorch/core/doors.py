@@ -105,7 +105,7 @@ statements: Door[Surroundings] = Door(
 native_code: Door[Callable[[str], Callable[..., np.ndarray] | None]] = Door(
     "probtorch.core.native_code",
     "_find",
-    owner="probtorch.compiler.eager_code",
+    owner="probtorch.compiler.machine.eager_code",
     reason="long draws and operations on rows of eager code are done by native code, which the "
     "compiler writes and loads on first use",
 )

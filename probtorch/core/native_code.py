@@ -14,7 +14,7 @@ from probtorch.core import doors
 
 __all__ = ["native_function"]
 
-# The door that compiler/eager_code.py fills: from a name to a function, or to None.
+# The door that compiler/machine/eager_code.py fills: from a name to a function, or to None.
 _find: Callable[[str], Callable[..., np.ndarray] | None] | None = None
 
 

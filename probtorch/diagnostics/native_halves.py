@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from probtorch.compiler import engine
 from probtorch.compiler.lang.routines.halves import LAGS, fold_work
+from probtorch.compiler.machine import engine
 from probtorch.config import settings
 
 __all__ = ["LAGS", "fold", "remember", "worth_it"]

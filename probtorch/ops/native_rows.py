@@ -3,7 +3,7 @@
 Operations along the last dims of an array, whose rows lie one after the other, are each a pass or
 two over a row that stays in the cache; NumPy makes five passes over all of them. What is not so
 (other dims, gaps, no elements, other dtypes, arrays that are none of NumPy's) is left to NumPy, and
-so is everything where there is no native code (compiler/eager_code.py says when).
+so is everything where there is no native code (compiler/machine/eager_code.py says when).
 
 The functions are ufuncs, so they broadcast their operands but for the row itself.
 """

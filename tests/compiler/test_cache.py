@@ -249,7 +249,7 @@ def test_names_depend_on_text_settings_and_machine(monkeypatch):
 
 WORKER = """
 import ctypes, sys
-from probtorch.compiler.engine import compile_module
+from probtorch.compiler.machine.engine import compile_module
 unary = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)
 print("ready", flush=True)
 sys.stdin.readline()

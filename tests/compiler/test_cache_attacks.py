@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 
-from probtorch.compiler.engine import compile_module
+from probtorch.compiler.machine.engine import compile_module
 from probtorch.compiler.native import cache, host
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes and owners are POSIX's")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.compile import compile
-from probtorch.compiler.eager_draws import native_draws, native_sampler
+from probtorch.compiler.machine.eager_draws import native_draws, native_sampler
 from probtorch.config import configure
 from probtorch.core import native_code, rng
 from probtorch.core.dtype import float32, float64

@@ -246,7 +246,7 @@ PROGRAM = """
 import sys, probtorch
 x = probtorch.tensor([[0.1, 0.7, -2.0]])
 print(probtorch.softmax(x, -1).numpy().tobytes().hex())
-print(*(name in sys.modules for name in ("llvmlite.binding", "probtorch.compiler.engine")))
+print(*(name in sys.modules for name in ("llvmlite.binding", "probtorch.compiler.machine.engine")))
 """
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler import engine
+from probtorch.compiler.machine import engine
 from probtorch.compiler.native import elf, host
 from probtorch.compiler.render import runtime
 

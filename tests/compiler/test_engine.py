@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from probtorch.compiler import engine
-from probtorch.compiler.engine import compile_module
+from probtorch.compiler.machine import engine
+from probtorch.compiler.machine.engine import compile_module
 from probtorch.compiler.native import host, library
 from probtorch.compiler.native.host import InternalCompilerError
 from probtorch.compiler.render import mathlib
@@ -206,7 +206,7 @@ def test_compiling_leaves_no_memory_behind():
 
 def test_importing_the_engine_imports_neither_llvm_nor_scipy():
     code = (
-        "import sys, probtorch.compiler.engine\n"
+        "import sys, probtorch.compiler.machine.engine\n"
         "print([m for m in ('llvmlite.binding', 'scipy.special') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

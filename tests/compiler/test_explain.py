@@ -12,11 +12,11 @@ import pytest
 import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.engine import compile_module
 from probtorch.compiler.explain.explain import explain, explain_reason
 from probtorch.compiler.explain.profile import profile
 from probtorch.compiler.explain.report import size, span, visible
 from probtorch.compiler.explain.traffic import traffic_of
+from probtorch.compiler.machine.engine import compile_module
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.render.timed import render_timed, timed

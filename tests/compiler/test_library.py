@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from probtorch.compiler.engine import compile_module
+from probtorch.compiler.machine.engine import compile_module
 from probtorch.compiler.native import library
 from probtorch.errors import CompileError
 

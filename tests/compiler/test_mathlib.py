@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from probtorch.compiler.engine import compile_module
+from probtorch.compiler.machine.engine import compile_module
 from probtorch.compiler.native import host, library
 from probtorch.compiler.render import mathlib
 from probtorch.core.rng import philox_bits

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from probtorch.compiler.engine import compile_module
+from probtorch.compiler.machine.engine import compile_module
 from probtorch.compiler.native import host, library
 from probtorch.compiler.render import mathlib
 from tests.compiler.test_mathlib import loop_ir, ulps

@@ -10,7 +10,7 @@ import pytest
 
 import probtorch
 from probtorch import compile
-from probtorch.compiler.engine import runtime_address
+from probtorch.compiler.machine.engine import runtime_address
 from probtorch.compiler.render.runtime import products
 from probtorch.core.dispatch import wrap
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 import probtorch
 from probtorch.autograd.tape import grad
-from probtorch.compiler import engine
 from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.machine import engine
 from probtorch.compiler.native import threads
 from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.render import parts

@@ -168,10 +168,10 @@ def test_long_draws_load_native_code_on_first_use_and_have_the_same_bits():
         "    probtorch.manual_seed(3)\n"
         "    return dist.Gamma(0.7, 1.0).sample((400,)).numpy().tobytes()\n"
         "few = drawn()\n"
-        "assert 'probtorch.compiler.eager_draws' not in sys.modules\n"
+        "assert 'probtorch.compiler.machine.eager_draws' not in sys.modules\n"
         "probtorch.rand(8_000_000)\n"
         "probtorch.rand(100)\n"
-        "assert 'probtorch.compiler.eager_draws' in sys.modules\n"
+        "assert 'probtorch.compiler.machine.eager_draws' in sys.modules\n"
         "assert drawn() == few\n"
     )
     run = subprocess.run(

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probtorch.compiler import engine
+from probtorch.compiler.machine import engine
+from probtorch.compiler.machine.repeat import run_many
 from probtorch.compiler.native import host
 from probtorch.compiler.nests.loops import Call, address
 from probtorch.compiler.render.timed import render_timed, timed
-from probtorch.compiler.repeat import run_many
 
 __all__ = ["Kept", "Profile", "profile"]
 

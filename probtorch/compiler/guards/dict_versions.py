@@ -13,8 +13,8 @@ import sys
 
 import numpy as np
 
-from probtorch.compiler import engine
 from probtorch.compiler.lang.llvm import LlvmModule
+from probtorch.compiler.machine import engine
 from probtorch.compiler.nests.loops import address
 
 __all__ = ["DictVersions", "available"]

@@ -2,10 +2,10 @@
 
 What a data set costs, beside its transitions, is Python between the segments of a warm-up. Here a
 block of chains goes through its segments together: their states are the rows of arrays, the program
-is that of `chunk.py`, run for one row after the other (compiler/lanes.py), and mass matrices are
-learnt for all at once (windows.py). A chain is what `ChainRun` would make of it. Whatever is out of
-the ordinary (no start, a warm-up that is to be longer, an error) is not dealt with here: such data
-sets are left to be fitted alone.
+is that of `chunk.py`, run for one row after the other (`compiler/machine/lanes.py`), and mass
+matrices are learnt for all at once (windows.py). A chain is what `ChainRun` would make of it.
+Whatever is out of the ordinary (no start, a warm-up that is to be longer, an error) is not dealt
+with here: such data sets are left to be fitted alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from probtorch.compiler.data_density import DataDensity
-from probtorch.compiler.lanes import ProgramLanes
+from probtorch.compiler.machine.lanes import ProgramLanes
 from probtorch.compiler.native.threads import occupied
 from probtorch.compiler.verify import ReplayError
 from probtorch.config import settings

@@ -1,8 +1,8 @@
 """`ChainRows`: chains as the rows of arrays, in which one native call moves many of them on.
 
 What `ChunkRunner` is for a chain (chunk.py), for chains of one kind: the same program runs for one
-row after the other (compiler/lanes.py), so that draws are those of single chains, bit for bit, and
-what goes into a call and comes out of it is copied for all of them at once.
+row after the other (compiler/machine/lanes.py), so that draws are those of single chains, bit for
+bit, and what goes into a call and comes out of it is copied for all of them at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.compiler.lanes import LaneRoom, ProgramLanes
+from probtorch.compiler.machine.lanes import LaneRoom, ProgramLanes
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import flatten

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.compiler import engine
 from probtorch.compiler.lang.routines.climbs import FOUND, NUMBERS, found_size, work_size
+from probtorch.compiler.machine import engine
 from probtorch.compiler.nests.loops import address
 from probtorch.infer.starts import lbfgs_paths
 from probtorch.infer.starts.lbfgs_paths import HISTORY, BestPoints, InverseHessian

@@ -1,9 +1,8 @@
 """What calls programs from native code: many runs with their updates, densities with many paths.
 
 A program is ``int64 run(table)``, see `CallFrame.entry`. What `pt_commit` and `pt_repeat` do says
-`compiler/repeat.py`, `pt_density` `compiler/density.py`, `pt_density_of_data`
-`compiler/data_density.py`, `pt_lanes` `compiler/lanes.py`: they make the tables whose words are
-numbered here.
+`machine/repeat.py`, `pt_density` `density.py`, `pt_density_of_data` `data_density.py`, `pt_lanes`
+`machine/lanes.py`: they make the tables whose words are numbered here.
 """
 
 from probtorch.compiler.lang.function import KernelRoutine

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from probtorch.compiler import engine
 from probtorch.compiler.lang.routines.spectra import work_of
+from probtorch.compiler.machine import engine
 from probtorch.compiler.nests.loops import address
 
 __all__ = ["SmallFits", "geometric_mean"]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from probtorch.compiler import engine
 from probtorch.compiler.lang.routines.windows import (
     BEGIN,
     FRESH,
@@ -24,6 +23,7 @@ from probtorch.compiler.lang.routines.windows import (
     SEEN,
     WORDS,
 )
+from probtorch.compiler.machine import engine
 from probtorch.compiler.nests.loops import address
 from probtorch.core.typed import Tree
 from probtorch.infer.mcmc.warm_up.estimates import Moments

@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from probtorch.compiler import engine
+from probtorch.compiler.machine import engine
 from probtorch.compiler.render.runtime.draws import BLOCK
 from probtorch.ops.rejection import SAMPLERS
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.compiler import engine
+from probtorch.compiler.machine import engine
 from probtorch.compiler.native import cache
 from probtorch.compiler.native.keys import GraphKey
 from probtorch.compiler.nests.lowering import Lowering, arranged

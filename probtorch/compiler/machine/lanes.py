@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.compiler import engine
+from probtorch.compiler.machine import engine
 from probtorch.compiler.nests.loops import address
 
 if TYPE_CHECKING:

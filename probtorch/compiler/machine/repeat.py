@@ -14,7 +14,7 @@ import operator
 
 import numpy as np
 
-from probtorch.compiler import engine
+from probtorch.compiler.machine import engine
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.render.runtime.replays import ROW
 

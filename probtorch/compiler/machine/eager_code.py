@@ -35,7 +35,7 @@ def native_function(name: str) -> Callable[..., np.ndarray] | None:
     kind, *rest = name.split()
     if kind == "rows":
         return _row_ufunc(*rest)
-    from probtorch.compiler.eager_draws import native_draws
+    from probtorch.compiler.machine.eager_draws import native_draws
 
     return native_draws(name)
 
@@ -71,6 +71,6 @@ def _from_cache(module: str) -> host.LoadedObject | None:
 
 
 def _compiled(symbol: str) -> int:
-    from probtorch.compiler import engine
+    from probtorch.compiler.machine import engine
 
     return engine.runtime_address(symbol)

@@ -1,0 +1,1 @@
+"""Machine code that is called: compiled from text, or taken from the disk cache."""
