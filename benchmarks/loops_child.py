@@ -19,7 +19,8 @@ from benchmarks.problems import DENSITIES  # noqa: E402
 
 def ours(name, spelling):
     """Return the times of the first call of ours, by its parts."""
-    from probtorch.compiler import density, executor
+    from probtorch.compiler import density
+    from probtorch.compiler.run import executor
 
     spent = {"recording": 0.0, "rolling": 0.0, "compiling": 0.0}
     within: list[tuple[str, float]] = []  # timed functions that run: part, seconds of other parts

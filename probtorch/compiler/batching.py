@@ -21,8 +21,8 @@ from probtorch.compiler.graph import GraphValue, path_key
 from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.native.threads import get_num_threads, occupied
 from probtorch.compiler.paths import Compiled, Paths
-from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record.record import OUTSIDE, record, recording_lock, unheard
+from probtorch.compiler.run.prepare import prepare
 from probtorch.core.dispatch import apply, wrap
 from probtorch.errors import CompileError, ShapeError
 from probtorch.ops.arithmetic import where

@@ -38,11 +38,11 @@ from probtorch.compiler.paths import (
     Paths,
     tell_of_prints,
 )
-from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recording_lock, unheard
 from probtorch.compiler.record.turns import length
 from probtorch.compiler.render.runtime.replays import CALLBACK, COUNT, FIRST_PATH, LAST, VALUES
+from probtorch.compiler.run.prepare import prepare
 from probtorch.compiler.verify import (
     ComparisonCosts,
     OtherRounding,

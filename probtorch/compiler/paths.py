@@ -14,10 +14,10 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar, overload
 
-from probtorch.compiler.executable import Executable
 from probtorch.compiler.explain.explain import Explanation, explain
 from probtorch.compiler.graph import Graph, GraphValue, Node
 from probtorch.compiler.guards.kinds import is_library_file
+from probtorch.compiler.run.executable import Executable
 from probtorch.errors import CompileError
 
 __all__ = [

@@ -14,8 +14,8 @@ from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import device_of
 from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths
-from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record.record import record
+from probtorch.compiler.run.prepare import prepare
 from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor

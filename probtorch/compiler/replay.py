@@ -15,15 +15,15 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import copy_into, device_of, shares_memory
-from probtorch.compiler.executable import arrays_of, owner_of
 from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.nests.loops import address
-from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.followed import Numbers
 from probtorch.compiler.record.gradients import LeftGradient, is_spent
 from probtorch.compiler.record.record import keeping_all, record
 from probtorch.compiler.record.turns import expanded, length
+from probtorch.compiler.run.executable import arrays_of, owner_of
+from probtorch.compiler.run.prepare import prepare
 from probtorch.compiler.verify import (
     EARLY,
     OPERATION,

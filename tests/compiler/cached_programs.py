@@ -12,9 +12,9 @@ import numpy as np
 import probtorch
 import probtorch.distributions as dist
 from probtorch import nn
-from probtorch.compiler import executor
 from probtorch.compiler.native import host, keys
 from probtorch.compiler.program import NativeProgram
+from probtorch.compiler.run import executor
 from probtorch.infer import SVI, Target
 from probtorch.optim import Adam
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from probtorch.backends.registry import to_host
-from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.record.record import record
+from probtorch.compiler.run.gpu import GpuProgram
 from probtorch.core.dispatch import wrap
 from tests.backends import fake_cupy, host_gpu
 from tests.backends.host_gpu import Module

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.compile import compile
-from probtorch.compiler.executor import CpuProgram
 from probtorch.compiler.graph import Graph
 from probtorch.compiler.paths import CompileWarning
+from probtorch.compiler.run.executor import CpuProgram
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.ops.control import while_loop

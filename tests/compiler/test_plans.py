@@ -12,11 +12,11 @@ import pytest
 
 import probtorch
 from probtorch import compile as compiled
-from probtorch.compiler import executor
-from probtorch.compiler.executor import CpuProgram
 from probtorch.compiler.explain.profile import profile
 from probtorch.compiler.machine import engine, plans
 from probtorch.compiler.native import cache, keys
+from probtorch.compiler.run import executor
+from probtorch.compiler.run.executor import CpuProgram
 from tests.compiler import twins
 from tests.compiler.cached_programs import COUNTED, PROGRAMS, counted, plain
 

@@ -18,13 +18,13 @@ from probtorch.compiler.batching import BatchedDensity
 from probtorch.compiler.compiled_function import CompiledFunction
 from probtorch.compiler.data_density import DataDensity
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.executable import CallFrame, Executable, arrays_of
-from probtorch.compiler.executor import CpuFrame, CpuProgram
-from probtorch.compiler.gpu import GpuFrame, GpuProgram
 from probtorch.compiler.paths import Compiled, CompileWarning, Paths
-from probtorch.compiler.prepare import prepare
 from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.record.record import record
+from probtorch.compiler.run.executable import CallFrame, Executable, arrays_of
+from probtorch.compiler.run.executor import CpuFrame, CpuProgram
+from probtorch.compiler.run.gpu import GpuFrame, GpuProgram
+from probtorch.compiler.run.prepare import prepare
 from probtorch.core.dispatch import wrap
 from tests.compiler.gpu_programs import put_in_place
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of
 from probtorch.compiler.native.interrupts import raise_pending
-from probtorch.compiler.prepare import prepare
+from probtorch.compiler.run.prepare import prepare
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten

@@ -37,12 +37,12 @@ from probtorch.backends.registry import (
     to_device,
 )
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
-from probtorch.compiler.executable import CallFrame, Executable, arrays_of
 from probtorch.compiler.graph import Graph
 from probtorch.compiler.nests.loops import in_words
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.cuda_schedule import Launch
+from probtorch.compiler.run.executable import CallFrame, Executable, arrays_of
 from probtorch.errors import DeviceError
 
 __all__ = ["GpuFrame", "GpuProgram"]

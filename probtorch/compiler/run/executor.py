@@ -15,7 +15,6 @@ import numpy as np
 
 from probtorch.backends.registry import device_of
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
-from probtorch.compiler.executable import CallFrame, Executable, arrays_of, owner_of
 from probtorch.compiler.machine import engine
 from probtorch.compiler.machine.plans import layout_of, load_plan, store_plan
 from probtorch.compiler.machine.repeat import Commit
@@ -27,6 +26,7 @@ from probtorch.compiler.nests.loops import address, in_words
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.llvm import NestPlan, render
+from probtorch.compiler.run.executable import CallFrame, Executable, arrays_of, owner_of
 
 __all__ = ["CpuFrame", "CpuProgram"]
 

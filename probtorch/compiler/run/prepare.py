@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from probtorch.compiler.executable import Executable
-from probtorch.compiler.executor import CpuProgram
-from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.graph import Graph
+from probtorch.compiler.run.executable import Executable
+from probtorch.compiler.run.executor import CpuProgram
+from probtorch.compiler.run.gpu import GpuProgram
 
 __all__ = ["prepare"]
 

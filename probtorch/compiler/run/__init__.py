@@ -1,0 +1,1 @@
+"""Executables: what a graph becomes on each device, and memory to run it in."""
