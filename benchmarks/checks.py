@@ -22,8 +22,8 @@ from benchmarks.problems import PROBLEMS  # noqa: E402
 from benchmarks.report import duration  # noqa: E402
 from benchmarks.svi import autoencoder, batches  # noqa: E402
 from probtorch.compiler import compiled_function  # noqa: E402
+from probtorch.compiler.calls.replay import Path  # noqa: E402
 from probtorch.compiler.density import NativeDensity  # noqa: E402
-from probtorch.compiler.replay import Path  # noqa: E402
 from probtorch.infer import SVI, AutoNormal  # noqa: E402
 from probtorch.infer.gradient_check import DensityCheck  # noqa: E402
 from probtorch.infer.vi import svi_check  # noqa: E402

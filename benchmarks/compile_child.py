@@ -18,7 +18,8 @@ from benchmarks.density import probes  # noqa: E402
 from benchmarks.peers import OURS, adapter  # noqa: E402
 from benchmarks.problems import DENSITIES  # noqa: E402
 from benchmarks.svi import batches  # noqa: E402
-from probtorch.compiler import compile, density, replay  # noqa: E402
+from probtorch.compiler import compile, density  # noqa: E402
+from probtorch.compiler.calls import replay  # noqa: E402
 from probtorch.compiler.native import host  # noqa: E402
 from probtorch.compiler.run import executor  # noqa: E402
 

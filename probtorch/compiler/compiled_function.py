@@ -11,25 +11,14 @@ import inspect
 import threading
 import types
 
-from probtorch.compiler.differentiable import Differentiable
-from probtorch.compiler.guards.calls import Calls
-from probtorch.compiler.guards.environment import (
-    Environment,
-    kept_by_structure,
-    objects_among,
-)
-from probtorch.compiler.kept import Links
-from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
-from probtorch.compiler.rebuilt import Rebuilt, boxes
-from probtorch.compiler.record.gradients import is_spent
-from probtorch.compiler.record.record import Recorder, record
-from probtorch.compiler.record.returned import ReturnedNumbers
-from probtorch.compiler.replay import path_of
-from probtorch.compiler.room import Room, Shapes, warn_crowded
-from probtorch.compiler.same_call import same_call
-from probtorch.compiler.verified_call import called_twice, made_again
-from probtorch.compiler.verify import ReplayError, next_due
-from probtorch.compiler.versions import (
+from probtorch.compiler.calls.differentiable import Differentiable
+from probtorch.compiler.calls.kept import Links
+from probtorch.compiler.calls.rebuilt import Rebuilt, boxes
+from probtorch.compiler.calls.replay import path_of
+from probtorch.compiler.calls.room import Room, Shapes, warn_crowded
+from probtorch.compiler.calls.same_call import same_call
+from probtorch.compiler.calls.verified_call import called_twice, made_again
+from probtorch.compiler.calls.versions import (
     FIXED,
     hand_over,
     same_ones,
@@ -39,6 +28,17 @@ from probtorch.compiler.versions import (
     version_of,
     what_is_alike,
 )
+from probtorch.compiler.guards.calls import Calls
+from probtorch.compiler.guards.environment import (
+    Environment,
+    kept_by_structure,
+    objects_among,
+)
+from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
+from probtorch.compiler.record.gradients import is_spent
+from probtorch.compiler.record.record import Recorder, record
+from probtorch.compiler.record.returned import ReturnedNumbers
+from probtorch.compiler.verify import ReplayError, next_due
 from probtorch.config import settings
 from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.dtype import promotion_rules

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch.compiler.calls.room import MAX_SHAPES, Room, Shapes
 from probtorch.compiler.paths import CompileWarning
-from probtorch.compiler.room import MAX_SHAPES, Room, Shapes
 from probtorch.infer import SVI, AutoNormal, Trace_ELBO
 from probtorch.optim import Adam
 

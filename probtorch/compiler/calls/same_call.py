@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from probtorch.compiler.versions import FIXED
+from probtorch.compiler.calls.versions import FIXED
 from probtorch.core.sameness import token
 from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import is_leaf_type
 
 if TYPE_CHECKING:
-    from probtorch.compiler.replay import Path
+    from probtorch.compiler.calls.replay import Path
 
 __all__ = ["SameCall", "same_call"]
 

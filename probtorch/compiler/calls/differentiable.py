@@ -22,9 +22,9 @@ from probtorch.autograd.closures import captured, cut_off, is_float
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
+from probtorch.compiler.calls.kept import let_stay
+from probtorch.compiler.calls.rebuilt import Rebuilt
 from probtorch.compiler.guards.calls import Calls
-from probtorch.compiler.kept import let_stay
-from probtorch.compiler.rebuilt import Rebuilt
 from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.tensor_base import TensorBase, is_tensor

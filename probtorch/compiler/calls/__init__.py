@@ -1,0 +1,1 @@
+"""Calls of a compiled function: versions of its arguments, paths, stand-ins, gradients."""
