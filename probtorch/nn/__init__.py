@@ -62,8 +62,6 @@ from probtorch.nn.containers import (
     Lambda,
     ModuleDict,
     ModuleList,
-    ParameterDict,
-    ParameterList,
     Sequential,
 )
 from probtorch.nn.convolution import (
@@ -156,6 +154,7 @@ from probtorch.nn.parameter import (
     UninitializedBuffer,
     UninitializedParameter,
 )
+from probtorch.nn.parameter_containers import ParameterDict, ParameterList
 from probtorch.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,

@@ -1,4 +1,4 @@
-"""Modules that hold modules or parameters: in a row, in a list, by name."""
+"""Modules that hold modules: in a row, in a list, by name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, DTypeError, TensorIndexError
 from probtorch.nn.module import Module
-from probtorch.nn.parameter import Parameter
-from probtorch.tensor import Tensor
 
-__all__ = ["Lambda", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+__all__ = ["Lambda", "ModuleDict", "ModuleList", "Sequential", "position"]
 
 
 # What stands among layers: plain functions are wrapped in `Lambda`.
@@ -62,7 +60,7 @@ def _as_module(owner: str, value: object) -> Module:
     )
 
 
-def _position(owner: str, index: int, size: int) -> int:
+def position(owner: str, index: int, size: int) -> int:
     """Return an index counted from 0."""
     index = operator.index(index)
     if not -size <= index < size:
@@ -78,6 +76,9 @@ def _position(owner: str, index: int, size: int) -> int:
 class _Numbered(Module):
     """Base of `Sequential` and `ModuleList`: children named "0", "1" and so on."""
 
+    def _checked(self, module: object) -> Module:
+        return _as_module(type(self).__name__, module)
+
     def __len__(self) -> int:
         return len(self._modules)
 
@@ -91,18 +92,18 @@ class _Numbered(Module):
     def __getitem__(self, index: int | slice) -> Module:
         if isinstance(index, slice):
             return self._from(list(self._modules.items())[index])
-        return list(self._modules.values())[_position(type(self).__name__, index, len(self))]
+        return list(self._modules.values())[position(type(self).__name__, index, len(self))]
 
     def __setitem__(self, index: int, module: Module) -> None:
-        name = list(self._modules)[_position(type(self).__name__, index, len(self))]
-        self._modules[name] = _as_module(type(self).__name__, module)
+        name = list(self._modules)[position(type(self).__name__, index, len(self))]
+        self._modules[name] = self._checked(module)
 
     def __delitem__(self, index: int) -> None:
         names = list(self._modules)
         if isinstance(index, slice):
             gone = names[index]
         else:
-            gone = [names[_position(type(self).__name__, index, len(self))]]
+            gone = [names[position(type(self).__name__, index, len(self))]]
         numbered = names == [str(i) for i in range(len(names))]
         for name in gone:
             del self._modules[name]
@@ -118,18 +119,25 @@ class _Numbered(Module):
 
     def append(self, module: Module) -> Self:
         """Add a module at the end; returns the container."""
-        self.add_module(str(len(self)), _as_module(type(self).__name__, module))
+        self.add_module(str(len(self)), self._checked(module))
         return self
 
     def insert(self, index: int, module: Module) -> Self:
         """Put a module before position `index`, which moves the later ones on."""
         modules = list(self._modules.values())
-        modules.insert(operator.index(index), _as_module(type(self).__name__, module))
+        modules.insert(operator.index(index), self._checked(module))
         self._renumber(modules)
         return self
 
     def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end; returns the container."""
+        if isinstance(modules, Module) and not isinstance(modules, (_Numbered, ModuleDict)):
+            raise ArgumentError(
+                f"{type(self).__name__}.extend",
+                expected="modules in a list",
+                got=f"one {type(modules).__name__}",
+                fix="append() it, or put it in a list",
+            )
         for module in list(modules):
             self.append(module)
         return self
@@ -149,6 +157,18 @@ class _Numbered(Module):
     def _from(self, items: Iterable[tuple[str, Module]]) -> _Numbered:
         """Return a container of this kind with pairs of name and module."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to make another")
+
+
+def _repeated(modules: Iterable[Module], times: int) -> list[tuple[str, Module]]:
+    """Return names and modules of a row that comes several times, of the very same modules."""
+    if not isinstance(times, int) or times < 1:
+        raise ArgumentError(
+            "Sequential * n",
+            expected="a whole number from 1 on",
+            got=f"{times!r:.40}",
+            fix="say how many times the layers come one after the other",
+        )
+    return [(str(i), m) for i, m in enumerate(list(modules) * times)]
 
 
 class Sequential(_Numbered):
@@ -187,7 +207,19 @@ class Sequential(_Numbered):
             self.add_module(name, _as_module("Sequential", module))
 
     def _from(self, items: Iterable[tuple[str, Module]]) -> Sequential:
-        return Sequential(OrderedDict(items))
+        # A subclass that is made of layers is so again, with its own `forward`.
+        usual = type(self).__init__ is Sequential.__init__
+        return (type(self) if usual else Sequential)(OrderedDict(items))
+
+    def __mul__(self, times: int) -> Sequential:
+        return self._from(_repeated(self._modules.values(), times))
+
+    __rmul__ = __mul__
+
+    def __imul__(self, times: int) -> Self:
+        for name, module in _repeated(list(self._modules.values()), times)[len(self) :]:
+            self.add_module(name, module)
+        return self
 
     def forward(self, input: Tree) -> Tree:
         for module in self._modules.values():
@@ -208,8 +240,13 @@ class ModuleList(_Numbered):
         if modules is not None:
             self.extend(modules)
 
+    def _checked(self, module: object) -> Module:
+        # None holds the place of a module that is not there.
+        return cast(Module, None) if module is None else super()._checked(module)
+
     def _from(self, items: Iterable[tuple[str, Module]]) -> ModuleList:
-        return ModuleList(module for _, module in items)
+        usual = type(self).__init__ is ModuleList.__init__
+        return (type(self) if usual else ModuleList)(module for _, module in items)
 
     def _child_reprs(self) -> list[tuple[str, str]]:
         """Return one line for each run of equal children."""
@@ -280,149 +317,3 @@ class ModuleDict(Module):
         """Add or replace modules from a dict or pairs."""
         for key, module in modules.items() if hasattr(modules, "items") else modules:
             self[key] = module
-
-
-def _as_parameter(value: Tensor) -> Parameter:
-    plain = isinstance(value, TensorBase) and not value.requires_grad
-    return Parameter(value) if plain else cast(Parameter, value)  # all else is refused
-
-
-def _shape_lines(named: Iterable[tuple[str, Tensor]]) -> str:
-    return "\n".join(
-        f"({name}): {type(p).__name__} of size {'x'.join(map(str, p.shape)) or '()'}, {p.dtype}"
-        for name, p in named
-    )
-
-
-class ParameterList(Module):
-    """A list of parameters; tensors become parameters.
-
-    Parameters
-    ----------
-    values : iterable of Tensor, optional
-    """
-
-    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
-        super().__init__()
-        if values is not None:
-            self.extend(values)
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(self._parameters.values())
-
-    @overload
-    def __getitem__(self, index: int) -> Parameter: ...
-    @overload
-    def __getitem__(self, index: slice) -> ParameterList: ...
-    def __getitem__(self, index: int | slice) -> Parameter | ParameterList:
-        found = list(self._parameters.values())
-        if isinstance(index, slice):
-            return ParameterList(found[index])
-        return found[_position("ParameterList", index, len(found))]
-
-    def __setitem__(self, index: int, value: Tensor) -> None:
-        name = str(_position("ParameterList", index, len(self)))
-        self.register_parameter(name, _as_parameter(value))
-
-    def append(self, value: Tensor) -> Self:
-        """Add a parameter at the end; returns the list."""
-        self.register_parameter(str(len(self)), _as_parameter(value))
-        return self
-
-    def extend(self, values: Iterable[Tensor]) -> Self:
-        """Add parameters at the end; returns the list."""
-        for value in values:
-            self.append(value)
-        return self
-
-    __iadd__ = extend
-
-    def extra_repr(self) -> str:
-        return _shape_lines(self._parameters.items())
-
-
-class ParameterDict(Module):
-    """A dict of parameters, in the order of insertion; tensors become parameters.
-
-    Parameters
-    ----------
-    parameters : dict or iterable of pairs, optional
-    """
-
-    def __init__(
-        self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None
-    ) -> None:
-        super().__init__()
-        if parameters is not None:
-            self.update(parameters)
-
-    def __getitem__(self, key: str) -> Tensor:
-        return self._parameters[key]
-
-    def __setitem__(self, key: str, value: Tensor) -> None:
-        self.register_parameter(key, _as_parameter(value))
-
-    def __delitem__(self, key: str) -> None:
-        del self._parameters[key]
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parameters)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._parameters
-
-    def keys(self) -> KeysView[str]:
-        """Return the names."""
-        return self._parameters.keys()
-
-    def values(self) -> ValuesView[Tensor]:
-        """Return the parameters."""
-        return self._parameters.values()
-
-    def items(self) -> ItemsView[str, Tensor]:
-        """Return pairs of name and parameter."""
-        return self._parameters.items()
-
-    def get(self, key: str, default: Tensor | None = None) -> Tensor | None:
-        """Return the parameter named `key`, or `default`."""
-        return self._parameters.get(key, default)
-
-    def pop(self, key: str) -> Tensor:
-        """Take out and return the parameter named `key`."""
-        return self._parameters.pop(key)
-
-    def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
-        """Add or replace parameters from a dict or pairs."""
-        for key, value in parameters.items() if hasattr(parameters, "items") else parameters:
-            self[key] = value
-
-    def popitem(self) -> tuple[str, Tensor]:
-        """Take out and return the last pair of name and parameter."""
-        return self._parameters.popitem()
-
-    def setdefault(self, key: str, default: Tensor) -> Tensor:
-        """Return the parameter named `key`; put `default` there first if there is none."""
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def clear(self) -> None:
-        """Take out all parameters."""
-        self._parameters.clear()
-
-    def copy(self) -> ParameterDict:
-        """Return another dict with the same parameters."""
-        return ParameterDict(self._parameters)
-
-    def fromkeys(self, keys: Iterable[str], default: Tensor) -> ParameterDict:
-        """Return a dict with a parameter under each of some names, all with one value."""
-        return ParameterDict((key, default) for key in keys)
-
-    def extra_repr(self) -> str:
-        return _shape_lines(self._parameters.items())

@@ -1,4 +1,4 @@
-"""Hooks of a module: functions called around its forward pass and its backward pass.
+"""Hooks of a module: functions called around its passes forward and backward, and its state.
 
 A module without hooks holds None and pays one comparison per call. The backward hooks stand on two
 identity nodes on the tape: one behind the outputs, where the cotangents come in, and one before the
@@ -8,6 +8,7 @@ inputs, where they leave.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from probtorch.autograd.function import Function, FunctionCtx
@@ -20,7 +21,7 @@ from probtorch.tensor import Tensor
 if TYPE_CHECKING:
     from probtorch.nn.module import Module
 
-__all__ = ["Hook", "Hooks", "RemovableHandle"]
+__all__ = ["Entry", "Hook", "Hooks", "RemovableHandle"]
 
 
 # Called as ``hook(module, ...)``; what it returns, if anything, replaces what it was shown.
@@ -61,7 +62,10 @@ class RemovableHandle:
 class Hooks:
     """The hooks of one module, by kind, each with its options, in the order of calling."""
 
-    KINDS = ("forward_pre", "forward", "backward_pre", "backward")
+    KINDS = (
+        *("forward_pre", "forward", "backward_pre", "backward"),
+        *("state_pre", "state", "load_pre", "load_post"),  # called by state.py
+    )
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[object, Entry]] = {kind: {} for kind in self.KINDS}
@@ -80,10 +84,11 @@ class Hooks:
         return RemovableHandle(self.tables[kind], hook, options, prepend)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Hooks:
-        # The functions are shared, the tables are not: a copy can lose a hook of its own.
+        # Functions are shared, methods of the module become those of the copy, and the tables are
+        # its own: a copy can lose a hook.
         out = Hooks()
         for kind, table in self.tables.items():
-            out.tables[kind].update((object(), entry) for entry in table.values())
+            out.tables[kind].update((object(), deepcopy(e, memo)) for e in table.values())
         return out
 
     def call(self, module: Module, args: Arguments, kwargs: dict[str, object]) -> object:

@@ -5,7 +5,8 @@ once, and `reset_parameters`, device and dtype follow from it. Attributes that a
 buffers or modules are kept in three dicts, in the order of their assignment, from which everything
 else is read: `parameters`, `state_dict`, `to`, `repr`.
 
-Read `linear.py` for the simplest layers, `state.py` for saving and loading, `hooks.py` for hooks.
+Read `linear.py` for the simplest layers, `stateful.py` for saving and loading, `hooks.py` for
+hooks.
 """
 
 from __future__ import annotations
@@ -15,19 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
-from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import mark_changed
 from probtorch.core.late import difflib
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import DTypeLike, StateDict, Tree
-from probtorch.errors import ArgumentError, DTypeError, ModelError
+from probtorch.core.typed import DType, DTypeLike
+from probtorch.errors import ArgumentError, DTypeError
 from probtorch.factories import empty
 from probtorch.nn.arguments import check_keywords, destination
 from probtorch.nn.compiled import compiled_module
 from probtorch.nn.hooks import Hook, Hooks, RemovableHandle
 from probtorch.nn.parameter import Buffer, Parameter
-from probtorch.nn.state import IncompatibleKeys, collect, load
+from probtorch.nn.stateful import Stateful
 from probtorch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _HasForward(Protocol[P, R]):
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
-class Module:
+class Module(Stateful):
     """Base of all layers and models: write `__init__`, which assigns the parts, and `forward`.
 
     Parameters
@@ -305,7 +305,8 @@ class Module:
             for table in ("_parameters", "_buffers", "_modules"):
                 if name in own[table]:
                     return own[table][name]
-            near = difflib.get_close_matches(name, dir(self), n=1) if name[:1] != "_" else ()
+            shown = [n for n in dir(self) if n[0] != "_"] if name[:1] != "_" else ()
+            near = difflib.get_close_matches(name, shown, n=1)
             hint = f". Did you mean: {near[0]!r}?" if near else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
         raise AttributeError(
@@ -517,15 +518,21 @@ class Module:
 
     # --------------------------------------------------------------------------- dtypes and devices
 
-    def _apply(self, convert: Callable[[Tensor], Tensor]) -> Self:
-        """Replace the memory of parameters, their gradients and buffers; identities stay."""
-        for module in self.modules():
-            for table in (module._parameters, module._buffers):
-                for t in table.values():
-                    if t is not None:
-                        _replace_memory(t, convert(t.detach()))
-                        if t.grad is not None:
-                            t.grad = convert(t.grad.detach())
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Replace the memory of parameters, their gradients and buffers; identities stay.
+
+        All that converts or moves a module comes here, for each module of the tree: a subclass
+        that holds more tensors overrides it.
+        """
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        for table in (self._parameters, self._buffers):
+            for t in table.values():
+                if t is not None:
+                    _replace_memory(t, fn(t.detach()))
+                    if t.grad is not None:
+                        t.grad = fn(t.grad.detach())
         return self
 
     def to(self, *args: DTypeLike | Tensor | bool | None, **kwargs: Any) -> Self:
@@ -534,8 +541,10 @@ class Module:
         Called as ``to(device)``, ``to(dtype)``, ``to(device, dtype)`` or ``to(tensor)``. A dtype
         converts floating tensors only, and must be floating itself.
         """
-        device, dtype = destination(*args, **kwargs)
+        return self._converted(*destination(*args, **kwargs))
 
+    def _converted(self, device: str | None, dtype: DType | None) -> Self:
+        # What `cpu()`, `double()` and so on do, which a `to` that a subclass writes may call.
         def convert(t: Tensor) -> Tensor:
             to_dtype = dtype if dtype is not None and t.is_floating_point() else None
             return t.to(dtype=to_dtype, device=device)
@@ -560,102 +569,29 @@ class Module:
 
     def float(self) -> Self:
         """Convert floating parameters and buffers to float32."""
-        return self.to(dtypes.float32)
+        return self._converted(None, dtypes.float32)
 
     def double(self) -> Self:
         """Convert floating parameters and buffers to float64."""
-        return self.to(dtypes.float64)
+        return self._converted(None, dtypes.float64)
 
     def half(self) -> Self:
         """Convert floating parameters and buffers to float16."""
-        return self.to(dtypes.float16)
+        return self._converted(None, dtypes.float16)
 
     def type(self, dst_type: DTypeLike) -> Self:
         """Convert floating parameters and buffers to a dtype."""
-        return self.to(dtype=dst_type)
+        return self._converted(*destination(dtype=dst_type))
 
     def cpu(self) -> Self:
         """Move parameters and buffers to host memory."""
-        return self.to("cpu")
+        return self._converted(*destination("cpu"))
 
     def cuda(self, device: str | None = None) -> Self:
         """Move parameters and buffers to a GPU, the one in use unless `device` says which."""
         if isinstance(device, int):
             device = f"cuda:{device}"
-        return self.to("cuda" if device is None else device)
-
-    # ---------------------------------------------------------------------------------------- state
-
-    def state_dict(
-        self,
-        *,
-        destination: StateDict | None = None,
-        prefix: str = "",
-        keep_vars: bool = False,
-    ) -> StateDict:
-        """Return all parameters and persistent buffers by dotted name.
-
-        Parameters
-        ----------
-        destination : dict, optional
-            Filled and returned; a new OrderedDict if None.
-        prefix : str
-            Put before every name.
-        keep_vars : bool
-            Return the parameters themselves; else detached tensors, which share their memory.
-        """
-        return collect(self, destination, prefix, keep_vars)
-
-    def load_state_dict(
-        self, state_dict: StateDict, strict: bool = True, assign: bool = False
-    ) -> IncompatibleKeys:
-        """Copy values by name into the parameters and buffers.
-
-        Parameters
-        ----------
-        state_dict : dict
-            From dotted names to tensors or arrays, as `state_dict` returns. Dtype and device of
-            this module are kept.
-        strict : bool
-            Whether the names must be exactly those of this module.
-        assign : bool
-            Put the tensors given in the place of the module's own, instead of copying.
-
-        Returns
-        -------
-        IncompatibleKeys
-            Named tuple of `missing_keys` and `unexpected_keys`.
-
-        Raises
-        ------
-        ModelError
-            If names (unless `strict` is off) or shapes differ; then nothing was changed. The
-            message lists them, and pairs names that seem to mean the same.
-        """
-        return load(self, state_dict, strict, assign)
-
-    @staticmethod
-    def _overwrite(target: Tensor, value: Tensor) -> None:
-        with no_grad():
-            target.copy_(value.to(target.device))
-
-    def get_extra_state(self) -> Tree:
-        """Return more state to save; a subclass that defines it also defines `set_extra_state`."""
-        raise ModelError(
-            "get_extra_state",
-            expected="a subclass that defines it",
-            got="Module itself",
-            fix="define get_extra_state and set_extra_state together",
-        )
-
-    def set_extra_state(self, state: Tree) -> None:
-        """Take back what `get_extra_state` returned."""
-        raise ModelError(
-            "set_extra_state",
-            expected="a subclass that defines it",
-            got="Module itself",
-            fix="define get_extra_state and set_extra_state together",
-        )
+        return self._converted(*destination("cuda" if device is None else device))
 
     # ---------------------------------------------------------------------------------------- hooks
 

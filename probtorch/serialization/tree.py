@@ -10,7 +10,8 @@ The header of a container says what was saved:
 - ``library``: the release of probtorch that wrote it.
 
 Kinds: ``list tuple size generator_state`` (nodes), ``dict ordered_dict`` (keys and values in turn),
-``int`` (hexadecimal), ``float`` (its eight bytes, for nan and infinities), ``complex``, ``bytes``,
+``state_dict`` (names and versions of classes, `state_versions.py`, and keys and values), ``int``
+(hexadecimal), ``float`` (its eight bytes, for nan and infinities), ``complex``, ``bytes``,
 ``dtype``; ``set``; on a view ``array``, ``scalar`` (a NumPy number), ``tensor parameter buffer``
 (with the device, and whether a gradient is wanted or the buffer is persistent); ``named`` (a class
 or function, by its module and name) and ``object`` (module and name of its class, which of its
@@ -38,7 +39,7 @@ from probtorch.core.rng import GeneratorState
 from probtorch.core.shape import Size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
-from probtorch.core.typed import DType, Tree
+from probtorch.core.typed import DType, StateDict, Tree
 from probtorch.errors import DTypeError, FileError
 from probtorch.ops.named import Eigh, Qr, Slogdet, Svd, ValuesIndices
 from probtorch.serialization.blobs import Arrays, View, is_dtype, is_storable, view_of
@@ -57,6 +58,7 @@ from probtorch.serialization.objects import (
     is_saved_whole,
     resolved,
 )
+from probtorch.serialization.state_versions import versions_of, with_versions
 from probtorch.tensor import Tensor
 
 __all__ = ["Place", "decode", "encode"]
@@ -176,10 +178,12 @@ class _Writer:
                 raise self._refusal("a container that holds itself", "break the cycle")
             return number
         if kind in _CONTAINERS or is_saved_whole(value):
-            head = [] if kind in _CONTAINERS else self._head(value)
+            head = versions_of(value) if kind in _CONTAINERS else self._head(value)
             self._known[key] = None
             self._open.append(_Open(value))
             self._open[-1].head = head
+            if head and kind is OrderedDict:
+                self._open[-1].kind = "state_dict"
             return None
         number = self._put(self._leaf(value))
         # Objects made on the way, as the keys of a dict may be, can leave their id to others.
@@ -413,6 +417,10 @@ class _Reader:
             raise ValueError("a dict with a key twice")
         return found
 
+    def _state(self, versions: Sequence[object], numbers: Sequence[int]) -> StateDict:
+        self._spend(100 * len(versions))
+        return with_versions(self._mapping(OrderedDict, numbers), versions)
+
     def _set(self, numbers: Sequence[int]) -> set[object]:
         return set(self._mapping(dict, [n for number in numbers for n in (number, number)]))
 
@@ -480,6 +488,7 @@ _READERS: dict[str, Callable[..., object]] = {
     "generator_state": lambda r, numbers: GeneratorState(*r._children(numbers)),
     "dict": lambda r, numbers: r._mapping(dict, numbers),
     "ordered_dict": lambda r, numbers: r._mapping(OrderedDict, numbers),
+    "state_dict": lambda r, versions, numbers: r._state(versions, numbers),
     "int": lambda r, text: int(text, 16),
     "float": lambda r, text: _number(text),
     "complex": lambda r, real, imag: complex(_number(real), _number(imag)),

@@ -167,3 +167,62 @@ def test_modules_are_exchanged_by_name_and_emptied():
     assert net.to_empty(device="cpu")[0].weight is weight
     assert weight.shape == (3, 2)
     assert weight.requires_grad
+
+
+def test_parameter_containers_keep_other_values_in_their_place():
+    p = nn.ParameterList([ones(2), 3, "a", None])
+    p.append(nn.Linear(1, 1))
+    assert [n for n, _ in p.named_parameters()] == ["0", "4.weight", "4.bias"]
+    assert list(p)[1:4] == [3, "a", None]
+    p[0], p[1] = 5, ones(1)
+    assert p[0] == 5 and isinstance(p[1], nn.Parameter)
+    assert list(p.state_dict()) == ["1", "4.weight", "4.bias"]
+    d = nn.ParameterDict({"rate": 0.5, "weight": ones(2)})
+    d["rate"] = ones(1)
+    assert (list(d), list(d.state_dict())) == (["rate", "weight"], ["weight", "rate"])
+    del d.weight
+    assert list(d) == ["rate"]
+    assert d.fromkeys(["x", "y"])["y"] is None
+    with pytest.raises(ArgumentError, match="already exists"):
+        d["keys"] = 1
+    with pytest.raises(KeyError, match="empty"):
+        nn.ParameterDict().popitem()
+    with pytest.raises(ArgumentError, match="parameters in a list"):
+        p.extend(ones(2))
+
+
+def test_parameter_dicts_are_joined():
+    one, two = nn.ParameterDict({"a": ones(1)}), nn.ParameterDict({"b": ones(2), "a": ones(3)})
+    joined = one | two
+    assert [(k, p.shape) for k, p in joined.items()] == [("a", (3,)), ("b", (2,))]
+    assert one["a"].shape == (1,)
+    one |= {"c": ones(4)}
+    assert list(reversed(one)) == ["c", "a"]
+    assert list({"z": ones(1)} | two) == ["z", "b", "a"]
+
+
+def test_rows_are_repeated_with_the_same_layers():
+    row = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    twice = row * 2
+    assert len(twice) == 4 and twice[2] is row[0]
+    assert len(3 * row) == 6
+    row *= 2
+    assert list(dict(row.named_children(), **row._modules)) == ["0", "1", "2", "3"]
+    with pytest.raises(ArgumentError, match="whole number"):
+        row * 0
+
+
+def test_slices_are_of_the_same_class():
+    class Doubled(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) * 2.0
+
+    assert Doubled(nn.Identity(), nn.Identity())[:1](ones(1)).tolist() == [2.0]
+
+    class Blocks(nn.ModuleList):
+        pass
+
+    assert type(Blocks([nn.Identity(), None])[1:]) is Blocks
+    assert Blocks([nn.Identity(), None])[1] is None
+    with pytest.raises(ArgumentError, match="modules in a list"):
+        Blocks().extend(nn.Linear(1, 1))

@@ -378,3 +378,24 @@ def test_registering_asks_no_getattr_of_the_user():
     made = Delegating(nn.Linear(2, 3))
     assert list(made.state_dict()) == ["weight", "base.weight", "base.bias"]
     assert made.in_features == 2
+
+
+def test_conversions_ask_each_module_and_no_method_named_to():
+    class Held(nn.Linear):
+        """Keeps a tensor that is no buffer beside its weights."""
+
+        def __init__(self):
+            super().__init__(1, 1)
+            self.table = [ones(2)]
+
+        def _apply(self, fn, recurse=True):
+            self.table = [fn(t) for t in self.table]
+            return super()._apply(fn, recurse)
+
+        def to(self, *args, **kwargs):
+            return self.cpu()
+
+    net = nn.Sequential(Held())
+    assert net.double()[0].table[0].dtype == np.float64
+    assert net[0].to("elsewhere").float().weight.dtype == np.float32
+    assert net[0].half().table[0].dtype == np.float16
