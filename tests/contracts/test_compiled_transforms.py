@@ -15,18 +15,22 @@ import probtorch.distributions as dist
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
 from probtorch.compiler.paths import CompileWarning
+from probtorch.core.rng import manual_seed
 from probtorch.core.tree import flatten, unflatten
 from probtorch.distributions import kl_divergence, kl_rules
 from probtorch.distributions.transforms import ExpTransform
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 from tests.contracts.test_every_transform import CASES, arguments
+from tests.distributions.test_flows import CONDITIONAL, stirred
 from tests.distributions.test_kl import PAIRS, entry_of
 
 # Their inverses are searches, or their values integrals of differential equations.
 COSTLY = {"BlockAutoregressive", "ContinuousFlow", "NeuralAutoregressive", "Polynomial"}
 # Complex numbers are computed eagerly; a compiled function says so.
 COMPLEX = ("ComplexTransform", "FourierCoefficients")
+# Of flows with a context.
+SEARCHED = ("maf", "spline autoregressive", "neural", "polynomial", "block", "sylvester")
 SIZE = 12
 
 
@@ -86,6 +90,37 @@ def test_what_goes_through_complex_numbers_says_that_it_runs_eagerly():
 @pytest.mark.parametrize("case", [c for c in CASES if costly(c)], ids=lambda c: c.id)
 def test_native_flows_that_search_are_the_eager_ones(case):
     assert_native([case])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [n for n in CONDITIONAL if n not in SEARCHED],
+        *(pytest.param([n], marks=pytest.mark.slow, id=n) for n in SEARCHED),
+    ],
+    ids=lambda g: f"{g[0]} and {len(g) - 1} more",
+)
+def test_native_flows_with_a_context_are_the_eager_ones(names):
+    manual_seed(2)
+    flows = [stirred(CONDITIONAL[n](3, 2)) for n in names]
+    rng = np.random.default_rng(0)
+    context, x = tensor(rng.standard_normal((4, 2))), tensor(rng.standard_normal((4, 3)))
+
+    def fn(context, x):
+        found = []
+        for flow in flows:
+            c = context.detach().requires_grad_()
+            transform = flow.condition(c)
+            y, ladj = transform.call_and_ladj(x)
+            back = transform.inv(y.detach())
+            (slope,) = grad(y.sin().sum() + ladj.sum() + back.cos().sum(), [c])
+            found.append([y.detach(), ladj.detach(), back.detach(), slope])
+        return found
+
+    got, expected = natively(fn, (context, x)), fn(context, x)
+    for name, one, other in zip(names, got, expected, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert_close(a, b, rtol=1e-9, atol=1e-10, msg=name)
 
 
 def assert_native(group):

@@ -23,7 +23,7 @@ from probtorch.distributions.transforms.flows.planar import ConditionedPlanar
 from probtorch.distributions.transforms.flows.spline import ConditionedSpline
 from probtorch.effects import handlers, sample
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.nn import AutoRegressiveNN, Lambda
+from probtorch.nn import AutoRegressiveNN, ConditionalDenseNN, Lambda
 from probtorch.nn.utils import functional_call
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
@@ -56,9 +56,15 @@ CONDITIONAL = {
     "coupling": lambda d, c: tr.conditional_affine_coupling(d, c),
     "spline": lambda d, c: tr.conditional_spline(d, c, count_bins=4),
     "spline autoregressive": lambda d, c: tr.conditional_spline_autoregressive(d, c, count_bins=4),
+    "spline coupling": lambda d, c: tr.conditional_spline_coupling(d, c, count_bins=4),
+    "half a spline coupling": lambda d, c: tr.ConditionalSplineCoupling(
+        d, 1, ConditionalDenseNN(1, c, [8], [4 * (d - 1), 4 * (d - 1), 3 * (d - 1)]), count_bins=4
+    ),
     "planar": lambda d, c: tr.conditional_planar(d, c),
+    "sylvester": lambda d, c: tr.conditional_sylvester(d, c),
     "radial": lambda d, c: tr.conditional_radial(d, c),
     "householder": lambda d, c: tr.conditional_householder(d, c, count_transforms=2),
+    "batch normalisation": lambda d, c: tr.conditional_batchnorm(d, c).eval(),
     "matrix exponential": lambda d, c: tr.conditional_matrix_exponential(d, c),
     "neural": lambda d, c: tr.conditional_neural_autoregressive(d, c, width=3),
     "polynomial": lambda d, c: tr.conditional_polynomial(d, c, [4]),
@@ -261,12 +267,36 @@ def test_a_batch_of_contexts_is_a_batch_of_transforms(name):
     conditional = stirred(CONDITIONAL[name](3, 2))
     rng = np.random.default_rng(0)
     contexts, x = tensor(rng.standard_normal((5, 2))), tensor(rng.standard_normal((5, 3)))
-    together = conditional.condition(contexts)(x).detach()
+    many = conditional.condition(contexts)
+    together = many(x).detach()
+    again = many(tensor(np.stack([x.numpy(), x.numpy()]))).detach()
+    assert_close(again[1], together, rtol=1e-12)
+    assert_close(many.inv(together).detach(), x, rtol=1e-8, atol=1e-9)
     alone = [conditional.condition(c)(v).detach().numpy() for c, v in zip(contexts, x)]
     assert_close(together, np.array(alone), rtol=1e-12)
     assert (
         np.ptp([conditional.condition(c)(x[0]).detach().numpy() for c in contexts], 0).max() > 0.01
     )
+
+
+# The networks of the others see the vector as well.
+@pytest.mark.parametrize(
+    "name",
+    ["spline", "planar", "sylvester", "radial", "householder", "batch normalisation", "cosine"],
+)
+def test_one_vector_in_many_contexts_is_many_vectors(name):
+    manual_seed(2)
+    conditional = stirred(CONDITIONAL[name](3, 2))
+    rng = np.random.default_rng(0)
+    contexts, x = tensor(rng.standard_normal((5, 2))), tensor(rng.standard_normal(3))
+    many = conditional.condition(contexts)
+    y, ladj = many.call_and_ladj(x)
+    each = [conditional.condition(c).call_and_ladj(x) for c in contexts]
+    assert_close(y.detach(), np.array([v.detach().numpy() for v, _ in each]), rtol=1e-12)
+    known = np.array([j.detach().numpy() for _, j in each])
+    assert_close(ladj.detach() + tensor(0.0 * known), known, rtol=1e-11, atol=1e-12)
+    back = np.array([conditional.condition(c).inv(x).detach().numpy() for c in contexts])
+    assert_close(many.inv(x).detach(), back, rtol=1e-9, atol=1e-9)
 
 
 @EACH_CONDITIONAL
@@ -300,6 +330,26 @@ def test_forms_with_a_context_are_those_without_one():
         assert_close(y, plain(tensor(x)), rtol=1e-12)
         assert_close(ladj, plain.log_abs_det_jacobian(tensor(x), y).sum(), atol=1e-12)
         assert_close(ours.inv(y), x, rtol=1e-12)
+
+
+def test_normalisation_in_a_context_takes_the_moments_of_all_contexts():
+    module = stirred(tr.conditional_batchnorm(3, 2, momentum=0.2))
+    rng = np.random.default_rng(0)
+    y, contexts = 2.0 + 3.0 * rng.standard_normal((6, 3)), tensor(rng.standard_normal((6, 2)))
+    free, shift = (v.detach().numpy() for v in module.nn(contexts))
+    scale = np.log1p(np.exp(free) * np.expm1(1.0))
+    flow = TransformedDistribution(standard(3), module.condition(contexts))
+    found, spread = flow.log_prob(tensor(y)).detach().numpy(), np.sqrt(y.var(0, ddof=1) + 1e-5)
+    noise = (y - y.mean(0)) / spread * scale + shift
+    known = stats.norm.logpdf(noise) + np.log(scale / spread)
+    assert_close(found, known.sum(-1), rtol=1e-12)
+    assert_close(module.moving_mean, 0.2 * y.mean(0), rtol=1e-12)
+    assert_close(module.moving_variance, 0.8 + 0.2 * y.var(0, ddof=1), rtol=1e-12)
+    assert set(module.state_dict()) >= {"moving_mean", "moving_variance"}
+    with pytest.raises(ShapeError, match="ConditionalBatchNorm in training"):
+        module.condition(contexts).inv(tensor(y[0]))
+    alone = module.eval().condition(contexts)
+    assert_close(alone.inv(alone(tensor(y))).detach(), y, rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -2,10 +2,10 @@
 
 `module` makes transforms into modules, alone, in a row (`iterated`) and with a context
 (``conditional_*``). Then one file per kind: `autoregressive` (IAF, MAF), `coupling` (real NVP),
-`spline`, `planar` (also Sylvester and radial), `linear` (Householder, batch normalisation),
-`mixing` (matrix exponential, 1 x 1 convolutions), `monotone` and `block` (increasing networks and
-polynomials), `continuous` (differential equations), `warped` (fixed forms with a context). Names
-and arguments are Pyro's.
+`spline` and `spline_coupling`, `planar` (also radial), `sylvester`, `linear` (Householder, batch
+normalisation), `mixing` (matrix exponential, 1 x 1 convolutions), `monotone` and `block`
+(increasing networks and polynomials), `continuous` (differential equations), `warped` (fixed forms
+with a context). Names and arguments are Pyro's.
 """
 
 from probtorch.distributions.transforms.flows.autoregressive import (
@@ -35,9 +35,11 @@ from probtorch.distributions.transforms.flows.coupling import (
 )
 from probtorch.distributions.transforms.flows.linear import (
     BatchNorm,
+    ConditionalBatchNorm,
     ConditionalHouseholder,
     Householder,
     batchnorm,
+    conditional_batchnorm,
     conditional_householder,
     householder,
 )
@@ -74,24 +76,32 @@ from probtorch.distributions.transforms.flows.planar import (
     ConditionalRadial,
     Planar,
     Radial,
-    Sylvester,
     conditional_planar,
     conditional_radial,
     planar,
     radial,
-    sylvester,
 )
 from probtorch.distributions.transforms.flows.spline import (
     ConditionalSpline,
     ConditionalSplineAutoregressive,
     Spline,
     SplineAutoregressive,
-    SplineCoupling,
     conditional_spline,
     conditional_spline_autoregressive,
     spline,
     spline_autoregressive,
+)
+from probtorch.distributions.transforms.flows.spline_coupling import (
+    ConditionalSplineCoupling,
+    SplineCoupling,
+    conditional_spline_coupling,
     spline_coupling,
+)
+from probtorch.distributions.transforms.flows.sylvester import (
+    ConditionalSylvester,
+    Sylvester,
+    conditional_sylvester,
+    sylvester,
 )
 from probtorch.distributions.transforms.flows.warped import (
     ConditionalDiscreteCosine,
@@ -108,6 +118,7 @@ __all__ = [
     "ComposeTransformModule",
     "ConditionalAffineAutoregressive",
     "ConditionalAffineCoupling",
+    "ConditionalBatchNorm",
     "ConditionalBlockAutoregressive",
     "ConditionalComposeTransformModule",
     "ConditionalContinuousFlow",
@@ -122,6 +133,8 @@ __all__ = [
     "ConditionalSinhArcsinh",
     "ConditionalSpline",
     "ConditionalSplineAutoregressive",
+    "ConditionalSplineCoupling",
+    "ConditionalSylvester",
     "ConditionalTransform",
     "ConditionalTransformModule",
     "ContinuousFlow",
@@ -143,6 +156,7 @@ __all__ = [
     "block_autoregressive",
     "conditional_affine_autoregressive",
     "conditional_affine_coupling",
+    "conditional_batchnorm",
     "conditional_block_autoregressive",
     "conditional_continuous_flow",
     "conditional_discrete_cosine",
@@ -156,6 +170,8 @@ __all__ = [
     "conditional_sinh_arcsinh",
     "conditional_spline",
     "conditional_spline_autoregressive",
+    "conditional_spline_coupling",
+    "conditional_sylvester",
     "continuous_flow",
     "generalized_channel_permute",
     "householder",

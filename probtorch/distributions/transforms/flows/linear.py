@@ -28,12 +28,17 @@ from probtorch.tensor import Tensor
 
 __all__ = [
     "BatchNorm",
+    "ConditionalBatchNorm",
     "ConditionalHouseholder",
     "Householder",
     "batchnorm",
+    "conditional_batchnorm",
     "conditional_householder",
     "householder",
 ]
+
+# softplus of it is 1.
+LOG_E_MINUS_1 = math.log(math.expm1(1.0))
 
 
 class ConditionedHouseholder(Transform):
@@ -112,7 +117,80 @@ class ConditionalHouseholder(ConditionalTransformModule):
         )
 
 
-class BatchNorm(TransformModule):
+class RunningMoments(Module):
+    """Means and variances of the numbers of a vector, in this batch and over the batches seen.
+
+    Parameters
+    ----------
+    input_dim : int
+    momentum : float
+        Weight of a new batch in the running moments.
+    epsilon : float
+        Added to variances.
+    """
+
+    def __init__(self, input_dim: int, momentum: float, epsilon: float) -> None:
+        super().__init__()
+        whole(type(self).__name__, input_dim=input_dim)
+        self.input_dim, self.momentum, self.epsilon = input_dim, momentum, epsilon
+        self.buffer("moving_mean", (input_dim,), init=init.constant(0.0))
+        self.buffer("moving_variance", (input_dim,), init=init.constant(1.0))
+
+    def _moments(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Mean and variance that `y` is normalised by."""
+        if not self.training:
+            return self.moving_mean, self.moving_variance
+        if y.array.ndim < 2 or y.array.shape[0] < 2:
+            raise ShapeError(
+                f"{type(self).__name__} in training",
+                expected="a batch of at least 2 rows",
+                got=f"shape {tuple(y.array.shape)}",
+                fix="call eval() on the transform, or pass a batch",
+            )
+        return mean(y, 0), var(y, 0)
+
+    def _see(self, middle: Tensor, spread: Tensor) -> None:
+        """Move the running moments towards those of a batch, in training."""
+        if self.training:
+            with no_grad():
+                for moving, new in ((self.moving_mean, middle), (self.moving_variance, spread)):
+                    moving.mul_(1.0 - self.momentum).add_(new.detach() * self.momentum)
+
+
+class ConditionedBatchNorm(Transform):
+    """Normalisation by a batch's moments, then a given scale and shift, seen from data to noise.
+
+    Parameters
+    ----------
+    moments : RunningMoments
+    gamma, beta : Tensor, shape (..., n)
+        The scale, in a free form, and the shift.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(self, moments: RunningMoments, gamma: Tensor, beta: Tensor) -> None:
+        self.moments, self.gamma, self.beta = moments, gamma, beta
+
+    def _call(self, x: Tensor) -> Tensor:
+        known = self.moments
+        scale = sqrt(known.moving_variance + known.epsilon) / softplus(self.gamma)
+        return (x - self.beta) * scale + known.moving_mean
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        middle, spread = self.moments._moments(y)
+        self.moments._see(middle, spread)
+        scale = softplus(self.gamma) / sqrt(spread + self.moments.epsilon)
+        return (y - middle) * scale + self.beta
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        spread = self.moments._moments(y)[1]
+        scales = 0.5 * log(spread + self.moments.epsilon) - log(softplus(self.gamma))
+        return total(scales + y.new_zeros(y.array.shape), -1)
+
+
+class BatchNorm(ConditionedBatchNorm, RunningMoments, TransformModule):
     """Normalisation by the moments of a batch, seen from data to noise.
 
     The inverse is ``x = gamma (y - mean) / sqrt(var + epsilon) + beta``, with the moments of the
@@ -137,48 +215,48 @@ class BatchNorm(TransformModule):
     to evaluation mode (``eval()``) before using one.
     """
 
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
-
     def __init__(self, input_dim: int, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
-        super().__init__()
-        whole("BatchNorm", input_dim=input_dim)
-        self.input_dim, self.momentum, self.epsilon = input_dim, momentum, epsilon
-        # softplus of it is 1.
-        self.parameter("gamma", (input_dim,), init=init.constant(math.log(math.expm1(1.0))))
+        RunningMoments.__init__(self, input_dim, momentum, epsilon)
+        self.parameter("gamma", (input_dim,), init=init.constant(LOG_E_MINUS_1))
         self.parameter("beta", (input_dim,), init=init.constant(0.0))
-        self.buffer("moving_mean", (input_dim,), init=init.constant(0.0))
-        self.buffer("moving_variance", (input_dim,), init=init.constant(1.0))
 
-    def _moments(self, y: Tensor) -> tuple[Tensor, ...]:
-        """Mean and variance that `y` is normalised by."""
-        if not self.training:
-            return self.moving_mean, self.moving_variance
-        if y.array.ndim < 2 or y.array.shape[0] < 2:
-            raise ShapeError(
-                "BatchNorm in training",
-                expected="a batch of at least 2 rows",
-                got=f"shape {tuple(y.array.shape)}",
-                fix="call eval() on the transform, or pass a batch",
-            )
-        return mean(y, 0), var(y, 0)
+    # Read from the module itself, where `ConditionedBatchNorm` is given one.
+    @property
+    def moments(self) -> RunningMoments:  # type: ignore[override]
+        """What knows the moments: the transform."""
+        return self
 
-    def _call(self, x: Tensor) -> Tensor:
-        scale = sqrt(self.moving_variance + self.epsilon) / softplus(self.gamma)
-        return (x - self.beta) * scale + self.moving_mean
 
-    def _inverse(self, y: Tensor) -> Tensor:
-        middle, spread = self._moments(y)
-        if self.training:
-            with no_grad():
-                for moving, new in ((self.moving_mean, middle), (self.moving_variance, spread)):
-                    moving.mul_(1.0 - self.momentum).add_(new.detach() * self.momentum)
-        return (y - middle) * (softplus(self.gamma) / sqrt(spread + self.epsilon)) + self.beta
+class ConditionalBatchNorm(RunningMoments, ConditionalTransformModule):
+    """`BatchNorm` whose scale and shift are the outputs of a network of the context.
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        spread = self._moments(y)[1]
-        scales = 0.5 * log(spread + self.epsilon) - log(softplus(self.gamma))
-        return total(scales + y.new_zeros(y.array.shape), -1)
+    The moments are those of all contexts together.
+
+    Parameters
+    ----------
+    input_dim : int
+    nn : callable
+        From the context to two tensors of `input_dim` numbers: what makes the scale, 1 at 0, and
+        the shift.
+    momentum, epsilon
+        See `BatchNorm`.
+
+    Raises
+    ------
+    ShapeError
+        In training, if a batch has fewer than two rows.
+    """
+
+    def __init__(
+        self, input_dim: int, nn: Module, momentum: float = 0.1, epsilon: float = 1e-5
+    ) -> None:
+        super().__init__(input_dim, momentum, epsilon)
+        self.nn = nn
+
+    def condition(self, context: Tensor) -> Transform:
+        """Return the transform for a context."""
+        free, beta = self.nn(context)
+        return ConditionedBatchNorm(self, free + LOG_E_MINUS_1, beta)
 
 
 def householder(input_dim: int, count_transforms: int | None = None) -> Householder:
@@ -235,6 +313,27 @@ def batchnorm(input_dim: int, **kwargs: float) -> BatchNorm:
     BatchNorm
     """
     return BatchNorm(input_dim, **kwargs)
+
+
+def conditional_batchnorm(
+    input_dim: int, context_dim: int, hidden_dims: Sequence[int] | None = None, **kwargs: float
+) -> ConditionalBatchNorm:
+    """Return a new normalisation with a context; keywords are those of `BatchNorm`.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; two layers of ``10 * input_dim`` if None.
+    **kwargs
+
+    Returns
+    -------
+    ConditionalBatchNorm
+    """
+    layers = hidden_sizes(hidden_dims, input_dim)
+    network = DenseNN(context_dim, layers, [input_dim, input_dim])
+    return ConditionalBatchNorm(input_dim, network, **kwargs)
 
 
 explain_calls(globals())

@@ -13,15 +13,17 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import exp
 from probtorch.ops.reduction import any as some
+from probtorch.ops.trigonometry import tanh
 from probtorch.tensor import Tensor
 
-__all__ = ["increasing_root"]
+__all__ = ["bent_root", "increasing_root"]
 
 # Bisection takes about 60 steps to rounding, Newton's method a handful; doublings of the bracket.
 MAX_STEPS, MAX_DOUBLINGS = 100, 60
 
 # Root, its bounds, how far it moved last, whether it still moves, and the number of steps; for the
-# bracket its width, its ends, whether the root may be outside, and the number of steps.
+# bracket its width, its ends, whether the root may be outside, and the number of steps; for a bend
+# the root, its bounds, whether it still moves, and the number of steps.
 State: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Bracket: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -93,3 +95,38 @@ def _root(f: Callable[[Tensor], tuple[Tensor, Tensor]], y: Tensor) -> Tensor:
         return new, low, high, last, where(far, one, none), count + 1.0
 
     return while_loop(moving, step, (0.5 * (low + high), low, high, high - low, one, none))[0]
+
+
+def bent_root(s: Tensor, c: Tensor, b: Tensor) -> Tensor:
+    """Return the a that solves ``a + c tanh(a + b) = s``, for c > -1; differentiable.
+
+    It is found as that of `increasing_root`, from a bracket that is known.
+    """
+    a = _bent(*(t.detach() for t in (s, c, b)))
+    for _ in range(2):
+        bend = tanh(a + b)
+        a = a - (a + c * bend - s) / (1.0 + c * (1.0 - bend * bend))
+    return a
+
+
+def _bent(s: Tensor, c: Tensor, b: Tensor) -> Tensor:
+    # The three broadcast once, so that the state keeps its shape.
+    s = s + (c + b) * 0.0
+    reach = absolute(c) + s * 0.0
+    tolerance = 4.0 * float(np.finfo(s.array.dtype).eps)
+    none = s.new_zeros(())
+
+    def moving(state: Bracket) -> Tensor:
+        return state[3] * (state[4] < MAX_STEPS) > 0.5
+
+    def step(state: Bracket) -> Bracket:
+        a, low, high, _, count = state
+        bend = tanh(a + b)
+        excess = a + c * bend - s
+        low, high = where(excess > 0.0, low, a), where(excess > 0.0, a, high)
+        newton = a - excess / (1.0 + c * (1.0 - bend * bend))
+        new = where((newton > low) & (newton < high), newton, 0.5 * (low + high))
+        far = some(absolute(new - a) > tolerance * (1.0 + absolute(new)))
+        return new, low, high, where(far, none + 1.0, none), count + 1.0
+
+    return while_loop(moving, step, (s, s - reach, s + reach, none + 1.0, none))[0]

@@ -1,4 +1,4 @@
-"""Rational-quadratic splines: alone, in coupling layers, and autoregressive.
+"""Rational-quadratic splines: alone and autoregressive; coupling layers are in `spline_coupling`.
 
 A number in [-bound, bound] goes through a monotone curve of K pieces, each the quotient of two
 quadratic polynomials, with given widths, heights and slopes at the knots; outside the curve is the
@@ -17,12 +17,9 @@ from typing import Any
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike
 from probtorch.distributions import constraints
-from probtorch.distributions.fields import Values
 from probtorch.distributions.transforms.flows.autoregressive import Autoregressive, InContext
-from probtorch.distributions.transforms.flows.coupling import split_of
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
-    OnePass,
     TransformModule,
     hidden_sizes,
 )
@@ -49,12 +46,10 @@ __all__ = [
     "ConditionalSplineAutoregressive",
     "Spline",
     "SplineAutoregressive",
-    "SplineCoupling",
     "conditional_spline",
     "conditional_spline_autoregressive",
     "spline",
     "spline_autoregressive",
-    "spline_coupling",
 ]
 
 # Least width and height of a piece, as a share of the box, and least slope at a knot, so that no
@@ -333,70 +328,7 @@ class ConditionalSplineAutoregressive(ConditionalTransformModule):
         return SplineAutoregressive(self.input_dim, InContext(self.nn, context), **self.kwargs)
 
 
-class SplineCoupling(OnePass, TransformModule):
-    """Splines of the second part of a vector, with parameters that are functions of the first.
-
-    Parameters
-    ----------
-    input_dim, split_dim : int
-        Sizes of the vector and of its first part.
-    hypernet : callable
-        From the first part to three parameters of ``input_dim - split_dim`` times K, K and K - 1
-        numbers.
-    count_bins, bound, order
-        See `Spline`.
-    identity : bool
-        Leave the first part as it is; otherwise it goes through a `Spline` of its own.
-
-    References
-    ----------
-    [durkan2019]_
-    """
-
-    def __init__(
-        self,
-        input_dim: int,
-        split_dim: int,
-        hypernet: Module,
-        count_bins: int = 8,
-        bound: float = 3.0,
-        order: str = "quadratic",
-        identity: bool = False,
-    ) -> None:
-        super().__init__()
-        self.split_dim, self.identity = split_of("SplineCoupling", input_dim, split_dim), identity
-        settings: Values = {"count_bins": count_bins, "bound": bound, "order": order}
-        self.lower_spline = None if identity else Spline(split_dim, **settings)
-        self.upper_spline = ConditionalSpline(hypernet, input_dim - split_dim, **settings)
-
-    def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        x1 = last_part(x, 0, self.split_dim)
-        upper = self.upper_spline.condition(x1)
-        if self.lower_spline is None:
-            y2, slope = upper.call_and_slope(last_part(x, self.split_dim))
-            return cat([x1, y2], -1), total(slope, -1)
-        # Both parts go through their splines at once, which takes half as many operations.
-        lead = x.array.shape[:-1]
-        pairs = zip(self.lower_spline._parameters_now(), upper._parameters_now(), strict=True)
-        parameters = [cat([expand(a, (*lead, *a.array.shape)), b], -2) for a, b in pairs]
-        y, slope = rational_quadratic(x, parameters, self.lower_spline.bound)
-        return y, total(slope, -1)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self._inverse_and_ladj(y)[0]
-
-    def _inverse_and_ladj(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        x1, y2 = last_part(y, 0, self.split_dim), last_part(y, self.split_dim)
-        ladj = None
-        if self.lower_spline is not None:
-            x1, slope = self.lower_spline._inverse_and_ladj(x1)
-            ladj = total(slope, -1)
-        x2, slope = self.upper_spline.condition(x1)._inverse_and_ladj(y2)
-        upper = total(slope, -1)
-        return cat([x1, x2], -1), upper if ladj is None else ladj + upper
-
-
-def _sizes(count_bins: int, numbers: int = 1) -> list[int]:
+def parameter_sizes(count_bins: int, numbers: int = 1) -> list[int]:
     """Numbers of parameters that a network has to give for the splines of so many numbers."""
     return [numbers * count_bins, numbers * count_bins, numbers * (count_bins - 1)]
 
@@ -439,7 +371,7 @@ def conditional_spline(
     ConditionalSpline
     """
     layers = hidden_sizes(hidden_dims, input_dim)
-    network = DenseNN(context_dim, layers, _sizes(count_bins, input_dim))
+    network = DenseNN(context_dim, layers, parameter_sizes(count_bins, input_dim))
     return ConditionalSpline(network, input_dim, count_bins, bound, order)
 
 
@@ -465,7 +397,7 @@ def spline_autoregressive(
     SplineAutoregressive
     """
     layers = hidden_sizes(hidden_dims, input_dim)
-    network = AutoRegressiveNN(input_dim, layers, _sizes(count_bins))
+    network = AutoRegressiveNN(input_dim, layers, parameter_sizes(count_bins))
     return SplineAutoregressive(input_dim, network, count_bins, bound, order)
 
 
@@ -492,41 +424,12 @@ def conditional_spline_autoregressive(
     ConditionalSplineAutoregressive
     """
     layers = hidden_sizes(hidden_dims, input_dim)
-    network = ConditionalAutoRegressiveNN(input_dim, context_dim, layers, _sizes(count_bins))
+    network = ConditionalAutoRegressiveNN(
+        input_dim, context_dim, layers, parameter_sizes(count_bins)
+    )
     return ConditionalSplineAutoregressive(
         input_dim, network, count_bins=count_bins, bound=bound, order=order
     )
-
-
-def spline_coupling(
-    input_dim: int,
-    split_dim: int | None = None,
-    hidden_dims: Sequence[int] | None = None,
-    count_bins: int = 8,
-    bound: float = 3.0,
-    order: str = "quadratic",
-) -> SplineCoupling:
-    """Return a new spline coupling layer.
-
-    Parameters
-    ----------
-    input_dim : int
-        At least 2.
-    split_dim : int, optional
-        Size of the first part; half if None.
-    hidden_dims : sequence of int, optional
-        Of the network; two layers of ``10 * input_dim`` if None.
-    count_bins, bound, order
-        See `Spline`.
-
-    Returns
-    -------
-    SplineCoupling
-    """
-    split_dim = split_of("spline_coupling", input_dim, split_dim)
-    layers = hidden_sizes(hidden_dims, input_dim)
-    network = DenseNN(split_dim, layers, _sizes(count_bins, input_dim - split_dim))
-    return SplineCoupling(input_dim, split_dim, network, count_bins, bound, order)
 
 
 explain_calls(globals())

@@ -13,6 +13,7 @@ import numpy as np
 
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
+from probtorch.distributions.transforms.flows.linear import LOG_E_MINUS_1
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
     hidden_sizes,
@@ -35,9 +36,6 @@ __all__ = [
     "conditional_discrete_cosine",
     "conditional_sinh_arcsinh",
 ]
-
-# softplus of it is 1: the tails of a network's 0 are those of x.
-LOG_E_MINUS_1 = math.log(math.expm1(1.0))
 
 
 class ConditionedSinhArcsinh(Transform):
@@ -96,6 +94,7 @@ class ConditionalSinhArcsinh(ConditionalTransformModule):
     def condition(self, context: Tensor) -> Transform:
         """Return the transform for a context."""
         skewness, free = self.nn(context)
+        # The tails of a network's 0 are those of x.
         return ConditionedSinhArcsinh(skewness, softplus(free + LOG_E_MINUS_1))
 
 
