@@ -23,7 +23,7 @@ import unicodedata
 import warnings
 from collections.abc import Mapping
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from probtorch.diagnostics.layout import (
     real_parts,
 )
 from probtorch.errors import ArgumentError, FileError, ProbtorchError
-from probtorch.serialization.files import reading
+from probtorch.serialization.files import reading, reserve
 
 if TYPE_CHECKING:
     import h5netcdf
@@ -42,7 +42,14 @@ if TYPE_CHECKING:
 
     from probtorch.diagnostics.draws import Draws
 
-__all__ = ["fields_from_datatree", "json_ready", "read_datatree", "to_arviz", "to_datatree"]
+__all__ = [
+    "fields_from_datatree",
+    "json_ready",
+    "read_datatree",
+    "to_arviz",
+    "to_datatree",
+    "write_netcdf",
+]
 
 LAYOUT = "probtorch_layout"
 
@@ -135,6 +142,38 @@ def to_datatree(draws: Draws) -> xarray.DataTree:
     return tree
 
 
+def write_netcdf(draws: Draws, stream: IO[bytes]) -> None:
+    """Write draws as netCDF to an open file that has a name.
+
+    Raises
+    ------
+    OSError
+        If there is no room.
+    """
+    h5netcdf = import_module("h5netcdf")
+    tree = to_datatree(draws)
+    with h5netcdf.File(stream.name, "w"):
+        pass
+    # HDF5 keeps what it could not write, tries again when its objects are freed, and crashes there.
+    # So it gets a file that has its room; it cuts off what it does not use.
+    reserve(stream.fileno(), _netcdf_size(tree))
+    tree.to_netcdf(stream.name, mode="a", engine="h5netcdf")
+
+
+def _netcdf_size(tree: xarray.DataTree) -> int:
+    """Bytes that a tree takes in a file, or a little more."""
+    total = NETCDF_LEAST
+    for node in tree.subtree:
+        total += NETCDF_NODE + len(repr(node.attrs))
+        for variable in node.variables.values():
+            total += NETCDF_NODE
+            if variable.dtype.kind == "U":  # text of any length, and an address of each
+                total += sum(len(str(x).encode()) + NETCDF_TEXT for x in variable.values.ravel())
+            else:
+                total += variable.nbytes
+    return total
+
+
 def fields_from_datatree(tree: xarray.DataTree) -> dict[str, Any]:
     """Return the fields of a `Draws` from a DataTree, as keyword arguments.
 
@@ -208,6 +247,8 @@ def fields_from_datatree(tree: xarray.DataTree) -> dict[str, Any]:
     }
 
 
+# Bytes of a netCDF file besides its numbers: of any, of a group or variable, of a text.
+NETCDF_LEAST, NETCDF_NODE, NETCDF_TEXT = 2**15, 2**13, 64
 # The arrays of a file may take so many times its length in memory, and this much more. Compressed
 # draws are hardly shorter; what compression makes short, indicators and counts, is small.
 MOST_PER_BYTE = 64

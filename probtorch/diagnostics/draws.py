@@ -20,7 +20,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.arviz_ import fields_from_datatree, read_datatree, to_arviz, to_datatree
+from probtorch.diagnostics.arviz_ import (
+    fields_from_datatree,
+    read_datatree,
+    to_arviz,
+    to_datatree,
+    write_netcdf,
+)
 from probtorch.diagnostics.layout import chosen, dim_names
 from probtorch.diagnostics.stored import read_folder
 from probtorch.diagnostics.summary import Summary, summary
@@ -312,7 +318,8 @@ class Draws:
         Raises
         ------
         FileError
-            If the file cannot be written; what was there before is then unchanged.
+            If the file cannot be written, say for want of room; what was there before is then
+            unchanged.
         """
         path = os.fspath(path)
         with replacing(path, shared=not path.endswith(".npz")) as stream:
@@ -320,7 +327,7 @@ class Draws:
                 variables = {**self._given_groups(), "coords": self.coords}
                 write_npz(stream, variables, self.dims, self.attrs, list(self.groups))
             else:
-                to_datatree(self).to_netcdf(stream.name, engine="h5netcdf")
+                write_netcdf(self, stream)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -26,6 +26,7 @@ from probtorch.core.typed import Tree
 from probtorch.distributed.group import is_main
 from probtorch.errors import ArgumentError, FileError, user_frame
 from probtorch.serialization import load, save
+from probtorch.serialization.claims import FolderClaim
 from probtorch.serialization.files import TEMPORARY, remove, replacing
 
 __all__ = ["Checkpoint", "CheckpointWarning", "Restored"]
@@ -80,7 +81,10 @@ class Checkpoint:
     `CheckpointWarning` names the path, and the run goes on to the next. When `restore` begins a
     run, though, a folder that cannot be written to is an error.
 
-    Two runs must not write to one folder at the same time.
+    Of failures in a row the first alone is told, and that it works again.
+
+    Only one process may write to a folder at a time: from `restore` or `save` on until `release`,
+    or until nothing refers to the object any more. Another one is refused.
 
     Examples
     --------
@@ -117,6 +121,8 @@ class Checkpoint:
         self.objects = dict(objects or {})
         for name, thing in self.objects.items():
             _kind(name, thing)
+        self._claim = FolderClaim(self.path, f"Checkpoint({os.fspath(self.path)!r})")
+        self._failed = 0  # files in a row that could not be written
 
     def files(self) -> list[Path]:
         """Return the checkpoints that are there, the newest first."""
@@ -149,7 +155,7 @@ class Checkpoint:
         Raises
         ------
         FileError
-            If it cannot be written.
+            If it cannot be written, or another process writes to the folder.
         """
         path = self.path / f"step-{step:09d}.ckpt"
         state = {
@@ -181,7 +187,7 @@ class Checkpoint:
         Warns
         -----
         CheckpointWarning
-            If it could not be.
+            If it could not be, and the one before could; if it could, and the one before not.
         """
         return step % self.every == 0 and self.try_to_save(step, values)
 
@@ -190,9 +196,24 @@ class Checkpoint:
         try:
             self.save(step, values() if callable(values) else values)
         except FileError as error:
-            warn_of_checkpoint(f"no checkpoint at step {step}: the run goes on without it\n{error}")
+            self._failed += 1
+            if self._failed == 1:
+                warn_of_checkpoint(
+                    f"no checkpoint at step {step}: the run goes on without it, and you will be "
+                    f"told when checkpoints can be written again\n{error}"
+                )
             return False
+        if self._failed:
+            warn_of_checkpoint(
+                f"checkpoints can be written again, from step {step} on; {self._failed} before it "
+                "could not"
+            )
+            self._failed = 0
         return True
+
+    def release(self) -> None:
+        """Let other processes write to the folder; the next `save` claims it again."""
+        self._claim.drop()
 
     # ------------------------------------------------------------------------------------- reading
 
@@ -215,7 +236,8 @@ class Checkpoint:
         ArgumentError
             If it holds other objects, or there is one and `resume` is False.
         FileError
-            If the folder cannot be written to, or it has checkpoints and none of them is whole.
+            If the folder cannot be written to, another process writes to it, or it has checkpoints
+            and none of them is whole.
 
         Warns
         -----
@@ -268,7 +290,7 @@ class Checkpoint:
             pass
         remove(probe)
 
-    def _make_folder(self) -> None:
+    def _make_folder(self, claim: FolderClaim | None = None) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise FileError(
                 f"Checkpoint({os.fspath(self.path)!r})",
@@ -285,6 +307,7 @@ class Checkpoint:
                 got=f"{type(error).__name__}: {error.strerror}",
                 fix="choose one where you may write",
             ) from error
+        claim_folder(claim or self._claim)
 
     def _apply(self, state: Tree, path: Path) -> None:
         saved = state["objects"]
@@ -354,6 +377,79 @@ def _step_of(path: Path) -> int:
 def listed(names: Iterable[str]) -> str:
     shown = list(itertools.islice(sorted(map(repr, names)), 10))
     return ", ".join(shown) or "nothing"
+
+
+def claim_folder(claim: FolderClaim) -> None:
+    """Take a claim, with our error where its file cannot be made."""
+    try:
+        claim.take()
+    except FileError:
+        raise
+    except OSError as error:
+        raise FileError(
+            claim.subject,
+            expected="a folder that can be written to",
+            got=f"{type(error).__name__}: {error.strerror or error}",
+            fix="make room, or choose one where you may write",
+        ) from error
+
+
+def settings_that_differ(
+    saved: Mapping[str, object] | None, now: Mapping[str, object], *, most: int = 5
+) -> str:
+    """Say in which settings a saved run and the one at hand differ, with the values of both.
+
+    Parameters
+    ----------
+    saved, now : dict
+    most : int
+        How many to name.
+
+    Returns
+    -------
+    str
+        ``num_samples=500 (saved was 1000); ...``; empty if none does.
+    """
+    saved, none = saved or {}, object()
+    found = []
+    for name in sorted({*saved, *now}):
+        one, other = now.get(name, none), saved.get(name, none)
+        if one != other:
+            one, other = ("none" if x is none else _short(x) for x in (one, other))
+            found.append(f"{name}={one} (saved was {other})" if one != other else f"another {name}")
+    rest = f"; and {len(found) - most} more" if len(found) > most else ""
+    return "; ".join(found[:most]) + rest
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    # What is known by its SHA-256 alone says nothing by that.
+    if len(text) == 64 and set(text) <= set("0123456789abcdef"):
+        return "other values"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+class RunClaim:
+    """The folder of its checkpoints, for one run: nobody else writes there until it ends.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    subject : str
+        Of the error if somebody does.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, subject: str) -> None:
+        self._checkpoint = checkpoint
+        self._claim = FolderClaim(checkpoint.path, subject, "checkpoints")
+        # One process of several that make a run together writes.
+        if is_main():
+            checkpoint._make_folder(self._claim)
+
+    def end(self) -> None:
+        """Let others write there."""
+        self._claim.drop()
+        self._checkpoint.release()
 
 
 def warn_of_checkpoint(message: str) -> None:

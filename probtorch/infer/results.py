@@ -21,8 +21,9 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
-from probtorch.diagnostics.layout import dims_key
+from probtorch.diagnostics.layout import PREDICTIONS, dims_key
 from probtorch.errors import InferenceError, ShapeError
+from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.prediction.predictive import Predictive
 
@@ -191,6 +192,8 @@ class SampledDraws(Draws):
         InferenceError
             If the model is not known: the draws were loaded from a file, or the density is
             hand-written.
+        ModelError
+            If `dims` or `pred_dims` name a variable that there is not.
         """
         groups = dict(self.groups)
         if log_likelihood is None:
@@ -218,6 +221,7 @@ class SampledDraws(Draws):
         if predictions_constant_data is not None:
             groups["predictions_constant_data"] = _arrays(predictions_constant_data)
         groups = {name: variables for name, variables in groups.items() if variables}
+        _check_named(dims or {}, pred_dims or {}, {**groups, "posterior": self.posterior})
         named = {dims_key("predictions", name): given for name, given in (pred_dims or {}).items()}
         return dataclasses.replace(
             self,
@@ -447,6 +451,24 @@ class SampledDraws(Draws):
 
 def _arrays(values: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in values.items()}
+
+
+def _check_named(
+    dims: Mapping[str, object],
+    pred_dims: Mapping[str, object],
+    groups: Mapping[str, Mapping[str, object]],
+) -> None:
+    """Refuse dims of variables that there are not."""
+    for given, argument, predicted in ((dims, "dims", False), (pred_dims, "pred_dims", True)):
+        of = [x for group, x in groups.items() if not predicted or group in PREDICTIONS]
+        known = dict.fromkeys(name for variables in of for name in variables)
+        # Dims of predictions may be spelled as `Draws.dims` has them, too.
+        known |= dict.fromkeys(
+            dims_key(g, n) for g in PREDICTIONS for n in groups.get(g, ()) if not predicted
+        )
+        for name in given:
+            if name not in known:
+                raise unknown_name(f"to_arviz({argument}=...)", name, known)
 
 
 def with_model(given: Draws | HasDraws, subject: str) -> tuple[SampledDraws, ModelTarget]:

@@ -13,7 +13,13 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Tree
 from probtorch.distributed.group import is_main, note_checkpoint
 from probtorch.errors import ArgumentError
-from probtorch.infer.checkpoint import Checkpoint, listed, methods_of, warn_of_checkpoint
+from probtorch.infer.checkpoint import (
+    Checkpoint,
+    RunClaim,
+    listed,
+    methods_of,
+    warn_of_checkpoint,
+)
 from probtorch.infer.run_identity import differences, digests, site_densities
 
 if TYPE_CHECKING:
@@ -55,6 +61,7 @@ class RunRecord:
         self.svi, self.losses, self.seconds, self.stopped = svi, [], 0.0, False
         self._began = time.perf_counter()
         self._saved = 0
+        self._claim: RunClaim | None = None
         named = {f"args.{i}": x for i, x in enumerate(args)}
         named |= {f"kwargs.{name}": x for name, x in kwargs.items()}
         found = {name: x for name, x in named.items() if methods_of(x) is not None}
@@ -69,13 +76,35 @@ class RunRecord:
             None  # those by which the model is known; not found out yet
         )
         self._identity = {**svi.identity, "data": digests(args, kwargs)}
-        step, values = self.checkpoint.restore(self._check)
+        if self._writes:
+            self._claim = RunClaim(self.checkpoint, f"SVI.run(checkpoint={self._folder!r})")
+        try:
+            self._restore(self.checkpoint)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        step, values = checkpoint.restore(self._check)
         if values is not None:
             self._check_model(values.get("run"))
             self._saved = step
             self.losses = values["losses"].tolist()
             self.seconds, self.stopped = values["seconds"], values["stopped"]
-            svi.failures = values.get("failures", svi.failures)  # where earlier releases saved it
+            # Where earlier releases saved it.
+            self.svi.failures = values.get("failures", self.svi.failures)
+
+    def __enter__(self) -> RunRecord:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others write to the folder."""
+        if self._claim is not None:
+            self._claim.end()
+
+    @property
+    def _folder(self) -> str:
+        return "" if self.checkpoint is None else os.fspath(self.checkpoint.path)
 
     def _check(self, values: Tree) -> None:
         """Refuse what is saved there if it is of another run."""
@@ -103,7 +132,7 @@ class RunRecord:
     def _refuse(self, different: Sequence[str]) -> None:
         if different and self.checkpoint is not None:
             raise ArgumentError(
-                f"SVI.run(checkpoint={os.fspath(self.checkpoint.path)!r})",
+                f"SVI.run(checkpoint={self._folder!r})",
                 expected="the run that is saved there, with the model, guide, data, seed and "
                 "optimizer it was begun with",
                 got="; ".join(different[:5]),

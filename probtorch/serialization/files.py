@@ -14,6 +14,7 @@ nobody holds was left by a process that died, and goes when the same path is wri
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -25,7 +26,7 @@ from typing import IO
 
 from probtorch.errors import FileError
 
-__all__ = ["TEMPORARY", "reading", "remove", "replacing"]
+__all__ = ["TEMPORARY", "lock", "reading", "remove", "replacing", "reserve"]
 
 # Ends the names of files that are being written; one that is left was left by a process that died.
 TEMPORARY = ".tmp"
@@ -97,7 +98,7 @@ def _new_file(folder: str, name: str, shared: bool) -> tuple[int, str | None]:
         descriptor = os.open(temporary, flags | os.O_CREAT | os.O_EXCL, 0o666)
         if shared:
             return descriptor, temporary
-        _lock(descriptor)
+        lock(descriptor)
         # Somebody who clears up may have come before the lock.
         if os.name != "posix" or os.fstat(descriptor).st_nlink:
             return descriptor, temporary
@@ -131,16 +132,30 @@ def _hand_down(before: os.stat_result, descriptor: int) -> None:
         os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock a file if nobody has; returns whether it worked. Locks end with their processes."""
+def lock(descriptor: int, *, unknown: bool = False) -> bool:
+    """Lock an open file if nobody has, until it is closed or its process ends.
+
+    Parameters
+    ----------
+    descriptor : int
+    unknown : bool
+        What to return where the file system knows no locks.
+
+    Returns
+    -------
+    bool
+        Whether nobody else has.
+    """
     try:
         fcntl = import_module("fcntl")
     except ModuleNotFoundError:  # on Windows a file that is open cannot be deleted anyway
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError as error:
+        return unknown and error.errno not in (errno.EACCES, errno.EAGAIN)
     return True
 
 
@@ -157,7 +172,7 @@ def _clear(folder: str, name: str) -> None:
                     continue
                 descriptor = os.open(entry.path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
                 try:
-                    if _lock(descriptor):
+                    if lock(descriptor):
                         os.unlink(entry.path)
                 finally:
                     os.close(descriptor)
@@ -186,6 +201,23 @@ def reading(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 fix="read it into an io.BytesIO first, and load that",
             )
         yield unnamed
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Have the disk set aside the first bytes of an open file, where it can.
+
+    Raises
+    ------
+    OSError
+        If it has no room for them.
+    """
+    if not hasattr(os, "posix_fallocate") or not size:
+        return
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
 
 
 def remove(path: str | os.PathLike[str]) -> None:

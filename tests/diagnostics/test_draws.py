@@ -2,15 +2,20 @@
 
 import dataclasses
 import os
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from probtorch.diagnostics import Draws
+from probtorch.diagnostics import Draws, arviz_
 from probtorch.errors import ArgumentError, DTypeError, FileError, ShapeError
+
+ROOT = Path(__file__).parents[2]
 
 
 def assert_same_draws(a, b):
@@ -155,6 +160,46 @@ def test_a_failed_save_leaves_the_old_file(schools, tmp_path, ending, monkeypatc
     with pytest.raises(OSError, match="no space"):
         schools.select("mu").save(path)
     assert path.read_bytes() == before and os.listdir(tmp_path) == [path.name]
+
+
+FULL_DISK = """
+import resource, sys
+import numpy as np
+from probtorch.diagnostics import Draws
+from probtorch.errors import FileError
+path = sys.argv[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+draws = Draws({f"x{i}": np.random.default_rng(i).normal(size=(4, 20000)) for i in range(3)})
+try:
+    draws.save(path)
+except FileError as error:
+    sys.exit(7 if "File too large" in str(error) else str(error))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room cannot be set aside there")
+@pytest.mark.parametrize("ending", ["nc", "npz"])
+def test_a_disk_that_fills_is_an_error_and_no_crash(schools, tmp_path, ending):
+    path = tmp_path / f"draws.{ending}"
+    schools.save(path)
+    before = path.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path)], cwd=ROOT, check=False, capture_output=True
+    )
+    assert done.returncode == 7, done.stderr.decode()
+    assert path.read_bytes() == before and os.listdir(tmp_path) == [path.name]
+
+
+def test_a_netcdf_file_has_its_room_before_it_is_written(schools, awkward, tmp_path, monkeypatch):
+    many = Draws({f"x{i}": np.zeros((4, 25, 3)) for i in range(60)}, attrs={"note": "x" * 40000})
+    labels = [f"label {i}" for i in range(5000)]
+    labelled = Draws({"x": np.ones((1, 2, 5000))}, dims={"x": ("g",)}, coords={"g": labels})
+    sizes = []
+    monkeypatch.setattr(arviz_, "reserve", lambda _, size: sizes.append(size))
+    for draws in (schools, awkward, many, labelled):
+        path = tmp_path / "draws.nc"
+        draws.save(path)
+        assert path.stat().st_size < sizes[-1] < 3 * path.stat().st_size + 2**17
 
 
 def test_dates_are_kept_as_labels(tmp_path):

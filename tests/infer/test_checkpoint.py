@@ -179,9 +179,12 @@ def test_a_failed_write_is_a_warning_and_keeps_the_files_before(tmp_path, monkey
         assert "No space left" in str(warned[0].message)
         with pytest.raises(FileError, match="No space left"):
             run.save(2)
+        assert not run.update(3)  # and nothing is said a second time
     assert steps_in(tmp_path) == [1]
-    assert run.update(3)
-    assert steps_in(tmp_path) == [1, 3]
+    with pytest.warns(CheckpointWarning, match="from step 4 on; 2 before it could not"):
+        assert run.update(4)
+    assert run.update(5)
+    assert steps_in(tmp_path) == [4, 5]
 
 
 # ------------------------------------------------------------------------------------- own loops
@@ -340,7 +343,7 @@ def test_a_full_disk_does_not_end_the_run(tmp_path, monkeypatch):
 
     with pytest.warns(CheckpointWarning, match="No space left") as warned:
         result = plain(tmp_path, 30, checkpoint_every=10, callback=fill)
-    assert len(warned) == 2
+    assert len(warned) == 1
     assert steps_in(tmp_path) == [10]
     np.testing.assert_array_equal(result.losses, plain(None, 30).losses)
 

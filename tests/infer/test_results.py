@@ -10,7 +10,7 @@ from scipy import stats
 from probtorch.diagnostics import Draws
 from probtorch.distributions import HalfNormal, Normal
 from probtorch.effects import deterministic, plate, sample
-from probtorch.errors import InferenceError, ShapeError
+from probtorch.errors import InferenceError, ModelError, ShapeError
 from probtorch.infer import Predictive, Target, results
 from probtorch.infer.results import SampledDraws, make_draws
 
@@ -224,6 +224,13 @@ def test_everything_that_predictive_returns_goes_to_arviz_in_one_call(tmp_path):
     assert data["predictions_constant_data"]["x"].dims == ("new",)
     assert data["posterior_predictive"]["y"].dims == ("chain", "draw", "row")
     assert data["prior"]["slope"].shape == (1, 7)
+    for options, match in [
+        ({"pred_dims": {"yy": ["new"]}}, r"(?s)to_arviz\(pred_dims=.*got: +'yy'.*did you mean 'y'"),
+        ({"pred_dims": {"slope": ["new"]}}, "names among 'y', 'mean'|names among 'mean', 'y'"),
+        ({"dims": {"sloop": ["new"]}}, r"(?s)to_arviz\(dims=.*did you mean 'slope'"),
+    ]:
+        with pytest.raises(ModelError, match=match):
+            draws.to_arviz(predictions=predictions, **options)
     full = draws.extended(False, predictions=predictions)
     assert full.to_datatree()["predictions"]["mean"].dims == ("chain", "draw", "mean_dim_0")
     full.save(tmp_path / "full.nc")

@@ -22,7 +22,7 @@ from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.recording import DrawRecord
 from probtorch.infer.mcmc.standing import ChainCopy, ChainSnapshot
-from probtorch.infer.mcmc.store import StoredRecord
+from probtorch.infer.mcmc.stored_record import StoredRecord
 from probtorch.infer.mcmc.tally import ChainTally
 from probtorch.infer.mcmc.warm_up.adaptation import Learner, Segment, Warmup, check_found
 

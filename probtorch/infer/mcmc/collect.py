@@ -22,7 +22,7 @@ from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.recording import DrawRecord
-from probtorch.infer.mcmc.store import StoredRecord
+from probtorch.infer.mcmc.stored_record import StoredRecord
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
 

@@ -353,11 +353,11 @@ class MCMC(RunResults):
         InferenceError
             If there was no run.
         """
+        self._check_idle("MCMC.more")
         if self._draws is None or self.target is None:
             raise InferenceError(
                 "MCMC.more", expected="a finished run", got="none", fix="call run() first"
             )
-        self._check_idle("MCMC.more")
         if self._store is not None:
             raise InferenceError(
                 "MCMC.more",
@@ -476,12 +476,12 @@ class MCMC(RunResults):
         """A run whose chains are ready to go."""
         self._draws = None
         began = time.perf_counter()
-        with activity("compiling the model", shown=self.progress_bar):
+        with saved, activity("compiling the model", shown=self.progress_bar):
             # Who asks why a chain could not start has the target to look at.
             self.target, self.forms = target_of(asked, args, kwargs)
             chains = chains_of(asked, self.target, saved)
         prepared = time.perf_counter()
-        with activity("compiling the sampler", shown=self.progress_bar):
+        with saved, activity("compiling the sampler", shown=self.progress_bar):
             run = OneRun(asked, self.target, self.forms, chains, saved)
         self.seconds = {
             "model": prepared - began,

@@ -33,7 +33,8 @@ from probtorch.infer.mcmc.starts import (
     resumed_chains,
     runners_of,
 )
-from probtorch.infer.mcmc.store import DrawStore, StoredRecord
+from probtorch.infer.mcmc.store import DrawStore
+from probtorch.infer.mcmc.stored_record import StoredRecord
 from probtorch.infer.mcmc.threads import run_chains
 from probtorch.infer.mcmc.warm_up.guard import WarmupGuard
 from probtorch.infer.potential import ModelTarget, Target
@@ -165,7 +166,10 @@ class OneRun:
                 stacklevel=stacklevel + 1,
             )
         finally:
-            self._saved.update(self.chain_runs, last=True)
+            try:
+                self._saved.update(self.chain_runs, last=True)
+            finally:
+                self._saved.close()
 
     def _thread_count(self) -> int:
         # Eager code and hooks run under the interpreter lock and share its state.
@@ -183,6 +187,7 @@ class OneRun:
                 self.target,
                 asked.agreed(),
                 resumed=bool(saved),
+                resumed_id=saved.store_id,
                 anew=saved.active,
                 names=asked.save_params,
             )

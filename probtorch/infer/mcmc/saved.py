@@ -22,12 +22,13 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, replace, unflatten
 from probtorch.distributed.group import is_main, note_checkpoint
 from probtorch.errors import ArgumentError
-from probtorch.infer.checkpoint import Checkpoint
+from probtorch.infer.checkpoint import Checkpoint, RunClaim, settings_that_differ
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.journal import ChainJournal, Transitions, caught_up, clear
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.randomness import Key
+from probtorch.infer.mcmc.settings import without_places
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.chain import ChainRun
@@ -106,6 +107,8 @@ class SavedRun:
         That earlier processes took.
     store : DrawStore or None
         Where draws go, if not into memory; `update` has it tell of what is there.
+    store_id : str
+        Of the store of the run that goes on; empty if it has none, or is of an earlier release.
     """
 
     def __init__(
@@ -123,6 +126,8 @@ class SavedRun:
             )
         self.seconds = 0.0
         self.store: DrawStore | None = None
+        self.store_id = ""
+        self._claim: RunClaim | None = None
         self.every, self.active = None if every is None else _seconds(every), checkpoint is not None
         self._pace = Pace(self.every)
         self._written = 0  # transitions of all chains in the last file
@@ -137,26 +142,52 @@ class SavedRun:
             checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         )
         self._settings = settings
+        subject = f"MCMC.run(checkpoint={str(self._checkpoint.path)!r})"
         note_checkpoint(self._checkpoint.newest)
-        values = self._checkpoint.restore().values
+        self._claim = RunClaim(self._checkpoint, subject)
+        try:
+            self._restore(self._checkpoint, subject)
+        except BaseException:
+            self.close()
+            raise
+
+    def _restore(self, checkpoint: Checkpoint, subject: str) -> None:
+        values = checkpoint.restore().values
         self._began = time.perf_counter()
         if values is None:
             return
+        settings = self._settings
         saved = values.get("settings") if isinstance(values, dict) else None
+        saved = without_places(saved) if isinstance(saved, dict) else None
         if saved and "seed" not in saved:
             settings = {k: v for k, v in settings.items() if k != "seed"}  # of an earlier release
         if saved != settings:
-            different = sorted(k for k in settings if not saved or saved.get(k) != settings[k])
             raise ArgumentError(
-                f"MCMC.run(checkpoint={str(self._checkpoint.path)!r})",
+                subject,
                 expected="the settings of the run that is saved there",
-                got=f"another {', '.join(different) or 'kind of run'}",
+                got=settings_that_differ(saved, settings) if saved else "another kind of run",
                 fix="set them as they were, or choose another folder",
             )
         chains: list[ChainSnapshot] = values["chains"]
         self._extended = sum(len(c["extensions"]) for c in chains)
-        self._chains, self._drawn = caught_up(self._checkpoint.path, chains)
+        self._chains, self._drawn = caught_up(checkpoint.path, chains)
         self.seconds = values["seconds"]
+        self.store_id = values.get("store", "")
+
+    def __enter__(self) -> SavedRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Let others write to the folders, if the run cannot begin."""
+        if kind is not None:
+            self.close()
+
+    def close(self) -> None:
+        """Let others write to the folders."""
+        if self._claim is not None:
+            self._claim.end()
+        if self.store is not None:
+            self.store.release()
 
     def __bool__(self) -> bool:
         """Whether there is a run to go on with."""
@@ -248,6 +279,7 @@ class SavedRun:
                 "settings": self._settings,
                 "chains": chains,
                 "seconds": self.seconds + time.perf_counter() - self._began,
+                "store": "" if self.store is None else self.store.id,
             }
             saved = self._checkpoint.try_to_save(done, values)
         # Also of a file that could not be written: the next one is due when it is due.

@@ -156,6 +156,15 @@ def count(name: str, value: SupportsIndex | None, least: int) -> int:
     return count_of("MCMC", name, value, least, fix=f"for example {name}=1000")
 
 
+# Of where draws go, a checkpoint has to agree in whether it is a folder.
+STORED = "a folder"
+
+
+def without_places(settings: dict[str, object]) -> dict[str, object]:
+    """Return settings that were saved by a release that counted the path of a store among them."""
+    return {**settings, "store": STORED} if "store" in settings else settings
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """What one run is asked for.
@@ -214,7 +223,8 @@ class RunSettings:
             "num_chains": self.num_chains,
             "thinning": self.thinning,
             "keep_warmup": self.keep_warmup,
-            **({} if self.store is None else {"store": self.store}),
+            # Folders can be moved.
+            **({} if self.store is None else {"store": STORED}),
         }
 
     def selected(self, draws: SampledDraws) -> SampledDraws:

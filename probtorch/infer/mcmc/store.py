@@ -1,24 +1,26 @@
-"""Draws that go to the disk as they are drawn: `DrawStore`, a folder, and `StoredRecord`, a chain.
+"""Draws that go to the disk as they are drawn: `DrawStore`, a folder.
 
-A chain collects some rows, a megabyte, takes them to the model's space, and writes them where they
-belong in files of their final size (`diagnostics/stored.py` has the layout). What stays in memory
-does not depend on the length of the run. A row is written a second time only by a run that goes on
-from a checkpoint, and then it is the same to the bit: nothing has to be undone.
+A chain (stored_record.py) collects some rows, a megabyte, takes them to the model's space, and
+writes them where they belong in files of their final size (`diagnostics/stored.py` has the layout).
+What stays in memory does not depend on the length of the run. A row is written a second time only
+by a run that goes on from a checkpoint, and then it is the same to the bit: nothing has to be
+undone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
-from probtorch.core.tree import map_tree
-from probtorch.core.typed import Tree
 from probtorch.diagnostics.arviz_ import json_ready
 from probtorch.diagnostics.stored import (
     Manifest,
@@ -29,21 +31,24 @@ from probtorch.diagnostics.stored import (
     write_manifest,
 )
 from probtorch.errors import ArgumentError, FileError
+from probtorch.infer.checkpoint import claim_folder, warn_of_checkpoint
 from probtorch.infer.mapping import FEW
 from probtorch.infer.mcmc.kernel import statistics
-from probtorch.infer.mcmc.recording import DrawRecord
-from probtorch.infer.mcmc.running import BatchMoments
+from probtorch.infer.mcmc.settings import without_places
+from probtorch.infer.mcmc.stored_record import StoredRecord
 from probtorch.infer.potential import DensityTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
+from probtorch.serialization.claims import FolderClaim
+from probtorch.serialization.files import remove
 
-__all__ = ["DrawStore", "StoredRecord"]
+__all__ = ["DrawStore"]
 
-# Bytes of a block of positions that a chain collects before it writes them, and its rows at most.
-BLOCK_BYTES, MOST_ROWS = 2**20, 4096
 # Seconds between two looks of `update`, which let those who read the folder know of more rows.
 EVERY = 2.0
 # The variable of the unconstrained draws: (chain, draw, dim).
 POSITIONS = "positions"
+# Shape of a row and dtype of variables, by group and name.
+_Plan: TypeAlias = dict[str, dict[str, tuple[tuple[int, ...], np.dtype]]]
 
 
 class DrawStore:
@@ -61,13 +66,20 @@ class DrawStore:
         Whether what a run with these settings has left there may be overwritten.
     names : sequence of str or None
         Variables of the posterior to keep.
+    resumed_id : str
+        The `id` of the store that is gone on with, if that is known.
+
+    Attributes
+    ----------
+    id : str
+        Tells the draws of one run from those of another with the same settings.
 
     Raises
     ------
     ArgumentError
         If there are other draws in the folder; if a run is to go on and there are none.
     FileError
-        If the folder cannot be made.
+        If the folder cannot be made, or another process writes to it.
     """
 
     def __init__(
@@ -79,6 +91,7 @@ class DrawStore:
         resumed: bool,
         anew: bool,
         names: Sequence[str] | None,
+        resumed_id: str = "",
     ) -> None:
         self.path, self.target, self.names = Path(path), target, names
         self._settings = {name: str(value) for name, value in settings.items()}
@@ -86,25 +99,13 @@ class DrawStore:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._failed(error) from error
-        there = read_manifest(self.path)
-        same = there is not None and there["settings"] == self._settings
-        if resumed and not same:
-            raise ArgumentError(
-                f"MCMC.run(store={str(path)!r}, checkpoint=...)",
-                expected="the folder with the draws of the run that goes on",
-                got="a folder without" if there is None else "draws of another run",
-                fix="give the folder it was begun with, or another checkpoint to begin anew",
-            )
-        if there is not None and not resumed and not (anew and same):
-            raise ArgumentError(
-                f"MCMC.run(store={str(path)!r})",
-                expected="a folder without draws",
-                got="draws of this run, which has no checkpoint"
-                if same
-                else "draws of another run",
-                fix="give another folder, or delete this one; with checkpoint= a run that was "
-                "killed goes on",
-            )
+        self._claim = FolderClaim(self.path, f"MCMC.run(store={str(path)!r})", "draws")
+        claim_folder(self._claim)
+        try:
+            self._take_over(resumed, anew, resumed_id)
+        except BaseException:
+            self.release()
+            raise
         self._resumed = resumed
         self._files: dict[str, tuple[int, int, tuple[int, ...], np.dtype]] = {}
         self._arrays: dict[str, dict[str, Manifest]] = {}
@@ -113,6 +114,37 @@ class DrawStore:
         self._next = 0.0
         self._attrs: dict[str, object] = {"inference_library": "probtorch", "interrupted": True}
         self._chains: list[int] = []
+
+    def _take_over(self, resumed: bool, anew: bool, resumed_id: str) -> None:
+        """Refuse draws in the folder that are not those of this run."""
+        path = os.fspath(self.path)
+        there = read_manifest(self.path)
+        same = there is not None and without_places(there["settings"]) == self._settings
+        its = "" if there is None else there.get("id", "")
+        if resumed and resumed_id and its:
+            same = same and its == resumed_id
+        self.id = its if resumed and its else secrets.token_hex(8)
+        if resumed and not same:
+            raise ArgumentError(
+                f"MCMC.run(store={path!r}, checkpoint=...)",
+                expected="the folder with the draws of the run that goes on",
+                got="a folder without" if there is None else "draws of another run",
+                fix="give the folder it was begun with, or another checkpoint to begin anew",
+            )
+        if there is not None and not resumed and not (anew and same):
+            raise ArgumentError(
+                f"MCMC.run(store={path!r})",
+                expected="a folder without draws",
+                got="draws of this run, which has no checkpoint"
+                if same
+                else "draws of another run",
+                fix="give another folder, or delete this one; with checkpoint= a run that was "
+                "killed goes on",
+            )
+
+    def release(self) -> None:
+        """Let others write to the folder."""
+        self._claim.drop()
 
     # ------------------------------------------------------------------------------------ the files
 
@@ -134,15 +166,14 @@ class DrawStore:
         self._chains = list(range(chains))
         self._members = members
         example = positions.reshape(-1, positions.shape[-1])
-        plan: dict[str, dict[str, tuple[tuple[int, ...], np.dtype]]] = {
-            POSITIONS: {POSITIONS: (example.shape[1:], example.dtype)}
-        }
+        plan: _Plan = {POSITIONS: {POSITIONS: (example.shape[1:], example.dtype)}}
         # As many as are worth compiling for: in this thread, and once.
         found = self._constrained(np.resize(example, (max(FEW, chains), example.shape[-1])))
         plan["posterior"] = {name: (x.shape[1:], x.dtype) for name, x in found.items()}
         plan["sample_stats"] = {
             s.name: ((), np.dtype(s.dtype)) for s in statistics(info) if s.name is not None
         }
+        self._warn_of_room(plan, chains * rows)
         try:
             for group, variables in plan.items():
                 for name, (shape, dtype) in variables.items():
@@ -150,9 +181,11 @@ class DrawStore:
             for group in ("observed_data", "constant_data"):
                 for name, x in getattr(self.target, group).items():
                     file = file_of(group, name)
-                    np.save(self.path / file, x, allow_pickle=False)
                     self._listed(group)[name] = {"file": file, "drawn": False}
+                    np.save(self.path / file, x, allow_pickle=False)
         except OSError as error:
+            if not self._resumed:
+                self._remove()
             raise self._failed(error) from error
         if isinstance(self.target, DensityTarget):
             # Its variables are parts of the positions.
@@ -171,12 +204,43 @@ class DrawStore:
             self.sync()
         return self._records
 
+    def _warn_of_room(self, plan: _Plan, rows: int) -> None:
+        """Tell at the beginning of a run that its draws will not fit on the disk at its end."""
+        if not hasattr(os, "statvfs"):
+            return
+        needed = 0
+        for group, variables in plan.items():
+            for name, (shape, dtype) in variables.items():
+                needed += rows * math.prod(shape) * dtype.itemsize
+                with contextlib.suppress(OSError):  # a run that goes on has some of it already
+                    needed -= 512 * os.stat(self.path / file_of(group, name)).st_blocks
+        status = os.statvfs(self.path)
+        free = status.f_bavail * status.f_frsize
+        if needed > free:
+            warn_of_checkpoint(
+                f"MCMC.run(store={str(self.path)!r}): the draws will not fit on the disk\n"
+                f"  expected: room for {_size(needed)} more\n"
+                f"  got:      {_size(free)}\n"
+                "  fix:      make room while the run goes on, or end it and give a folder on "
+                "another disk; thinning= keeps fewer draws"
+            )
+
+    def _remove(self) -> None:
+        """Delete the files of a run that could not begin."""
+        for descriptor, *_ in self._files.values():
+            os.close(descriptor)
+        self._files = {}
+        for variables in self._arrays.values():
+            for file in variables.values():
+                remove(self.path / file["file"])
+
     def _listed(self, group: str) -> dict[str, Manifest]:
         return self._arrays.setdefault(group, {})
 
     def _make(self, group: str, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         file = file_of(group, name)
         path = self.path / file
+        self._listed(group)[name] = {"file": file, "drawn": True}
         if self._resumed and path.exists():
             with open(path, "rb") as f:
                 np.lib.format.read_magic(f)
@@ -185,7 +249,6 @@ class DrawStore:
         else:
             start = new_array(path, shape, dtype)
         self._files[file] = (os.open(path, os.O_RDWR), start, shape, dtype)
-        self._listed(group)[name] = {"file": file, "drawn": True}
 
     def _constrained(self, positions: np.ndarray) -> dict[str, np.ndarray]:
         """Variables that have files of their own, for positions (rows, dim)."""
@@ -234,8 +297,11 @@ class DrawStore:
     def sync(self, rows: int | None = None) -> None:
         """Have all that was written on the disk, and tell of it, or of so many rows."""
         rows = self._rows() if rows is None else rows
-        for descriptor, *_ in self._files.values():
-            os.fsync(descriptor)
+        try:
+            for descriptor, *_ in self._files.values():
+                os.fsync(descriptor)
+        except OSError as error:
+            raise self._failed(error) from error
         self._tell(rows)
 
     def _rows(self) -> int:
@@ -244,6 +310,7 @@ class DrawStore:
     def _tell(self, rows: int | None = None) -> None:
         manifest = {
             "settings": self._settings,
+            "id": self.id,
             "rows": self._rows() if rows is None else rows,
             "chains": self._chains,
             "arrays": self._arrays,
@@ -316,122 +383,5 @@ class DrawStore:
         )
 
 
-class StoredRecord:
-    """What one chain drew, on the disk: as `DrawRecord`, with no more than a block in memory.
-
-    Parameters
-    ----------
-    store : DrawStore
-    number : int
-        Of the chain.
-    rows : int
-        How many there will be.
-    shape : tuple of int
-        Of a position.
-    info : type
-    thinning : int
-
-    Attributes
-    ----------
-    members : int
-        Chains of the result that it is, more than one for an ensemble.
-    size : int
-        Numbers in a row.
-    """
-
-    def __init__(
-        self,
-        store: DrawStore,
-        number: int,
-        rows: int,
-        shape: tuple[int, ...],
-        info: type,
-        thinning: int,
-    ) -> None:
-        self.store, self.number, self.rows, self.thinning = store, number, rows, thinning
-        in_block = max(1, min(MOST_ROWS, BLOCK_BYTES // (8 * max(math.prod(shape), 1)), rows))
-        self._block = DrawRecord(in_block * thinning, shape, info, thinning)
-        self._room = in_block
-        self.members, self.size = math.prod(shape[:-1]), math.prod(shape)
-        self._moments = BatchMoments(self.size)
-        self._lock = threading.Lock()
-        self._written = 0
-
-    def add(self, positions: np.ndarray, info: object) -> None:
-        """Take in the next transitions, and write what makes a block."""
-        while len(positions):
-            count = min(self._room * self.thinning - self._block.seen, len(positions))
-            self._block.add(positions[:count], map_tree(lambda x, n=count: x[:n], info))
-            positions, info = positions[count:], map_tree(lambda x, n=count: x[n:], info)
-            if self._block.complete == self._room:
-                self.flush()
-
-    def flush(self) -> None:
-        """Write the rows that are complete."""
-        rows = min(self._block.complete, self.rows - self._written)
-        if rows:
-            positions = self._block.positions[:rows]
-            stats = {name: x[:rows] for name, x in self._block.stats.items()}
-            by_member = positions.reshape(rows, self.members, -1)
-            for j in range(self.members):
-                of_member = {n: x.reshape(rows, self.members)[:, j] for n, x in stats.items()}
-                chain = self.number * self.members + j
-                self.store.write(chain, self._written, by_member[:, j], of_member)
-            with self._lock:
-                self._moments.add(positions.reshape(rows, -1))
-                self._written += rows
-        self._block.drop(self._block.complete)
-
-    def append(self, saved: Tree) -> None:
-        """Take in what a `DrawRecord` drew elsewhere: its `snapshot` from our last row on."""
-        rows, at = saved["rows"], 0
-        count = len(rows["position"])
-        while at < count:
-            here = self._block.complete
-            part = slice(at, min(at + self._room - here, count))
-            seen = (here + part.stop - at) * self.thinning
-            of_part = {name: x[part] for name, x in rows.items()}
-            self._block.restore({"seen": seen, "rows": of_part, "begun": {}})
-            at = part.stop
-            if self._block.complete == self._room:
-                self.flush()
-        seen = self._block.complete * self.thinning + saved["seen"] % self.thinning
-        none = {name: x[:0] for name, x in rows.items()}
-        self._block.restore({"seen": seen, "rows": none, "begun": saved["begun"]})
-
-    def tail(self) -> Tree:
-        """Return how many transitions there were, and the row that is being filled."""
-        tail = self._block.tail()
-        return {**tail, "seen": self._written * self.thinning + tail["seen"]}
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was drawn yet."""
-        return not self._written and self._block.empty
-
-    @property
-    def complete(self) -> int:
-        """Number of rows whose transitions are all there."""
-        return min(self._written + self._block.complete, self.rows)
-
-    @property
-    def readable(self) -> int:
-        """Number of rows on the disk."""
-        return self._written
-
-    def moments(self) -> BatchMoments:
-        """Return a copy of the moments of what is on the disk."""
-        with self._lock:
-            return self._moments.copy()
-
-    def snapshot(self) -> Tree:
-        """Return what is not on the disk, and how much is."""
-        self.flush()
-        block, moments = self._block.snapshot(), self._moments.snapshot()
-        return {"written": self._written, "block": block, "moments": moments}
-
-    def restore(self, saved: Tree) -> None:
-        """Take over what `snapshot` returned."""
-        self._written = saved["written"]
-        self._block.restore(saved["block"])
-        self._moments.restore(saved["moments"])
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

@@ -186,6 +186,7 @@ class ABCSMC(Simulating):
         )  # fmt: skip
         goal = 0.0 if self.epsilon is None else self.epsilon
         with (
+            saved,
             Interrupt("ABCSMC.run", max_seconds) as interrupt,
             ParticleProgress(shown=self.progress_bar) as progress,
         ):

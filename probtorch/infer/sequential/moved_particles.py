@@ -169,11 +169,12 @@ class MovedParticles(abc.ABC, Generic[C]):
         saved = SavedParticles(
             name, checkpoint, checkpoint_every, self._settings(), args, kwargs, began
         )
-        mutation = Mutation(kernel, path, moves, self.num_threads)
         with (
+            saved,
             Interrupt(f"{name}.run", max_seconds) as interrupt,
             ParticleProgress(shown=self.progress_bar) as progress,
         ):
+            mutation = Mutation(kernel, path, moves, self.num_threads)
             run = ParticleRun(target, path, mutation, kernel, sources, saved, interrupt, progress)
             course = self._course(run)
             if saved.values is None:

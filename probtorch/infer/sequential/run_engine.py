@@ -87,8 +87,8 @@ class RunEngine(abc.ABC):
         saved = SavedParticles(
             name, checkpoint, checkpoint_every, self._settings(), args, kwargs, began
         )
-        course = RunCourse(name, self, generators, saved, interrupt)
-        with no_grad(), in_float64(), untraced(), interrupt:
+        with saved, no_grad(), in_float64(), untraced(), interrupt:
+            course = RunCourse(name, self, generators, saved, interrupt)
             moves = self._moves(lifted(args), lifted(kwargs))
             if saved.values is not None:
                 course.restore(saved.values, moves)

@@ -17,7 +17,7 @@ import numpy as np
 from probtorch.core.rng import Generator
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError
-from probtorch.infer.checkpoint import Checkpoint
+from probtorch.infer.checkpoint import Checkpoint, RunClaim, settings_that_differ
 from probtorch.infer.run_identity import digests
 from probtorch.infer.vi.step_progress import BAR, StepProgress
 
@@ -68,6 +68,7 @@ class SavedParticles:
         self.values: Tree = None
         self._before, self._began = 0.0, began
         self._checkpoint: Checkpoint | None = None
+        self._claim: RunClaim | None = None
         self._every = _checked_every(owner, checkpoint, every)
         if checkpoint is None:
             return
@@ -77,10 +78,23 @@ class SavedParticles:
         self._identity = {name: str(x) for name, x in settings.items()}
         self._identity |= {f"data ({k})": x for k, x in digests(args, kwargs).items()}
         self._owner = owner
-        self._step, saved = self._checkpoint.restore(self._check)
+        self._claim = RunClaim(self._checkpoint, self._subject)
+        try:
+            self._step, saved = self._checkpoint.restore(self._check)
+        except BaseException:
+            self.__exit__()
+            raise
         self._next = time.perf_counter() + self._every
         if saved is not None:
             self.values, self._before = saved["run"], saved["seconds"]
+
+    def __enter__(self) -> SavedParticles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others write to the folder."""
+        if self._claim is not None:
+            self._claim.end()
 
     def _check(self, saved: Tree) -> None:
         """Refuse what is saved there if it is of another run, or laid out in another way."""
@@ -94,21 +108,21 @@ class SavedParticles:
         known = saved.get("identity") if isinstance(saved, dict) else None
         if known == self._identity:
             return
-        different = sorted(
-            name
-            for name in {*self._identity, *(known or {})}
-            if (known or {}).get(name) != self._identity.get(name)
-        )
         raise self._refusal(
             "the run that is saved there, with its settings and data",
-            f"another {', '.join(different[:5])}" if known else "a checkpoint of another kind",
+            settings_that_differ(known, self._identity)
+            if known
+            else "a checkpoint of another kind",
             "set them as they were, or choose another folder",
         )
 
     def _refusal(self, expected: str, got: str, fix: str) -> ArgumentError:
+        return ArgumentError(self._subject, expected=expected, got=got, fix=fix)
+
+    @property
+    def _subject(self) -> str:
         assert self._checkpoint is not None
-        subject = f"{self._owner}.run(checkpoint={os.fspath(self._checkpoint.path)!r})"
-        return ArgumentError(subject, expected=expected, got=got, fix=fix)
+        return f"{self._owner}.run(checkpoint={os.fspath(self._checkpoint.path)!r})"
 
     @property
     def seconds(self) -> float:

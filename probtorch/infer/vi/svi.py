@@ -227,8 +227,8 @@ class SVI(Fit):
         record = RunRecord(self, args, kwargs, checkpoint, checkpoint_every)
         losses = record.losses
         shown = StepProgress(num_steps, done=len(losses), shown=progress_bar)
-        met = is_met(rule, losses)  # a run that was saved where it ended
-        with Interrupt("SVI.run", max_seconds) as interrupt, shown as progress:
+        with record, Interrupt("SVI.run", max_seconds) as interrupt, shown as progress:
+            met = is_met(rule, losses)  # a run that was saved where it ended
             while len(losses) < num_steps and not (interrupt.asked or record.stopped or met):
                 # Many at once where nobody wants to see each.
                 room = record.room(num_steps)

@@ -15,6 +15,7 @@ from probtorch.diagnostics.stored import every_th
 from probtorch.errors import ArgumentError, FileError, InferenceError
 from probtorch.infer import AIES, MCMC, NUTS, RandomWalk, Target
 from probtorch.infer.mcmc import store as stores
+from probtorch.infer.mcmc import stored_record
 from tests.infer.mcmc.test_saved import ALWAYS, Crash, everything
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +52,7 @@ def mcmc_of(crash=None, make=NUTS, seed=3, **settings):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Four rows in a block."""
-    monkeypatch.setattr(stores, "MOST_ROWS", 4)
+    monkeypatch.setattr(stored_record, "MOST_ROWS", 4)
 
 
 @pytest.mark.parametrize("make", [NUTS, lambda model: AIES(model, walkers=10)])
@@ -129,8 +130,8 @@ def test_a_killed_run_without_a_checkpoint_leaves_its_draws(tmp_path):
         "    if i == 3000: time.sleep(0.5)\n"
         "    if i == 6000: os.kill(os.getpid(), 9)\n"
         "mcmc = MCMC(NUTS(target), 9000, 100, seed=1, hook_fn=hook, progress_bar=False)\n"
-        "from probtorch.infer.mcmc import store\n"
-        "store.EVERY, store.MOST_ROWS = 0.0, 50\n"
+        "from probtorch.infer.mcmc import store, stored_record\n"
+        "store.EVERY, stored_record.MOST_ROWS = 0.0, 50\n"
         f"mcmc.run(store={str(tmp_path)!r})\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
@@ -156,7 +157,7 @@ def test_draws_of_another_run_are_not_written_over(tmp_path):
     refused(mcmc_of(), "one of them", until_ess=100)
     # Killed before its first checkpoint, a run begins anew.
     assert mcmc_of().run(Y, store=tmp_path / "a", checkpoint=tmp_path / "run").num_draws == 26
-    with pytest.raises(ArgumentError, match="another store"):
+    with pytest.raises(ArgumentError, match="a folder without"):
         mcmc_of().run(Y, store=tmp_path / "b", checkpoint=tmp_path / "run")
     (tmp_path / "a" / "draws.json").unlink()
     refused(mcmc_of(), "the draws of the run that goes on", checkpoint=tmp_path / "run")
