@@ -11,9 +11,7 @@ where J is the Jacobian of the continuous values of (run', aux') in those of (ru
 automatic differentiation finds. Reversible jump MCMC, splits and merges, births and deaths,
 Metropolis and Gibbs moves are all of this form.
 
-What the user cannot be trusted with is checked at each proposal: that the function is an
-involution, that no dimension was lost, and that model and auxiliary model meet just the sites that
-they were given.
+What the user cannot be trusted with is checked at each proposal (involution_checks.py).
 
 References
 ----------
@@ -27,50 +25,41 @@ ICML 2020.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
 import numpy as np
 
 from probtorch.autograd.modes import enable_grad
-from probtorch.autograd.tape import grad
-from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
-from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.core.typed import TensorLike
-from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.normal import Normal
-from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.primitives import sample
-from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.model_runs import OUTSIDE
-from probtorch.infer.sequential.run_course import Particle, RunMoves, Running
-from probtorch.infer.sequential.run_draws import RunDraws
+from probtorch.infer.sequential.involution_checks import (
+    Map,
+    Recorded,
+    Values,
+    check_returns,
+    check_sites,
+    leaves_of,
+    log_det,
+    plain,
+    refuse_data,
+    tensors_like,
+)
+from probtorch.infer.sequential.run_course import Particle, RunMoves
 from probtorch.infer.sequential.run_engine import RunEngine
 from probtorch.infer.sequential.weights import uniforms
-from probtorch.ops.movement import reshape
-from probtorch.ops.pieces import cat
 
 __all__ = ["Involution", "InvolutiveMCMC"]
 
 # Draws of the prior in search of a run that can have made the data.
 FIRST_DRAWS = 10_000
-# Differences of what an involution leads back to, relative and absolute, that are rounding.
-ROUNDING = 1e-6
-
-Values: TypeAlias = Mapping[str, TensorBase]
-# From (run, draws) to (run', draws'), or None where there is nowhere to go.
-Map: TypeAlias = Callable[
-    [dict[str, TensorBase], dict[str, TensorBase]],
-    tuple[Mapping[str, TensorLike], Mapping[str, TensorLike]] | None,
-]
 
 
 @record
@@ -185,6 +174,13 @@ class InvolutiveMCMC(RunEngine):
     ------
     ArgumentError
         If a number is no integer, or too small, or a move is no `Involution`.
+    InferenceError
+        From `run`, if a move is no involution, changes the number of continuous dimensions, or
+        gives sites that a model does not have.
+
+    Notes
+    -----
+    ``attrs["acceptance_rates"]`` of the draws has the share of each move that was accepted.
 
     References
     ----------
@@ -246,50 +242,6 @@ class InvolutiveMCMC(RunEngine):
         name = getattr(self.model, "__name__", type(self.model).__name__)
         return f"InvolutiveMCMC({name}, {len(self.moves)} moves)"
 
-    def run(
-        self,
-        *args: object,
-        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-        checkpoint_every: float | None = None,
-        until_ess: float | None = None,
-        max_seconds: float | None = None,
-        **kwargs: object,
-    ) -> RunDraws:
-        """Draw runs of the model given its data.
-
-        Parameters
-        ----------
-        *args, **kwargs
-            What the model is called with.
-        checkpoint, checkpoint_every
-            As for `SMC.run`; all draws are in each file.
-        until_ess : float, optional
-            Go on beyond `num_samples` until bulk and tail effective size of all numbers that every
-            run has are at least this, over all chains.
-        max_seconds : float, optional
-            End the run after this time, as Ctrl-C does.
-
-        Returns
-        -------
-        RunDraws
-            `posterior` has the sites that all runs have in one shape, `values` all of each run.
-            `sample_stats` has ``lp``, the log joint density, and ``moved``, whether a move was
-            accepted; ``attrs["acceptance_rates"]`` has the share of each that was.
-
-        Raises
-        ------
-        InferenceError
-            If no draw of the prior can have made the data; if a move is no involution, changes the
-            number of continuous dimensions, or gives sites that a model does not have.
-        ModelError
-            If two sites of a run share a name.
-        ArgumentError
-            If the folder has a run with other settings, another model or other data.
-        KeyboardInterrupt
-            On Ctrl-C before the first draw.
-        """
-        return self._run(args, kwargs, checkpoint, checkpoint_every, until_ess, max_seconds)
-
     def _moves(self, args: tuple[object, ...], kwargs: dict[str, object]) -> RunMoves:
         return _Moving(self.model, args, kwargs, self.moves)
 
@@ -299,20 +251,6 @@ class InvolutiveMCMC(RunEngine):
 
     def _own_settings(self) -> dict[str, object]:
         return {"num_moves": len(self.moves)}
-
-
-class _Recorded(Running):
-    """A run that keeps the distributions of its latent sites, by which values are told apart."""
-
-    def __init__(self, known: Values) -> None:
-        super().__init__(known, None)
-        self.laws: dict[str, Distribution] = {}
-
-    def after_sample(self, site: Site) -> None:
-        """Keep the distribution, besides the value."""
-        super().after_sample(site)
-        if not site.observed:
-            self.laws[site.name] = site.fn
 
 
 class _Moving:
@@ -333,14 +271,14 @@ class _Moving:
         self.model, self.args, self.kwargs, self.moves = model, args, kwargs, moves
         self.tried, self.accepted = np.zeros(len(moves), int), np.zeros(len(moves), int)
         # What the model said of the runs at which chains stand, by their dicts of values.
-        self._standing: dict[int, _Recorded] = {}
+        self._standing: dict[int, Recorded] = {}
 
-    def running(self, known: Values, stop: int | None = None) -> _Recorded:
+    def running(self, known: Values, stop: int | None = None) -> Recorded:
         """Return what the model says with these values."""
         standing = self._standing.get(id(known))
         if standing is not None:
             return standing
-        with _Recorded(known) as handler:
+        with Recorded(known) as handler:
             self.model(*self.args, **self.kwargs)
         return handler
 
@@ -378,181 +316,36 @@ class _Moving:
         self._standing[id(now.values)] = now
         return Particle(now.values)
 
-    def _moved(self, move: Involution, now: _Recorded, generator: Generator) -> _Recorded | None:
+    def _moved(self, move: Involution, now: Recorded, generator: Generator) -> Recorded | None:
         """The run after a move, or None where it stays as it is."""
-        with _Recorded({}) as helper:
+        with Recorded({}) as helper:
             move.auxiliary(dict(now.values))
-        _refuse_data(helper)
-        run, draws = _leaves(now), _leaves(helper)
+        refuse_data(helper)
+        run, draws = leaves_of(now), leaves_of(helper)
         with enable_grad():
             found = move.involution(dict(run), dict(draws))
         if found is None:
             return None
-        new_run, new_draws = (_tensors(x, y) for x, y in zip(found, (run, draws), strict=True))
-        _check_returns(move, (_plain(new_run), _plain(new_draws)), (now, helper))
+        new_run, new_draws = (tensors_like(x, y) for x, y in zip(found, (run, draws), strict=True))
+        check_returns(move.involution, (plain(new_run), plain(new_draws)), (now, helper))
         try:
-            new = self.running(_plain(new_run))
+            new = self.running(plain(new_run))
         except OUTSIDE:
             return None
-        _check_sites("the model", new, new_run)
+        check_sites("the model", new, new_run)
         if not new.log_joint > -math.inf:
             return None
-        with _Recorded(_plain(new_draws)) as back:
+        with Recorded(plain(new_draws)) as back:
             move.auxiliary(dict(new.values))
-        _check_sites("the auxiliary model", back, new_draws)
-        log_det = _log_det(
+        check_sites("the auxiliary model", back, new_draws)
+        volume = log_det(
             [(run, new_run, now.laws, new.laws), (draws, new_draws, helper.laws, back.laws)]
         )
-        log_ratio = new.log_joint + back.log_joint - now.log_joint - helper.log_joint + log_det
+        log_ratio = new.log_joint + back.log_joint - now.log_joint - helper.log_joint + volume
         if math.isnan(log_ratio):
             return None
         accepted = math.log(uniforms(generator, 1)[0]) < log_ratio
         return new if accepted else None
-
-
-def _continuous(law: Distribution) -> bool:
-    return not getattr(law, "is_discrete", False)
-
-
-def _leaves(run: _Recorded) -> dict[str, TensorBase]:
-    """Values of a run, the continuous ones as leaves of a tape."""
-    return {
-        name: value.detach().clone().requires_grad_() if _continuous(run.laws[name]) else value
-        for name, value in run.values.items()
-    }
-
-
-def _tensors(found: Mapping[str, TensorLike], like: Values) -> dict[str, TensorBase]:
-    """What an involution returned as tensors, numbers in the dtype of the site they stand for."""
-    values: dict[str, TensorBase] = {}
-    for name, x in found.items():
-        value = as_tensor(x)
-        if name in like and value.array.dtype != like[name].array.dtype:
-            value = wrap(value.array.astype(like[name].array.dtype))
-        values[name] = value
-    return values
-
-
-def _plain(values: Values) -> dict[str, TensorBase]:
-    return {name: value.detach() for name, value in values.items()}
-
-
-def _refuse_data(helper: _Recorded) -> None:
-    if helper.gains:
-        raise InferenceError(
-            "the auxiliary model of an Involution",
-            expected="latent sites only",
-            got="an observed site or a factor",
-            fix="draw what the involution needs, and no more",
-        )
-
-
-def _check_sites(which: str, run: _Recorded, given: Values) -> None:
-    """Refuse values of sites that a model does not meet, and sites that were not given."""
-    lacking = [name for name in run.values if name not in given]
-    unused = [name for name in given if name not in run.values]
-    if not lacking and not unused:
-        return
-    said = f"no value for {lacking[0]!r}" if lacking else f"a value for {unused[0]!r}, no site here"
-    raise InferenceError(
-        f"an Involution, and what {which} makes of it",
-        expected=f"values of all sites that {which} meets with them, and of no others: "
-        f"{', '.join(map(repr, run.values)) or 'none'}",
-        got=said,
-        fix="return dict(run) with what is new, and without what is gone; and draws that lead back",
-    )
-
-
-def _check_returns(
-    move: Involution,
-    new: tuple[dict[str, TensorBase], dict[str, TensorBase]],
-    was: tuple[_Recorded, _Recorded],
-) -> None:
-    """Refuse a function that does not lead back."""
-    again = move.involution(*new)
-    found: list[Mapping[str, TensorLike]] = [{}, {}] if again is None else list(again)
-    for what, back, run in zip(("site", "draw"), found, was, strict=True):
-        wrong = sorted(back.keys() ^ run.values.keys())
-        for name, value in run.values.items():
-            if name in back:
-                one, other = to_host(as_tensor(back[name]).array), to_host(value.array)
-                if one.shape != other.shape or not np.allclose(
-                    one, other, rtol=ROUNDING, atol=ROUNDING, equal_nan=True
-                ):
-                    wrong.append(name)
-        if wrong:
-            name = wrong[0]
-            got = f"{_shown(back.get(name))} in place of {_shown(run.values.get(name))}"
-            raise InferenceError(
-                "InvolutiveMCMC: a move that does not lead back",
-                expected="an involution: applied to its own result it gives run and draws back",
-                got="None the second time" if again is None else f"for {what} {name!r} {got}",
-                fix="return, besides the new run, the draws that would make the old one of it",
-            )
-
-
-def _shown(value: object) -> str:
-    return "nothing" if value is None else f"{value!s:.40}"
-
-
-# Leaves, what became of them, and the distributions of both.
-_Side: TypeAlias = tuple[
-    dict[str, TensorBase], dict[str, TensorBase], dict[str, Distribution], dict[str, Distribution]
-]
-
-
-def _log_det(sides: Sequence[_Side]) -> float:
-    """Log of the absolute determinant of the continuous values that changed.
-
-    A value that was passed on as it is, under whatever name, has a row of a permutation, and is
-    left out with its column.
-    """
-    columns: dict[int, tuple[TensorBase, str, Distribution]] = {}
-    for before, _, laws, _ in sides:
-        for name, leaf in before.items():
-            if _continuous(laws[name]):
-                columns[id(leaf)] = leaf, name, laws[name]
-    rows: list[TensorBase] = []
-    for _, after, _, new_laws in sides:
-        for name, value in after.items():
-            if _continuous(new_laws[name]) and columns.pop(id(value), None) is None:
-                _check_numbers(name, new_laws[name])
-                rows.append(value)
-    for _, name, law in columns.values():
-        _check_numbers(name, law)
-    leaves = [leaf for leaf, _, _ in columns.values()]
-    size, found = sum(x.array.size for x in leaves), sum(x.array.size for x in rows)
-    if size != found:
-        raise InferenceError(
-            "InvolutiveMCMC: the dimensions of a move",
-            expected=f"as many continuous numbers in the new run and draws as in the old: {size}",
-            got=str(found),
-            fix="draw one auxiliary number for each dimension that the run gains",
-        )
-    if not size:
-        return 0.0
-    matrix = np.zeros((size, size))
-    with enable_grad():
-        everything = cat([reshape(x, (x.array.size,)) for x in rows], 0)
-        if not everything.requires_grad:
-            return -math.inf
-        for i in range(size):
-            slopes = grad(everything[i], leaves, retain_graph=True, materialize_grads=True)
-            matrix[i] = np.concatenate([to_host(g.array).reshape(-1) for g in slopes])
-    return float(np.linalg.slogdet(matrix)[1])
-
-
-def _check_numbers(name: str, law: Distribution) -> None:
-    """Refuse to change a value whose numbers are not free of each other, as of a simplex."""
-    shape = tuple(law.batch_shape) + tuple(law.event_shape)
-    free = biject_to(law.support).inverse_shape(shape)
-    if math.prod(free) != math.prod(shape):
-        raise InferenceError(
-            f"InvolutiveMCMC: a move that changes site {name!r}",
-            expected=f"{math.prod(shape)} numbers that are free of each other",
-            got=f"a {type(law).__name__}, whose values have {math.prod(free)} dimensions",
-            fix="draw free numbers in the model, and transform them there",
-        )
 
 
 explain_calls(globals())

@@ -13,7 +13,6 @@ statements. A plate that observes all its rows at once is one statement.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -22,10 +21,8 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import InferenceError
-from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.sequential.importance import checked_count
 from probtorch.infer.sequential.run_course import Particle, RunMoves, Running, run_up_to
-from probtorch.infer.sequential.run_draws import RunDraws
 from probtorch.infer.sequential.run_engine import RunEngine
 from probtorch.infer.sequential.weights import ancestors, normalised, uniforms
 
@@ -104,50 +101,6 @@ class ParticleGibbs(RunEngine):
     def __repr__(self) -> str:
         name = getattr(self.model, "__name__", type(self.model).__name__)
         return f"ParticleGibbs({name}, num_particles={self.num_particles})"
-
-    def run(
-        self,
-        *args: object,
-        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-        checkpoint_every: float | None = None,
-        until_ess: float | None = None,
-        max_seconds: float | None = None,
-        **kwargs: object,
-    ) -> RunDraws:
-        """Draw runs of the model given its data.
-
-        Parameters
-        ----------
-        *args, **kwargs
-            What the model is called with.
-        checkpoint, checkpoint_every
-            As for `SMC.run`; all draws are in each file.
-        until_ess : float, optional
-            Go on beyond `num_samples` until bulk and tail effective size of all numbers that every
-            run has are at least this, over all chains.
-        max_seconds : float, optional
-            End the run after this time, as Ctrl-C does.
-
-        Returns
-        -------
-        RunDraws
-            `posterior` has the sites that all runs have in one shape, `values` all of each run.
-            `sample_stats` has ``lp``, the log joint density, and ``moved``, whether the draw is
-            another run than the one before. After Ctrl-C they are of as many draws as every chain
-            with a draw has, and ``attrs["interrupted"]`` is true.
-
-        Raises
-        ------
-        InferenceError
-            If no run was found that can have made the data, or a plate works on a subsample.
-        ModelError
-            If two sites of a run share a name.
-        ArgumentError
-            If the folder has a run with other settings, another model or other data.
-        KeyboardInterrupt
-            On Ctrl-C before the first draw.
-        """
-        return self._run(args, kwargs, checkpoint, checkpoint_every, until_ess, max_seconds)
 
     def _moves(self, args: tuple[object, ...], kwargs: dict[str, object]) -> RunMoves:
         return _Sweeps(self.model, args, kwargs, self.num_particles)

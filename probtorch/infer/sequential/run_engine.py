@@ -68,16 +68,49 @@ class RunEngine(abc.ABC):
     def _own_settings(self) -> dict[str, object]:
         """What a checkpoint has to agree in besides."""
 
-    def _run(
+    def run(
         self,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        checkpoint: str | os.PathLike[str] | Checkpoint | None,
-        checkpoint_every: float | None,
-        until_ess: float | None,
-        max_seconds: float | None,
+        *args: object,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        checkpoint_every: float | None = None,
+        until_ess: float | None = None,
+        max_seconds: float | None = None,
+        **kwargs: object,
     ) -> RunDraws:
-        """Draw, from the beginning or from a checkpoint, to the end."""
+        """Draw runs of the model given its data.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What the model is called with.
+        checkpoint, checkpoint_every
+            As for `SMC.run`; all draws are in each file.
+        until_ess : float, optional
+            Go on beyond `num_samples` until bulk and tail effective size of all numbers that every
+            run has are at least this, over all chains.
+        max_seconds : float, optional
+            End the run after this time, as Ctrl-C does.
+
+        Returns
+        -------
+        RunDraws
+            `posterior` has the sites that all runs have in one shape, `values` all of each run.
+            `sample_stats` has ``lp``, the log joint density, and ``moved``, whether the draw is
+            another run than the one before. After Ctrl-C they are of as many draws as every chain
+            with a draw has, and ``attrs["interrupted"]`` is true.
+
+        Raises
+        ------
+        InferenceError
+            If no run was found that can have made the data, a plate works on a subsample, or a run
+            cannot be made of the one before (see the class).
+        ModelError
+            If two sites of a run share a name.
+        ArgumentError
+            If the folder has a run with other settings, another model or other data.
+        KeyboardInterrupt
+            On Ctrl-C before the first draw.
+        """
         began, name = time.perf_counter(), self._name
         budget = Budget(until_ess, None, f"{name}.run")
         budget.refuse_with(background=False, store=None, checkpoint=checkpoint)
