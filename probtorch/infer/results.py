@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
@@ -349,9 +349,7 @@ class SampledDraws(Draws):
         InferenceError
             If the draws do not know their model.
         """
-        generator = (
-            None if seed is None else seed if isinstance(seed, Generator) else Generator(seed)
-        )
+        generator = None if seed is None else generator_of(seed)
         return self._model().discrete_at(self.positions, temperature, generator)
 
     def summary(

@@ -17,7 +17,7 @@ import numpy as np
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, TensorLike
@@ -471,10 +471,7 @@ def _constrained(
 
 
 def _start(target: ModelTarget, strategy: Strategy, seed: int | Generator | None) -> ParamInfo:
-    if seed is None:
-        generator = default_generator
-    else:
-        generator = seed if isinstance(seed, Generator) else Generator(seed)
+    generator = generator_of(seed)
     q, value, gradient, _ = search(target, generator, strategy)
     return ParamInfo(
         target.unpack(wrap(q)), wrap(np.asarray(-value)), target.unpack(wrap(-gradient))

@@ -12,7 +12,8 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
-from probtorch.core.rng import Generator, native_draw
+from probtorch.core.philox import native_draw
+from probtorch.core.rng import Generator
 from probtorch.core.shape import broadcast_shapes, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import SizeLike, TensorLike

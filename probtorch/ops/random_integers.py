@@ -12,7 +12,8 @@ from probtorch.core.making import as_tensor
 from probtorch.core.memory_format import memory_format as MemoryFormat
 from probtorch.core.native import NativeFunction
 from probtorch.core.outputs import takes_out
-from probtorch.core.rng import Generator, consecutive_bits
+from probtorch.core.philox import consecutive_bits
+from probtorch.core.rng import Generator
 from probtorch.core.shape import sizes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike, SizeLike, TensorLike

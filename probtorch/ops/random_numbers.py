@@ -19,13 +19,8 @@ from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, recorder, unheard, wrap
-from probtorch.core.rng import (
-    Generator,
-    consecutive_uniforms,
-    generator_for,
-    native_numbers,
-    philox_bits,
-)
+from probtorch.core.philox import consecutive_uniforms, native_numbers, philox_bits
+from probtorch.core.rng import Generator, generator_for
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import drawn
 from probtorch.core.typed import DType

@@ -21,7 +21,12 @@ import math
 
 import numpy as np
 
-from probtorch.core.rng import bits_to_uniform, native_draw, philox_bits, philox_pairs
+from probtorch.core.philox import (
+    bits_to_uniform,
+    native_draw,
+    philox_bits,
+    philox_pairs,
+)
 from probtorch.ops.exact import ExactArrays, exp, log, normal_quantile
 from probtorch.ops.quick import Quick, RejectionSampler
 from probtorch.ops.rejected_counts import BINOMIAL, POISSON, PROGENY

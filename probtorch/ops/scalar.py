@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probtorch.backends.registry import array_module, device_of, special, to_device, to_host
-from probtorch.core.rng import bits_to_uniform, philox_bits
+from probtorch.core.philox import bits_to_uniform, philox_bits
 
 __all__ = ["INTRINSICS", "Intrinsic", "NumpyAlgebra", "numpy_algebra"]
 
@@ -134,7 +134,7 @@ class NumpyAlgebra:
 
     @staticmethod
     def philox(seed: np.ndarray, stream: np.ndarray, counter: np.ndarray) -> np.ndarray:
-        """Return the random bits of (seed, stream, counter) as int64; see core/rng.py."""
+        """Return the random bits of (seed, stream, counter) as int64; see core/philox.py."""
         device = next((device_of(x) for x in (counter, seed, stream) if hasattr(x, "dtype")), "cpu")
         host = [x if isinstance(x, int) else to_host(x) for x in (seed, stream, counter)]
         if np.size(host[2]) > _FEW_DRAWS and np.ndim(host[0]) == np.ndim(host[1]) == 0:
@@ -147,7 +147,7 @@ class NumpyAlgebra:
 
     @staticmethod
     def bits_to_uniform(bits: np.ndarray) -> np.ndarray:
-        """Return the float64 in (0, 1) that belongs to 64 random bits; see core/rng.py."""
+        """Return the float64 in (0, 1) that belongs to 64 random bits; see core/philox.py."""
         return to_device(bits_to_uniform(to_host(bits)), device_of(bits))
 
     @staticmethod

@@ -29,7 +29,7 @@ from scipy import stats
 
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
 from probtorch.core.typed import Tree
@@ -248,9 +248,7 @@ def geweke(
     counted("geweke", "warmup_steps", warmup_steps, 0)
     args, kwargs = tuple(args), dict(kwargs or {})
     names = data_sites(model, args, kwargs, observed, "geweke")
-    if seed is None:
-        seed = default_generator
-    generator = seed if isinstance(seed, Generator) else Generator(seed)
+    generator = generator_of(seed)
     prior, pilot, later, *streams = generator.spawn(3 + num_chains)
     simulator = simulator or model
     drawn = simulate(simulator, args, kwargs, MARGINAL * num_chains, prior)

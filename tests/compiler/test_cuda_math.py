@@ -7,7 +7,7 @@ import scipy.special
 
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.render.cuda_math import NUMBERS, runtime_text
-from probtorch.core.rng import philox_bits
+from probtorch.core.philox import philox_bits
 from probtorch.ops.exact import normal_quantile, of_uniforms
 from tests.backends import host_gpu
 

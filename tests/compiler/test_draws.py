@@ -8,9 +8,10 @@ import pytest
 from probtorch.compiler.compile import compile
 from probtorch.compiler.machine.eager_draws import native_draws, native_sampler
 from probtorch.config import configure
-from probtorch.core import native_code, rng
+from probtorch.core import native_code, philox
 from probtorch.core.dtype import float32, float64
-from probtorch.core.rng import Generator, consecutive_bits, consecutive_uniforms, native_draw
+from probtorch.core.philox import consecutive_bits, consecutive_uniforms, native_draw
+from probtorch.core.rng import Generator
 from probtorch.errors import DomainError
 from probtorch.ops.categories import bernoulli, categorical, multinomial
 from probtorch.ops.exact import log as exact_log
@@ -197,7 +198,7 @@ def test_native_categories_are_those_of_arrays(size, monkeypatch):
 def test_native_code_is_loaded_when_draws_have_cost_more_than_loading_it(monkeypatch):
     asked = []
     monkeypatch.setattr(native_code, "_find", lambda name: asked.append(name) or len)
-    monkeypatch.setattr(rng, "_spent", 0.0)
+    monkeypatch.setattr(philox, "_spent", 0.0)
     monkeypatch.delitem(sys.modules, "llvmlite.binding", raising=False)
     assert native_draw("bits", 1e6) is None and not asked
     assert native_draw("gamma", 1e9) is len and asked == ["gamma"]

@@ -11,7 +11,7 @@ from scipy import special
 from probtorch.compiler.machine.engine import compile_module
 from probtorch.compiler.native import host, library
 from probtorch.compiler.render import mathlib
-from probtorch.core.rng import philox_bits
+from probtorch.core.philox import philox_bits
 from probtorch.ops.exact import normal_quantile, of_uniforms
 
 FUNCTIONS = tuple(mathlib.FUNCTIONS)

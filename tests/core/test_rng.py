@@ -8,16 +8,14 @@ import pytest
 from scipy import stats
 
 from probtorch.core import rng as rng_module
-from probtorch.core.rng import (
-    Generator,
+from probtorch.core.philox import (
     bits_to_uniform,
     consecutive_bits,
-    default_generator,
-    manual_seed,
     philox_bits,
     philox_block,
     philox_pairs,
 )
+from probtorch.core.rng import Generator, default_generator, manual_seed
 from probtorch.errors import ArgumentError
 
 LARGEST = 2**64 - 1

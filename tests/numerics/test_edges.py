@@ -18,7 +18,7 @@ import probtorch.distributions as dist
 from probtorch import linalg, special
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
-from probtorch.core.rng import bits_to_uniform as uniform_of_bits
+from probtorch.core.philox import bits_to_uniform as uniform_of_bits
 from probtorch.errors import AutogradError, DivisionByZeroError
 from probtorch.func import vjp, vmap
 from probtorch.testing import assert_close

@@ -16,8 +16,9 @@ from probtorch.compiler.compile import compile
 from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float16, float32, float64, int64
-from probtorch.core.rng import Generator, default_generator, philox_bits
-from probtorch.core.rng import bits_to_uniform as uniform_of_bits
+from probtorch.core.philox import bits_to_uniform as uniform_of_bits
+from probtorch.core.philox import philox_bits
+from probtorch.core.rng import Generator, default_generator
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.factories import ones
 from probtorch.nn import functional, init

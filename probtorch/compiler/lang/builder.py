@@ -356,7 +356,7 @@ class Builder:
         return self.runtime("pt_philox", "i64", *words)
 
     def bits_to_uniform(self, bits: Value) -> Value:
-        """Write ((bits >> 11) | 1) * 2^-53, a double in (0, 1), as core/rng.py does."""
+        """Write ((bits >> 11) | 1) * 2^-53, a double in (0, 1), as core/philox.py does."""
         odd = self.lshr(bits, 11) | 1
         return self.put(nodes.Cast(odd, "double", unsigned=True)) * 2.0**-53
 

@@ -1,4 +1,4 @@
-"""Native code for eager draws, which core/rng.py asks for where loading it is worth it.
+"""Native code for eager draws, which core/philox.py asks for where loading it is worth it.
 
 The functions are those that compiled programs call, so draws have the same bits as with arrays.
 """

@@ -44,7 +44,7 @@ from probtorch.compiler.lang.routines.philox import philox
 from probtorch.compiler.lang.routines.quantile import normal_of_uniform, normal_quantile
 from probtorch.compiler.lang.routines.zeta import zeta
 from probtorch.compiler.native import cache, host, library
-from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
+from probtorch.core.philox import INCREMENTS, MULTIPLIERS, ROUNDS
 
 __all__ = [
     *("DOUBLES", "FUNCTIONS", "address", "calls", "declarations", "defines"),

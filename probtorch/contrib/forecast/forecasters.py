@@ -15,11 +15,11 @@ from probtorch.contrib.forecast.model import (
     duration_of,
 )
 from probtorch.core.making import as_tensor
+from probtorch.core.rng import generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.typed import TensorLike
 from probtorch.effects import handlers
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
-from probtorch.infer.approximations.result import as_generator
 from probtorch.infer.guides.joint import AutoMultivariateNormal
 from probtorch.infer.guides.mean_field import AutoNormal
 from probtorch.infer.mcmc.driver import MCMC
@@ -81,7 +81,7 @@ class _Fit(abc.ABC):
                 fix="fit with covariates[..., :t, :], and give all of them to the forecaster",
             )
         self.model, self._known = model, known
-        self._rng = as_generator(seed)
+        self._rng = generator_of(seed)
         return data, covariates
 
     def __call__(

@@ -19,12 +19,12 @@ from typing import cast
 import numpy as np
 
 from probtorch.core.arguments import count_of
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
-from probtorch.infer.approximations.result import NormalApproximation, as_generator, target_of
+from probtorch.infer.approximations.result import NormalApproximation, target_of
 from probtorch.infer.approximations.second_order import Hessians
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
@@ -126,7 +126,7 @@ class DADVI:
         began = time.perf_counter()
         interrupt = Interrupt("DADVI.run", max_seconds)
         target = target_of("DADVI", self.model, args, kwargs)
-        begun, drawn = as_generator(self.seed).spawn(2)
+        begun, drawn = generator_of(self.seed).spawn(2)
         half = normal_numbers(drawn, (-(-self.num_draws // 2), target.dim))
         half /= np.sqrt((half * half).mean(axis=0))
         evaluate = Evaluations(target)

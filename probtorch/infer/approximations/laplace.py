@@ -19,13 +19,13 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
-from probtorch.infer.approximations.result import NormalApproximation, as_generator, target_of
+from probtorch.infer.approximations.result import NormalApproximation, target_of
 from probtorch.infer.approximations.second_order import Hessians, hessian_diagonal
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
@@ -151,7 +151,7 @@ class LaplaceApproximation:
         interrupt = Interrupt("LaplaceApproximation.run", max_seconds)
         target = target_of("LaplaceApproximation", self.model, args, kwargs)
         with interrupt:
-            (found,) = self.run_many([target], [as_generator(self.seed)], interrupt)
+            (found,) = self.run_many([target], [generator_of(self.seed)], interrupt)
         if isinstance(found, Exception):
             if interrupt.heeded:
                 raise interrupt.without("the search for the mode") from found

@@ -17,12 +17,12 @@ from typing import cast
 import numpy as np
 
 from probtorch.core.arguments import choice_of, count_of
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import LOG_2PI, GaussianDensity
-from probtorch.infer.approximations.result import NormalApproximation, as_generator, target_of
+from probtorch.infer.approximations.result import NormalApproximation, target_of
 from probtorch.infer.approximations.second_order import Hessians
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
@@ -132,7 +132,7 @@ class NaturalGradientVI:
         began = time.perf_counter()
         interrupt = Interrupt("NaturalGradientVI.run", max_seconds)
         target = target_of("NaturalGradientVI", self.model, args, kwargs)
-        begun, drawn = as_generator(self.seed).spawn(2)
+        begun, drawn = generator_of(self.seed).spawn(2)
         best, evaluate = climbed(target, FEWEST_PATHS, begun, self.radius)
         mean = best.position[int(np.argmax(best.top_score))]
         full = self.covariance == "full"

@@ -20,7 +20,7 @@ from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.late import special
 from probtorch.core.making import as_tensor
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -34,7 +34,6 @@ from probtorch.infer.approximations.network_curvature import (
     layers_of,
     matrix_spectrum,
 )
-from probtorch.infer.approximations.result import as_generator
 from probtorch.infer.starts.path_starts import normal_numbers
 from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
@@ -393,7 +392,7 @@ class NetworkLaplace:
         count = count_of("NetworkLaplace(...)", "n_samples", n_samples)
         values, vectors = np.linalg.eigh(variance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-        normals = normal_numbers(as_generator(seed), (count, *mean.shape))
+        normals = normal_numbers(generator_of(seed), (count, *mean.shape))
         return wrap(
             special.softmax(mean + np.einsum("nkj,snj->snk", root, normals), axis=-1).mean(axis=0)
         )
@@ -422,7 +421,7 @@ class NetworkLaplace:
         """
         count = count_of("NetworkLaplace.sample", "n_samples", n_samples)
         spectrum = self._fitted()
-        normals = normal_numbers(as_generator(seed), (count, self._mean.size))
+        normals = normal_numbers(generator_of(seed), (count, self._mean.size))
         draws = self._mean + spectrum.unrotate(normals / np.sqrt(self._precision()))
         return self._at(draws)
 

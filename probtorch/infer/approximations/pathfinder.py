@@ -21,12 +21,12 @@ from typing import cast
 import numpy as np
 
 from probtorch.core.arguments import count_of
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import GaussianPaths
-from probtorch.infer.approximations.result import Approximation, as_generator, target_of
+from probtorch.infer.approximations.result import Approximation, target_of
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.lbfgs_paths import HISTORY, LbfgsPaths, best_of_paths
@@ -139,7 +139,7 @@ class Pathfinder:
         began = time.perf_counter()
         interrupt = Interrupt("Pathfinder.run", max_seconds)
         target = target_of("Pathfinder", self.model, args, kwargs)
-        begun, drawn = as_generator(self.seed).spawn(2)
+        begun, drawn = generator_of(self.seed).spawn(2)
         evaluate = Evaluations(target)
         starts, values, gradients = candidates(target, evaluate, self.num_paths, begun, self.radius)
         with interrupt:

@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 
 from probtorch.core.arguments import count_of
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.psis import MIN_DRAWS
 from probtorch.errors import ArgumentError, InferenceError
@@ -28,7 +28,7 @@ from probtorch.infer.starts.path_starts import Evaluations
 from probtorch.infer.vi.guide_quality import judge, quality_of
 from probtorch.infer.vi.of_draws import OfDraws
 
-__all__ = ["Approximation", "NormalApproximation", "as_generator", "free_values", "target_of"]
+__all__ = ["Approximation", "NormalApproximation", "free_values", "target_of"]
 
 NUM_DRAWS = 1000
 # Draws that are made for each one that is kept by its weight, and the fewest of them.
@@ -120,7 +120,7 @@ class Approximation(OfDraws):
         resampled = self.resample if resample is None else bool(resample)
         key = (count, seed, resampled)
         if isinstance(seed, Generator) or key not in self._made:
-            made = self._draw(count, as_generator(seed), resampled)
+            made = self._draw(count, generator_of(seed), resampled)
             judge(made, self.title, self.cure)
             if isinstance(seed, Generator):
                 return made
@@ -149,7 +149,7 @@ class Approximation(OfDraws):
         For a hand-written density, or improper priors, it is the log of the normalising constant.
         """
         count = count_of(type(self).__name__ + ".log_evidence", "num_draws", num_draws, 2)
-        _, _, ratios = self._ratios(count, as_generator(seed))
+        _, _, ratios = self._ratios(count, generator_of(seed))
         return log_mean(ratios)
 
     # ------------------------------------------------------------------------------------- drawing
@@ -243,13 +243,6 @@ def free_values(target: Target, points: np.ndarray) -> dict[str, np.ndarray]:
         name: points[:, slot.start : slot.stop].reshape(len(points), *slot.free_shape)
         for name, slot in target.slots.items()
     }
-
-
-def as_generator(seed: int | Generator | None) -> Generator:
-    """Return the generator that a seed stands for; the default one for None."""
-    if seed is None:
-        return default_generator
-    return seed if isinstance(seed, Generator) else Generator(seed)
 
 
 def target_of(

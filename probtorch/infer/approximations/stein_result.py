@@ -12,13 +12,13 @@ from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.arguments import count_of
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute
-from probtorch.infer.approximations.result import as_generator, free_values
+from probtorch.infer.approximations.result import free_values
 from probtorch.infer.objectives.runs import precision
 from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws, make_draws
@@ -78,7 +78,7 @@ class SteinVIResult:
             If the mixture is too far from the posterior, or too narrow, to stand for it.
         """
         count = count_of("SteinVIResult.draws", "num_draws", num_draws)
-        stein, generator = self.stein, as_generator(seed)
+        stein, generator = self.stein, generator_of(seed)
         own = {name: self.params[name] for name in stein._leaves}
         shared = {name: self.params[name] for name in stein._shared}
         args, kwargs = stein._meet(self.args, self.kwargs)

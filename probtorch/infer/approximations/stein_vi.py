@@ -24,7 +24,7 @@ from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.arguments import count_of
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.transforms.registry import transform_to
@@ -36,7 +36,6 @@ from probtorch.effects.params import ParamStore
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.approximations.result import as_generator
 from probtorch.infer.approximations.stein_kernels import SteinKernel, stein_force
 from probtorch.infer.approximations.stein_result import SteinVIResult, Tensors
 from probtorch.infer.control import Interrupt
@@ -160,7 +159,7 @@ class SteinVI:
         self.repulsion_temperature = float(repulsion_temperature)
         self.non_mixture_guide_params_fn = non_mixture_guide_params_fn
         self.num_steps = 0
-        self._generator = as_generator(seed)
+        self._generator = generator_of(seed)
         self._updater = Updater(optim, optim_args)
         self._leaves: Tensors = {}
         self._shared: Tensors = {}

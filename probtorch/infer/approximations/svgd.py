@@ -15,11 +15,11 @@ import numpy as np
 
 from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, user_frame
-from probtorch.infer.approximations.result import as_generator, target_of
+from probtorch.infer.approximations.result import target_of
 from probtorch.infer.approximations.stein_kernels import SteinKernel, stein_force
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import ModelTarget, Target
@@ -271,7 +271,7 @@ class SVGD:
             strategy = self.init_strategy
             if strategy is None:
                 strategy = init_to_sample if isinstance(target, ModelTarget) else init_to_uniform
-            points = target.initial(self.num_particles, as_generator(self.seed), strategy)
+            points = target.initial(self.num_particles, generator_of(self.seed), strategy)
             self._leaf = wrap(points).requires_grad_()
             self._updater.adopt({"svgd_particles": self._leaf})
             if self._updater.needs_closure:

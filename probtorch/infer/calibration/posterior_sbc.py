@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.drawn import HasDraws
 from probtorch.errors import ArgumentError
@@ -30,7 +30,6 @@ from probtorch.infer.calibration.sbc import (
     check_settings,
     checked_function,
     engine_for,
-    stream_of,
 )
 from probtorch.infer.calibration.simulated import data_sites, kernel_for, simulate
 from probtorch.infer.mcmc.kernel import Kernel
@@ -142,7 +141,7 @@ def posterior_sbc(
     discrete = {name for name, slot in known.slots.items() if slot.levels is not None}
     mixed = bool(discrete) and (not isinstance(made, Kernel) or made.moves_discrete)
 
-    first, ties, *streams = stream_of(seed).spawn(2 + replications)
+    first, ties, *streams = generator_of(seed).spawn(2 + replications)
     # Far from each other in their chains.
     rows = (np.arange(replications) * count) // replications
     values = known.constrain_many(draws.positions.reshape(count, known.dim)[rows])

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import SupportsIndex, cast
 
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, InferenceError
@@ -54,7 +54,6 @@ __all__ = [
     "counted",
     "engine_for",
     "sbc",
-    "stream_of",
 ]
 
 
@@ -204,7 +203,7 @@ def sbc(
         check_executor(executor, "sbc")
     args, kwargs = tuple(args), dict(kwargs or {})
     names = data_sites(model, args, kwargs, observed, "sbc")
-    first, ties, *streams = stream_of(seed).spawn(2 + replications)
+    first, ties, *streams = generator_of(seed).spawn(2 + replications)
     drawn = simulate(simulator or model, args, kwargs, replications, first)
     data = {name: drawn[name][0] for name in names}
     given = model, args, kwargs, data, quantities, log_likelihood
@@ -228,13 +227,6 @@ def sbc(
             drawer = RunDrawer(target, make, model, args, kwargs, num_samples, num_steps)
     runs = Replications(target, drawer, drawn, names)
     return calibrated(runs, ties, streams, level, progress_bar, executor)
-
-
-def stream_of(seed: int | Generator | None) -> Generator:
-    """Return the source of all randomness that a seed means."""
-    if seed is None:
-        return default_generator
-    return seed if isinstance(seed, Generator) else Generator(seed)
 
 
 def engine_for(make: object, model: Callable[..., object], caller: str) -> object:

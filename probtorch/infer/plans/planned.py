@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.infer.model_calls import check_model, check_model_call
@@ -182,9 +182,7 @@ def fit(
     )
     if verbose:
         print(plan, flush=True)
-    if seed is None:
-        seed = default_generator
-    generator = seed if isinstance(seed, Generator) else Generator(seed)
+    generator = generator_of(seed)
     methods = Methods(
         model, args, kwargs, target, facts, num_samples, num_chains, warmup_steps,
         seconds, began, generator.spawn(1)[0], verbose, guide, plan, init_strategy,

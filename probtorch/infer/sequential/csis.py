@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, default_generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.handlers import replay, trace
@@ -98,7 +98,7 @@ class CSIS(Importance):
         *,
         seed: int | Generator | None = None,
     ) -> None:
-        generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+        generator = None if seed is None else generator_of(seed)
         count = checked_count("CSIS", "num_inference_samples", num_inference_samples)
         super().__init__(model, guide, count, seed=generator)
         check_model(guide, "CSIS", "guide")

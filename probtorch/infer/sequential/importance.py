@@ -16,7 +16,7 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
 from probtorch.core.arguments import count_of as checked_count
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, default_generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -115,7 +115,7 @@ class Importance:
         self.num_samples = checked_count(
             "Importance", "num_samples", NUM_SAMPLES if num_samples is None else num_samples
         )
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+        self._generator = None if seed is None else generator_of(seed)
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, default_generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Tree
 from probtorch.distributions.distribution import Distribution
@@ -114,7 +114,7 @@ class MovedParticles(abc.ABC, Generic[C]):
         self.num_threads = os.cpu_count() or 1
         if num_threads is not None:
             self.num_threads = checked_count(name, "num_threads", num_threads)
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+        self._generator = None if seed is None else generator_of(seed)
         self.progress_bar = bool(progress_bar)
 
     @abc.abstractmethod

@@ -27,7 +27,7 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -255,16 +255,14 @@ class ParticleFilter:
         self.num_particles = checked_count("ParticleFilter", "num_particles", num_particles, 2)
         self.ess_threshold = checked("ParticleFilter", "ess_threshold", ess_threshold, 0.0, 1.1)
         self.resampling = checked_resampling("ParticleFilter", resampling)
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+        self._generator = None if seed is None else generator_of(seed)
 
     def __repr__(self) -> str:
         return f"ParticleFilter(num_particles={self.num_particles})"
 
     def generator(self, seed: int | Generator | None = None) -> Generator:
         """Return where random numbers come from."""
-        if seed is None:
-            return self._generator or default_generator
-        return seed if isinstance(seed, Generator) else Generator(seed)
+        return generator_of(self._generator if seed is None else seed)
 
     def run(
         self,

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, default_generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.control import Interrupt
@@ -53,7 +53,7 @@ class RunEngine(abc.ABC):
         self.num_samples = checked_count(name, "num_samples", num_samples)
         self.warmup_steps = checked_count(name, "warmup_steps", warmup_steps, 0)
         self.num_chains = checked_count(name, "num_chains", num_chains)
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+        self._generator = None if seed is None else generator_of(seed)
         self.progress_bar = bool(progress_bar)
 
     @abc.abstractmethod

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probtorch.backends.registry import to_host
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, default_generator, generator_of
 from probtorch.core.typed import TensorLike, Tree
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
@@ -163,7 +163,7 @@ class Simulating:
         if epsilon is not None:
             self.epsilon = checked(self.name, "epsilon", epsilon, 0.0, math.inf)
         self.parameters = None if parameters is None else list(parameters)
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+        self._generator = None if seed is None else generator_of(seed)
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, default_generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import leaves, map_tree
@@ -133,7 +133,7 @@ class SMCFilter:
         )
         self.ess_threshold = checked("SMCFilter", "ess_threshold", ess_threshold, 0.0, 1.1)
         self.resampling = checked_resampling("SMCFilter", resampling)
-        self._generator = seed if isinstance(seed, Generator) or seed is None else Generator(seed)
+        self._generator = None if seed is None else generator_of(seed)
         self._begin()
 
     def _begin(self) -> None:

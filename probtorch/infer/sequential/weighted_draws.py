@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.findings import InferenceWarning
@@ -191,7 +191,7 @@ class WeightedDraws:
                 fix="read .values, one dict a draw, or use expectation(fn)",
             )
         count = self.num_samples if num_draws is None else num_draws
-        rng = _generator(seed)
+        rng = generator_of(seed)
         rows = ancestors(self.weights / self.weights.sum(), count, rng, "stratified")
         posterior = {name: x[rows][None] for name, x in self.samples.items()}
         facts = {
@@ -230,12 +230,6 @@ class WeightedDraws:
             return
         for i in range(self.num_samples):
             yield {name: x[i] for name, x in self.samples.items()}
-
-
-def _generator(seed: int | Generator | None) -> Generator:
-    if seed is None:
-        return default_generator
-    return seed if isinstance(seed, Generator) else Generator(seed)
 
 
 def weighted(

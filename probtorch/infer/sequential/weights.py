@@ -20,7 +20,8 @@ import math
 import numpy as np
 
 from probtorch.core.arguments import choice_of
-from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits
+from probtorch.core.philox import bits_to_uniform, consecutive_bits
+from probtorch.core.rng import Generator
 
 __all__ = [
     "RESAMPLING",

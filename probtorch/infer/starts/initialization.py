@@ -23,13 +23,8 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import (
-    Generator,
-    bits_to_uniform,
-    consecutive_bits,
-    default_generator,
-    philox_pairs,
-)
+from probtorch.core.philox import bits_to_uniform, consecutive_bits, philox_pairs
+from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.remote.all_of import all_of
@@ -135,9 +135,7 @@ def best_of_starts(
         )
     if executor is not None:
         check_executor(executor, "best_of_starts")
-    if seed is None:
-        seed = default_generator
-    generator = seed if isinstance(seed, Generator) else Generator(seed)
+    generator = generator_of(seed)
     done = all_of(
         run_start,
         _Plan(make, num_steps, args, executor is not None, kwargs),

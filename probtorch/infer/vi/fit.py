@@ -16,7 +16,7 @@ from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.compiler.explain.explain import Explanation
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
 from probtorch.infer.model_calls import check_model_call
@@ -132,7 +132,7 @@ class Fit(FitMemory):
             What model and guide are called with.
         """
         if seed is not None:
-            self.generator = seed if isinstance(seed, Generator) else Generator(seed)
+            self.generator = generator_of(seed)
         self.setup(*args, **kwargs)
         self.updater.adopt(dict(self.params.named_parameters()))
         return self.take(step=0, failures=0)

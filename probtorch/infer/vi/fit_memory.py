@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from probtorch.core.dispatch import overwrite
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import Generator, default_generator, generator_of
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import replace
 from probtorch.core.typed import Tree
@@ -78,7 +78,7 @@ class FitMemory:
         self.model, self.guide = model, guide
         self.objective: Loss = Trace_ELBO() if loss is None else loss
         self.params = ParamStore() if params is None else params
-        self.generator = None if seed is None else _generator(seed)
+        self.generator = None if seed is None else generator_of(seed)
         self.patience = patience
         self.num_steps = self.failures = 0
         self.shapes: dict[int, None] = {}
@@ -303,10 +303,6 @@ def _unmoved(store: ParamStore) -> Iterator[None]:
             overwrite(b, before)
         met.update(store.buffers)
         store.buffers = met
-
-
-def _generator(seed: int | Generator) -> Generator:
-    return seed if isinstance(seed, Generator) else Generator(seed)
 
 
 def number(loss: TensorBase | float) -> float:

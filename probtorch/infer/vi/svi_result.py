@@ -20,7 +20,7 @@ from probtorch.autograd.modes import no_grad
 from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.arguments import count_of
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.transforms.registry import biject_to
@@ -114,7 +114,7 @@ class SVIResult(OfDraws):
         count = count_of("SVIResult.draws", "num_draws", num_draws, expected="a number of draws")
         key = (count, seed)
         if isinstance(seed, Generator) or key not in self._made:
-            generator = seed if isinstance(seed, Generator) else Generator(seed)
+            generator = generator_of(seed)
             made = self._draw(count, generator)
             judge(made)
             if isinstance(seed, Generator):

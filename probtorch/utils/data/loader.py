@@ -20,7 +20,8 @@ from multiprocessing import connection
 from multiprocessing.context import BaseContext
 from typing import Any, Self, cast
 
-from probtorch.core.rng import Generator, default_generator, philox_bits
+from probtorch.core.philox import philox_bits
+from probtorch.core.rng import Generator, default_generator
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.told import read

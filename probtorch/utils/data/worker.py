@@ -39,7 +39,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from probtorch.compiler.native.threads import set_num_threads
-from probtorch.core.rng import default_generator, philox_bits
+from probtorch.core.philox import philox_bits
+from probtorch.core.rng import default_generator
 from probtorch.core.tree import record
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, ProbtorchError

@@ -1,6 +1,6 @@
 """Philox 4x32-10: 128 random bits of a key, a stream and a counter, in 64-bit words.
 
-A word holds 32 bits, so that products are exact. `core/rng.py` has the twin for arrays, and the
+A word holds 32 bits, so that products are exact. `core/philox.py` has the twin for arrays, and the
 constants.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from probtorch.compiler.lang.nodes import Value
-from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
+from probtorch.core.philox import INCREMENTS, MULTIPLIERS, ROUNDS
 
 if TYPE_CHECKING:
     from probtorch.compiler.lang.builder import Builder
