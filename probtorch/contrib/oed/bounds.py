@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from probtorch.autograd.modes import is_grad_enabled, no_grad, set_grad_enabled
+from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
 from probtorch.contrib.oed.terms import (
     Count,
     Labels,
     Model,
     Optim,
+    as_asked,
     averaged,
     dtype_of,
     lexpand,
@@ -20,6 +21,7 @@ from probtorch.contrib.oed.terms import (
     log_density,
     no_others,
     optimised,
+    outcomes,
     run,
     scored,
     single,
@@ -29,7 +31,7 @@ from probtorch.contrib.oed.terms import (
 )
 from probtorch.core.casting import cast
 from probtorch.core.signatures import explain_calls
-from probtorch.effects.handlers import block, condition
+from probtorch.effects.handlers import condition
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.ops.movement import expand
@@ -158,7 +160,7 @@ def posterior_eig(
             with no_grad():
                 before = prior_entropy(model, design, observed, targets, prior_entropy_kwargs)
             history = before - history
-    return (history, found) if history is not None else found
+    return as_asked(history, found)
 
 
 def marginal_eig(
@@ -229,7 +231,7 @@ def marginal_eig(
     def loss(design: Tensor, num_samples: Count, *, evaluation: bool) -> tuple[Tensor, Tensor]:
         ndim = len(design.shape)
         wide = lexpand(design, single(num_samples))
-        outer = _outcomes(model, wide, evaluation=evaluation)
+        outer = outcomes(model, wide, evaluation=evaluation)
         y = values(outer, observed, "observation_labels")
         others = "marginal_likelihood_eig or posterior_eig"
         no_others(outer, (*observed, *targets), "marginal_eig", others)
@@ -240,11 +242,11 @@ def marginal_eig(
             terms = terms + log_density(outer, observed, ndim, "observation_labels")
         return aggregate, averaged(scored(terms, outer, ndim), "marginal_eig")
 
-    history, found = optimised(
+    estimates = optimised(
         loss, design, num_samples, num_steps, optim, return_history, final_design,
         final_num_samples,
     )  # fmt: skip
-    return (history, found) if history is not None else found
+    return as_asked(*estimates)
 
 
 def marginal_likelihood_eig(
@@ -324,7 +326,7 @@ def marginal_likelihood_eig(
     def loss(design: Tensor, num_samples: Count, *, evaluation: bool) -> tuple[Tensor, Tensor]:
         ndim = len(design.shape)
         wide = lexpand(design, single(num_samples))
-        outer = _outcomes(model, wide, evaluation=evaluation)
+        outer = outcomes(model, wide, evaluation=evaluation)
         y = values(outer, observed, "observation_labels")
         theta = values(outer, targets, "target_labels")
         marginal = run(condition(marginal_guide, data=y), wide, observed, targets)
@@ -336,17 +338,11 @@ def marginal_likelihood_eig(
         terms = scored(of_given - of_all, outer, ndim)
         return aggregate, averaged(terms, "marginal_likelihood_eig")
 
-    history, found = optimised(
+    estimates = optimised(
         loss, design, num_samples, num_steps, optim, return_history, final_design,
         final_num_samples,
     )  # fmt: skip
-    return (history, found) if history is not None else found
-
-
-def _outcomes(model: Model, wide: Tensor, *, evaluation: bool) -> Trace:
-    """A run of a model that stays what it is while guides are learnt."""
-    with set_grad_enabled(evaluation and is_grad_enabled()), block():
-        return run(model, wide)
+    return as_asked(*estimates)
 
 
 def prior_entropy(

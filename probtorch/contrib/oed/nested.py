@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from probtorch.autograd.modes import is_grad_enabled, set_grad_enabled
 from probtorch.contrib.oed.terms import (
     Count,
     Labels,
     Model,
     Optim,
+    as_asked,
     averaged,
     lexpand,
     listed,
     log_density,
     no_others,
     optimised,
+    outcomes,
     pair_of,
     repeated,
     run,
@@ -189,8 +190,7 @@ def vnmc_eig(
         n, m = pair_of(num_samples)
         ndim = len(design.shape)
         # While the bound is made tight, the model is what it is.
-        with set_grad_enabled(evaluation and is_grad_enabled()), block():
-            outer = run(model, lexpand(design, n))
+        outer = outcomes(model, lexpand(design, n), evaluation=evaluation)
         seen = repeated(values(outer, observed, "observation_labels"), m)
         no_others(outer, (*observed, *targets), "vnmc_eig", "posterior_eig")
         wide = lexpand(design, m, n)
@@ -207,11 +207,11 @@ def vnmc_eig(
             bound = averaged(scored(terms + given, outer, ndim), "vnmc_eig")
         return bound.sum(), bound
 
-    history, found = optimised(
+    estimates = optimised(
         loss, design, num_samples, num_steps, optim, return_history, final_design,
         final_num_samples,
     )  # fmt: skip
-    return (history, found) if history is not None else found
+    return as_asked(*estimates)
 
 
 def _given_targets(

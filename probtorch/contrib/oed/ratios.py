@@ -11,6 +11,7 @@ from probtorch.contrib.oed.terms import (
     Labels,
     Model,
     Optim,
+    as_asked,
     averaged,
     lexpand,
     listed,
@@ -127,11 +128,11 @@ def donsker_varadhan_eig(
         aggregate = -(mean(together, 0) - slope).sum()
         return aggregate, found
 
-    history, found = optimised(
+    estimates = optimised(
         loss, design, num_samples, num_steps, optim, return_history, final_design,
         final_num_samples,
     )  # fmt: skip
-    return (history, found) if history is not None else found
+    return as_asked(*estimates)
 
 
 def lfire_eig(
@@ -223,7 +224,7 @@ def lfire_eig(
         final_num_samples,
     )  # fmt: skip
     found = mean(found, 0)
-    return (mean(history, 1), found) if history is not None else found
+    return as_asked(None if history is None else mean(history, 1), found)
 
 
 explain_calls(globals())

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
-from probtorch.autograd.modes import is_grad_enabled
+from probtorch.autograd.modes import is_grad_enabled, set_grad_enabled
 from probtorch.core import dtype as dtypes
 from probtorch.core.typed import DType, Shape
 from probtorch.distributions.distribution import Distribution
-from probtorch.effects.handlers import trace
+from probtorch.effects.handlers import block, trace
 from probtorch.effects.modules import module
 from probtorch.effects.params import get_param_store
 from probtorch.effects.site import Site
@@ -29,8 +29,8 @@ from probtorch.optim.pyro import PyroLRScheduler, PyroOptim
 from probtorch.tensor import Tensor
 
 __all__ = [
-    *("Count", "Labels", "Model", "Optim", "averaged", "dtype_of", "lexpand", "listed"),
-    *("log_density", "network", "no_others", "optimised", "pair_of", "repeated", "run"),
+    *("Count", "Labels", "Model", "Optim", "as_asked", "averaged", "dtype_of", "lexpand", "listed"),
+    *("log_density", "network", "no_others", "optimised", "outcomes", "pair_of", "repeated", "run"),
     *("scored", "single", "site_of", "summed", "summed_right", "values", "without_scores"),
 ]
 
@@ -272,6 +272,12 @@ def network(name: str, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return module(name, fn) if isinstance(fn, Module) else fn
 
 
+def outcomes(model: Model, wide: Tensor, *, evaluation: bool) -> Trace:
+    """Run a model that stays what it is while guides are learnt."""
+    with set_grad_enabled(evaluation and is_grad_enabled()), block():
+        return run(model, wide)
+
+
 def optimised(
     loss: Loss,
     design: Tensor,
@@ -282,7 +288,7 @@ def optimised(
     final_design: Tensor | None,
     final_num_samples: Count | None,
 ) -> tuple[Tensor | None, Tensor]:
-    """Make a loss small, and return its history, if asked for, and the final estimate.
+    """Make a loss small; return its history, None unless asked for, and the final estimate.
 
     Whatever parameters its runs state are learnt, in the global store.
     """
@@ -306,6 +312,11 @@ def optimised(
     count = num_samples if final_num_samples is None else final_num_samples
     _, found = loss(design, count, evaluation=True)
     return (stack(history) if history else None), found
+
+
+def as_asked(history: Tensor | None, found: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+    """Return what `optimised` found in the form that estimators give it."""
+    return found if history is None else (history, found)
 
 
 def _leaves(seen: Trace) -> Iterator[tuple[str, Tensor]]:
