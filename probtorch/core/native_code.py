@@ -1,6 +1,6 @@
 """Native code for eager operations: the door through which they reach the compiler.
 
-Two kinds are asked for by name: functions that make many draws (`core/philox.py`, which decides when
+Two kinds are asked for by name: functions that make many draws (`core/philox.py` decides when
 loading them is worth it), and ufuncs for rows (`ops/rows.py`).
 """
 
