@@ -32,6 +32,8 @@ __all__ = ["DrawMap"]
 # 20 us that a call costs in Python small, 32 MiB keep large deterministic sites from filling the
 # memory.
 BLOCK = 256
+# Of very many draws more are worth the memory.
+LARGE_BLOCK = 2048
 BLOCK_BYTES = 2**25
 # Fewer draws than this are not worth the tens of milliseconds that compiling takes.
 FEW = 16
@@ -127,7 +129,7 @@ class DrawMap:
         program = self._program
         if program is None:
             try:
-                program = self._program = self._compile(flat)
+                program = self._program = self._compile(flat, count)
             except CompileError:
                 self._eager_only = True
                 return None
@@ -146,11 +148,12 @@ class DrawMap:
                 out[name][start : start + n] = value.array[:n]
         return out
 
-    def _compile(self, flat: dict[str, np.ndarray]) -> NativeProgram:
+    def _compile(self, flat: dict[str, np.ndarray], count: int) -> NativeProgram:
         first = {k: wrap(x[0, ...]) for k, x in flat.items()}
         found = {k: as_tensor(x).array for k, x in self.fn(first).items()}
         size = sum(x.nbytes for x in found.values()) + sum(x.array.nbytes for x in first.values())
-        block = max(1, min(BLOCK, BLOCK_BYTES // max(size, 1)))
+        most = LARGE_BLOCK if count >= 8 * LARGE_BLOCK else BLOCK
+        block = max(1, min(most, BLOCK_BYTES // max(size, 1)))
         zeros = {k: np.zeros((block, *x.shape), x.dtype) for k, x in found.items()}
 
         def run(tree: Tree) -> Tree:

@@ -213,9 +213,9 @@ class ChainRun(ChainTally):
                 self.runner.chain = replace(chain, tuner=chain.tuner.refocused())
         return bool(rest)
 
-    def passed(self) -> None:
-        """Leave a segment of the warm-up behind."""
-        self.segment, self.done = self.segment + 1, 0
+    def passed(self, count: int = 1) -> None:
+        """Leave segments of the warm-up behind."""
+        self.segment, self.done = self.segment + count, 0
 
     def warm(self) -> None:
         """Be warm: what is drawn from now on counts."""

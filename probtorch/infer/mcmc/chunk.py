@@ -365,7 +365,9 @@ class ChunkRunner:
             self.row, self.density = chain, chain[0].density
         else:
             self._chain = chain
-        self.capacity = capacity_for(self.position.size)
+        self.capacity = capacity_for(
+            chain[0].size if isinstance(chain, tuple) else self.position.size
+        )
         self._context: DensityContext | None = None
         if context is not None:
             self.use(context)

@@ -19,6 +19,17 @@ from probtorch.infer.control import CALL_SECONDS, GROWTH
 from probtorch.infer.mcmc.kernel import statistics
 from probtorch.infer.mcmc.recording import DrawRecord, Info
 from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, RowTrace
+from probtorch.infer.mcmc.standstill import IN_A_ROW, are_short
+from probtorch.infer.mcmc.tally import (
+    ACCEPTED,
+    DIVERGENCES,
+    EVALUATIONS,
+    ITERATION,
+    NUMBERS,
+    STEP_SIZE,
+    WARMUP_EVALUATIONS,
+    tallies_of,
+)
 from probtorch.infer.mcmc.warm_up.adaptation import (
     LARGEST_STEP_SIZE,
     SMALLEST_STEP_SIZE,
@@ -55,12 +66,20 @@ class Company:
         # Those that nothing is wrong with, by block of the rows that run together.
         self._well = np.ones(len(runs), bool)
         self._numbers = np.arange(len(runs))
-        self._accepted = np.zeros((len(runs), 3))
+        # What is told of them, and parts of their courses: rows of tables.
+        self._tallies = tallies_of(runs)
+        ahead = sum(s.length for s in runs[0].segments[runs[0].segment :])
+        self._course = np.empty((len(runs), ahead if runs[0].warming_up else 0))
+        self._followed = np.zeros(len(runs), int)
+        self._passed = np.zeros(len(runs), int)
         self._matrices: MassMatrices | None = None
         self._verifying = [i for i, run in enumerate(runs) if run.verifying]
         # Where the last transitions led, and who may be standing still.
-        self._ends, self._began = np.zeros((len(runs), size)), False
-        self._standing = np.ones(len(runs), bool)
+        self._ends, self._began = np.full((len(runs), size), np.nan), False
+        for i, run in enumerate(runs):
+            if (last := run.standstill.last) is not None:
+                self._ends[i] = last
+        self._standing = np.array([run.standstill.is_counting for run in runs])
         # Transitions of a chain, times chains, that the next call may have; chains that have begun
         # go on at their pace.
         self._work = rows.work
@@ -96,9 +115,13 @@ class Company:
                 run.error = run.error or error
         finally:
             self.rows.stand_up()
-        for run, end in zip(self.runs, self._ends):
+        for i, (run, length) in enumerate(zip(self.runs, self._followed.tolist())):
+            if length:
+                run.course.append(self._course[i, :length])
+            if self._passed[i]:
+                run.passed(int(self._passed[i]))
             if self._began:
-                run.standstill.stands_at(end.copy())
+                run.standstill.stands_at(self._ends[i])
             run.end_stage()
 
     def _warm_up(self, control: Control) -> None:
@@ -109,7 +132,7 @@ class Company:
         for number, segment in enumerate(rest):
             for name, value in segment.values.items():
                 self.rows.set(name, value)
-            self._accepted[...] = 0.0
+            self._tallies[:, ACCEPTED] = 0.0
             pairs = None
             if segment.learn and self._matrices is not None:
                 pairs = np.empty((len(self.runs), 2, segment.length, self._size))
@@ -120,8 +143,6 @@ class Company:
                 adapt=self._warmup.follows,
                 pairs=pairs,
             )
-            for run, accepted in zip(self.runs, self._accepted):
-                run.accepted = accepted.copy()
             if not whole:
                 return
             if self._matrices is not None and pairs is not None:
@@ -129,8 +150,7 @@ class Company:
             after = rest[number + 1 :]
             if after and segment.learn and not after[0].learn:
                 self.rows.refocus()
-            for i in self._numbers[self._well].tolist():
-                self.runs[i].passed()
+            self._passed[self._well] += 1
         if self._matrices is not None:
             self._matrices.windows.let_go()
 
@@ -260,35 +280,35 @@ class Company:
         warming = runs[0].warming_up
         self._stand(block, positions, told)
         steps, sizes, lp, diverging = map(told, ("n_steps", "step_size", "lp", "diverging"))
-        none = [0] * len(runs)
-        taken = none if steps is None else steps.sum(axis=1).astype(int).tolist()
-        apart = none
-        if not warming and diverging is not None:
-            apart = diverging.sum(axis=1).tolist()
-        last = None if sizes is None else sizes[:, -1].tolist()
-        courses = None if lp is None else lp.copy()
-        heights = None if lp is None else lp[:, -1].tolist()
-        for i, run in enumerate(runs):
-            run.add(count, taken[i], apart[i])
-            if last is not None:
-                run.step_size = last[i]
-            if heights is not None:
-                run.trace.add(heights[i])
-            if warming and courses is not None:
-                run.course.append(courses[i])
+        taken = 0 if steps is None else steps.sum(axis=1)
+        more = np.zeros((len(runs), NUMBERS))
+        more[:, ITERATION], more[:, EVALUATIONS] = count, taken
         if warming:
-            self._accepted[block, 1] += taken
-            self._accepted[block, 2] += count
+            more[:, WARMUP_EVALUATIONS] = taken
+            accepted = more[:, ACCEPTED]
+            accepted[:, 1], accepted[:, 2] = taken, count
             if self._warmup.tuner is not None:
                 rates = np.asarray(getattr(info, self._warmup.tuner.follows))[at]
-                self._accepted[block, 0] += rates.sum(axis=1)
+                accepted[:, 0] = rates.sum(axis=1)
+        elif diverging is not None:
+            more[:, DIVERGENCES] = diverging.sum(axis=1)
+        self._tallies[block] += more
+        if sizes is not None:
+            self._tallies[block, STEP_SIZE] = sizes[:, -1]
+        if lp is not None:
+            for run, height in zip(runs, lp[:, -1].tolist()):
+                run.trace.add(height)
+        if lp is not None and warming:
+            begin = self._followed[block[0]]  # as far as all of a block
+            self._course[block, begin : begin + count] = lp
+            self._followed[block] += count
         self._record(runs, positions, lambda name: np.asarray(getattr(info, name))[at])
 
     def _record(self, runs: list[ChainRun], positions: np.ndarray, info: Info) -> None:
         """Keep what was drawn, where it is to be kept."""
-        records = [run.recording for run in runs]
-        if records[0] is None:
+        if runs[0].recording is None:
             return
+        records = [run.recording for run in runs]
         in_memory = [x for x in records if isinstance(x, DrawRecord)]
         if len(in_memory) == len(records) and DrawRecord.add_together(in_memory, positions, info):
             return
@@ -308,13 +328,13 @@ class Company:
         ends, before = positions[:, -1], self._ends[block]
         previous = positions[:, -2] if positions.shape[1] > 1 else before
         went = previous[:, 0] != ends[:, 0]
-        if not self._began and previous is before:
-            went[:] = False  # where they came from only they know
-        if (saturated := told("reached_max_treedepth")) is not None:
-            went &= ~saturated[:, -1]
+        if (saturated := told("reached_max_treedepth")) is not None and saturated[:, -1].any():
+            depths, sizes = told("tree_depth"), told("step_size")
+            assert depths is not None and sizes is not None  # told with that they were reached
+            went &= ~(saturated[:, -1] & are_short(depths[:, -1], sizes[:, -1]))
         for i in (went & self._standing[block]).nonzero()[0].tolist():
             self.runs[block[i]].standstill.went_on()
-        for i in (~went).nonzero()[0].tolist():
+        for i in self._paused(block, positions, told, (~went).nonzero()[0]).tolist():
 
             def of_run(name: str, i: int = i) -> np.ndarray | None:
                 values = told(name)
@@ -325,6 +345,28 @@ class Company:
                 standstill.stands_at(before[i])
             standstill.update(positions[i], of_run)
         self._standing[block], self._ends[block] = ~went, ends
+
+    def _paused(
+        self,
+        block: np.ndarray,
+        positions: np.ndarray,
+        told: Callable[[str], np.ndarray | None],
+        still: np.ndarray,
+    ) -> np.ndarray:
+        """Tell of chains whose last transitions led nowhere; returns those that may stand still."""
+        saturated, refused = told("reached_max_treedepth"), told("acceptance_rate")
+        steps = positions.shape[1] - 1
+        if not still.size or not steps or steps >= IN_A_ROW:
+            return still
+        stays = (positions[still, 1:] == positions[still, :-1]).all(axis=2)
+        if refused is not None:
+            stays &= refused[still, 1:] < 1.0
+        moved = ~stays.all(axis=1)
+        if saturated is not None:
+            moved &= ~saturated[still, -1]
+        for i, count in zip(still[moved].tolist(), stays[moved, ::-1].argmin(axis=1).tolist()):
+            self.runs[block[i]].standstill.paused(count)
+        return still[~moved]
 
     def _told(self, info: object, name: str) -> np.ndarray | None:
         return getattr(info, self._fields[name]) if name in self._fields else None

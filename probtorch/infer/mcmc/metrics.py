@@ -73,7 +73,10 @@ class Metric(Protocol):
         """Return the diagonal of the inverse mass matrix."""
 
     def log_determinant(self) -> float:
-        """Return the logarithm of the determinant of the inverse mass matrix."""
+        """Return the logarithm of the determinant of the inverse mass matrix.
+
+        Of a metric whose leaves are those of several, stacked, an array of theirs.
+        """
 
 
 @record
@@ -124,7 +127,7 @@ class DiagonalMetric:
 
     def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the inverse mass matrix."""
-        return 2.0 * float(np.log(self.scale.array).sum())
+        return 2.0 * np.log(self.scale.array).sum(axis=-1)
 
     def velocity(self, momentum: TensorBase) -> TensorBase:
         """Return dq/dt for a whitened momentum."""
@@ -200,7 +203,9 @@ class LowRankMetric:
 
     def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the inverse mass matrix."""
-        return float(2.0 * np.log(self.scale.array).sum() + np.log(self.in_use()[1]).sum())
+        stretch = self.stretch.array  # 0 where a direction is not in use
+        stretches = np.log1p(stretch.reshape(*stretch.shape[:-2], -1)).sum(axis=-1)
+        return 2.0 * (np.log(self.scale.array).sum(axis=-1) + stretches)
 
     def velocity(self, momentum: TensorBase) -> TensorBase:
         """Return dq/dt for a whitened momentum."""
@@ -285,7 +290,7 @@ class DenseMetric:
 
     def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the inverse mass matrix."""
-        return 2.0 * float(np.log(np.diag(self.factor.array)).sum())
+        return 2.0 * np.log(self.factor.array.diagonal(0, -2, -1)).sum(axis=-1)
 
     def velocity(self, momentum: TensorBase) -> TensorBase:
         """Return dq/dt for a whitened momentum."""
@@ -363,8 +368,8 @@ class BlockMetric:
         """Return the logarithm of the determinant of the inverse mass matrix."""
         logs = np.log(self.scale.array)
         for at, factor in zip(self.places, self.factors):
-            logs[at.array] = np.log(np.diag(factor.array))
-        return 2.0 * float(logs.sum())
+            np.put_along_axis(logs, at.array, np.log(factor.array.diagonal(0, -2, -1)), -1)
+        return 2.0 * logs.sum(axis=-1)
 
     def velocity(self, momentum: TensorBase) -> TensorBase:
         """Return dq/dt for a whitened momentum."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Sequence
 from typing import Self
 
@@ -27,6 +28,8 @@ BATCHES = 64
 LARGE, FEW = 2**14, 16
 # Fewer batches than this in a chain say nothing.
 FEWEST = 8
+
+_taking_in = threading.Lock()
 
 
 class BatchMoments:
@@ -125,32 +128,44 @@ class BatchMoments:
 
 
 class RunningTrace:
-    """A number that is told again and again, as at most 64 means of equally many values.
-
-    Attributes
-    ----------
-    values : list of float
-    """
+    """A number that is told again and again, as at most 64 means of equally many values."""
 
     def __init__(self) -> None:
-        self.values: list[float] = []
+        self._values: list[float] = []
         self._each = 1
         self._sum, self._seen = 0.0, 0
+        # What was told and not looked at: mostly nobody asks.
+        self._told: list[float] = []
 
     def add(self, value: float) -> None:
         """Take in one more; what is not finite is left out."""
-        if not math.isfinite(value):
-            return
-        self._sum, self._seen = self._sum + value, self._seen + 1
-        if self._seen < self._each:
-            return
-        # A new list each time: others may be reading the one before.
-        values = [*self.values, self._sum / self._each]
-        self._sum, self._seen = 0.0, 0
-        if len(values) == BATCHES:
-            values = [(a + b) / 2.0 for a, b in zip(values[::2], values[1::2])]
-            self._each *= 2
-        self.values = values
+        self._told.append(value)
+        if len(self._told) > BATCHES:
+            self._take_in()
+
+    @property
+    def values(self) -> list[float]:
+        """The means."""
+        self._take_in()
+        return self._values
+
+    def _take_in(self) -> None:
+        # Others may be reading, and the chain go on.
+        with _taking_in:
+            told, self._told = self._told, []
+            values = [*self._values]
+            for value in told:
+                if not math.isfinite(value):
+                    continue
+                self._sum, self._seen = self._sum + value, self._seen + 1
+                if self._seen < self._each:
+                    continue
+                values.append(self._sum / self._each)
+                self._sum, self._seen = 0.0, 0
+                if len(values) == BATCHES:
+                    values = [(a + b) / 2.0 for a, b in zip(values[::2], values[1::2])]
+                    self._each *= 2
+            self._values = values
 
 
 def _paired(means: np.ndarray, squares: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

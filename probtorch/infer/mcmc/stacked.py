@@ -42,6 +42,8 @@ class Stacked:
         return cls(structures[0], [np.stack([x.array for x in leaf]) for leaf in zip(*parts)])
 
     def __getitem__(self, row: int) -> Tree:
+        if self.structure == ("leaf",):
+            return wrap(np.array(self.leaves[0][row]))
         return unflatten(self.structure, [wrap(np.array(x[row])) for x in self.leaves])
 
     def whole(self) -> Tree:
@@ -137,6 +139,12 @@ class ChainStack:
     def has(self, name: str) -> bool:
         """Whether kernels have a field of that name."""
         return name in self._fields
+
+    @property
+    def size(self) -> int:
+        """Numbers in a position."""
+        place: int = self.at.state.position  # type: ignore[assignment]  # a tree of places
+        return self.leaves[place][0].size
 
     def position(self, row: int) -> np.ndarray:
         """Return where a chain stands, a copy."""

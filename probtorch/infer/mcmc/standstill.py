@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.chain import ChainRun
 
 
-__all__ = ["Standstill", "tell_of_standstill"]
+__all__ = ["IN_A_ROW", "Standstill", "are_short", "tell_of_standstill"]
 
 # Transitions in a row. Far from the mode early ones are short, too, but never so many.
 IN_A_ROW = 50
@@ -36,20 +36,31 @@ class Standstill:
     ----------
     how : str
         What they were like, once there were many; else empty.
+    last : ndarray or None
+        Where the last transition led.
     """
 
     def __init__(self) -> None:
         self.how = ""
         self._rejected = self._short = 0
-        self._last: np.ndarray | None = None
+        self.last: np.ndarray | None = None
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether the last transition led nowhere."""
+        return bool(self._rejected or self._short)
 
     def stands_at(self, position: np.ndarray) -> None:
         """Take down where the last transition led."""
-        self._last = position
+        self.last = position
 
     def went_on(self) -> None:
         """Count some more, the last of which led elsewhere, in fewer steps than the most."""
         self._rejected = self._short = 0
+
+    def paused(self, count: int) -> None:
+        """Count some more: so many of the last ones led nowhere, too few to speak of."""
+        self._rejected, self._short = count, 0
 
     def update(self, positions: np.ndarray, told: Callable[[str], np.ndarray | None]) -> None:
         """Count some more; `positions` has a row for each.
@@ -62,14 +73,14 @@ class Standstill:
         """
         if self.how:
             return
-        before, self._last = self._last, positions[-1].copy()
+        before, self.last = self.last, positions[-1].copy()
         saturated = told("reached_max_treedepth")
         # Nearly always the last transition led somewhere, and nothing needs to be counted.
         previous = positions[-2] if len(positions) > 1 else before
         # Mostly the first number says so.
-        if previous is None or previous.flat[0] != self._last.flat[0]:
+        if previous is None or previous.flat[0] != self.last.flat[0]:
             self._rejected = 0
-        elif (previous != self._last).any():
+        elif (previous != self.last).any():
             self._rejected = 0
         else:
             everywhere = tuple(range(1, positions.ndim))
@@ -81,22 +92,25 @@ class Standstill:
                 still &= refused.reshape(len(positions), -1).min(axis=1) < 1.0
             self._rejected = _in_a_row(self._rejected, still)
         if saturated is not None and saturated[-1]:
-            # Those of the greatest length have so many steps; of how many gradients is another
-            # matter.
             depth, step_size = told("tree_depth"), told("step_size")
             assert depth is not None and step_size is not None  # told with that they were reached
-            steps = 2**depth - 1
-            length = step_size * steps
-            self._short = _in_a_row(self._short, saturated & (length < SHORT_TRAJECTORY))
+            self._short = _in_a_row(self._short, saturated & are_short(depth, step_size))
         else:
             self._short = 0
         if self._rejected >= IN_A_ROW:
             self.how = f"{self._rejected} proposals in a row were rejected"
         elif self._short >= IN_A_ROW:
+            steps = 2 ** int(depth[-1]) - 1
             self.how = (
-                f"{self._short} trajectories in a row of the greatest length, "
-                f"{int(steps[-1])} steps, went {length[-1]:.1g} standard deviations each"
+                f"{self._short} trajectories in a row of the greatest length, {steps} steps, "
+                f"went {step_size[-1] * steps:.1g} standard deviations each"
             )
+
+
+def are_short(depth: np.ndarray, step_size: np.ndarray) -> np.ndarray:
+    """Whether trajectories of the greatest length are short, of depth and step size of each."""
+    # Those of the greatest length have so many steps; of how many gradients is another matter.
+    return step_size * (2**depth - 1) < SHORT_TRAJECTORY
 
 
 def _in_a_row(so_far: int, flags: np.ndarray) -> int:

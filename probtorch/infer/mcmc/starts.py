@@ -181,9 +181,9 @@ def _alike(
     values, grads = np.empty(count), np.empty((count, target.dim))
     for i, position in enumerate(positions):
         values[i], grads[i] = context.native(position)
-        if not (np.isfinite(values[i]) and np.isfinite(grads[i]).all()):
-            # Which says what is wrong there.
-            _new_chain(kernel, target, position, spectra[i], streams[i], tuner, warming)
+    for i in (~(np.isfinite(values) & np.isfinite(grads).all(axis=1))).nonzero()[0].tolist():
+        # Which says what is wrong there.
+        _new_chain(kernel, target, positions[i], spectra[i], streams[i], tuner, warming)
     leaves = [np.repeat(x.array[None], count, axis=0) for x in flatten(chain)[0]]
     stack = ChainStack(chain, leaves, context)
     stack.put("metric", metrics)

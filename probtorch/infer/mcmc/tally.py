@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,26 @@ from probtorch.infer.mcmc.standstill import Standstill
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.adaptation import Tuner
 
-__all__ = ["ChainTally"]
+__all__ = [
+    *("ACCEPTED", "DIVERGENCES", "EVALUATIONS", "ITERATION", "NUMBERS", "STEP_SIZE"),
+    *("WARMUP_EVALUATIONS", "ChainTally", "tallies_of"),
+]
+
+# Where in a row of numbers each is: counts, the step size, and three sums.
+ITERATION, DIVERGENCES, EVALUATIONS, WARMUP_EVALUATIONS, STEP_SIZE = range(5)
+ACCEPTED, NUMBERS = slice(5, 8), 8
+
+
+def _count(place: int) -> property:
+    """A count that is kept in the row of numbers."""
+
+    def get(self: ChainTally) -> int:
+        return int(self.numbers[place])
+
+    def put(self: ChainTally, value: int) -> None:
+        self.numbers[place] = value
+
+    return property(get, put)
 
 
 class ChainTally:
@@ -32,6 +52,9 @@ class ChainTally:
 
     Attributes
     ----------
+    numbers : ndarray, shape (8,)
+        Where counts, the step size and `accepted` are kept; of chains that go together a row of
+        one table.
     iteration, divergences, evaluations, warmup_evaluations : int
         So far, where the kernel tells; divergences after warm-up only.
     course : list of array
@@ -51,31 +74,50 @@ class ChainTally:
     warming_up : bool
     """
 
+    iteration, divergences = _count(ITERATION), _count(DIVERGENCES)
+    evaluations, warmup_evaluations = _count(EVALUATIONS), _count(WARMUP_EVALUATIONS)
+
     def __init__(
         self, kernel: Kernel, step_size: object, tuner: Tuner | None, *, warming_up: bool
     ) -> None:
         self.kernel, self._tuner, self.warming_up = kernel, tuner, warming_up
         self._fields = _fields(kernel.info)
-        self.iteration = self.divergences = self.evaluations = self.warmup_evaluations = 0
+        self.numbers = np.zeros(NUMBERS)
         self.course: list[np.ndarray] = []
         self.trace = RunningTrace()
-        self.accepted = np.zeros(3)
         self.standstill = Standstill()
         self.step_size = np.nan
         if isinstance(step_size, TensorBase) and "step_size" in self._fields:
-            sizes = step_size.array
-            self.step_size = float(sizes.mean()) if sizes.size else np.nan
+            self.step_size = _mean(step_size.array) if step_size.array.size else np.nan
+
+    @property
+    def step_size(self) -> float:
+        """The last one; nan if the kernel tells of none."""
+        return float(self.numbers[STEP_SIZE])
+
+    @step_size.setter
+    def step_size(self, value: float) -> None:
+        self.numbers[STEP_SIZE] = value
+
+    @property
+    def accepted(self) -> np.ndarray:
+        """Sums since something learnt was set last, a view."""
+        return self.numbers[ACCEPTED]
+
+    @accepted.setter
+    def accepted(self, values: np.ndarray) -> None:
+        self.numbers[ACCEPTED] = values
 
     @property
     def acceptance(self) -> float:
         """Mean of what the tuner follows since something learnt was set last; nan before."""
-        total, _, count = self.accepted
+        total, _, count = self.accepted.tolist()
         return total / count if count else np.nan
 
     @property
     def effort(self) -> float:
         """Mean number of evaluations of a transition since then; nan before."""
-        _, total, count = self.accepted
+        _, total, count = self.accepted.tolist()
         return total / count if count else np.nan
 
     def told(self, info: object, name: str) -> np.ndarray | None:
@@ -117,6 +159,14 @@ class ChainTally:
             self.warmup_evaluations += evaluations
         else:
             self.divergences += divergences
+
+
+def tallies_of(tallies: Sequence[ChainTally]) -> np.ndarray:
+    """Return the numbers of some chains as a table whose rows they share from now on."""
+    table = np.stack([tally.numbers for tally in tallies])
+    for tally, row in zip(tallies, table):
+        tally.numbers = row
+    return table
 
 
 @functools.lru_cache(maxsize=64)

@@ -34,6 +34,8 @@ Stage: TypeAlias = Callable[[ChainRun, Control], None]
 
 # How often the main thread looks at the chains, in seconds.
 POLL = 0.05
+# And whether one stands still.
+LOOK = 0.25
 
 
 def run_chains(
@@ -120,12 +122,14 @@ def run_chains(
     try:
         with blas_shared_out(count), Progress(runs, shown=shown) as progress:
             for chosen, stage in stages(runs, look):
-                then = start(chosen, stage)
+                then, looked = start(chosen, stage), time.perf_counter()
                 while len(at_rest) < then:
                     ended.acquire(timeout=POLL)
                     progress.update()
                     saved.update(runs)
-                    tell_of_standstill(runs, told, stacklevel + 1)
+                    if time.perf_counter() > looked + LOOK:
+                        tell_of_standstill(runs, told, stacklevel + 1)
+                        looked = time.perf_counter()
                     if (
                         deadline is not None
                         and not control.paused

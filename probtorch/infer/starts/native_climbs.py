@@ -7,7 +7,6 @@ that are watched on their way, or have another score, are `LbfgsPaths`.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 from collections.abc import Callable
@@ -66,14 +65,20 @@ def climb(
     )
     found = np.zeros((count, found_size(dim, HISTORY)))
     work, evaluations = np.empty(work_size(dim, HISTORY)), 0
-    starts, gradients = (np.ascontiguousarray(x) for x in (starts, gradients))
-    for start, gradient, value, out in zip(starts, gradients, values.tolist(), found):
-        evaluations += _routine()(
-            *(context.function, context.address, address(start), address(gradient), value),
-            *(dim, HISTORY, max_gradients, address(numbers), address(out), address(work)),
+    starts, gradients = (np.ascontiguousarray(x, float) for x in (starts, gradients))
+    routine, density = _routine(), (context.function, context.address)
+    rest = dim, HISTORY, max_gradients, address(numbers)
+    begin, slope, out, memory = map(address, (starts, gradients, found, work))
+    step, length = starts.strides[0], found.strides[0]
+    for i, value in enumerate(values.tolist()):
+        at = i * step
+        evaluations += routine(
+            *density, begin + at, slope + at, value, *rest, out + i * length, memory
         )
-        with contextlib.suppress(Exception):
+        try:
             context.raise_error()
+        except Exception:  # a point without a density
+            pass
     position, gradient, diagonal = (found[:, k * dim : (k + 1) * dim].copy() for k in range(3))
     stop = (3 + 2 * HISTORY) * dim
     pairs = found[:, 3 * dim : stop].reshape(count, 2, HISTORY, dim)

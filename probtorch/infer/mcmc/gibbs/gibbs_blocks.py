@@ -102,7 +102,7 @@ class BlockMetrics:
 
     def log_determinant(self) -> float:
         """Return that of all together: blocks are taken for independent."""
-        return float(sum(metric.log_determinant() for metric in self.parts))
+        return sum(metric.log_determinant() for metric in self.parts)
 
 
 class BlockLearners:

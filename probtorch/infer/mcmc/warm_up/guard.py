@@ -13,6 +13,7 @@ worse than its neck, and each broad mode worse than a spike.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -120,9 +121,13 @@ class WarmupGuard:
         if not judged:
             return
         standings = [
-            _Standing(index[id(run)], run, course, shift, size)
-            for run, course, shift, size in zip(
-                judged, _Course.of(judged), _shifts(judged), _step_sizes(judged)
+            _Standing(index[id(run)], run, course, shift, size, volume)
+            for run, course, shift, size, volume in zip(
+                judged,
+                _Course.of(judged),
+                _shifts(judged),
+                _step_sizes(judged),
+                _log_volumes(judged),
             )
         ]
         best = max(standings, key=lambda s: s.evidence)
@@ -190,13 +195,32 @@ class _Standing:
         course: _Course,
         shift: float | None,
         step_size: float,
+        log_volume: float,
     ) -> None:
         self.number, self.run, self.course, self.shift = number, run, course, shift
         self.mean, self.sd, self.step_size = course.mean, course.sd, step_size
-        # Without a metric nothing is known of the volume, and nobody is called lost.
-        metric = cast("Metric | None", run.runner.held("metric"))
-        evidence = np.nan if metric is None else self.mean + 0.5 * metric.log_determinant()
-        self.evidence = evidence if np.isfinite(evidence) else -np.inf
+        evidence = self.mean + log_volume
+        self.evidence = evidence if math.isfinite(evidence) else -math.inf
+
+
+def _log_volumes(runs: Sequence[ChainRun]) -> list[float]:
+    """Half of the log determinants of what was learnt; of chains that are rows found together.
+
+    Without a metric nothing is known of the volume, nan, and nobody is called lost.
+    """
+    found, stacks = [], dict[int, np.ndarray]()
+    for run in runs:
+        row = run.runner.row
+        if row is None or not row[0].has("metric"):
+            metric = cast("Metric | None", run.runner.held("metric"))
+            found.append(np.nan if metric is None else 0.5 * metric.log_determinant())
+            continue
+        stack, number = row
+        if id(stack) not in stacks:
+            whole = cast("Metric", stack.field("metric").whole())
+            stacks[id(stack)] = 0.5 * np.asarray(whole.log_determinant())
+        found.append(float(stacks[id(stack)][number]))
+    return found
 
 
 def _step_sizes(runs: Sequence[ChainRun]) -> list[float]:

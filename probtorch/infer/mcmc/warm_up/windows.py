@@ -167,12 +167,21 @@ class Windows:
         held = self.whole[:, OLDER] + self.whole[:, LATE]
         if room and int((self.whole[:, BEGIN] + held).max(initial=0)) + more <= room:
             return
-        wanted = int(held.max(initial=0)) + more
+        begun = self.whole[:, BEGIN]
+        first = int(begun.min()) if room else 0
+        span, most = int((begun + held).max(initial=0)) - first, int(held.max(initial=0))
+        # Where all begin at about one row, all are copied at once.
+        together = room and span <= most + ROOM
+        wanted = (span if together else most) + more
         rows = np.empty((chains, 2, max(ROOM, int(GROWTH * wanted)), dim))
-        for i in range(chains if room else 0):
-            kept = self.rows_at(i)
-            rows[i, :, : kept.shape[1]] = kept
-        self.whole[:, BEGIN] = 0
+        if together:
+            rows[:, :, :span] = self.rows[:, :, first : first + span]
+            begun -= first
+        else:
+            for i in range(chains if room else 0):
+                kept = self.rows_at(i)
+                rows[i, :, : kept.shape[1]] = kept
+            begun[:] = 0
         self.rows = rows
 
     def _put_rows(self, row: int, rows: np.ndarray) -> None:
