@@ -49,8 +49,8 @@ __all__ = [
 ]
 
 # Paths per chain, and the fewest of all: a mode that catches one path in ten catches all of four
-# once in 10,000 runs.
-PATHS_PER_CHAIN, FEWEST_PATHS = 2, 4
+# once in 10,000 runs. More spare paths than so many would hardly be asked for.
+PATHS_PER_CHAIN, FEWEST_PATHS, MOST_SPARE_PATHS = 2, 4, 64
 # From so many dims on there is one path per chain: a path's memory is that of 50 points or so.
 MANY_DIMS = 20_000
 MAX_GRADIENTS = 35
@@ -111,7 +111,8 @@ def init_to_typical_set(
     radius : float
         Paths begin uniformly between -radius and radius.
     num_paths : int, optional
-        Two per chain, and at least four, by default; one per chain from 20,000 dims on.
+        Two per chain, at least four, and at most 64 more than chains, by default; one per chain
+        from 20,000 dims on.
     max_gradients : int
         Evaluations of the density that a path may take.
 
@@ -269,7 +270,7 @@ def _typical_points(
 ) -> StartingPoints:
     if num_paths is None:
         per_chain = 1 if target.dim >= MANY_DIMS else PATHS_PER_CHAIN
-        num_paths = max(FEWEST_PATHS, per_chain * num_chains)
+        num_paths = max(FEWEST_PATHS, min(per_chain * num_chains, num_chains + MOST_SPARE_PATHS))
     elif num_paths < 1:
         raise ArgumentError(
             "init_to_typical_set(num_paths=...)",

@@ -175,12 +175,13 @@ class Windows:
         wanted = (span if together else most) + more
         rows = np.empty((chains, 2, max(ROOM, int(GROWTH * wanted)), dim))
         if together:
-            rows[:, :, :span] = self.rows[:, :, first : first + span]
+            kept = self.rows[:, :, first : first + span]
+            rows[:, :, : kept.shape[2]] = kept
             begun -= first
         else:
             for i in range(chains if room else 0):
-                kept = self.rows_at(i)
-                rows[i, :, : kept.shape[1]] = kept
+                own = self.rows_at(i)
+                rows[i, :, : own.shape[1]] = own
             begun[:] = 0
         self.rows = rows
 
