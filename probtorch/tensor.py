@@ -633,26 +633,24 @@ class Tensor(TensorBase):
         return arithmetic.where(condition, self, other)
 
 
-def _of_two_floats(op):
-    """Return what carries out an operation of two operands, if that is NumPy's."""
-    usual = type(op.run) is np.ufunc and op.result != "bool" and "integers_only" not in op.extra
-    return op.run if usual and op.run.nin == 2 else None
-
-
 def _in_place(name, fn):
     several = not hasattr(fn, "op")
-    ufunc = None if several else _of_two_floats(fn.op)
+    op = getattr(getattr(fn, "usual", fn), "op", None)  # with options it may be several
+    usual = op and op.result != "bool" and "integers_only" not in op.extra
+    ufunc = op.run if usual and type(op.run) is np.ufunc else None
+    others = -1 if ufunc is None else ufunc.nin - 1
 
     def method(self, *args, **kwargs):
-        if ufunc is not None and len(args) == 1 and not kwargs and is_plain(self):
-            x, y = self.array, args[0]
+        if len(args) == others and not kwargs and is_plain(self) and self.array.dtype.char in "fd":
+            x, y = self.array, args[0] if others else 0.0
             if isinstance(y, TensorBase) and not (y.requires_grad and grad_enabled()):
                 y = y.array
-            fits = type(y) is float or (
+            if type(y) is int and abs(y) < 2**53:
+                y = float(y)
+            if type(y) is float or (
                 type(y) is np.ndarray and y.dtype is x.dtype and (y.shape == x.shape or not y.ndim)
-            )
-            if fits and x.dtype.char in "fd":
-                ufunc(x, y, x)
+            ):
+                ufunc(x, y, x) if others else ufunc(x, x)
                 mark_changed(self)
                 return self
         # Of a function of several operations any may read what is to be overwritten.

@@ -19,6 +19,8 @@ from probtorch.errors import ArgumentError, AutogradError, DTypeError, ShapeErro
 
 __all__ = ["assign", "is_plain"]
 
+_ndarray = np.ndarray
+
 
 def assign(target: TensorBase, value: TensorBase, op: str = "copy_") -> TensorBase:
     """Write `value` into the memory of `target`, which takes over its place on the tape.
@@ -85,10 +87,13 @@ def is_plain(target: TensorBase) -> bool:
     """Whether the memory of `target` may simply be written to: there is nothing to record, to put
     on the tape or to refuse. Who writes calls `mark_changed`.
     """
-    if not unheard() or not target.array.flags.writeable or type(target.array) is not np.ndarray:
+    array = target.array
+    if type(array) is not _ndarray or not array.flags.writeable or not unheard():
         return False
-    root = root_of(target)
-    wanted = target.requires_grad or (root is not None and root.requires_grad)
+    wanted = target.requires_grad
+    if not wanted and (target._base is not None or target._extra is not None):
+        root = root_of(target)
+        wanted = root is not None and root.requires_grad
     return not (wanted and grad_enabled())
 
 

@@ -115,11 +115,11 @@ def divide(
         )
     a, b = as_tensor(input, "div"), as_tensor(other, "div")
     if "f" in (a.array.dtype.kind, b.array.dtype.kind):
-        # The operands as they came: Python numbers have no dtype of their own.
-        return _trunc_divide(input, other, out=out)
-    input, other = a, b
-    return floor_divide(sub(input, fmod(input, other)), other, out=out)
+        return _trunc_divide(input, other, out=out)  # as they came: numbers have no dtype
+    return floor_divide(sub(a, fmod(a, b)), b, out=out)
 
+
+divide.usual = div  # type: ignore[attr-defined]  # what it is without options
 
 clone: Unary = elementwise(
     "clone",

@@ -52,7 +52,8 @@ _DIAGONAL = linear(
 def diagonal(input: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorBase:
     """Return the diagonal of `dim1` and `dim2` as the last dim, `offset` above the main one."""
     input = as_tensor(input, "diagonal")
-    dims = tuple(normalize_dim(d, input.array.ndim, "diagonal") for d in (dim1, dim2))
+    ndim = input.array.ndim
+    dims = normalize_dim(dim1, ndim, "diagonal"), normalize_dim(dim2, ndim, "diagonal")
     if dims[0] == dims[1]:
         raise ShapeError(
             "diagonal",
@@ -60,7 +61,8 @@ def diagonal(input: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -
             got=f"dim1={dim1} and dim2={dim2} of shape {input.array.shape}",
             fix="a diagonal runs through matrices; unsqueeze a vector",
         )
-    return apply(_DIAGONAL, (movedim(input, dims, (-2, -1)),), {"offset": offset})
+    moved = input if dims == (ndim - 2, ndim - 1) else movedim(input, dims, (-2, -1))
+    return apply(_DIAGONAL, (moved,), {"offset": offset})
 
 
 def _run_diag_embed(x: np.ndarray, offset: int, shape: tuple[int, ...]) -> np.ndarray:

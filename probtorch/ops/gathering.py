@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import unheard, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
@@ -24,6 +24,7 @@ from probtorch.ops.index_keys import bad_key, nonzero
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import broadcast_tensors, expand, reshape, slice_
 from probtorch.ops.take_put import take as take_at
+from probtorch.ops.take_put import take_along
 
 __all__ = [
     "argwhere",
@@ -78,6 +79,10 @@ def gather(
         return reshape(gather(reshape(input, (1,)), 0, reshape(index, (1,))), ())
     if input.array.ndim == 1:
         return take_at(input, (0,), [counted_from_0(index, dim, input, "gather")])
+    if unheard() and index.array.size:
+        found = take_along(input, counted_from_0(index, dim, input, "gather"), dim)
+        if found is not None:
+            return found
     return take_at(input, tuple(range(input.array.ndim)), grid(index, dim, input, "gather"))
 
 
@@ -154,9 +159,13 @@ def take_along_dim(
     input, indices = (
         expand(t, (*rest[:dim], t.array.shape[dim], *rest[dim:])) for t in (input, indices)
     )
-    if indices.array.dtype.kind == "i":
+    if indices.array.dtype.kind == "i" and not (unheard() and _none_below_0(indices.array)):
         indices = where(lt(indices, 0), indices + input.array.shape[dim], indices)
     return gather(input, dim, indices)
+
+
+def _none_below_0(x: np.ndarray) -> bool:
+    return bool(not x.size or x.min() >= 0)
 
 
 @takes_out

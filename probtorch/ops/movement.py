@@ -45,6 +45,7 @@ __all__ = [
     "reversed_dims",
     "row",
     "slice_",
+    "slice_at",
     "squeeze",
     "swapaxes",
     "transpose",
@@ -261,7 +262,7 @@ def movedim(input: TensorLike, source: SizeLike, destination: SizeLike) -> Tenso
     order = [d for d in range(ndim) if d not in source]
     for t, s in sorted(zip(target, source, strict=True)):
         order.insert(t, s)
-    return permute(input, tuple(order))
+    return _permuted(input, tuple(order))
 
 
 _NO_STEPS = tuple((0,) * n for n in range(65))
@@ -408,6 +409,15 @@ def row(x: TensorBase, i: int) -> TensorBase:
     array, rest = x.array, x.array.shape[1:]
     spec = ((i, 1, 1), *[(0, 1, n) for n in rest]) if rest else ((i, 1, 1),)
     return _without_dims(x, spec, array[i : i + 1], rest)
+
+
+def slice_at(x: TensorBase, dim: int, i: int) -> TensorBase:
+    """Return element `i` of a dim, 0 <= i < its size: a slice without that dim."""
+    array, shape = x.array, x.array.shape
+    spec = [(0, 1, n) for n in shape]
+    spec[dim] = (i, 1, 1)
+    part = array[(slice(None),) * dim + (slice(i, i + 1),)]
+    return _without_dims(x, tuple(spec), part, shape[:dim] + shape[dim + 1 :])
 
 
 def place(x: TensorBase, indices: tuple[int, ...]) -> TensorBase:

@@ -285,6 +285,9 @@ def sub(
     return minus(input, other if _is_one(alpha) else _scaled("sub", other, alpha), out=out)
 
 
+add.usual, sub.usual = plus, minus  # type: ignore[attr-defined]  # what they are without options
+
+
 def _is_one(alpha: float | TensorBase) -> bool:
     return isinstance(alpha, int) and alpha == 1
 

@@ -16,7 +16,7 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of, to_host
 from probtorch.core.casting import cast, to_float
-from probtorch.core.dispatch import apply, recorder, unheard, wrap
+from probtorch.core.dispatch import apply, recorder, unheard, unseen, wrap
 from probtorch.core.dtype import float64, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.native import Routine
@@ -26,6 +26,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DomainError, ShapeError
+from probtorch.ops.accumulate import add_up
 from probtorch.ops.arithmetic import ceil, floor, round, where
 from probtorch.ops.comparisons import eq, ge, isinf, isnan, le, logical_and
 from probtorch.ops.families import structured
@@ -94,9 +95,11 @@ def _places_of_first(x: TensorBase, k: int, dim: int, largest: bool) -> TensorBa
 
 
 def _run_order_statistic(x: np.ndarray, dims: tuple[int, ...], k: int, keepdim: bool) -> np.ndarray:
-    xp, (dim,) = namespace(x), dims
-    chosen = xp.take(xp.sort(x, axis=dim), [k], axis=dim)
-    return chosen if keepdim else chosen.reshape(x.shape[:dim] + x.shape[dim + 1 :])
+    (dim,), before = dims, (slice(None),) * dims[0]
+    # Sorting is the faster way for few elements, and for many where there are vectors for it.
+    ordered = np.sort(x, dim) if type(x) is np.ndarray else namespace(x).sort(x, axis=dim)
+    chosen = ordered[(*before, slice(k, k + 1) if keepdim else k)]
+    return chosen.copy() if isinstance(chosen, np.ndarray) else chosen
 
 
 def _chosen(x: TensorBase, y: TensorBase, dims: tuple[int, ...]) -> TensorBase:
@@ -113,6 +116,12 @@ def _order_statistic_vjp(
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
     (x,), dims = inputs, attrs["dims"]
+    if unseen(g, x, out):  # `_chosen`, times the cotangent, on arrays
+        kept = kept_shape(x.array.shape, dims)
+        share = (x.array == out.array.reshape(kept)).astype(out.array.dtype)
+        share /= add_up(share, dims, True)
+        share *= g.array.reshape(kept)
+        return (wrap(share),)
     return (_chosen(x, out, dims) * reshape(g, kept_shape(x.array.shape, dims)),)
 
 
@@ -168,11 +177,20 @@ def kthvalue(
             got=f"k={k}",
             fix="k counts from 1",
         )
-    keep = keepdim and not added
-    values = apply(_ORDER_STATISTIC, (input,), {"dims": (dim,), "k": int(k) - 1, "keepdim": keep})
-    spec = tuple((k - 1, 1, 1) if i == dim else (0, 1, s) for i, s in enumerate(input.array.shape))
-    index = reshape(slice_(argsort(input, dim), spec), values.array.shape)
-    return ValuesIndices(values, index)
+    values = _kth(input, k, dim, keepdim and not added)
+    return ValuesIndices(values, _place_of_kth(input, k, dim, values.array.shape))
+
+
+def _kth(x: TensorBase, k: int, dim: int, keepdim: bool) -> TensorBase:
+    return apply(_ORDER_STATISTIC, (x,), {"dims": (dim,), "k": int(k) - 1, "keepdim": keepdim})
+
+
+def _place_of_kth(x: TensorBase, k: int, dim: int, shape: tuple[int, ...]) -> TensorBase:
+    if unheard() and type(x.array) is np.ndarray:
+        found = order(x.array, dim, False)[(slice(None),) * dim + (k - 1,)]
+        return wrap(np.array(found).reshape(shape))
+    spec = tuple((k - 1, 1, 1) if i == dim else (0, 1, s) for i, s in enumerate(x.array.shape))
+    return reshape(slice_(argsort(x, dim), spec), shape)
 
 
 @overload
@@ -217,11 +235,22 @@ def median(
             got=f"shape {input.array.shape}",
             fix="check for empty data",
         )
-    values, index = kthvalue(input, (n + 1) // 2, dim, keepdim)
-    if input.array.dtype.kind == "f":
+    middle = (n + 1) // 2
+    if whole and unheard():
+        values = _kth(input, middle, 0, keepdim)  # nobody asks for its place
+    else:
+        values, index = kthvalue(input, middle, dim, keepdim)
+    if input.array.dtype.kind == "f" and not _has_no_nan(input):
         spoiled = any_of(isnan(input), dim, keepdim) if input.array.ndim else isnan(input)
         values = where(spoiled, math.nan, values)
     return values if whole else ValuesIndices(values, index)
+
+
+def _has_no_nan(x: TensorBase) -> bool:
+    """Whether that is seen, where nobody listens who would have to hear of it."""
+    if not unheard() or type(x.array) is not np.ndarray:
+        return False
+    return not math.isnan(np.maximum.reduce(x.array, None))
 
 
 _BETWEEN = ("linear", "lower", "higher", "nearest", "midpoint")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply, unseen, wrap
+from probtorch.core.dispatch import apply, unseen, untaped_view, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
@@ -19,7 +20,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.families import structured
-from probtorch.ops.movement import reshape, slice_, unsqueeze
+from probtorch.ops.movement import slice_, slice_at, unsqueeze
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
@@ -165,14 +166,16 @@ def unbind(input: TensorLike, dim: int = 0) -> tuple[TensorBase, ...]:
     input = as_tensor(input, "unbind")
     has_dims("unbind", input)
     dim = normalize_dim(dim, input.array.ndim, "unbind")
-    shape = input.array.shape
-    rest = shape[:dim] + shape[dim + 1 :]
-    spec = [(0, 1, s) for s in shape]
-    out = []
-    for i in range(shape[dim]):
-        spec[dim] = (i, 1, 1)
-        out.append(reshape(slice_(input, tuple(spec)), rest))
-    return tuple(out)
+    array, before = input.array, (slice(None),) * dim
+    count = array.shape[dim]
+    if unseen(input):
+        return _views(input, [array[(*before, i, ...)] for i in range(count)])
+    return tuple([slice_at(input, dim, i) for i in range(count)])
+
+
+def _views(x: TensorBase, parts: list[np.ndarray]) -> tuple[TensorBase, ...]:
+    """Return views of the memory of `x`, which is `unseen`, as tensors."""
+    return tuple([untaped_view(x, part) for part in parts])  # type: ignore[misc]  # not None then
 
 
 def has_dims(name: str, x: TensorBase) -> None:
@@ -214,19 +217,16 @@ def split(
                 got=str(sizes),
                 fix="check split_size",
             )
-    at, out = 0, []
-    for size in sizes:
-        out.append(
-            slice_(
-                tensor,
-                tuple(
-                    (at, 1, size) if i == dim else (0, 1, s)
-                    for i, s in enumerate(tensor.array.shape)
-                ),
-            )
-        )
-        at += size
-    return tuple(out)
+    ends = list(itertools.accumulate(sizes, initial=0))
+    if unseen(tensor) and min(sizes) >= 0:
+        array, before = tensor.array, (slice(None),) * dim
+        parts = [array[(*before, slice(at, end))] for at, end in itertools.pairwise(ends)]
+        return _views(tensor, parts)
+    whole = [(0, 1, s) for s in tensor.array.shape]
+    return tuple(
+        slice_(tensor, (*whole[:dim], (at, 1, size), *whole[dim + 1 :]))
+        for at, size in zip(ends, sizes, strict=False)
+    )
 
 
 @in_our_words

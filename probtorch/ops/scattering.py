@@ -109,9 +109,18 @@ def one_hot(tensor: TensorLike, num_classes: int = -1) -> TensorBase:
     if recorder() is not None:
         # A replay checks bounds, but would count from the end: there is no place for n.
         tensor = where(lt(tensor, 0), n, tensor)
+    elif type(tensor.array) is np.ndarray and (num_classes < 0 or _all_below(tensor.array, n)):
+        places = tensor.array.reshape(-1)
+        marked = np.zeros((places.size, n), np.int64)
+        marked[np.arange(places.size), places] = 1
+        return wrap(marked.reshape(*tensor.array.shape, n))
     # Written at places, not compared: so that bounds are checked when compiled too.
     (zeros,) = near(tensor, [wrap(np.zeros((*tensor.array.shape, n), np.int64))])
     return scatter(zeros, -1, tensor.unsqueeze(-1), 1)
+
+
+def _all_below(x: np.ndarray, n: int) -> bool:
+    return not x.size or int(x.max()) < n
 
 
 # ------------------------------------------------------------------------------------ by one index

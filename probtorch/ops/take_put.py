@@ -7,6 +7,7 @@ bounds raise; negative ones count from the end.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,9 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply, wrap
+from probtorch.core.dispatch import apply, around, wrap
 from probtorch.core.dtype import int64
-from probtorch.core.shape import broadcast_shapes
+from probtorch.core.shape import ALL_DIMS, broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType
 from probtorch.errors import TensorIndexError
@@ -28,7 +29,7 @@ from probtorch.ops.movement import python_slices, slice_
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
 
-__all__ = ["near", "put", "slice_put", "take", "untake"]
+__all__ = ["near", "put", "slice_put", "take", "take_along", "untake"]
 
 
 def take(x: TensorBase, dims: tuple[int, ...], index: list[TensorBase]) -> TensorBase:
@@ -36,6 +37,31 @@ def take(x: TensorBase, dims: tuple[int, ...], index: list[TensorBase]) -> Tenso
     if len(index) > 1:
         broadcast_shapes(*(i.array.shape for i in index), op="index")
     return apply(_TAKE, (x, *near(x, index)), {"dims": dims})
+
+
+def take_along(x: TensorBase, index: TensorBase, dim: int) -> TensorBase | None:
+    """Return ``x[i, index[i, j]]``, here for dim 1; None where that is not the shorter way.
+
+    `index` is known to have as many dims, and nothing below 0.
+    """
+    shape = index.array.shape
+    if type(x.array) is not np.ndarray or type(index.array) is not np.ndarray or not shape:
+        return None
+    if index.array.dtype is not int64 or max(shape) > _PLACES:
+        return None
+    axes = [index if i == dim else around(_places(n, i, len(shape))) for i, n in enumerate(shape)]
+    return apply(_TAKE, (x, *axes), {"dims": ALL_DIMS[len(shape)]})
+
+
+_PLACES = 4096  # of so many at most they are kept
+
+
+@functools.lru_cache(64)
+def _places(n: int, dim: int, ndim: int) -> np.ndarray:
+    """Return 0, 1, ..., n - 1 along a dim, read-only."""
+    places = np.arange(n).reshape([-1 if i == dim else 1 for i in range(ndim)])
+    places.setflags(write=False)
+    return places
 
 
 def untake(
@@ -60,6 +86,9 @@ def slice_put(x: TensorBase, value: TensorBase, spec: tuple[tuple[int, ...], ...
 def near(x: TensorBase, tensors: list[TensorBase], dtype: DType | None = int64) -> list[TensorBase]:
     """Return indices or numbers in a dtype, on the device of `x`."""
     if dtype is int64:
+        if all(t.array.dtype is int64 for t in tensors) and type(x.array) is np.ndarray:
+            if all(type(t.array) is np.ndarray for t in tensors):
+                return tensors
         for t in tensors:
             if t.array.dtype.kind not in "iu" and t.array.size:
                 raise bad_key(t)

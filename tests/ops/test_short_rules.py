@@ -30,6 +30,9 @@ CASES = {
         lambda x: F.cross_entropy(x, tensor([[0, 1], [1, 0]]), reduction="none"),
         RNG.standard_normal((2, 3, 2)),
     ),
+    "median": (lambda x: x.median(), X),
+    "median, of equal elements": (lambda x: x.median(1).values, np.round(X)),
+    "kthvalue, kept": (lambda x: x.kthvalue(2, 0, True).values, X),
     "cross_entropy, some ignored": (
         lambda x: F.cross_entropy(x, tensor([0, -100, 1, 2, -100])),
         X,

@@ -1,0 +1,91 @@
+"""What is done in a shorter way where nobody listens, held against what a listener sees."""
+
+import numpy as np
+import pytest
+
+import probtorch as pt
+from probtorch.nn import functional as F
+
+RNG = np.random.default_rng(7)
+X = RNG.standard_normal((4, 6))
+ROWS = np.array([5, 0, 3, 3])
+WITH_NAN = np.array([[1.0, np.nan, 0.0], [2.0, 1.0, 1.0]])
+
+WAYS = {
+    "unbind": (lambda x: pt.stack([t * (k + 1.0) for k, t in enumerate(x.unbind(1))]), X),
+    "split": (lambda x: pt.cat([t * 2.0 for t in x.split([1, 0, 3])]), X),
+    "chunk": (lambda x: x.chunk(4, 1)[2] * 3.0, X),
+    "diagonal": (lambda x: x.diagonal(1), X),
+    "diagonal of the first dims": (lambda x: x.reshape(2, 3, 4).diagonal(), X),
+    "median of all": (lambda x: x.median(), X),
+    "median of all, nan": (lambda x: x.median(), WITH_NAN),
+    "median": (lambda x: x.median(1).values, X),
+    "median, nan": (lambda x: x.median(1).values, WITH_NAN),
+    "place of a median": (lambda x: x.median(0).indices * x.sum(), X),
+    "kthvalue": (lambda x: x.kthvalue(2, 1, True).values, X),
+    "gather": (lambda x: x.gather(1, pt.tensor(ROWS[:, None] // [1, 2])), X),
+    "gather of the first dim": (lambda x: x.gather(0, pt.tensor(ROWS[None, :] % 4)), X),
+    "take_along_dim": (lambda x: pt.take_along_dim(x, pt.tensor(ROWS[:, None]), 1), X),
+    "take_along_dim from the end": (
+        lambda x: pt.take_along_dim(x, pt.tensor(-ROWS[:, None] - 1), 1),
+        X,
+    ),
+    "nll_loss": (lambda x: F.nll_loss(x, pt.tensor(ROWS)), X),
+    "nll_loss, some ignored": (lambda x: F.nll_loss(x, pt.tensor(ROWS), ignore_index=3), X),
+    "one_hot": (lambda x: F.one_hot(pt.tensor(ROWS[:, None]), 7) * x.sum(), X),
+    "one_hot without a number": (lambda x: F.one_hot(pt.tensor(ROWS)) * x.sum(), X),
+    "written to": (lambda x: (x * 1.0).add_(2).sub_(0.5).mul_(x.detach()).div_(3.0).exp_(), X),
+    "root, written": (lambda x: (x * x + 1.0).sqrt_(), X),
+}
+
+
+def _values(fn, at, dtype):
+    x = pt.tensor(at.astype(dtype), requires_grad=True)
+    alone = fn(x.detach())
+    y = fn(x)
+    weights = pt.tensor(np.linspace(0.5, 2.0, y.numel()).reshape(y.shape), dtype=y.dtype)
+    (y * weights).sum().backward()
+    return alone, y.detach(), x.grad
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "single"])
+@pytest.mark.parametrize("fn, at", WAYS.values(), ids=WAYS)
+def test_short_ways_give_what_a_listener_sees(fn, at, dtype):
+    short = _values(fn, at, dtype)
+    with pt.autograd.detect_anomaly(check_nan=False):
+        long = _values(fn, at, dtype)
+    for a, b in zip(short, long, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(
+            a.numpy(), b.numpy(), rtol=1e-6 if dtype == np.float32 else 1e-13
+        )
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda x: x.unbind(1),
+        lambda x: x.split(3, 1),
+        lambda x: x.chunk(2),
+        lambda x: [x.diagonal()],
+    ],
+    ids=["unbind", "split", "chunk", "diagonal"],
+)
+def test_parts_are_views_that_learn_of_their_root(parts):
+    x = pt.tensor(X)
+    for part in parts(x):
+        assert part._base is x
+        part.zero_()
+    assert x.diagonal().tolist() == [0.0] * 4
+    x = pt.zeros(4, 6)
+    seen = parts(x)
+    x.add_(pt.ones(4, 6, requires_grad=True))
+    assert all(part.requires_grad for part in seen)
+
+
+@pytest.mark.parametrize("number", [6, 9])
+def test_classes_beyond_the_last_are_refused_as_before(number):
+    with pytest.raises(pt.errors.TensorIndexError, match="got"):
+        F.one_hot(pt.tensor([0, number]), 6)
+    with pytest.raises(pt.errors.TensorIndexError, match="got"):
+        pt.tensor(X).gather(1, pt.tensor([[number]]))
