@@ -21,12 +21,12 @@ from probtorch.core.casting import to_float
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
-from probtorch.core.signatures import closest
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import make_leaf_type
 from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.meant import cure_for_name
 from probtorch.distributions.spelled import told_of_classes
 from probtorch.distributions.validation import check_parameter, validation_in_force
 from probtorch.distributions.written import adopt, check_attributes, split_attributes
@@ -166,6 +166,9 @@ class WithFields:
                 inherited.setdefault(name, field)
         cls._fields = {**{n: f for n, f in inherited.items() if n not in own}, **own}
         if own:
+            cls._is_filled = "__init__" not in cls.__dict__
+            if cls._is_filled:
+                setattr(cls, "__init__", WithFields._fill)  # noqa: B010  # mypy: of an instance
             settings = tuple(n for n, f in cls._fields.items() if f.constraint is None)
             cls.__static_fields__ = (*settings, *INSTANCE_STATE)
             cls.__signature__ = _signature(cls._fields)
@@ -175,11 +178,33 @@ class WithFields:
         if not cls._fields and "__init__" in cls.__dict__ and "log_prob" in cls.__dict__:
             cls.__static_fields__ = cls.__dict__.get("__static_fields__", ("_others",))
 
+    # Whether `_fill` is the constructor of the class that stated the fields.
+    _is_filled = True
+
     def __init__(self, *args: Any, validate_args: bool | None = None, **kwargs: Any) -> None:
+        # A class that has fields without a constructor of its own gets `_fill`, so who comes here
+        # went past it, as `super(Normal, self).__init__(batch_shape, event_shape)` does, or states
+        # no fields: both have PyTorch's arguments.
+        if self._is_filled:
+            self._past(args, validate_args, kwargs)
+        else:
+            self._fill(*args, validate_args=validate_args, **kwargs)
+
+    def _past(
+        self, args: Sequence[object], validate_args: bool | None, kwargs: Mapping[str, object]
+    ) -> None:
+        told = {} if validate_args is None else {"validate_args": validate_args}
+        self._start_written(*args, **told, **kwargs)  # type: ignore[arg-type]  # as it was called
+
+    def _fill(self, *args: object, validate_args: bool | None = None, **kwargs: object) -> None:
+        """Take the arguments of a class that states fields."""
         cls, fields = type(self), self._fields
-        if not fields:
-            self._start_written(*args, validate_args=validate_args, **kwargs)
-            return
+        if self.__dict__ and args and isinstance(args[0], (list, tuple)):
+            # Went past a class that inherits fields and constructor, such as `Categorical`, and
+            # has set fields itself: these are shapes.
+            if not self.__dict__.keys().isdisjoint(fields):
+                self._past(args, validate_args, kwargs)
+                return
         values = self._completed(_bind(cls, fields, args, kwargs))
         if self._alternatives:
             _check_alternatives(cls.__name__, self._alternatives, values)
@@ -236,14 +261,32 @@ class WithFields:
         self,
         batch_shape: SizeLike = (),
         event_shape: SizeLike = (),
-        *,
         validate_args: bool | None = None,
     ) -> None:
-        shapes = (as_size(batch_shape), as_size(event_shape))
-        self._written = True
-        self._set_shapes(*shapes, validate_args=validate_args)
+        batch, event = as_size(batch_shape), as_size(event_shape)
+        fields, store = self._fields, self.__dict__
+        given = {n: f for n, f in fields.items() if store.get(n) is not None}
+        optional = {n for n, f in fields.items() if f.default is not MISSING}
+        one = not self._alternatives or sum(n in given for n in self._alternatives) == 1
+        if not fields or not one or not fields.keys() <= given.keys() | optional:
+            self._written = True
+            self._set_shapes(batch, event, validate_args=validate_args)
+            if self._validate_args:
+                check_attributes(self, self.arg_constraints)
+            return
+        # The fields of a class that this one is derived from, which it has set itself.
+        strong = []
+        for name, field in given.items():
+            store[name], weak = field.convert(store[name])
+            if field.constraint is not None and not weak:
+                strong.append(store[name].array)
+        for name in optional - given.keys():
+            if fields[name].default is not None:
+                store[name], _ = fields[name].convert(fields[name].default)
+        dtype = dtypes.promote(strong) if strong else None
+        self._set_shapes(batch, event, dtype=dtype, validate_args=validate_args)
         if self._validate_args:
-            check_attributes(self, self.arg_constraints)
+            self._check_parameters()
 
     @property
     def _others(self) -> tuple[tuple[str, object], ...]:
@@ -343,7 +386,7 @@ def _is_more_than_fields(cls: type[WithFields]) -> bool:
     """Whether a user's class is made by a constructor that asks for something beside the fields."""
     if cls._from_tree.__func__ is not WithFields._from_tree.__func__:  # type: ignore[attr-defined]
         return False
-    if cls.__init__ is WithFields.__init__ or cls.__module__.startswith("probtorch."):
+    if cls.__init__ is WithFields._fill or cls.__module__.startswith("probtorch."):
         return False
     taken = list(inspect.signature(cls.__init__).parameters.values())[1:]
     named = {p.name for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
@@ -367,62 +410,6 @@ def _check_alternatives(owner: str, names: Sequence[str], values: Mapping[str, o
             got=" and ".join(given) if given else "none of them",
             fix=f"call {owner}({names[0]}=...)",
         )
-
-
-# What other libraries call parameters; the first that the distribution has is meant.
-_MEANT = {
-    "mu": ("loc", "rate"),
-    "mean": ("loc",),
-    "sigma": ("scale",),
-    "sd": ("scale",),
-    "std": ("scale",),
-    "stddev": ("scale",),
-    "scale_diag": ("scale",),
-    "lam": ("rate",),
-    "lamda": ("rate",),
-    "rate_parameter": ("rate",),
-    "alpha": ("concentration1", "concentration"),
-    "beta": ("concentration0", "rate", "scale"),
-    "a": ("concentration1", "concentration"),
-    "b": ("concentration0", "rate", "scale"),
-    "shape": ("concentration",),
-    "p": ("probs",),
-    "prob": ("probs",),
-    "logit_p": ("logits",),
-    "n": ("total_count",),
-    "nu": ("df",),
-    "lower": ("low",),
-    "upper": ("high",),
-    "kappa": ("concentration",),
-    "eta": ("concentration",),
-    "cov": ("covariance_matrix",),
-    "chol": ("scale_tril",),
-    "tau": ("precision_matrix",),
-}
-
-
-# Other parameterisations, by distribution and what is given, and how to write them.
-_OTHERWISE = {
-    ("Beta", "mean"): "write BetaProportion(mean, concentration)",
-    ("Exponential", "scale"): "write rate=1 / scale",
-    ("Gamma", "mean"): "write concentration=(mean / sd) ** 2, rate=mean / sd**2",
-    ("Gamma", "scale"): "write rate=1 / scale",
-    ("InverseGamma", "scale"): "write rate=scale",
-    ("NegativeBinomial", "mean"): "write NegativeBinomial2(mean, concentration)",
-    ("Normal", "tau"): "write scale=tau**-0.5",
-    ("Normal", "variance"): "write scale=sqrt(variance)",
-}
-_SAME = {"mu": "mean", "var": "variance", "precision": "tau"}
-
-
-def _cure_for_name(owner: str, name: str, fields: Mapping[str, Parameter]) -> str:
-    """What to write for an argument that a distribution does not have."""
-    otherwise = _OTHERWISE.get((owner, _SAME.get(name, name)))
-    spelled = any(spelling in fields for spelling in _MEANT.get(name, ()))
-    if otherwise and not spelled:
-        return otherwise
-    near = closest(name, fields, _MEANT)
-    return f"did you mean {near}?" if near else "see the signature of the class"
 
 
 def _bind(
@@ -455,7 +442,7 @@ def _bind(
                 cls.__name__,
                 expected=f"arguments named {', '.join(fields)}",
                 got=name,
-                fix=_cure_for_name(cls.__name__, name, fields),
+                fix=cure_for_name(cls.__name__, name, fields),
             )
         if name in values:
             raise ArgumentError(

@@ -7,15 +7,19 @@ is no part of the state; a module is one of the children.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self, overload
+from typing import Self, TypeAlias, overload
 
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError
 from probtorch.nn.containers import position
 from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
 
 __all__ = ["ParameterDict", "ParameterList"]
+
+# A parameter, or whatever else was put there.
+Value: TypeAlias = Tree
 
 
 class _Keyed(Module):
@@ -25,7 +29,7 @@ class _Keyed(Module):
         super().__init__()
         self._keys: dict[str, None] = {}
 
-    def _put(self, key: str, value: Any) -> None:
+    def _put(self, key: str, value: object) -> None:
         self._check_name(type(self).__name__, key, self._parameters)
         is_tensor = isinstance(value, TensorBase)
         if key in self._keys and not (is_tensor and key in self._parameters):
@@ -50,7 +54,7 @@ class _Keyed(Module):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def _values(self) -> list[Any]:
+    def _values(self) -> list[Value]:
         return [getattr(self, key) for key in self._keys]
 
     def extra_repr(self) -> str:
@@ -72,33 +76,33 @@ class ParameterList(_Keyed):
     values : iterable, optional
     """
 
-    def __init__(self, values: Iterable[Any] | None = None) -> None:
+    def __init__(self, values: Iterable[object] | None = None) -> None:
         super().__init__()
         if values is not None:
             self.extend(values)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Value]:
         return iter(self._values())
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: int) -> Value: ...
     @overload
     def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: int | slice) -> Value:
         if isinstance(index, slice):
             usual = type(self).__init__ is ParameterList.__init__
             return (type(self) if usual else ParameterList)(self._values()[index])
         return getattr(self, str(position("ParameterList", index, len(self))))
 
-    def __setitem__(self, index: int, value: Any) -> None:
+    def __setitem__(self, index: int, value: object) -> None:
         self._put(str(position("ParameterList", index, len(self))), value)
 
-    def append(self, value: Any) -> Self:
+    def append(self, value: object) -> Self:
         """Add a value at the end; returns the list."""
         self._put(str(len(self)), value)
         return self
 
-    def extend(self, values: Iterable[Any]) -> Self:
+    def extend(self, values: Iterable[object]) -> Self:
         """Add values at the end; returns the list."""
         if isinstance(values, TensorBase) or not isinstance(values, Iterable):
             raise ArgumentError(
@@ -123,18 +127,18 @@ class ParameterDict(_Keyed):
     """
 
     def __init__(
-        self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None
+        self, parameters: Mapping[str, object] | Iterable[tuple[str, object]] | None = None
     ) -> None:
         super().__init__()
         if parameters is not None:
             self.update(parameters)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Value:
         if key not in self._keys:
             raise KeyError(key)
         return getattr(self, key)
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         self._put(key, value)
 
     def __delitem__(self, key: str) -> None:
@@ -149,13 +153,13 @@ class ParameterDict(_Keyed):
     def __contains__(self, key: object) -> bool:
         return key in self._keys
 
-    def __or__(self, other: Mapping[str, Any] | ParameterDict) -> ParameterDict:
+    def __or__(self, other: Mapping[str, object] | ParameterDict) -> ParameterDict:
         return self.copy().__ior__(other)
 
-    def __ror__(self, other: Mapping[str, Any] | ParameterDict) -> ParameterDict:
+    def __ror__(self, other: Mapping[str, object] | ParameterDict) -> ParameterDict:
         return ParameterDict(other).__ior__(self)
 
-    def __ior__(self, other: Mapping[str, Any] | ParameterDict) -> Self:
+    def __ior__(self, other: Mapping[str, object] | ParameterDict) -> Self:
         self.update(other)
         return self
 
@@ -163,38 +167,38 @@ class ParameterDict(_Keyed):
         """Return the names."""
         return dict(self._keys).keys()
 
-    def values(self) -> Iterable[Any]:
+    def values(self) -> Iterable[Value]:
         """Return the parameters and other values."""
         return dict(self.items()).values()
 
-    def items(self) -> Iterable[tuple[str, Any]]:
+    def items(self) -> Iterable[tuple[str, Value]]:
         """Return pairs of name and value."""
         return dict(zip(self._keys, self._values())).items()
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Value = None) -> Value:
         """Return the value named `key`, or `default`."""
         return self[key] if key in self._keys else default
 
-    def pop(self, key: str) -> Any:
+    def pop(self, key: str) -> Value:
         """Take out and return the value named `key`."""
         value = self[key]
         delattr(self, key)
         return value
 
-    def update(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+    def update(self, parameters: Mapping[str, object] | Iterable[tuple[str, object]]) -> None:
         """Add or replace values from a dict or pairs."""
         pairs = parameters.items() if hasattr(parameters, "items") else parameters
         for key, value in list(pairs):
             self[key] = value
 
-    def popitem(self) -> tuple[str, Any]:
+    def popitem(self) -> tuple[str, Value]:
         """Take out and return the last pair of name and value."""
         if not self._keys:
             raise KeyError("popitem(): the dict is empty")
         key = next(reversed(self._keys))
         return key, self.pop(key)
 
-    def setdefault(self, key: str, default: Any = None) -> Any:
+    def setdefault(self, key: str, default: Value = None) -> Value:
         """Return the value named `key`; put `default` there first if there is none."""
         if key not in self._keys:
             self[key] = default
@@ -209,6 +213,6 @@ class ParameterDict(_Keyed):
         """Return another dict with the same parameters."""
         return ParameterDict(self.items())
 
-    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+    def fromkeys(self, keys: Iterable[str], default: object = None) -> ParameterDict:
         """Return a dict with a value under each of some names, all the same."""
         return ParameterDict((key, default) for key in keys)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from probtorch.core.late import difflib
 from probtorch.core.making import as_tensor
@@ -48,7 +48,7 @@ class IncompatibleKeys(_Keys):
 
 
 # What is known of the module that was saved: the `version` of its class.
-Metadata: TypeAlias = dict[str, Any]
+Metadata: TypeAlias = StateDict
 
 # By dotted name the module, the name in it, and the tensor.
 Places: TypeAlias = Mapping[str, tuple["Module", str, Tensor]]

@@ -8,7 +8,7 @@ shapes fit is found in `state.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.typed import StateDict, Tree
@@ -43,7 +43,7 @@ class Stateful:
 
     def state_dict(
         self,
-        *args: Any,
+        *args: object,
         destination: StateDict | None = None,
         prefix: str = "",
         keep_vars: bool = False,
@@ -61,9 +61,11 @@ class Stateful:
         keep_vars : bool
             Return the parameters themselves; else detached tensors, which share their memory.
         """
-        given: dict[str, Any] = {"destination": destination, "prefix": prefix}
-        given |= {"keep_vars": keep_vars, **dict(zip(_POSITIONAL, args))}
-        return collect(cast("Module", self), **given)
+        if args:
+            given = {"destination": destination, "prefix": prefix, "keep_vars": keep_vars}
+            given |= dict(zip(_POSITIONAL, args))
+            return Stateful.state_dict(self, **given)  # type: ignore[arg-type]  # by position
+        return collect(cast("Module", self), destination, prefix, keep_vars)
 
     def load_state_dict(
         self, state_dict: StateDict, strict: bool = True, assign: bool = False

@@ -1,9 +1,20 @@
 """Idioms of classes written for PyTorch: their own `expand`, mixins, modules that are priors."""
 
+import pytest
+
 import probtorch
 from probtorch import nn
-from probtorch.distributions import Distribution, Independent, Normal, constraints
+from probtorch.distributions import (
+    Categorical,
+    Distribution,
+    Independent,
+    MultivariateNormal,
+    Normal,
+    constraints,
+)
+from probtorch.distributions.utils import broadcast_all
 from probtorch.effects import plate, sample
+from probtorch.errors import DomainError
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 
@@ -79,3 +90,71 @@ def test_fields_come_from_all_bases_and_may_be_buffers():
     prior = NormalPrior(tensor(1.0), tensor(2.0))
     assert list(prior.state_dict()) == ["loc", "scale"]
     assert_close(prior.log_prob(tensor(0.5)), Normal(1.0, 2.0).log_prob(tensor(0.5)))
+
+
+class Scaled(Normal):
+    """Sets the parameters of the class it is derived from itself, and goes past its constructor."""
+
+    def __init__(self, loc, spread, validate_args=None):
+        self.loc, self.scale = broadcast_all(loc, spread * 2.0)
+        super(Normal, self).__init__(self.loc.size(), validate_args=validate_args)
+
+
+def test_shapes_are_given_past_the_constructor_of_a_base():
+    d, same = Scaled(probtorch.zeros(3), 1.0), Normal(probtorch.zeros(3), 2.0)
+    assert d.batch_shape == (3,)
+    assert_close(d.log_prob(tensor(0.5)), same.log_prob(tensor(0.5)))
+    assert_close(d.expand((2, 3)).log_prob(tensor(0.5)), same.log_prob(tensor(0.5)).expand(2, 3))
+    assert d.rsample((4,)).shape == (4, 3)
+    with pytest.raises(DomainError, match="scale"):
+        Scaled(probtorch.zeros(3), -1.0)
+
+
+class Named(Categorical):
+    def __init__(self, logits):
+        self.logits = logits
+        super(Categorical, self).__init__(logits.shape[:-1], validate_args=False)
+
+
+def test_shapes_are_given_past_a_class_that_inherits_its_constructor():
+    logits = tensor([[0.0, 1.0], [2.0, 0.0]])
+    assert Named(logits).batch_shape == (2,)
+    assert_close(Named(logits).log_prob(tensor(1)), Categorical(logits=logits).log_prob(tensor(1)))
+
+
+class Factored(MultivariateNormal):
+    """Has a covariance of another form, and says all that is asked of it."""
+
+    def __init__(self, loc, diagonal):
+        self.loc, self.diagonal = loc, diagonal
+        super(MultivariateNormal, self).__init__(loc.shape[:-1], loc.shape[-1:], False)
+
+    @property
+    def covariance_matrix(self):
+        return probtorch.diag_embed(self.diagonal)
+
+    @property
+    def mean(self):
+        return self.loc
+
+    @property
+    def variance(self):
+        return self.diagonal
+
+    def rsample(self, sample_shape=()):
+        noise = probtorch.randn(*sample_shape, *self.loc.shape)
+        return self.loc + self.diagonal.sqrt() * noise
+
+    def log_prob(self, value):
+        return Normal(self.loc, self.diagonal.sqrt()).log_prob(value).sum(-1)
+
+
+def test_class_that_goes_past_its_base_says_the_rest_itself():
+    loc, diagonal = probtorch.zeros(2, 3), tensor([1.0, 2.0, 3.0])
+    d = Factored(loc, diagonal)
+    assert (d.batch_shape, d.event_shape) == ((2,), (3,))
+    assert_close(d.stddev, diagonal.sqrt())
+    assert sample("x", d).shape == (2, 3)
+    value = tensor([0.5, 0.0, 1.0])
+    same = MultivariateNormal(loc, probtorch.diag(diagonal))
+    assert_close(d.log_prob(value), same.log_prob(value))
