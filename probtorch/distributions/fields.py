@@ -194,7 +194,7 @@ class WithFields:
         self, args: Sequence[object], validate_args: bool | None, kwargs: Mapping[str, object]
     ) -> None:
         told = {} if validate_args is None else {"validate_args": validate_args}
-        self._start_written(*args, **told, **kwargs)  # type: ignore[arg-type]  # as it was called
+        self._start_written(*args, **told, **kwargs)  # type: ignore[arg-type, misc]  # as it was called
 
     def _fill(self, *args: object, validate_args: bool | None = None, **kwargs: object) -> None:
         """Take the arguments of a class that states fields."""

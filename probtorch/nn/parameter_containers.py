@@ -20,6 +20,8 @@ __all__ = ["ParameterDict", "ParameterList"]
 
 # A parameter, or whatever else was put there.
 Value: TypeAlias = Tree
+# By names: a dict of either kind, or pairs.
+Named: TypeAlias = "Mapping[str, object] | ParameterDict | Iterable[tuple[str, object]]"
 
 
 class _Keyed(Module):
@@ -29,7 +31,7 @@ class _Keyed(Module):
         super().__init__()
         self._keys: dict[str, None] = {}
 
-    def _put(self, key: str, value: object) -> None:
+    def _put(self, key: str, value: Value) -> None:
         self._check_name(type(self).__name__, key, self._parameters)
         is_tensor = isinstance(value, TensorBase)
         if key in self._keys and not (is_tensor and key in self._parameters):
@@ -126,9 +128,7 @@ class ParameterDict(_Keyed):
     parameters : dict or iterable of pairs, optional
     """
 
-    def __init__(
-        self, parameters: Mapping[str, object] | Iterable[tuple[str, object]] | None = None
-    ) -> None:
+    def __init__(self, parameters: Named | None = None) -> None:
         super().__init__()
         if parameters is not None:
             self.update(parameters)
@@ -153,13 +153,13 @@ class ParameterDict(_Keyed):
     def __contains__(self, key: object) -> bool:
         return key in self._keys
 
-    def __or__(self, other: Mapping[str, object] | ParameterDict) -> ParameterDict:
+    def __or__(self, other: Named) -> ParameterDict:
         return self.copy().__ior__(other)
 
-    def __ror__(self, other: Mapping[str, object] | ParameterDict) -> ParameterDict:
+    def __ror__(self, other: Named) -> ParameterDict:
         return ParameterDict(other).__ior__(self)
 
-    def __ior__(self, other: Mapping[str, object] | ParameterDict) -> Self:
+    def __ior__(self, other: Named) -> Self:
         self.update(other)
         return self
 
@@ -185,7 +185,7 @@ class ParameterDict(_Keyed):
         delattr(self, key)
         return value
 
-    def update(self, parameters: Mapping[str, object] | Iterable[tuple[str, object]]) -> None:
+    def update(self, parameters: Named) -> None:
         """Add or replace values from a dict or pairs."""
         pairs = parameters.items() if hasattr(parameters, "items") else parameters
         for key, value in list(pairs):

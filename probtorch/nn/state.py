@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from probtorch.core.late import difflib
 from probtorch.core.making import as_tensor
@@ -104,7 +104,8 @@ def collect(
                 got=type(found).__name__,
                 fix="change the dict that the hook is given, and return nothing",
             )
-        destination = destination if found is None else found
+        if found is not None:
+            destination = cast(StateDict, found)
     return destination
 
 
@@ -188,7 +189,7 @@ def _load_by_parts(
     except BaseException:
         for owner, name, target, array in before:
             table = owner._parameters if name in owner._parameters else owner._buffers
-            table[name] = target  # type: ignore[assignment]  # what was there
+            table[name] = target
             if array is not None and target.array.shape == array.shape:
                 owner._overwrite(target, Tensor(array))
         raise

@@ -62,7 +62,11 @@ class Stateful:
             Return the parameters themselves; else detached tensors, which share their memory.
         """
         if args:
-            given = {"destination": destination, "prefix": prefix, "keep_vars": keep_vars}
+            given: dict[str, object] = {
+                "destination": destination,
+                "prefix": prefix,
+                "keep_vars": keep_vars,
+            }
             given |= dict(zip(_POSITIONAL, args))
             return Stateful.state_dict(self, **given)  # type: ignore[arg-type]  # by position
         return collect(cast("Module", self), destination, prefix, keep_vars)

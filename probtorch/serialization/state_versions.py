@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import cast
 
 from probtorch.core.typed import StateDict, Tree
 
@@ -23,8 +24,9 @@ def versions_of(value: Tree) -> list[object]:
     return [[part for pair in versions for part in pair]]
 
 
-def with_versions(state: StateDict, versions: Sequence[object]) -> StateDict:
+def with_versions(read: dict[object, object], versions: Sequence[object]) -> StateDict:
     """Give a state dict that was read the versions that it was written with."""
+    state = cast(StateDict, read)
     names, numbers = versions[::2], versions[1::2]
     if not all(type(name) is str for name in names) or not all(
         type(number) is int or number is None for number in numbers
