@@ -614,3 +614,5 @@ else:
         ),
     }
     __all__, __getattr__, __dir__ = late_names(__name__, _HOMES, beside=_BESIDE, instead=_ELSEWHERE)
+    # As there, a star brings the transforms, too.
+    __all__ += _BESIDE["transforms"].split()

@@ -95,3 +95,8 @@ def test_modules_can_be_imported_and_private_names_are_plain():
     assert importlib.import_module("probtorch.distributions.beta").Beta is dist.Beta
     with pytest.raises(AttributeError, match=r"no attribute '__wrapped__'$"):
         dist.__wrapped__  # noqa: B018
+
+
+def test_star_brings_transforms_as_in_pytorch():
+    wanted = {"Normal", "ExpTransform", "AffineTransform", "constraints", "kl_divergence"}
+    assert wanted <= set(dist.__all__)
