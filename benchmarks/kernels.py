@@ -75,7 +75,7 @@ KERNELS = {
     "ChEESHMC": Entry(ChEESHMC, 250, 2),
     "SNAPERHMC": Entry(SNAPERHMC, 250, 2),
     "GHMC": Entry(GHMC, 6000),
-    "MEADS": Entry(MEADS, 500, 2),
+    "MEADS": Entry(MEADS, 1500, 2),
     "AdjustedMCLMC": Entry(AdjustedMCLMC, 2000),
     "MCLMC": Entry(MCLMC, 2000),
     "MALA": Entry(MALA, 6000),

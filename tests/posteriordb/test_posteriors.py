@@ -111,13 +111,13 @@ KERNELS = {
     "barker": (BarkerMH, 20_000, 4),
     "chees": (ChEESHMC, 1500, 1),
     "snaper": (SNAPERHMC, 1500, 1),
-    "meads": (MEADS, 4000, 1),
+    "meads": (MEADS, 12_000, 1),
     "adjusted mclmc": (AdjustedMCLMC, 4000, 4),
     "rmhmc": (RMHMC, 2500, 4),
     # A bias that these many draws cannot see.
     "mclmc": (lambda m: MCLMC(m, desired_energy_var=1e-6), 4000, 4),
 }
-# Coefficients of kidiq correlate by 0.99, and the scales of MEADS are diagonal: 16,000 draws of 64
+# Coefficients of kidiq correlate by 0.99, and the scales of MEADS are diagonal: 48,000 draws of 64
 # walkers agree, these many do not. The Gaussian process takes RMHMC many minutes.
 PAIRS = [
     (kernel, start)

@@ -57,7 +57,7 @@ KERNELS = {
     "dynamic hmc": (DynamicHMC, 1000),
     "ghmc": (GHMC, 5000),
     "chees": (lambda m: ChEESHMC(m, walkers=8), 500),
-    "meads": (lambda m: MEADS(m, walkers=16), 400),
+    "meads": (lambda m: MEADS(m, walkers=16), 1200),
     "snaper": (lambda m: SNAPERHMC(m, walkers=8), 500),
     "adjusted mclmc": (AdjustedMCLMC, 1500),
     "slice": (Slice, 2000),

@@ -1,13 +1,13 @@
 """MEADS: generalised Hamiltonian Monte Carlo of many chains, with nothing to tune.
 
-Walkers are dealt into folds. Scales, step size and how long momentum is remembered are computed,
-before each move, for a fold from where the walkers of another one stand and from their gradients.
-What depends on others only leaves the target of each walker as it is, so this goes on for ever, and
-there is no warm-up but for moving to the posterior. One fold is held while the others move: with
-folds in a circle, each by its neighbour, it is where the circle is cut.
+For each draw walkers are dealt into folds, and the folds move one after the other. Scales, step
+size and how long momentum is remembered are computed for a fold from where the walkers of another
+one stand and from their gradients. What depends on others only leaves the target of each walker as
+it is, so this goes on for ever, and there is no warm-up but for moving to the posterior.
 
-A draw is as many moves as there are folds, of which each walker makes all but one; then walkers are
-dealt anew. What a move is, ghmc.py says.
+The paper moves all folds but one at once, each by its neighbour in a circle, and cuts the circle at
+the one that is held. Here that one moves after them, by its neighbour as it is then: a draw is one
+move of each walker, and one gradient. What a move is, ghmc.py says.
 
 References
 ----------
@@ -23,7 +23,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import record, static
+from probtorch.core.tree import record, replace, static
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.kernel import Kernel, statistic
@@ -58,7 +58,7 @@ class MEADSState:
     level : Tensor, shape (walkers,)
         As in `GHMCState`.
     moves : Tensor, 0-d int64
-        Made so far; momentum and level are to be drawn where there are none.
+        Made so far by each; momentum and level are to be drawn where there are none.
     logdensity : Tensor, shape (walkers,)
     grad : Tensor, shape (walkers, dim)
     counter : Tensor, 0-d int64
@@ -75,12 +75,11 @@ class MEADSState:
 
 @record
 class MEADSInfo:
-    """What the moves of each walker came to; all of shape (walkers,).
+    """What the move of each walker came to; all of shape (walkers,).
 
     Parameters
     ----------
     accept_prob, step_size : Tensor
-        Means over the moves.
     diverging : Tensor, bool
     lp : Tensor
     n_steps : Tensor, int64
@@ -93,8 +92,9 @@ class MEADSInfo:
     n_steps: TensorBase = statistic("n_steps", dtype=np.int64, combine=np.add)
 
 
-# Which move is next, the state, sums of acceptances and of step sizes, and who diverged.
+# Which fold is next, the state, acceptances, step sizes, and who diverged.
 _Round: TypeAlias = tuple[TensorBase, MEADSState, TensorBase, TensorBase, TensorBase]
+# Which of the walkers of a fold is next, and where they came to.
 _Points: TypeAlias = tuple[TensorBase, PhasePoint]
 
 
@@ -169,123 +169,118 @@ class MEADS(Kernel[MEADSState]):
         return MEADSState(position, still, 0.0 * values, none, values, grads, as_tensor(counter))
 
     def step(self, key: Key, state: MEADSState) -> tuple[MEADSState, MEADSInfo]:
-        """Return ``(state, info)`` after as many moves as there are folds."""
+        """Return ``(state, info)`` after a move of each walker."""
         members, dim = state.position.shape
         each = wrap(np.arange(members))
-        drawn = uniform(key, state.counter + each)
         # Ranks of random numbers are a random order.
+        drawn = uniform(key, state.counter + each)
         rank = (drawn.reshape(members, 1) > drawn.reshape(1, members)).long().sum(1)
-        fold = rank // (members // self.folds)
+        order = index_put(wrap(np.zeros(members, np.int64)), (rank,), each)
         counter = state.counter + members
-        begun = state.moves > 0
-        level = where(begun, state.level, 2.0 * uniform(key, counter + each) - 1.0)
-        counter = counter + members
-        first = normals(key, counter, members * dim).reshape(members, dim)
-        counter = counter + members * dim
-        start = MEADSState(
-            state.position,
-            where(begun, state.momentum, first),
-            level,
-            state.moves,
-            state.logdensity,
-            state.grad,
-            counter,
+
+        def first() -> tuple[TensorBase, TensorBase]:
+            momentum = normals(key, counter + members, members * dim).reshape(members, dim)
+            return momentum, 2.0 * uniform(key, counter + each) - 1.0
+
+        momentum, level = cond(state.moves > 0, lambda: (state.momentum, state.level), first)
+        begun = replace(
+            state,
+            momentum=momentum,
+            level=level,
+            moves=state.moves + 1,
+            counter=counter + members * (dim + 1),
         )
 
         def move(carry: _Round) -> _Round:
-            held, state, accepted, sizes, lost = carry
-            state, accept_prob, step_size, diverging = self._move(key, state, fold, held)
-            return held + 1, state, accepted + accept_prob, sizes + step_size, lost | diverging
+            # The last fold first: each by one that has not moved, and the first by the last.
+            fold, state, accepted, sizes, lost = carry
+            size = members // self.folds
+            within = wrap(np.arange(size))
+            mine = order[fold * size + within]
+            others = order[(fold + (self.folds - 1)) % self.folds * size + within]
+            state, accept_prob, step_size, diverging = self._move(key, state, mine, others)
+            return (
+                fold - 1,
+                state,
+                index_put(accepted, (mine,), accept_prob),
+                index_put(sizes, (mine,), step_size + 0.0 * accept_prob),
+                index_put(lost, (mine,), diverging),
+            )
 
         none, no = wrap(np.zeros(members)), wrap(np.zeros(members, bool))
-        begin = wrap(np.array(0)), start, none, none, no
-        _, new, accepted, sizes, lost = while_loop(lambda c: c[0] < self.folds, move, begin)
-        made = self.folds - 1
-        info = MEADSInfo(
-            accepted / made,
-            sizes / made,
-            lost,
-            new.logdensity,
-            wrap(np.full(members, made)),
-        )
-        return new, info
+        begin = wrap(np.array(self.folds - 1)), begun, none, none, no
+        _, new, accepted, sizes, lost = while_loop(lambda c: c[0] >= 0, move, begin)
+        ones = wrap(np.ones(members, np.int64))
+        return new, MEADSInfo(accepted, sizes, lost, new.logdensity, ones)
 
     def _move(
-        self, key: Key, state: MEADSState, fold: TensorBase, held: TensorBase
+        self, key: Key, state: MEADSState, mine: TensorBase, others: TensorBase
     ) -> tuple[MEADSState, TensorBase, TensorBase, TensorBase]:
-        """Return the state after a move of all folds but one, and what that came to."""
-        members, dim = state.position.shape
-        neighbour = (fold + (self.folds - 1)) % self.folds
-        scales, sizes, damping = self._settings(state, fold)
-        scale, step_size = scales[neighbour], sizes[neighbour]
-        share = 1.0 - exp(-2.0 * step_size * damping[neighbour])
-        noise = normals(key, state.counter, members * dim).reshape(members, dim)
-        row = share.reshape(members, 1)
-        momentum = sqrt(1.0 - row) * state.momentum + sqrt(row) * noise
-        level = onwards(state.level, 0.5 * share)
-        moves = fold != held
+        """Move walkers by where others are: the state, acceptances, step size, and divergences."""
+        size, dim = mine.shape[0], state.position.shape[1]
+        scale, step_size, damping = self._settings(state, others)
+        share = 1.0 - exp(-2.0 * step_size * damping)
+        noise = normals(key, state.counter, size * dim).reshape(size, dim)
+        momentum = sqrt(1.0 - share) * state.momentum[mine] + sqrt(share) * noise
+        level = onwards(state.level[mine], 0.5 * share)
+        starts = PhasePoint(
+            state.position[mine], momentum, state.logdensity[mine], state.grad[mine]
+        )
 
         def step(carry: _Points) -> _Points:
             k, ends = carry
+            start = PhasePoint(ends.position[k], ends.momentum[k], ends.logdensity[k], ends.grad[k])
+            end = leapfrog(self.density, DiagonalMetric(scale), start, step_size)
+            return k + 1, PhasePoint(
+                index_put(ends.position, (k,), end.position),
+                index_put(ends.momentum, (k,), end.momentum),
+                index_put(ends.logdensity, (k,), end.logdensity),
+                index_put(ends.grad, (k,), end.grad),
+            )
 
-            def taken(ends: PhasePoint) -> PhasePoint:
-                start = PhasePoint(
-                    state.position[k], momentum[k], state.logdensity[k], state.grad[k]
-                )
-                end = leapfrog(self.density, DiagonalMetric(scale[k]), start, step_size[k])
-                return PhasePoint(
-                    index_put(ends.position, (k,), end.position),
-                    index_put(ends.momentum, (k,), end.momentum),
-                    index_put(ends.logdensity, (k,), end.logdensity),
-                    index_put(ends.grad, (k,), end.grad),
-                )
+        _, ends = while_loop(lambda c: c[0] < size, step, (wrap(np.array(0)), starts))
 
-            return k + 1, cond(moves[k], taken, lambda ends: ends, ends)
-
-        starts = PhasePoint(state.position, momentum, state.logdensity, state.grad)
-        _, ends = while_loop(lambda c: c[0] < members, step, (wrap(np.array(0)), starts))
-
-        energy = 0.5 * total(momentum * momentum, 1) - state.logdensity
+        energy = 0.5 * total(momentum * momentum, 1) - starts.logdensity
         drop = energy_drop(energy, 0.5 * total(ends.momentum * ends.momentum, 1) - ends.logdensity)
-        accepted = moves & (log(absolute(level)) < drop)
-        row = accepted.reshape(members, 1)
-        turned = where(row, ends.momentum, -momentum)
-        new = MEADSState(
-            where(row, ends.position, state.position),
-            where(moves.reshape(members, 1), turned, state.momentum),
-            where(
-                moves, where(accepted, level * exp(-where(accepted, drop, 0.0)), level), state.level
+        accepted = log(absolute(level)) < drop
+        row = accepted.reshape(size, 1)
+        new = replace(
+            state,
+            position=index_put(state.position, (mine,), where(row, ends.position, starts.position)),
+            momentum=index_put(state.momentum, (mine,), where(row, ends.momentum, -momentum)),
+            level=index_put(
+                state.level,
+                (mine,),
+                where(accepted, level * exp(-where(accepted, drop, 0.0)), level),
             ),
-            state.moves + 1,
-            where(accepted, ends.logdensity, state.logdensity),
-            where(row, ends.grad, state.grad),
-            state.counter + members * dim,
+            logdensity=index_put(
+                state.logdensity, (mine,), where(accepted, ends.logdensity, starts.logdensity)
+            ),
+            grad=index_put(state.grad, (mine,), where(row, ends.grad, starts.grad)),
+            counter=state.counter + size * dim,
         )
         accept_prob, _ = acceptance(drop)
-        diverging = moves & ~(drop > -DIVERGENCE_THRESHOLD)
-        return new, where(moves, accept_prob, 0.0), where(moves, step_size, 0.0), diverging
+        return new, accept_prob, step_size, ~(drop > -DIVERGENCE_THRESHOLD)
 
     def _settings(
-        self, state: MEADSState, fold: TensorBase
+        self, state: MEADSState, others: TensorBase
     ) -> tuple[TensorBase, TensorBase, TensorBase]:
-        """Return what each fold says: scales (folds, dim), step sizes and dampings (folds,)."""
-        size = self.walkers // self.folds
-        of_fold = (fold.reshape(1, -1) == wrap(np.arange(self.folds).reshape(-1, 1))).double()
-        together = matmul(of_fold.transpose(0, 1), of_fold)
+        """Return what some walkers say: scales (dim,), step size and damping."""
+        position, grad = state.position[others], state.grad[others]
+        size = position.shape[0]
 
         def largest(rows: TensorBase) -> TensorBase:
-            """The largest eigenvalue of each fold's second moments: of their square, by trace."""
+            """The largest eigenvalue of second moments: of their square, by trace."""
             products = matmul(rows, rows.transpose(0, 1))
-            squares = matmul(of_fold, total(together * products * products, 1)) / size**2
-            return squares / clamp(matmul(of_fold, total(rows * rows, 1)) / size, min=1e-300)
+            squares = total(products * products) / size
+            return squares / clamp(total(rows * rows), min=1e-300)
 
-        centred = state.position - (matmul(of_fold, state.position) / size)[fold]
-        variance = matmul(of_fold, centred * centred) / size
+        centred = position - total(position, 0) / size
+        variance = total(centred * centred, 0) / size
         scales = where(variance > 0.0, sqrt(variance), 1.0)
-        mine = scales[fold]
-        curvature = largest(state.grad * mine)
+        curvature = largest(grad * scales)
         step_size = clamp(STEP_SHARE / sqrt(clamp(curvature, min=1e-300)), max=LONGEST_STEP)
-        slowest = 1.0 / sqrt(clamp(largest(centred / mine), min=1e-300))
+        slowest = 1.0 / sqrt(clamp(largest(centred / scales), min=1e-300))
         # In the beginning, when walkers are far out, momentum is forgotten sooner.
-        early = 1.0 / (step_size * (state.moves + 1).double())
+        early = 1.0 / (step_size * state.moves.double())
         return scales, step_size, maximum(slowest, early)
