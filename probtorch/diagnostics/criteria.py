@@ -30,7 +30,7 @@ from probtorch.diagnostics.layout import chosen, flat_entries
 from probtorch.diagnostics.psis import pareto_k_limit, psis
 from probtorch.errors import ArgumentError, users_stacklevel
 
-__all__ = ["Elpd", "Pointwise", "loo", "pointwise_of", "waic", "warn_of_ratios"]
+__all__ = ["Elpd", "Pointwise", "loo", "pointwise_of", "quiet_loo", "waic", "warn_of_ratios"]
 
 # A posterior variance of the log density above this says that WAIC is unreliable [vehtari2017].
 LARGE_VARIANCE = 0.4
@@ -245,9 +245,16 @@ def loo(draws: Draws | HasDraws, var_name: str | None = None, *, reff: float | N
     ((3,), True)
     """
     data = pointwise_of(draws, var_name, "loo", reff)
+    found = quiet_loo(data)
+    warn_of_ratios(found, "loo_moment_match(draws) or reloo(draws) of probtorch.infer mends them")
+    return found
+
+
+def quiet_loo(data: Pointwise) -> Elpd:
+    """Return what `loo` does, without its warning: for those who mend what is unreliable."""
     weights, k = data.without_each()
     pointwise = special.logsumexp(weights + data.values.T, axis=1)
-    found = Elpd(
+    return Elpd(
         "loo",
         pointwise.reshape(data.shape),
         (data.lpd - pointwise).reshape(data.shape),
@@ -255,8 +262,6 @@ def loo(draws: Draws | HasDraws, var_name: str | None = None, *, reff: float | N
         np.asarray(k).reshape(data.shape),
         pareto_k_limit(len(data.values)),
     )
-    warn_of_ratios(found, "loo_moment_match(draws) or reloo(draws) of probtorch.infer mends them")
-    return found
 
 
 def warn_of_ratios(found: Elpd, fix: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import numpy as np
@@ -16,11 +17,12 @@ from probtorch.compiler.record.record import OUTSIDE
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.dtype import default_dtype_as, float64
+from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import map_tree
-from probtorch.effects.handlers import trace
+from probtorch.effects.handlers import block, seed, trace
 from probtorch.effects.row_blocks import RowBlocks
-from probtorch.effects.runtime import STATE, Handler
+from probtorch.effects.runtime import STATE, Handler, generator_in_force
 from probtorch.effects.trace import Trace
 from probtorch.errors import DomainError
 
@@ -31,6 +33,7 @@ __all__ = [
     "in_float64",
     "leave_no_garbage",
     "lifted",
+    "out_of_sight",
     "untraced",
 ]
 
@@ -69,6 +72,30 @@ def untraced() -> Iterator[None]:
         yield
     finally:
         STATE.handlers = before
+
+
+@contextlib.contextmanager
+def out_of_sight(*others: AbstractContextManager[object], precise: bool = False) -> Iterator[Trace]:
+    """Context manager for a run to look at a model: nobody around notices, and nothing is drawn
+    that would have been drawn later. Yields its trace.
+
+    Parameters
+    ----------
+    *others : context managers
+        Further ones, from the outermost of handlers to the innermost.
+    precise : bool
+        Whether Python numbers are float64.
+    """
+    in_force = generator_in_force() or default_generator
+    with contextlib.ExitStack() as stack:
+        if precise:
+            stack.enter_context(in_float64())
+        stack.enter_context(block())
+        seen = stack.enter_context(trace())
+        stack.enter_context(seed(None, Generator(*in_force.get_state())))
+        for other in others:
+            stack.enter_context(other)
+        yield seen
 
 
 class RunSurroundings:

@@ -15,7 +15,7 @@ from probtorch.optim.optimizer import check_option
 from probtorch.optim.typed import Given, Group
 from probtorch.tensor import Tensor
 
-__all__ = ["Adam", "AdamW", "Adamax", "ClippedAdam", "check_moments"]
+__all__ = ["Adam", "AdamW", "Adamax", "ClippedAdam", "check_moments", "decayed", "with_moments"]
 
 
 def check_moments(betas: Sequence[float], eps: float, weight_decay: float) -> None:
@@ -24,6 +24,21 @@ def check_moments(betas: Sequence[float], eps: float, weight_decay: float) -> No
         check_option(f"beta parameter at index {i}", beta, 0.0 <= beta < 1.0, "in [0, 1)")
     check_option("epsilon value", eps, eps >= 0.0, ">= 0")
     check_option("weight_decay value", weight_decay, weight_decay >= 0.0, ">= 0")
+
+
+def decayed(group: Group) -> float | Tensor:
+    """Return what decay that is decoupled from the gradient leaves of a parameter."""
+    return 1 - group["lr"] * group["weight_decay"]
+
+
+def with_moments(group: Group, kept: V | float, p: V, g: V, m: V, v: V) -> tuple[V, V, V, V]:
+    """Return parameter and gradient after decay, and the moments with that gradient."""
+    b1, b2 = group["betas"]
+    if group["decoupled_weight_decay"]:
+        p = p * kept
+    elif group["weight_decay"]:
+        g = g + p * group["weight_decay"]
+    return p, g, m + (g - m) * (1 - b1), v * b2 + g * (1 - b2) * g
 
 
 class Adam(ElementwiseOptimizer):
@@ -123,7 +138,7 @@ class Adam(ElementwiseOptimizer):
         """Return the step size, 1 / sqrt(1 - b2^t), and what decay leaves of a parameter."""
         assert step is not None  # `uses_step`
         lr, (b1, b2) = group["lr"], group["betas"]
-        kept = 1 - lr * group["weight_decay"] if group["decoupled_weight_decay"] else 1.0
+        kept = decayed(group) if group["decoupled_weight_decay"] else 1.0
         return lr / (1 - b1**step), 1.0 / arithmetic.sqrt(1 - b2**step), kept
 
     def rule(
@@ -132,13 +147,7 @@ class Adam(ElementwiseOptimizer):
         """Return the parameter and its moments after one step."""
         m, v, *largest = slots
         size, correction, kept = numbers
-        b1, b2 = group["betas"]
-        if group["decoupled_weight_decay"]:
-            p = p * kept
-        elif group["weight_decay"]:
-            g = g + p * group["weight_decay"]
-        m = m + (g - m) * (1 - b1)
-        v = v * b2 + g * (1 - b2) * g
+        p, g, m, v = with_moments(group, kept, p, g, m, v)
         largest = [s.maximum(largest[0], v)] if largest else []
         root = s.sqrt(largest[0] if largest else v) * correction + group["eps"]
         return p - m / root * size, m, v, *largest

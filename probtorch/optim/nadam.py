@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from probtorch.ops import arithmetic
-from probtorch.optim.adam import check_moments
+from probtorch.optim.adam import check_moments, decayed, with_moments
 from probtorch.optim.elementwise import ElementwiseOptimizer, V
 from probtorch.optim.optimizer import check_option
 from probtorch.optim.typed import Given, Group
@@ -107,13 +107,7 @@ class NAdam(ElementwiseOptimizer):
         """Return the parameter and its moments after one step."""
         m, v = slots
         of_gradient, of_mean, correction, kept = numbers
-        b1, b2 = group["betas"]
-        if group["decoupled_weight_decay"]:
-            p = p * kept
-        elif group["weight_decay"]:
-            g = g + p * group["weight_decay"]
-        m = m + (g - m) * (1 - b1)
-        v = v * b2 + g * (1 - b2) * g
+        p, g, m, v = with_moments(group, kept, p, g, m, v)
         root = s.sqrt(v / correction) + group["eps"]
         return p - g / root * of_gradient - m / root * of_mean, m, v
 
@@ -200,16 +194,5 @@ class RAdam(ElementwiseOptimizer):
         """Return the parameter and its moments after one step."""
         m, v = slots
         size, divided, kept = numbers
-        b1, b2 = group["betas"]
-        if group["decoupled_weight_decay"]:
-            p = p * kept
-        elif group["weight_decay"]:
-            g = g + p * group["weight_decay"]
-        m = m + (g - m) * (1 - b1)
-        v = v * b2 + g * (1 - b2) * g
+        p, g, m, v = with_moments(group, kept, p, g, m, v)
         return p - m / ((s.sqrt(v) + group["eps"]) * divided + (1.0 - divided)) * size, m, v
-
-
-def decayed(group: Group) -> float | Tensor:
-    """Return what decay that is decoupled from the gradient leaves of a parameter."""
-    return 1.0 - group["lr"] * group["weight_decay"]

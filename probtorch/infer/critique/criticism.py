@@ -19,10 +19,9 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.late import special
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.criteria import Elpd, Pointwise, pointwise_of
+from probtorch.diagnostics.criteria import Elpd, Pointwise, pointwise_of, quiet_loo
 from probtorch.diagnostics.drawn import HasDraws
 from probtorch.diagnostics.draws import Draws
-from probtorch.diagnostics.psis import pareto_k_limit
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
@@ -197,20 +196,6 @@ def loo_kfold(
         pointwise.reshape(data.shape),
         (data.lpd - pointwise).reshape(data.shape),
         data.var_name,
-    )
-
-
-def quiet_loo(data: Pointwise) -> Elpd:
-    """What `loo` returns, without its warning: what is unreliable is about to be mended."""
-    weights, k = data.without_each()
-    pointwise = special.logsumexp(weights + data.values.T, axis=1)
-    return Elpd(
-        "loo",
-        pointwise.reshape(data.shape),
-        (data.lpd - pointwise).reshape(data.shape),
-        data.var_name,
-        np.asarray(k).reshape(data.shape),
-        pareto_k_limit(len(data.values)),
     )
 
 

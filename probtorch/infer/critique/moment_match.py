@@ -14,10 +14,9 @@ import numpy as np
 from probtorch.core.late import special
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.diagnostics.criteria import Elpd, Pointwise, pointwise_of, warn_of_ratios
+from probtorch.diagnostics.criteria import Elpd, Pointwise, pointwise_of, quiet_loo, warn_of_ratios
 from probtorch.diagnostics.drawn import HasDraws
 from probtorch.diagnostics.psis import psis
-from probtorch.infer.critique.criticism import quiet_loo
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.results import SampledDraws, with_model

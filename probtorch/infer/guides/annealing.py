@@ -6,7 +6,6 @@ plate; both take their steps from here.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 
@@ -14,18 +13,14 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.arguments import count_of
-from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.distributions import constraints
-from probtorch.effects.handlers import block, trace
-from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.primitives import param
-from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import AutoGuide
-from probtorch.infer.model_runs import in_float64
+from probtorch.infer.model_runs import out_of_sight
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.exponentials import exp
 from probtorch.ops.movement import unsqueeze
@@ -180,14 +175,7 @@ def run_of_continuous(
     guide: AutoGuide, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Trace:
     """Run a guide's model, out of sight; return the trace, or refuse discrete latent sites."""
-    in_force = generator_in_force() or default_generator
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(no_grad())
-        if guide.precise:
-            stack.enter_context(in_float64())
-        stack.enter_context(block())
-        seen = stack.enter_context(trace())
-        stack.enter_context(seed_handler(None, Generator(*in_force.get_state())))
+    with no_grad(), out_of_sight(precise=guide.precise) as seen:
         guide.model(*args, **kwargs)
     for name in seen.stochastic_nodes:
         if getattr(seen[name].fn, "is_discrete", False):

@@ -27,13 +27,12 @@ from probtorch.effects.handlers import block, trace
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
-from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Frame
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.infer.guides.base import SummarisedByDraws, off_tape, plate_at
 from probtorch.infer.guides.latents import Latent, latent_of
 from probtorch.infer.guides.layout import SiteBlock
-from probtorch.infer.model_runs import lifted
+from probtorch.infer.model_runs import lifted, out_of_sight
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible
 
 __all__ = ["AutoCallable", "EasyGuide", "SiteGroup"]
@@ -176,13 +175,7 @@ class AutoCallable(FunctionGuide):
         if self.latents:
             return
         self._given = (lifted(args), lifted(kwargs)) if self.precise else (args, kwargs)
-        in_force = generator_in_force() or default_generator
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(no_grad())
-            stack.enter_context(self._in_store())
-            stack.enter_context(block())
-            seen = stack.enter_context(trace())
-            stack.enter_context(seed_handler(None, Generator(*in_force.get_state())))
+        with no_grad(), self._in_store(), out_of_sight() as seen:
             self.stated(*self._given[0], **self._given[1])
         self.latents = {
             name: latent_of(site)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -18,16 +17,13 @@ from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.enumeration import can_enumerate
-from probtorch.effects.handlers import block, trace
-from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
-from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
 from probtorch.infer.guides.base import AutoGuide, off_tape
 from probtorch.infer.guides.latents import GivenRows, latent_of
-from probtorch.infer.model_runs import in_float64, lifted
+from probtorch.infer.model_runs import lifted, out_of_sight
 
 __all__ = ["AutoDiscreteParallel"]
 
@@ -92,15 +88,8 @@ class AutoDiscreteParallel(AutoGuide):
             return
         if self.precise:
             args, kwargs = lifted(args), lifted(kwargs)
-        in_force = generator_in_force() or default_generator
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(no_grad())
-            if self.precise:
-                stack.enter_context(in_float64())
-            stack.enter_context(block())
-            seen = stack.enter_context(trace())
-            stack.enter_context(seed_handler(None, Generator(*in_force.get_state())))
-            rows = stack.enter_context(GivenRows())
+        rows = GivenRows()
+        with no_grad(), out_of_sight(rows, precise=self.precise) as seen:
             self.model(*args, **kwargs)
         found = [seen[n] for n in seen.stochastic_nodes if hasattr(seen[n].fn, "log_prob")]
         if not found:

@@ -22,13 +22,11 @@ from probtorch.core.tree import record, static
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import Transform, identity_transform
 from probtorch.distributions.uniform import Delta
-from probtorch.effects.handlers import block, trace
-from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.effects.site import Frame, Site, as_value
 from probtorch.errors import InferenceError
 from probtorch.infer.enumeration.summed import OneValue
-from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
+from probtorch.infer.model_runs import OUTSIDE, lifted, out_of_sight
 from probtorch.infer.starts.initialization import (
     Strategy,
     check_value_names,
@@ -158,19 +156,9 @@ def latents_of(
     for strategy in (for_one_start(guide.init_loc_fn), None):
         in_force = generator_in_force() or default_generator
         start = _Start(strategy, Generator(*in_force.get_state()))
-        rows = seed_handler(None, Generator(*in_force.get_state()))
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(no_grad())
-            if guide.precise:
-                stack.enter_context(in_float64())
-            stack.enter_context(block())
-            seen = stack.enter_context(trace())
-            stack.enter_context(rows)
-            stack.enter_context(start)
-            stack.enter_context(OneValue())
-            if strategy is None:
-                # A random point may lie where the model is not defined; it is only asked for more.
-                stack.enter_context(contextlib.suppress(*OUTSIDE))
+        # A random point may lie where the model is not defined; it is only asked for more.
+        failing = contextlib.suppress(*(OUTSIDE if strategy is None else ()))
+        with no_grad(), out_of_sight(start, OneValue(), failing, precise=guide.precise) as seen:
             guide.model(*args, **kwargs)
         if not start.latent:
             raise _no_latent(guide, seen)

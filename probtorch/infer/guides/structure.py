@@ -13,20 +13,17 @@ sparse Cholesky factorisation). For a normal posterior the result can represent 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import wrap
-from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
-from probtorch.effects.handlers import block, trace
-from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.plate_rows import take_rows
-from probtorch.effects.runtime import Handler, generator_in_force
+from probtorch.effects.runtime import Handler
 from probtorch.errors import ArgumentError
+from probtorch.infer.model_runs import out_of_sight
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
@@ -82,16 +79,7 @@ def factors_of(
     A dependence that no gradient passes, such as one through a comparison, is not seen.
     """
     leaves = {n: wrap(latent.init.copy()).requires_grad_() for n, latent in latents.items()}
-    in_force = generator_in_force() or default_generator
-    with contextlib.ExitStack() as stack:
-        for context in (
-            enable_grad(),
-            block(),
-            seed_handler(None, Generator(*in_force.get_state())),
-        ):
-            stack.enter_context(context)
-        seen = stack.enter_context(trace())
-        stack.enter_context(_Leaves(leaves))
+    with enable_grad(), out_of_sight(_Leaves(leaves)) as seen:
         model(*args, **kwargs)
         found, ties = [], []
         for site in seen.nodes.values():
