@@ -5,8 +5,8 @@ the same, it is carried out: the result is a Tensor and keeps the gradient, and 
 Everything else is NumPy's own on the arrays, for tensors without a gradient; with one it is an
 error that says what to write.
 
-Two tables: `_UFUNCS` for what NumPy and SciPy compute element by element, `FUNCTIONS` of
-array_functions.py for the rest. Where an entry does not know an argument (``out=``, ``where=``),
+Two tables of array_functions: that of elements.py for what NumPy and SciPy compute element by
+element, `FUNCTIONS` for the rest. Where an entry does not know an argument (``out=``, ``where=``),
 the call goes on as if there were none.
 """
 
@@ -23,78 +23,21 @@ from probtorch.array_functions import (
     plain_arrays,
     reduced,
 )
+from probtorch.array_functions.arguments import tensor_of
+from probtorch.array_functions.elements import named_operation, operation_of
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, wrap
-from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError
 from probtorch.ops import (
-    arithmetic,
     cholesky_factors,
-    comparisons,
-    contraction,
-    exponentials,
     extremes,
     linalg,
     norms,
     reduction,
-    special,
-    trigonometry,
 )
 
 __all__ = ["array_function", "array_ufunc", "refuse_array"]
-
-# NumPy's name, and ours where it differs.
-_UFUNC_TABLE = (
-    "add subtract=sub multiply=mul true_divide=div power=pow float_power=pow negative=neg "
-    "absolute=abs fabs=abs exp exp2 expm1 log log2 log10 log1p sqrt square sin cos tan sinh cosh "
-    "tanh arcsin=asin arccos=acos arctan=atan arctan2=atan2 arcsinh=asinh arccosh=acosh "
-    "arctanh=atanh maximum minimum equal=eq not_equal=ne less=lt less_equal=le greater=gt "
-    "greater_equal=ge logical_and logical_or logical_xor logical_not isnan isfinite isinf signbit "
-    "copysign floor ceil sign remainder floor_divide logaddexp reciprocal cbrt rint=round trunc "
-    "fmod bitwise_and bitwise_or bitwise_xor invert=bitwise_not"
-)
-_SCIPY_TABLE = (
-    "expit=sigmoid logit gammaln=lgamma psi=digamma digamma erf erfc erfinv xlogy expm1 log1p exp2 "
-    "cbrt i0 log_expit=log_sigmoid ndtr log_ndtr ndtri i0e i1 i1e iv ive erfcx xlog1py betaln entr "
-    "betainc gammainc gammaincc"
-)
-
-
-def _named(name):
-    """Our operation of that name, None without one."""
-    for module in (arithmetic, comparisons, exponentials, trigonometry, special):
-        if hasattr(module, name):
-            return getattr(module, name)
-    return None
-
-
-def _table(source, entries):
-    found = {}
-    for entry in entries.split():
-        name, _, ours = entry.partition("=")
-        ufunc, op = getattr(source, name, None), _named(ours or name)
-        if ufunc is not None and op is not None:
-            found[ufunc] = op
-    return found
-
-
-_UFUNCS = _table(np, _UFUNC_TABLE)
-_UFUNCS[np.matmul] = contraction.matmul
-_UFUNCS[np.positive] = as_tensor
-_scipy_ufuncs: dict = {}
-
-
-def _operation(ufunc):
-    """Our operation for a ufunc, None without one."""
-    op = _UFUNCS.get(ufunc)
-    if op is None and not _scipy_ufuncs and "scipy.special" in sys.modules:
-        # Only now: importing it takes longer than everything else of a front door.
-        _scipy_ufuncs.update(_table(sys.modules["scipy.special"], _SCIPY_TABLE))
-        _UFUNCS.update(_scipy_ufuncs)
-        op = _UFUNCS.get(ufunc)
-    return op
-
 
 # ---------------------------------------------------------------------------------- the protocols
 
@@ -107,16 +50,16 @@ def array_ufunc(ufunc, method, inputs, kwargs):
     dtype = rest.pop("dtype", None)
     result = NotImplemented
     if not rest or (method == "reduce" and rest.keys() <= {"axis", "keepdims"}):
-        if method == "__call__" and _operation(ufunc) is not None:
+        if method == "__call__" and operation_of(ufunc) is not None:
             # NumPy's double is a float of Python's: it has no say about the dtype.
-            weak = (float(x) if isinstance(x, float) else as_tensor(x) for x in inputs)
-            result = _operation(ufunc)(*weak)
+            weak = (float(x) if isinstance(x, float) else tensor_of(x) for x in inputs)
+            result = operation_of(ufunc)(*weak)
         elif method == "reduce" and ufunc in REDUCE:
             axis = kwargs.get("axis", 0)
             result = reduced(REDUCE[ufunc], inputs[0], axis, rest.get("keepdims", False))
-        elif method == "outer" and _operation(ufunc) is not None and len(inputs) == 2:
-            x, y = map(as_tensor, inputs)
-            result = _operation(ufunc)(x[(..., *(None,) * y.ndim)], y)
+        elif method == "outer" and operation_of(ufunc) is not None and len(inputs) == 2:
+            x, y = map(tensor_of, inputs)
+            result = operation_of(ufunc)(x[(..., *(None,) * y.ndim)], y)
     if result is NotImplemented:
         _refuse_taped(f"np.{name}", (*inputs, *out, rest))
         given = {k: plain_arrays(v) for k, v in kwargs.items()}
@@ -190,7 +133,7 @@ def _caller():
 def _instead(name):
     """What to write in place of a function of somebody else's."""
     rooms = (reduction, extremes, norms, linalg, cholesky_factors)
-    if name and (_named(name) is not None or any(hasattr(m, name) for m in rooms)):
+    if name and (named_operation(name) is not None or any(hasattr(m, name) for m in rooms)):
         return (
             f"probtorch has it with its gradient: call {name} on the tensor itself, x.{name}(...)"
         )

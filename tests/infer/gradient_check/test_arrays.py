@@ -39,7 +39,7 @@ def test_arrays_asked_for_by_others_are_refused_with_a_fix_for_that_call():
         "probtorch.zeros": fill,
         "x = x \\+ t": add,
         "keep the gradient": lambda: np.array([b, b]),
-        "autograd.Function": lambda: np.interp(b, [0.0, 1.0], [0.0, 2.0]),
+        "autograd.Function": lambda: np.unwrap(b),
     }
     for fix, call in fixes.items():
         with pytest.raises(AutogradError, match=fix) as caught:
