@@ -54,10 +54,31 @@ ROWS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 
-# Ops of one number whose formula, made of the vector functions of lang/routines/elementary.py, is a
-# ufunc of its own, in a module of the same name.
-ELEMENTS = ("log_sigmoid", "sigmoid", "softplus")
-ROWS |= {name: {name: ("()->()", "r->r")} for name in ELEMENTS}
+# Ops of numbers whose formula, made of the vector functions of lang/routines/elementary.py, is a
+# ufunc of its own, in a module of the same name; activations with their slopes, after a cotangent.
+# For each function how many operands are arrays, and how many numbers follow, which are mostly the
+# same for all elements.
+_ACTIVATIONS = {
+    "elu": 1,
+    "selu": 2,
+    "celu": 1,
+    "leaky_relu": 1,
+    "hardtanh": 2,
+    "hardsigmoid": 0,
+    "hardswish": 0,
+    "hardshrink": 1,
+    "softshrink": 1,
+}
+ELEMENTS = {name: {name: (1, 0)} for name in ("log_sigmoid", "sigmoid", "softplus")} | {
+    name: {name: (1, more), f"{name}_slope": (2, more)} for name, more in _ACTIVATIONS.items()
+}
+ROWS |= {
+    module: {
+        name: (_numbers(arrays + more, 1), f"{'r' * (arrays + more)}->r")
+        for name, (arrays, more) in functions.items()
+    }
+    for module, functions in ELEMENTS.items()
+}
 
 # Steps of optimizers, in one pass over arrays that are written to: how many of these there are, the
 # first operands, and how many numbers follow the gradient behind them.

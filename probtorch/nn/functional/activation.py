@@ -20,6 +20,7 @@ from probtorch.core.shape import normalize_dim
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DomainError, ShapeError, users_stacklevel
 from probtorch.ops import arithmetic, exponential_sums, exponentials, extremes, trigonometry
+from probtorch.ops.activations import activated
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import ge, gt, le
 from probtorch.ops.exponentials import expm1
@@ -107,7 +108,10 @@ def relu6(input: TensorLike, inplace: bool = False) -> Tensor:
 def leaky_relu(input: TensorLike, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """X where positive, else ``negative_slope * x``."""
     x = as_tensor(input, "leaky_relu")
-    return _done(x, where(gt(x, 0.0), x, x * negative_slope), inplace, "leaky_relu")
+    y = activated("leaky_relu", x, negative_slope=negative_slope)
+    if y is None:
+        y = where(gt(x, 0.0), x, x * negative_slope)
+    return _done(x, y, inplace, "leaky_relu")
 
 
 def prelu(input: TensorLike, weight: TensorLike) -> Tensor:
@@ -159,19 +163,26 @@ def _below(x: Tensor) -> Tensor:
 def elu(input: TensorLike, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """X where positive, else ``alpha * (exp(x) - 1)``."""
     x = as_tensor(input, "elu")
-    return _done(x, where(gt(x, 0.0), x, expm1(_below(x)) * alpha), inplace, "elu")
+    y = activated("elu", x, alpha=alpha)
+    if y is None:
+        y = where(gt(x, 0.0), x, expm1(_below(x)) * alpha)
+    return _done(x, y, inplace, "elu")
 
 
 def selu(input: TensorLike, inplace: bool = False) -> Tensor:
     """ELU with the scales that keep mean 0 and variance 1 from layer to layer."""
     x = as_tensor(input, "selu")
-    return _done(x, elu(x, SELU_ALPHA) * SELU_SCALE, inplace, "selu")
+    y = activated("selu", x, alpha=SELU_ALPHA, scale=SELU_SCALE)
+    return _done(x, elu(x, SELU_ALPHA) * SELU_SCALE if y is None else y, inplace, "selu")
 
 
 def celu(input: TensorLike, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """X where positive, else ``alpha * (exp(x / alpha) - 1)``: smooth for any alpha."""
     x = as_tensor(input, "celu")
-    return _done(x, where(gt(x, 0.0), x, expm1(_below(x) / alpha) * alpha), inplace, "celu")
+    y = activated("celu", x, alpha=alpha)
+    if y is None:
+        y = where(gt(x, 0.0), x, expm1(_below(x) / alpha) * alpha)
+    return _done(x, y, inplace, "celu")
 
 
 def gelu(input: TensorLike, approximate: str = "none") -> Tensor:
@@ -260,7 +271,8 @@ def hardtanh(
     x = as_tensor(input, "hardtanh")
     if x.array.dtype.kind in "iu" and min_val % 1 == max_val % 1 == 0:
         min_val, max_val = int(min_val), int(max_val)
-    return _done(x, _between(x, min_val, max_val), inplace, "hardtanh")
+    y = activated("hardtanh", x, low=min_val, high=max_val)
+    return _done(x, _between(x, min_val, max_val) if y is None else y, inplace, "hardtanh")
 
 
 def _between(x: Tensor, low: float, high: float) -> Tensor:
@@ -271,24 +283,30 @@ def _between(x: Tensor, low: float, high: float) -> Tensor:
 def hardsigmoid(input: TensorLike, inplace: bool = False) -> Tensor:
     """``x / 6 + 1 / 2`` limited to [0, 1]."""
     x = as_tensor(input, "hardsigmoid")
-    return _done(x, _between(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardsigmoid")
+    y = activated("hardsigmoid", x)
+    return _done(x, _between(x + 3.0, 0.0, 6.0) / 6.0 if y is None else y, inplace, "hardsigmoid")
 
 
 def hardswish(input: TensorLike, inplace: bool = False) -> Tensor:
     """X times hardsigmoid(x)."""
     x = as_tensor(input, "hardswish")
-    return _done(x, x * _between(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardswish")
+    y = activated("hardswish", x)
+    return _done(x, x * _between(x + 3.0, 0.0, 6.0) / 6.0 if y is None else y, inplace, "hardswish")
 
 
 def hardshrink(input: TensorLike, lambd: float = 0.5) -> Tensor:
     """X where its size exceeds `lambd`, else 0."""
     x = as_tensor(input, "hardshrink")
-    return where(le(arithmetic.abs(x), lambd), 0.0, x)
+    y = activated("hardshrink", x, width=lambd)
+    return where(le(arithmetic.abs(x), lambd), 0.0, x) if y is None else y
 
 
 def softshrink(input: TensorLike, lambd: float = 0.5) -> Tensor:
     """X moved towards 0 by `lambd`, 0 within that distance."""
     x = as_tensor(input, "softshrink")
+    y = activated("softshrink", x, width=lambd)
+    if y is not None:
+        return y
     moved = where(gt(x, 0.0), x - lambd, x + lambd)
     return where(le(arithmetic.abs(x), lambd), 0.0, moved)
 

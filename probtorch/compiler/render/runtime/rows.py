@@ -17,25 +17,27 @@ a value here and nothing to warn of.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LlvmPrinter
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.elementary import FUNCTIONS, log
-from probtorch.compiler.lang.routines.formats import F32, F64, Format
+from probtorch.compiler.lang.routines.formats import F32, F64
 from probtorch.compiler.lang.types import BYTES
 from probtorch.compiler.native import host
 from probtorch.compiler.native.ufuncs import ELEMENTS, ROWS, STEPS
-from probtorch.compiler.render.runtime.passes import LANES, STRETCH, WIDE, Made, Row
-from probtorch.compiler.render.writer import LibraryModule, Writer
-from probtorch.core.op import REGISTRY
+from probtorch.compiler.render.runtime.elements import (
+    FLOATS,
+    INLINED,
+    exact,
+    mode_kept,
+    write_elements,
+)
+from probtorch.compiler.render.runtime.passes import LANES, WIDE, Made, Row
+from probtorch.compiler.render.writer import LibraryModule
 
 __all__ = ["names", "signature", "write"]
-
-_FLOATS = {"d": "double", "f": "float"}
-_INLINED = "nounwind willreturn memory(none) alwaysinline"
 
 
 def names() -> tuple[str, ...]:
@@ -51,12 +53,12 @@ def signature(name: str, p: str) -> dict[str, tuple[str, list[str]]]:
 def write(text: LibraryModule, name: str, p: str) -> None:
     """Write the functions of a module, and what they call."""
     if name in ELEMENTS:
-        _write_elements(text, name, p)
+        write_elements(text, name, p)
         return
     if name in STEPS:
         _write_step(text, name, p)
         return
-    ty = _FLOATS[p]
+    ty = FLOATS[p]
     _write_elementary(text, ty)
     for row, (layout, types) in ROWS[name].items():
         inner, given = f"row_{row}", types.partition("->")[0]
@@ -80,58 +82,9 @@ def write(text: LibraryModule, name: str, p: str) -> None:
         _write_loop(text, f"pt_rows_{row}_{p}", inner, count, len(dims))
 
 
-def _write_elements(text: LibraryModule, name: str, p: str) -> None:
-    """A formula for numbers, wherever they lie."""
-    ty = _FLOATS[p]
-    f = F64 if ty == "double" else F32
-    w = _Inlined(
-        text, _exact(f), "formula", ty, [ty], linkage="internal", attributes=_INLINED, flags=""
-    )
-    w.default, w.format = ty, f
-    formula = REGISTRY[name].formula
-    assert formula is not None
-    made = formula(w, *w.arguments)
-    assert isinstance(made, Value)
-    w.finish(made)
-    inner = text.function(
-        "elements",
-        "void",
-        ["ptr", "ptr", "i64"],
-        linkage="internal",
-        attributes="nounwind noinline",
-    )
-    x, y, n = inner.arguments
-    row = Row(inner, ty, n)
-    row.mapped([x], lambda v: row.by_parts("formula", v), y)
-    inner.finish()
-    loop = text.function(f"pt_rows_{name}_{p}", "void", ["ptr"] * 4, attributes="nounwind")
-    places, sizes, steps, _ = loop.arguments
-    at = [loop.load(places, k, "ptr") for k in range(2)]
-    step = [loop.load(steps, k, "i64") for k in range(2)]
-    n = loop.load(sizes, 0, "i64")
-    with _mode_kept(loop):
-        close = loop.logical_and(step[0] == BYTES[ty], step[1] == BYTES[ty])
-        together, apart = loop.branch(close)
-        with together:
-            loop.call("elements", "void", *at, n)
-        with apart:
-            # They are brought together, and put where they belong, so many at a time.
-            near = loop.on_stack(STRETCH, ty)
-            with loop.loop(0, n, STRETCH) as begin:
-                count = loop.minimum(n - begin, STRETCH)
-                with loop.loop(0, count) as k:
-                    there = loop.offset(at[0], (begin + k) * step[0], "i8")
-                    loop.store(near, k, loop.load(there, 0, ty), ty)
-                loop.call("elements", "void", near, near, count)
-                with loop.loop(0, count) as k:
-                    there = loop.offset(at[1], (begin + k) * step[1], "i8")
-                    loop.store(there, 0, loop.load(near, k, ty), ty)
-    loop.finish()
-
-
 def _write_step(text: LibraryModule, name: str, p: str) -> None:
     """A step of an optimizer: `_STEPS` says what becomes of the elements of some arrays."""
-    ty, (count, more) = _FLOATS[p], STEPS[name]
+    ty, (count, more) = FLOATS[p], STEPS[name]
     given = count + 1 + more
     kind = f"<{LANES} x {ty}>"
     text.declare(f"declare {kind} @llvm.sqrt.v{LANES}f{8 * BYTES[ty]}({kind})")
@@ -159,25 +112,13 @@ def _write_step(text: LibraryModule, name: str, p: str) -> None:
         close = loop.logical_and(close, by == (0 if count < k < given else BYTES[ty]))
     one_each = loop.value(1, "i64")
     together, apart = loop.branch(close)
-    with _mode_kept(loop):
+    with mode_kept(loop):
         with together:
             loop.call("step", "void", *at, n)
         with apart, loop.loop(0, n) as k:
             one = [loop.offset(a, k * by, "i8") for a, by in zip(at, step, strict=True)]
             loop.call("step", "void", *one, one_each)
     loop.finish()
-
-
-class _Inlined(KernelFunction):
-    """A formula whose functions are written out in it."""
-
-    format: Format
-
-    def __getattr__(self, name: str) -> Callable[..., Value]:
-        formula = FUNCTIONS.get(name)
-        if formula is None:
-            return super().__getattr__(name)
-        return lambda x: formula(self, self.format, x)
 
 
 def _operands(layout: str) -> list[str]:
@@ -197,43 +138,22 @@ def _write_loop(text: LibraryModule, name: str, inner: str, count: int, dims: in
     at = [w.load(places, k, "ptr") for k in range(count)]
     step = [w.load(steps, k, "i64") for k in range(count)]
     size = [w.load(sizes, k + 1, "i64") for k in range(dims)]
-    with _mode_kept(w), w.loop(0, w.load(sizes, 0, "i64")) as k:
+    with mode_kept(w), w.loop(0, w.load(sizes, 0, "i64")) as k:
         rows = [w.offset(a, k * s, "i8") for a, s in zip(at, step, strict=True)]
         w.call(inner, "void", *rows, *size)
     w.finish()
-
-
-@contextmanager
-def _mode_kept(w: Writer) -> Iterator[None]:
-    """Leave the processor's flags and mode as they were, whatever is computed."""
-    if not host.target().triple.startswith("x86_64"):
-        yield
-        return
-    mode = w.on_stack(1, "i32")
-    for word in ("stmxcsr", "ldmxcsr"):
-        w.module.declare(f"declare void @llvm.x86.sse.{word}(ptr) nounwind")
-    w.call("llvm.x86.sse.stmxcsr", "void", mode)
-    yield
-    w.call("llvm.x86.sse.ldmxcsr", "void", mode)
-
-
-def _exact(f: Format) -> LlvmPrinter:
-    """The printer for vectors of 512 bits, which have instructions of their own in AVX-512."""
-    here = host.target()
-    scales = here.vector_bits == 512 and here.runs_here
-    return LlvmPrinter(512 // f.bits, here.has_fma, scales)
 
 
 def _write_elementary(text: LibraryModule, ty: str) -> None:
     """Functions of vectors, and the logarithm of a number."""
     here, f = host.target(), F64 if ty == "double" else F32
     wide = LlvmPrinter(LANES, here.has_fma)
-    exact = _exact(f)
+    parts = exact(f)
     one = LlvmPrinter(1, here.has_fma)
     for name, printer, of, arity, formula in (
-        ("exp", exact, f, 1, lambda w, x: FUNCTIONS["exp"](w, f, x)),
+        ("exp", parts, f, 1, lambda w, x: FUNCTIONS["exp"](w, f, x)),
         # exp(x - z) with its limits: 1 where both are inf, 0 where x is -inf.
-        ("share", exact, f, 2, _share(f)),
+        ("share", parts, f, 2, _share(f)),
         ("quotient", wide, f, 3, _quotient),
         ("log", one, F64, 1, lambda w, x: log(w, F64, x)),
     ):
@@ -245,7 +165,7 @@ def _write_elementary(text: LibraryModule, ty: str) -> None:
             kind,
             [kind] * arity,
             linkage="internal",
-            attributes=_INLINED,
+            attributes=INLINED,
             flags="",
         )
         w.default = kind
