@@ -25,7 +25,10 @@ from probtorch.ops.scalar import numpy_algebra
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op
 
-__all__ = ["activated"]
+__all__ = ["FORMULAS", "activated"]
+
+# Of activations and their slopes, by the names of their native functions.
+FORMULAS: dict[str, Callable[..., Any]] = {}
 
 
 class _TensorAlgebra:
@@ -87,6 +90,7 @@ def _activation(
     ) -> TensorBase:
         return slope(_tensor_algebra, tangents[0], inputs[0], *[attrs[n] for n in names])
 
+    FORMULAS.update({name: formula, slope_name: slope})
     return structured(
         name,
         "structured",
@@ -102,7 +106,6 @@ def _activation(
         reference=functools.partial(_on_arrays, formula),
         doc=doc,
         extra={
-            "elements": {name: formula, slope_name: slope},
             "decompose": lambda x, **attrs: formula(_tensor_algebra, x, *[attrs[n] for n in names]),
         },
     )

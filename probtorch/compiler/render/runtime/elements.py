@@ -20,7 +20,7 @@ from probtorch.compiler.native.ufuncs import ELEMENTS
 from probtorch.compiler.render.runtime.passes import STRETCH, Row
 from probtorch.compiler.render.writer import LibraryModule, Writer
 from probtorch.core.op import REGISTRY
-from probtorch.ops import activations, exponentials
+from probtorch.ops.activations import FORMULAS
 
 __all__ = ["FLOATS", "INLINED", "exact", "mode_kept", "write_elements"]
 
@@ -31,12 +31,10 @@ INLINED = "nounwind willreturn memory(none) alwaysinline"
 def write_elements(text: LibraryModule, module: str, p: str) -> None:
     """Formulas of numbers, wherever these lie."""
     for name, (arrays, more) in ELEMENTS[module].items():
-        _write_formula(text, module, name, p, arrays, more)
+        _write_formula(text, name, p, arrays, more)
 
 
-def _write_formula(
-    text: LibraryModule, module: str, name: str, p: str, arrays: int, more: int
-) -> None:
+def _write_formula(text: LibraryModule, name: str, p: str, arrays: int, more: int) -> None:
     ty = FLOATS[p]
     f = F64 if ty == "double" else F32
     called, count = f"formula_{name}", arrays + more
@@ -45,8 +43,8 @@ def _write_formula(
         text, exact(f), called, ty, kinds, linkage="internal", attributes=INLINED, flags=""
     )
     w.default, w.format = ty, f
-    op = REGISTRY[module]
-    formula = op.formula or op.extra["elements"][name]
+    formula = FORMULAS[name] if name in FORMULAS else REGISTRY[name].formula
+    assert formula is not None
     made = formula(w, *w.arguments)
     assert isinstance(made, Value)
     w.finish(made)
