@@ -27,6 +27,7 @@ __all__ = [
     "EARLY",
     "OPERATION",
     "QUICK",
+    "WARM_SHARE",
     "ComparisonCosts",
     "OtherRounding",
     "ReplayError",
@@ -42,6 +43,8 @@ __all__ = [
 # seconds are for the first calls, EARLY of them; a step that takes 2 us takes Python a thousand
 # times as long, so that comparing the later ones too would take most of a run.
 FREE, SHARE, EARLY = 1.0, 0.01, 16
+# The share where the warm-up of a chain has ended, in the midst of the posterior.
+WARM_SHARE = 0.05
 # Seconds up to which Python may take for a comparison at the end of a run that has none to spare.
 QUICK = 0.01
 # What an operation on small tensors takes eagerly, in seconds: for a first guess.
@@ -109,11 +112,11 @@ class ComparisonCosts:
     eager: float = 0.0
     compared: float = 0.0
 
-    def allow_another(self, runs=EARLY + 1):
+    def allow_another(self, runs=EARLY + 1, share=SHARE):
         """Whether one more comparison, of native run number `runs`, leaves all of them below what
         they may take.
         """
-        return self.compared + self.eager <= _free(runs) + SHARE * self.native
+        return self.compared + self.eager <= _free(runs) + share * self.native
 
     def wait(self, runs):
         """Return the native seconds after which `allow_another` would say so."""

@@ -18,7 +18,7 @@ from probtorch.config import settings
 from probtorch.infer.control import CALL_SECONDS, GROWTH
 from probtorch.infer.mcmc.kernel import statistics
 from probtorch.infer.mcmc.recording import DrawRecord, Info
-from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, RowTrace
+from probtorch.infer.mcmc.rows import TOGETHER, ChainRows, RowTrace, as_slice
 from probtorch.infer.mcmc.standstill import IN_A_ROW, are_short
 from probtorch.infer.mcmc.tally import (
     ACCEPTED,
@@ -226,18 +226,22 @@ class Company:
         seconds, own = time.perf_counter() - start, time.thread_time() - busy
         # Chains of one density: its costs are those of all of them.
         self.runs[0].context.density.costs.native += own
-        well = self._checked(block, trace, search)
         if pairs is not None:
-            pairs[block, 0, done : done + count] = trace.positions
-            pairs[block, 1, done : done + count] = 0.0 if trace.grads is None else trace.grads
-        self._report(block[well], trace, well)
+            whose = as_slice(block)
+            pairs[whose, 0, done : done + count] = trace.positions
+            pairs[whose, 1, done : done + count] = 0.0 if trace.grads is None else trace.grads
+        well = self._checked(block, trace, search)
+        if well is None:
+            self._report(block, trace, slice(None))
+        else:
+            self._report(block[well], trace, well)
         # Where others have the processors too, calls may take longer by the clock.
         each = max(own, seconds / LONGER, 1e-9) / (count * len(block))
         self._work = max(1, min(int(CALL_SECONDS / each), GROWTH * self._work, 2**20))
         self.rows.work = self._work
 
-    def _checked(self, block: np.ndarray, trace: RowTrace, search: bool) -> np.ndarray:
-        """Keep the errors of chains that failed, and return the rows of the others."""
+    def _checked(self, block: np.ndarray, trace: RowTrace, search: bool) -> np.ndarray | None:
+        """Keep the errors of chains that failed; the rows of the others, None for all of them."""
         sizes = self._told(trace.info, "step_size") if search else None
         failed = trace.statuses != 0
         if sizes is not None:
@@ -245,7 +249,7 @@ class Company:
             failed |= ~np.isnan(first) & ~(
                 (first > SMALLEST_STEP_SIZE) & (first < LARGEST_STEP_SIZE)
             )
-        looked_at = {*failed.nonzero()[0].tolist(), *trace.errors}
+        looked_at = {*(failed.nonzero()[0].tolist() if failed.any() else ()), *trace.errors}
         for number in self._verifying:
             looked_at.update((block == number).nonzero()[0].tolist())
         well = np.ones(len(block), bool)
@@ -262,15 +266,14 @@ class Company:
                     check_found(float(sizes[i, 0]))
             except BaseException as error:
                 run.error, well[i], self._well[block[i]] = error, False, False
-        return well.nonzero()[0]
+        return None if well.all() else well.nonzero()[0]
 
-    def _report(self, block: np.ndarray, trace: RowTrace, rows: np.ndarray) -> None:
-        """Have the runs know what their chains have done."""
+    def _report(self, block: np.ndarray, trace: RowTrace, at: slice | np.ndarray) -> None:
+        """Have the runs of some rows of the trace, or of all, know what their chains have done."""
         runs = [self.runs[i] for i in block.tolist()]
         if not runs:
             return
-        whole = len(rows) == len(trace.positions)
-        at: slice | np.ndarray = slice(None) if whole else rows
+        whose = as_slice(block)
         positions, info = trace.positions[at], trace.info
         count = positions.shape[1]
 
@@ -292,16 +295,16 @@ class Company:
                 accepted[:, 0] = rates.sum(axis=1)
         elif diverging is not None:
             more[:, DIVERGENCES] = diverging.sum(axis=1)
-        self._tallies[block] += more
+        self._tallies[whose] += more
         if sizes is not None:
-            self._tallies[block, STEP_SIZE] = sizes[:, -1]
+            self._tallies[whose, STEP_SIZE] = sizes[:, -1]
         if lp is not None:
             for run, height in zip(runs, lp[:, -1].tolist()):
                 run.trace.add(height)
         if lp is not None and warming:
             begin = self._followed[block[0]]  # as far as all of a block
-            self._course[block, begin : begin + count] = lp
-            self._followed[block] += count
+            self._course[whose, begin : begin + count] = lp
+            self._followed[whose] += count
         self._record(runs, positions, lambda name: np.asarray(getattr(info, name))[at])
 
     def _record(self, runs: list[ChainRun], positions: np.ndarray, info: Info) -> None:
@@ -325,14 +328,18 @@ class Company:
         told: Callable[[str], np.ndarray | None],
     ) -> None:
         """Tell who stands still; nearly always the last transition led somewhere."""
-        ends, before = positions[:, -1], self._ends[block]
+        ends, whose = positions[:, -1], as_slice(block)
+        before = self._ends[whose]
         previous = positions[:, -2] if positions.shape[1] > 1 else before
         went = previous[:, 0] != ends[:, 0]
         if (saturated := told("reached_max_treedepth")) is not None and saturated[:, -1].any():
             depths, sizes = told("tree_depth"), told("step_size")
             assert depths is not None and sizes is not None  # told with that they were reached
             went &= ~(saturated[:, -1] & are_short(depths[:, -1], sizes[:, -1]))
-        for i in (went & self._standing[block]).nonzero()[0].tolist():
+        if went.all() and not self._standing[whose].any():
+            self._ends[whose] = ends
+            return
+        for i in (went & self._standing[whose]).nonzero()[0].tolist():
             self.runs[block[i]].standstill.went_on()
         for i in self._paused(block, positions, told, (~went).nonzero()[0]).tolist():
 
@@ -342,9 +349,9 @@ class Company:
 
             standstill = self.runs[block[i]].standstill
             if self._began:
-                standstill.stands_at(before[i])
+                standstill.stands_at(before[i].copy())
             standstill.update(positions[i], of_run)
-        self._standing[block], self._ends[block] = ~went, ends
+        self._standing[whose], self._ends[whose] = ~went, ends
 
     def _paused(
         self,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from probtorch.compiler.density import DensityContext
     from probtorch.infer.mcmc.chunk import ChunkRunner
 
-__all__ = ["ChainRows", "RowTrace"]
+__all__ = ["ChainRows", "RowTrace", "as_slice"]
 
 # Rows that one call runs at most: their results are still in the cache when they are looked at.
 TOGETHER = 32
@@ -40,6 +40,12 @@ TOGETHER = 32
 _rooms: dict[NativeProgram, list[LaneRoom]] = {}
 _lock = threading.Lock()
 MOST_PROGRAMS, MOST_ROOMS, MOST_BYTES = 8, 4, 2**22
+
+
+def as_slice(rows: np.ndarray) -> slice | np.ndarray:
+    """Return rows, numbers in order, as a slice where none is left out: of it there are views."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
 class RowTrace:
@@ -176,12 +182,7 @@ class ChainRows(ChainStack):
     def run(self, rows: np.ndarray, count: int, *, search: bool, adapt: bool) -> RowTrace:
         """Run `count` transitions of some rows, all of one block of `TOGETHER`, in order."""
         assert self._lanes is not None, "rows that sit"
-        first, last = int(rows[0]), int(rows[-1])
-        at: slice | np.ndarray = rows
-        there: slice | np.ndarray = rows % TOGETHER
-        if last - first + 1 == len(rows):
-            at = slice(first, last + 1)
-            there = slice(first % TOGETHER, last % TOGETHER + 1)
+        at, there = as_slice(rows), as_slice(rows % TOGETHER)
         inputs, outputs = self._inputs, self._lanes.outputs
         for place, value in zip(inputs[len(self.leaves) :], (count, search, adapt)):
             place[at] = value

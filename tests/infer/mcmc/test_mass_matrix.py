@@ -13,7 +13,7 @@ from probtorch.infer.mcmc.warm_up.estimates import Moments, Rows, Spectrum
 from probtorch.infer.mcmc.warm_up.forms import Auto, Blocks, Dense, Diagonal, LowRank
 from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrices, MassMatrix
 from probtorch.infer.mcmc.warm_up.small_fits import geometric_mean
-from probtorch.infer.mcmc.warm_up.windows import Window
+from probtorch.infer.mcmc.warm_up.windows import Window, Windows
 from probtorch.testing.compare import assert_close
 
 
@@ -182,6 +182,26 @@ def test_a_switch_forgets_what_is_older_than_the_background():
     assert abs(mass.learnt(metric, choose=True).variance()[0] - 4.0) > 0.5
     mass.end_segment(switch=True)
     np.testing.assert_allclose(mass.learnt(metric, choose=True).variance(), [4.0, 0.25])
+
+
+def test_both_windows_together_have_the_moments_of_all_draws_of_a_chain():
+    pairs, windows = gaussian_pairs(3, 60, 4), Windows(3, 4, keeps_rows=False)
+    chosen, every = np.array([0, 2]), np.arange(3)
+    windows.take_up(every, pairs[:, :, :20].copy())
+    windows.drop_older(every)
+    windows.take_up(every, pairs[:, :, 20:].copy())
+    sums = windows.settled(chosen, fewest=4, enough=10, arrived=5.0, ramp=1e-10)
+    for k, i in enumerate(chosen):
+        # Of the first draw nobody knows whether it led anywhere.
+        found, wanted = sums.of(k), Moments.of(pairs[i, :, 1:])
+        assert found.count == 59
+        assert_close(found.mean, wanted.mean)
+        assert_close(found.squares, wanted.squares)
+
+
+def gaussian_pairs(chains, n, dim):
+    """Draws and gradients, shape (chains, 2, n, dim), of a normal for each chain."""
+    return np.stack([gaussian_rows(covariance(dim, seed), n, seed) for seed in range(chains)])
 
 
 def test_what_was_drawn_on_the_way_is_forgotten():

@@ -1,4 +1,5 @@
 """Draws and gradients of a stretch enter the windows of their chains: many chains in one call.
+Another one forgets what was drawn on the way, and tells what both windows say together.
 
 What `Windows` (infer/mcmc/warm_up/windows.py) keeps of a chain, and where, is said there; this is
 its only writer. Sums are made in the order of the draws, without contraction, so that they are
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from probtorch.compiler.lang.function import KernelRoutine
 
 if TYPE_CHECKING:
-    from probtorch.compiler.lang.function import KernelFunction
+    from probtorch.compiler.lang.function import Array, KernelFunction
     from probtorch.compiler.lang.nodes import Value
 
 __all__ = ["BEGIN", "FRESH", "KNOWN", "LATE", "OLDER", "SEEN", "WINDOWS", "WORDS"]
@@ -116,7 +117,66 @@ def _take_up_rows(w, chosen, count, pairs, n, dim, chains, words, last, moments,
         )
 
 
-_PLACE, _WHOLE = "ptr", "i64"
+def _weigh(w, words, moments, plane, dim, fewest, enough, arrived, ramp, mean, squares):
+    """One chain: its older window goes if it was drawn elsewhere; returns draws of what is left."""
+    words = w.array(words, "i64")
+    moments, mean, squares = (w.array(p, "double") for p in (moments, mean, squares))
+
+    def of(window: int, kind: int, side: int) -> Array:
+        return moments.at(plane * (window * 4 + kind * 2 + side))
+
+    with w.when(w.logical_and(words[OLDER] >= fewest, words[LATE] >= enough)):
+        older, late = w.as_float(words[OLDER]), w.as_float(words[LATE])
+        most = w.variable("double", 0.0)
+        with w.loop(0, dim) as i:
+            off = of(0, 0, 0)[i] - of(1, 0, 0)[i]
+            # In standard deviations of the draws, and how many times as steep it was.
+            shift = (off * off) / (of(1, 1, 0)[i] / late)
+            steepness = (of(0, 1, 1)[i] / older) / (of(1, 1, 1)[i] / late)
+            for share in (shift, steepness):
+                with w.when(share > most.value):
+                    most.value = share
+        with w.when(w.sqrt(most.value) > arrived):
+            words[BEGIN] = words[BEGIN] + words[OLDER]
+            words[OLDER] = words[LATE]
+            words[LATE] = 0
+            for kind in range(2):
+                for side in range(2):
+                    with w.loop(0, dim) as i:
+                        of(0, kind, side)[i] = of(1, kind, side)[i]
+                        of(1, kind, side)[i] = 0.0
+    older, count = w.as_float(words[OLDER]), w.as_float(words[OLDER] + words[LATE])
+    share = w.as_float(words[LATE]) / w.maximum(count, w.value(1.0, "double"))
+    weight = older * share
+    for side in range(2):
+        with w.loop(0, dim) as i:
+            apart = of(1, 0, side)[i] - of(0, 0, side)[i]
+            more = of(0, 1, side)[i] + of(1, 1, side)[i]
+            squares[i + dim * side] = more + weight * (apart * apart)
+            mean[i + dim * side] = of(0, 0, side)[i] + share * apart
+    with w.loop(0, dim) as i:
+        x, g, slope = squares[i], squares[dim + i], mean[dim + i]
+        steep = slope * slope
+        with w.when(w.logical_and(g < ramp * steep * count, x > 0.0)):
+            squares[dim + i] = x * (steep * steep)
+    return words[OLDER] + words[LATE]
+
+
+def _weigh_rows(w, chosen, count, dim, chains, words, moments, fewest, enough, arrived, ramp, *out):
+    """See `WINDOWS`."""
+    chosen, words = w.array(chosen, "i64"), w.array(words, "i64")
+    moments, counts = w.array(moments, "double"), w.array(out[0], "i64")
+    mean, squares = (w.array(p, "double") for p in out[1:])
+    with w.loop(0, count) as k:
+        c, at = chosen[k], k * 2 * dim
+        counts[k] = w.call(
+            *("weigh", "i64", words.at(c * WORDS).pointer, moments.at(c * dim).pointer),
+            *(chains * dim, dim, fewest, enough, arrived, ramp),
+            *(mean.at(at).pointer, squares.at(at).pointer),
+        )
+
+
+_PLACE, _WHOLE, _REAL = "ptr", "i64", "double"
 WINDOWS = {
     "differs": KernelRoutine(_differs, (_PLACE, _PLACE, _WHOLE), _WHOLE),
     "finite": KernelRoutine(_finite, (_PLACE, _WHOLE), _WHOLE, flags=""),
@@ -133,6 +193,21 @@ WINDOWS = {
     "pt_take_up": KernelRoutine(
         _take_up_rows,
         (_PLACE, _WHOLE, _PLACE, *[_WHOLE] * 3, *[_PLACE] * 4, _WHOLE),
+        "void",
+    ),
+    "weigh": KernelRoutine(
+        _weigh,
+        (_PLACE, _PLACE, *[_WHOLE] * 4, _REAL, _REAL, _PLACE, _PLACE),
+        _WHOLE,
+        flags="",
+    ),
+    # Numbers of chains, and how many; dim, chains, their whole numbers and moments, as above; draws
+    # with which two windows are compared, of the older one and of the background; how far apart
+    # they may be; the share of the mean gradient, squared, below which gradients do not vary. What
+    # is found: draws of each chosen chain; of them means and sums of squares (chosen, 2, dim).
+    "pt_weigh": KernelRoutine(
+        _weigh_rows,
+        (_PLACE, *[_WHOLE] * 3, _PLACE, _PLACE, _WHOLE, _WHOLE, _REAL, _REAL, *[_PLACE] * 3),
         "void",
     ),
 }

@@ -90,19 +90,7 @@ class MassMatrices:
         leaves : list of ndarray, each (changed, *shape)
         """
         windows, form = self.windows, self.form
-        older, late = windows.sums(0, chosen), windows.sums(1, chosen)
-        with np.errstate(all="ignore"):
-            comparable = _comparable(older, late)
-            if comparable.any():
-                apart = np.maximum(_shifts(older, late), _steepness(older, late)) > ARRIVED
-                arrived = np.flatnonzero(apart & comparable)
-                if arrived.size:
-                    # These were still on their way: only what came after counts.
-                    windows.drop_older(chosen[arrived])
-                    older.count[arrived] = 0.0
-                    older.mean[:, arrived], older.squares[:, arrived] = 0.0, 0.0
-            both = older + late
-            _level_ramps(both)
+        both = windows.settled(chosen, fewest=FEWEST, enough=TO_CHOOSE, arrived=ARRIVED, ramp=RAMP)
         enough = both.count[:, 0] >= FEWEST
         if not enough.all():
             chosen, both = chosen[enough], both.at(enough)
@@ -271,21 +259,3 @@ def _comparable(older: WindowSums, late: WindowSums) -> np.ndarray:
 def _shifts(older: WindowSums, late: WindowSums) -> np.ndarray:
     share = (older.mean[0] - late.mean[0]) ** 2 / (late.squares[0] / late.count)
     return np.sqrt(np.fmax.reduce(share, axis=1, initial=0.0))
-
-
-def _steepness(older: WindowSums, late: WindowSums) -> np.ndarray:
-    """How many times as large gradients were before the background, in any one coordinate."""
-    ratio = (older.squares[1] / older.count) / (late.squares[1] / late.count)
-    return np.sqrt(np.fmax.reduce(ratio, axis=1, initial=0.0))
-
-
-def _level_ramps(sums: WindowSums) -> None:
-    """Where gradients are one number, have their squares say how wide the ramp is: 1 / |g|.
-
-    Far out in a tail of the log of a scale, say: how little they vary is rounding, and would say
-    that the coordinate is wide beyond measure, or nothing.
-    """
-    slope, (x, g) = sums.mean[1] ** 2, sums.squares
-    ramps = (g < RAMP**2 * slope * sums.count) & (x > 0.0)
-    if ramps.any():
-        g[ramps] = (x * slope**2)[ramps]

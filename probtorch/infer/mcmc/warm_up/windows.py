@@ -33,15 +33,28 @@ __all__ = ["WindowSums", "Window", "Windows"]
 # Rows that there is room for at first, and the share by which room grows.
 ROOM, GROWTH = 32, 1.5
 
-_POINTER, _WHOLE = ctypes.c_void_p, ctypes.c_int64
+_POINTER, _WHOLE, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _TAKE_UP = ctypes.CFUNCTYPE(
     None, _POINTER, _WHOLE, _POINTER, *[_WHOLE] * 3, *[_POINTER] * 4, _WHOLE
+)
+
+
+_WEIGH = ctypes.CFUNCTYPE(
+    None,
+    *(_POINTER, *[_WHOLE] * 3, _POINTER, _POINTER),
+    *(_WHOLE, _WHOLE, _REAL, _REAL, *[_POINTER] * 3),
 )
 
 
 @functools.cache
 def _routine() -> Callable[..., None]:
     found: Callable[..., None] = _TAKE_UP(engine.runtime_address("pt_take_up"))
+    return found
+
+
+@functools.cache
+def _weighing() -> Callable[..., None]:
+    found: Callable[..., None] = _WEIGH(engine.runtime_address("pt_weigh"))
     return found
 
 
@@ -73,14 +86,6 @@ class WindowSums:
 
     def __init__(self, count: np.ndarray, mean: np.ndarray, squares: np.ndarray) -> None:
         self.count, self.mean, self.squares = count, mean, squares
-
-    def __add__(self, other: WindowSums) -> WindowSums:
-        """Return the moments of both, as `Moments` does."""
-        count = self.count + other.count
-        share = other.count / np.maximum(count, 1.0)
-        apart = other.mean - self.mean
-        squares = self.squares + other.squares + (self.count * share) * apart**2
-        return WindowSums(count, self.mean + share * apart, squares)
 
     def at(self, chosen: np.ndarray) -> WindowSums:
         """Return those of some chains."""
@@ -218,6 +223,36 @@ class Windows:
         self.whole[chosen, LATE] = 0
         self.moments[0][:, :, chosen] = self.moments[1][:, :, chosen]
         self.moments[1][:, :, chosen] = 0.0
+
+    def settled(
+        self, chosen: np.ndarray, *, fewest: int, enough: int, arrived: float, ramp: float
+    ) -> WindowSums:
+        """Return the moments of both windows of some chains, less what was drawn on the way.
+
+        Where the draws of the older window are `arrived` standard deviations of the background's
+        from these, in any coordinate, or their gradients so many times as large, only what came
+        after counts, from now on. Where gradients are one number, as far out in a tail of the log
+        of a scale, their squares are to say how wide the ramp is, ``1 / |g|``: how little they vary
+        is rounding, and would say that the coordinate is wide beyond measure, or nothing.
+
+        Parameters
+        ----------
+        chosen : ndarray of int64
+        fewest, enough : int
+            Draws of the two windows without which they are not compared.
+        arrived : float
+        ramp : float
+            Gradients whose standard deviation is below this share of them are one number.
+        """
+        chosen, dim = np.ascontiguousarray(chosen, np.int64), self.last.shape[1]
+        counts = np.empty(len(chosen), np.int64)
+        mean, squares = np.empty((2, len(chosen), 2, dim))
+        _weighing()(
+            *(address(chosen), len(chosen), dim, len(self), address(self.whole)),
+            *(address(self.moments), fewest, enough, arrived, ramp**2),
+            *(address(counts), address(mean), address(squares)),
+        )
+        return WindowSums(counts[:, None], mean.swapaxes(0, 1), squares.swapaxes(0, 1))
 
     def forget(self, row: int) -> None:
         """Begin anew with a chain."""
