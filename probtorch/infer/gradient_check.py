@@ -22,7 +22,7 @@ import numpy as np
 
 from probtorch.autograd.escapes import NotAlike, Watch, check_alike, cure, forget, restore
 from probtorch.autograd.tape import grad
-from probtorch.compiler.record.record import unheard
+from probtorch.compiler.record.record import keeping_all, unheard
 from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
@@ -157,7 +157,7 @@ class DensityCheck:
         if density.device is not None:
             return math.nan, None, Watch()
         point.requires_grad = True
-        with unheard(), Watch() as watch, np.errstate(all="ignore"):
+        with unheard(), keeping_all(), Watch() as watch, np.errstate(all="ignore"):
             if not any(slot.location for slot in self.slots.values()):
                 watch.named(point, "the point")
             value = as_tensor(density.fn(point), self.name)
@@ -173,7 +173,7 @@ class DensityCheck:
     def _value_at(self, density, q, first):
         point = wrap(np.array(q, np.float64))
         point.requires_grad = True
-        with unheard(), Watch(first) as watch, np.errstate(all="ignore"):
+        with unheard(), keeping_all(), Watch(first) as watch, np.errstate(all="ignore"):
             value = as_tensor(density.fn(point), self.name)
         restore(watch)
         check_alike(watch)

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch import distributions as dist
+from probtorch import where
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.record import following, turns, watching
-from probtorch.compiler.record.record import record
+from probtorch.compiler.record.record import Recorder, record
 from probtorch.core.dispatch import wrap
+from probtorch.errors import DomainError
 from probtorch.ops.pieces import stack
 from tests.compiler.loop_programs import random_loop
 from tests.compiler.test_rolling import CASES
@@ -140,7 +143,59 @@ def gathered_states(q):
     return alpha.logsumexp(0)
 
 
+def checked(q):
+    """Parameters of distributions are checked: computed in each turn, outside, and constants."""
+    scale, total = q[1].exp(), q[0]
+    for t in range(STEPS):
+        loc = q[2] + 0.5 * (SERIES[0, t - 1] if t else q[3])
+        total = total + dist.Normal(loc, scale).log_prob(SERIES[0, t])
+        total = total + dist.Normal(loc, 2.0).log_prob(SERIES[1, t])
+    return total
+
+
+def scales_of_turns(q):
+    """What is checked is carried, and one number is checked in two turns."""
+    last, total = q[0].exp(), q[1]
+    for t in range(STEPS):
+        scale = (0.1 + 0.5 * last + 0.3 * SERIES[0, t] ** 2).sqrt()
+        total = total + dist.Normal(0.0, scale).log_prob(SERIES[0, t])
+        total = total + dist.Laplace(q[2], last).log_prob(SERIES[1, t])
+        last = scale
+    return total
+
+
+def seldom_checked(q):
+    """The same operations, of which some turns have checks and some do not."""
+    total = q[0]
+    for t in range(STEPS):
+        loc = (q[1] * SERIES[0, t]).tanh()
+        total = total * 0.9 + loc
+        if t not in (50, 51, 90):
+            total = total * dist.Delta(loc).v.clamp(0.5, 2.0)
+    return total
+
+
+def numbers_out_of_sight(q):
+    """Nan in what is checked would not show in the result."""
+    total, loc = q[0], q[1]
+    for t in range(STEPS):
+        loc = loc * 0.9 + q[2] * SERIES[0, t]
+        seen = dist.Normal(loc, 1.0).log_prob(SERIES[1, t])
+        total = total + where(SERIES[2, t] > 0.0, seen, 0.0)
+    return total
+
+
+def constants_and_not(q):
+    """What is checked is the same at each replay in most turns, and computed in some."""
+    total = q[0]
+    for t in range(STEPS):
+        x = SERIES[0, t].abs() + 0.5 if t not in (70, 71) else q[1].exp() + 0.5
+        total = total + dist.Exponential(x * 1.0).log_prob(1.0) * q[2]
+    return total
+
+
 OURS = [
+    *(checked, scales_of_turns, seldom_checked, numbers_out_of_sight, constants_and_not),
     nested,
     held,
     one_turn_differs,
@@ -236,6 +291,37 @@ def test_tensors_of_turns_that_nobody_holds_are_forgotten():
         for n in (300, 3000)
     ]
     assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("fn", [checked, scales_of_turns], ids=lambda fn: fn.__name__)
+def test_checks_of_parameters_end_no_turns(fn):
+    rec = Recorder()
+
+    def density(q):
+        value = fn(q)
+        rec.settle(value)
+        return value
+
+    record(density, [wrap(RNG.standard_normal(9) * 0.3)], recorder=rec, turns=True)
+    assert len(rec.graph.nodes) < turns.length(rec.graph) / 2
+
+
+@pytest.mark.parametrize("fn", [numbers_out_of_sight, seldom_checked], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("bad", [np.nan, 0.1])
+def test_nan_in_a_turn_that_was_followed_is_what_it_is_for_python(fn, bad):
+    native = NativeDensity(fn, 4)
+    native.value_and_grad(np.full(4, 0.1))
+    for k in range(1, 3):
+        q = np.full(4, 0.1)
+        q[k] = bad
+        value, gradient = native.value_and_grad(q)
+        try:
+            expected, expected_gradient = native.eager(q)
+        except DomainError:
+            assert value == -np.inf
+            continue
+        np.testing.assert_allclose(value, expected, rtol=1e-11)
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9)
 
 
 @pytest.mark.parametrize("how", ["detach", "no_grad"])

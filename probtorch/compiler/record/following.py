@@ -16,7 +16,7 @@ import weakref
 import numpy as np
 
 from probtorch.compiler.graph import Node
-from probtorch.compiler.record.turns import ALIAS, Turns, outputs, same_number
+from probtorch.compiler.record.turns import ALIAS, NUMBER, Turns, outputs, same_number
 from probtorch.core.dispatch import EMPTY, set_grad_enabled
 from probtorch.core.tensor_base import TensorBase
 
@@ -29,6 +29,8 @@ LONG_TURN, FEW_TURNS = 100, 2
 # all that a turn does. Turns that are compared together then.
 TOGETHER, LONG_TOGETHER = 2000, 20_000
 MANY_TURNS = 16
+# Operations and new tensors behind which a tensor is looked for among all.
+RECENT = 64
 # Further operations from which on turns stay what they are; fewer become nodes again.
 WORTH = 1000
 
@@ -111,6 +113,7 @@ class Following:
         self.known = 0  # turns at the beginning of the log that were compared
         # What the recorder made of the first operations: how many they are, and their nodes.
         self.began, self.removed = 0, []
+        self.forgotten = 0  # entries that are not in the log any more
         self.cut = set()  # what is off the tape in each turn: see Recording.cut
         self.worth = False  # whether there have been enough turns for a loop
 
@@ -159,9 +162,8 @@ class Following:
         recorder, append = self.recorder, self.log.append
         # None, which is no operation, comes when it is time to compare. An operation with parts
         # comes as a tuple: what is heard of it are these.
-        ops = [
-            x.op if x.op is ALIAS or not _parts(x.op) else (x.op,) for x in self.turns.operations
-        ]
+        ops = [(x.op,) if _parts(x.op) else x.op for x in self.turns.operations]
+        lines = [x.attrs for x in self.turns.operations]
         behind = len(self.log) % self.period
         together = max(TOGETHER // self.period, min(LONG_TOGETHER // self.period, MANY_TURNS))
         order = [*ops * max(together, MIN_TURNS), None]
@@ -183,18 +185,29 @@ class Following:
                 recorder.leave_turns()
                 recorder.applied(op, inputs, attrs, out)
 
-        def alias(source, t, taped):
+        def expects(event):
             expected = following()
             if expected is None:
                 expected = following() if self._note() else None
-            if expected is ALIAS:
+            return expected is event
+
+        def alias(source, t, taped):
+            if expects(ALIAS):
                 append(((source,), EMPTY, t))
             else:
                 recorder.leave_turns()
                 recorder.alias(source, t, taped)
 
+        def not_nan(t):
+            if expects(NUMBER):
+                append(((t,), lines[len(self.log) % self.period], ()))
+            else:
+                recorder.leave_turns()
+                recorder.not_nan(t)
+
         # Only the recorder's own thread tells of anything.
-        recorder.applied, recorder.alias, recorder.fresh = applied, alias, self.fresh.append
+        recorder.applied, recorder.alias, recorder.not_nan = applied, alias, not_nan
+        recorder.fresh = self.fresh.append
 
     def _too_early(self, log):
         """Return the turns up to which the turns of a log make what all of them read."""
@@ -208,6 +221,61 @@ class Following:
                 if column.kind == "same" and id(column.value) in made:
                     wrong.add(made[id(column.value)][0] // self.period)
         return wrong
+
+    # ------------------------------------------------------------------------- what is asked of it
+
+    def name(self, t):
+        """Return what no other tensor is called, whether somebody still follows turns or not: the
+        id of a value, or a place among all that was heard; None if neither is known.
+        """
+        v = self._value(t)
+        if v is not None:
+            return v.id
+        i, k = self._find(t)
+        return None if i is None else ("turns", id(self.turns), self.forgotten + i, k)
+
+    def is_constant(self, t):
+        """Whether a tensor is the same at each replay; None if that is not known here.
+
+        What was computed by the turns before counts as computed; that it was a constant there says
+        nothing of a turn that was not compared with them yet: its operands have to.
+        """
+        v = self._value(t)
+        if v is not None:
+            return v.static
+        i, k = self._find(t)
+        if i is None:
+            recorder, key = self.recorder, id(t)
+            if key in recorder.turned or key in recorder._stale:
+                return None
+            made = key in recorder._made or any(t is x for x in self.fresh[-RECENT:])
+            return True if made or recorder.frozen else None
+        if self.turns.made(i % self.period, k) is not None:
+            return False
+        if i < self.known * self.period:
+            return True
+        found = [self.is_constant(x) for x in self.log[i][0] if isinstance(x, TensorBase)]
+        return False if False in found else None if None in found else True
+
+    def _value(self, t):
+        """Return the value of a tensor that was known before these turns, else None."""
+        recorder = self.recorder
+        return None if id(t) in recorder._stale else recorder._values.get(id(t))
+
+    def _find(self, t):
+        """Return which entry of the log made a tensor, and as which output; None and 0 if none."""
+        log = self.log
+        last, first = len(log) - 1, max(len(log) - RECENT, 0) - 1
+        for i in range(last, first, -1):
+            if log[i][2] is t:
+                return i, 0
+        if id(t) not in _ids_of_results(log):
+            return None, 0
+        for i in range(last, -1, -1):
+            for k, o in enumerate(outputs(log[i][2])):
+                if o is t:
+                    return i, k
+        return None, 0
 
     # ----------------------------------------------------------------------------------- comparing
 
@@ -294,6 +362,7 @@ class Following:
         turns, recorder, period = self.turns, self.recorder, self.period
         before, self.known = turns.turns - self.known, self.known - count
         size, made = count * period, []
+        self.forgotten += size
         for r, operation in enumerate(turns.operations):
             outs = list(map(_results, self.log[r:size:period]))
             for k in range(len(operation.forms)):
@@ -334,6 +403,8 @@ class Following:
             self._forget(self.known)
             self.turns.settle(recorder.value_of)
             watch.heard += self.turns.turns * self.period - self.began
+            if self.turns.numbers:
+                recorder.turns_of_numbers.append(self.turns)
         else:
             rest = self.log[self.began :]
             nodes[-1:] = self.removed
@@ -348,6 +419,9 @@ class Following:
             operation = self.turns.operations[i % self.period]
             if operation.op is ALIAS:
                 recorder.alias(*inputs, out, False)
+                continue
+            if operation.op is NUMBER:
+                recorder.not_nan(*inputs)
                 continue
             if _parts(operation.op):
                 watch.events.append((operation.op, (), attrs, (), None))

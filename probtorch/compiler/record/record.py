@@ -27,7 +27,6 @@ import numpy as np
 
 from probtorch.autograd.kept_inputs import LARGE, let_go
 from probtorch.autograd.modes import enable_grad
-from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import GraphValue, Node, constants
 from probtorch.compiler.record.gradients import LeftGradient
 from probtorch.compiler.record.subgraphs import Subgraphs
@@ -81,7 +80,8 @@ def keeping_all():
     """Context manager: nobody looks for garbage.
 
     A recording keeps all that it makes; looking for garbage in it took a third of the time, and
-    more of what goes through its nodes afterwards.
+    more of what goes through its nodes afterwards. At the end all that there is counts as old, or
+    the next object would have everything looked through at once.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -89,6 +89,9 @@ def keeping_all():
         yield
     finally:
         if collecting:
+            if not gc.get_freeze_count():  # what others have frozen stays so
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -343,40 +346,6 @@ class Recorder(Subgraphs):
             self.restarts.setdefault(len(self.draws), []).append(now)
         elif how != "made":
             self.refuse(f"a Generator that is {how}")
-
-    def is_constant(self, t):
-        """Whether the elements of `t` are the same at every replay."""
-        return self.value_of(t).static
-
-    def demand(self, inside, error):
-        """Note a test that eager execution makes.
-
-        At each replay it has to come out the same way. One that holds is part of a loop nest; one
-        that fails is a guard, and raises the error each time.
-        """
-        if not self._demand(inside):
-            raise self._failed(error())
-
-    def demanded(self, t, constraint):
-        """Whether the elements of `t` were tested for a constraint before; from now on they were,
-        or the run has ended.
-        """
-        key = self.value_of(t).id, constraint
-        known = key in self._demanded
-        self._demanded.add(key)
-        return known
-
-    def without_nan(self, t):
-        """Note that the elements of `t` must not be nan; False where one is, which ends the run.
-
-        `settle` sees to it, if need be.
-        """
-        v = self.value_of(t)
-        if v.dtype.kind == "f":
-            if self.checks and np.isnan(to_host(t.array)).any():
-                return False
-            self._numbers.append((v, user_frame(2)))
-        return True
 
     def gradient_kept(self, leaf):
         """Note that the `.grad` of `leaf` is set, where callers will find it."""

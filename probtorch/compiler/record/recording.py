@@ -8,23 +8,19 @@ import contextlib
 import threading
 import weakref
 
-import numpy as np
-
-from probtorch.backends.registry import device_of, shares_memory, to_host
+from probtorch.backends.registry import device_of, shares_memory
 from probtorch.compiler.graph import Graph, GraphValue, Node
-from probtorch.compiler.passes.nan import nan_reaches
 from probtorch.compiler.record.followed import FollowedNumbers
 from probtorch.compiler.record.turns import expanded
 from probtorch.core.dispatch import set_grad_enabled, set_recorder
 from probtorch.core.interpreter import Interpreter
-from probtorch.core.op import REGISTRY
 from probtorch.errors import CompileError, user_frame, user_location
-from probtorch.ops.comparisons import eq
-from probtorch.ops.demands import demand
-from probtorch.ops.reduction import all as every
 from probtorch.ops.view_places import place_in, read_place
 
 __all__ = ["Recording"]
+
+# What turns hear of in the place of the recorder.
+FOLLOWED = ("applied", "alias", "fresh", "not_nan")
 
 
 class Recording(Interpreter):
@@ -73,7 +69,8 @@ class Recording(Interpreter):
         self.cut, self.rejoined, self._own_ops = set(), False, False
         self._demanded = set()  # what has been tested: (id of a value, constraint)
         self._errors = []  # errors that depend on the elements of tensors
-        self._numbers = []  # (value, line): what may not have nan among its elements
+        # (value, line): what may not have nan among its elements; turns that say so of theirs.
+        self._numbers, self.turns_of_numbers = [], []
         # Turns of a loop that repeat (turns.py): who looks for them, if anybody does; who hears of
         # them just now; and the places of tensors that they made, by ids.
         self.watch = self._following = None
@@ -206,13 +203,14 @@ class Recording(Interpreter):
         """Hear of operations again: something else happened than that turns went on."""
         following, self._following = self._following, None
         if following is not None:
-            del self.applied, self.alias, self.fresh  # those of the object, not of its class
+            for name in FOLLOWED:
+                del self.__dict__[name]  # that of the object, not of its class
             following.end()
 
     def stop(self):
         """Follow no turns any more, whatever has come of the recording."""
         self.watch = self._following = None
-        for name in ("applied", "alias", "fresh"):
+        for name in FOLLOWED:
             self.__dict__.pop(name, None)
 
     def keep(self, t, place=None):
@@ -333,7 +331,7 @@ class Recording(Interpreter):
                 self.refuse("an in-place change of memory that an argument or other tensor shares")
                 return
 
-    # ----------------------------------------------------------------------------- guards and tests
+    # -------------------------------------------------------------------------------------- guards
 
     def _guard(self, t, value):
         v = self.value_of(t)
@@ -354,53 +352,3 @@ class Recording(Interpreter):
         node = Node(None, "guard", (v,), attrs, (), user_frame(2))
         self.graph.guards.append((v, value, node))
         self.graph.nodes.append(node)
-
-    def _demand(self, inside):
-        """Note a test; returns whether it holds, or is not known to fail."""
-        if threading.get_ident() != self.thread:
-            return bool(inside.array.all())
-        v = self.value_of(inside)
-        fine = bool(inside.array.all())
-        if v.static:
-            return fine or not self.checks
-        before = set_grad_enabled(False)
-        try:
-            if fine or not self.checks:
-                demand(inside, inside)
-                return True
-            self._guard(every(inside), False)
-            return False
-        finally:
-            set_grad_enabled(before)
-
-    def _failed(self, error):
-        """Return `error`, which is raised because of the demand that failed last."""
-        self.failures.append(error)
-        return error
-
-    def settle(self, root=None):
-        """Demand that what was noted by `without_nan` has none.
-
-        Most of it needs no test: a nan there would reach a number that is tested anyway, such as
-        the log density `root` (a 0-d tensor), or a loss that Python finds to be finite.
-        """
-        self.leave_turns()
-        if not self._numbers:
-            return
-        numbers, self._numbers = self._numbers, []
-        roots = [
-            v.node.inputs[0]
-            for v, value, _ in self.graph.guards
-            if value is True and v.kind == "node" and v.node.name == "isfinite"
-        ]
-        if root is not None and not np.isnan(to_host(root.array)):
-            roots.append(self.value_of(root))
-            self._demand(eq(root, root))
-        reached = nan_reaches(self.graph, roots)
-        for v, line in numbers:
-            if v.id not in reached:
-                flag, out = (GraphValue(v.shape, np.dtype(bool), "node") for _ in range(2))
-                self.graph.nodes += [
-                    Node(REGISTRY["eq"], "eq", (v, v), {}, (flag,), line),
-                    Node(REGISTRY["demand"], "demand", (flag, flag), {}, (out,), line),
-                ]

@@ -8,6 +8,7 @@ run once only for their shapes.
 from collections.abc import Callable
 
 from probtorch.compiler.graph import GraphValue, Node
+from probtorch.compiler.record.demands import Demands
 from probtorch.compiler.record.long_loops import final_state
 from probtorch.compiler.record.recording import Recording
 from probtorch.core.dispatch import set_recorder, wrap
@@ -20,7 +21,7 @@ from probtorch.ops.control import check_same_state
 __all__ = ["Subgraphs"]
 
 
-class Subgraphs(Recording):
+class Subgraphs(Demands):
     """A recording that takes loops and branches whole; `_record_apart` records another function."""
 
     records_loops = True

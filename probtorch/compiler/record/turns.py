@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probtorch.compiler.graph import Graph, GraphValue, Node
+from probtorch.compiler.passes.nan import CARRIES
 from probtorch.compiler.record.places import PLACED
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = [
     "ALIAS",
+    "NUMBER",
     "Column",
     "Operation",
     "Turns",
@@ -37,13 +39,17 @@ __all__ = [
 _chained = itertools.chain.from_iterable
 
 
-class _Alias:
-    """Stands among operations for what gives a tensor the value of another."""
+class _Event:
+    """Stands among operations for what is none."""
 
-    name, family = "alias", ""
+    family, extra = "", {}
+
+    def __init__(self, name):
+        self.name = name
 
 
-ALIAS = _Alias()
+# What gives a tensor the value of another; what says that a tensor must not have nan.
+ALIAS, NUMBER = _Event("alias"), _Event("number")
 
 
 def outputs(out):
@@ -146,7 +152,7 @@ class Operation:
     def __init__(self, event):
         self.op, _, self.attrs, out, self.node = event
         self.text = repr(self.attrs) if self.attrs else ""
-        self.location = None if self.node is None else self.node.location
+        self.location = self.attrs.get("line") if self.node is None else self.node.location
         self.forms = [(o.array.shape, o.requires_grad) for o in outputs(out)]
         self.begins, self.form, self.position, self.source = None, None, 0, None
         if self.op.name in PLACED:
@@ -199,6 +205,9 @@ class Turns:
                 self.body.append(operation.node)
         self._values = {}  # (place, output) -> GraphValue
         self._nodes: list[Node] = []  # once they were made
+        # What must not have nan, as columns with the user's lines, and what of that nothing else
+        # tells: see `nan_reaches`.
+        self.numbers, self.unreached = [], []
 
     @property
     def length(self):
@@ -243,6 +252,84 @@ class Turns:
             if column.kind == "made":
                 column.place, column.output = self.made(column.place, column.output)
             column.first = [value_of(t) for t in column.first]
+
+        for operation, columns in zip(self.operations, self.columns, strict=True):
+            if operation.op is NUMBER:
+                self.numbers.append((*columns, operation.location))
+        self.unreached = self.numbers
+
+    def nan_reaches(self, found):
+        """Add to ids of values, of which any nan makes a certain number nan, those that turns make
+        or read; `unreached` are then the numbers of which not all turns have theirs among them.
+        """
+        by_turn = {}
+        for (at, output), v in self._values.items():
+            turn, position = divmod(at, len(self.body))
+            by_turn.setdefault(turn, []).append(((position, output), v))
+        rows, later, known, missed = list(self.rows()), {}, {}, set()
+        for turn in reversed(range(self.turns)):
+            values = by_turn.get(turn, ())
+            seed = later.pop(turn, frozenset()) | {place for place, v in values if v.id in found}
+            if seed not in known:  # most turns are read in the same way
+                known[seed] = self._nan_reaches_in(rows, seed, found)
+            reached, carried, missing = known[seed]
+            missed |= missing
+            for place, column in carried:
+                if turn < column.lag:
+                    found.add(column.first[turn].id)
+                else:
+                    before = turn - column.lag
+                    later[before] = later.get(before, frozenset()) | {place}
+            found.update(v.id for place, v in values if place in reached)
+        for i, (column, _) in enumerate(self.numbers):
+            outer = column.first if column.kind == "made" else [column.value]
+            if any(v.id not in found for v in outer):
+                missed.add(i)
+        self.unreached = [self.numbers[i] for i in sorted(missed)]
+
+    def _nan_reaches_in(self, rows, seed, found):
+        """Follow nan in one turn from places (position, output) that reach a number; returns all
+        such places, what is carried from turns before as (place, column), and the indices of those
+        numbers that are not among the places. What all turns read is added to `found`.
+        """
+        reached, carried = set(seed), []
+        for operation, columns in reversed(rows):
+            node = operation.node
+            if node.name not in CARRIES or (operation.position, 0) not in reached:
+                continue
+            (out,) = node.outs
+            if 0 in out.shape or out.dtype.kind != "f":
+                continue
+            for column in columns:
+                if column.kind == "made":
+                    place, v = self._place(column)
+                    if v.dtype.kind == "f" and column.lag:
+                        carried.append((place, column))
+                    elif v.dtype.kind == "f":
+                        reached.add(place)
+                elif type(column.value) is GraphValue and column.value.dtype.kind == "f":
+                    found.add(column.value.id)
+        missing = {
+            i
+            for i, (column, _) in enumerate(self.numbers)
+            if column.kind == "made" and self._place(column)[0] not in reached
+        }
+        return reached, carried, missing
+
+    def _place(self, column):
+        """Return where in a turn a column is made, as (position, output), and that output there."""
+        position = self.operations[column.place].position
+        return (position, column.output), self.body[position].outs[column.output]
+
+    def unreached_numbers(self):
+        """Return the values and lines of `unreached` in all turns, of which there are nodes."""
+        found = []
+        for column, line in self.unreached:
+            if column.kind == "made":
+                found += [(self._input(column, turn, {}), line) for turn in range(self.turns)]
+            else:
+                found.append((column.value, line))
+        return found
 
     def rows(self):
         """Yield the operations that have nodes, with their columns."""
