@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, converted, to_float
 from probtorch.core.dispatch import apply, unheard, unseen, untaped_view, whole_door, wrap
@@ -28,13 +27,14 @@ from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import DTypeError, users_stacklevel
-from probtorch.ops.accumulate import add_up, floats, reduced, wider
+from probtorch.ops.accumulate import add_up, floats, reduced
 from probtorch.ops.arithmetic import add, sqrt, where
 from probtorch.ops.comparisons import eq, logical_not
 from probtorch.ops.complex_numbers import imag, real
 from probtorch.ops.families import linear, structured, unbroadcast
-from probtorch.ops.movement import expand, expanded, reshape, slice_
-from probtorch.ops.pieces import cat, flip
+from probtorch.ops.movement import expand, expanded, reshape
+from probtorch.ops.pieces import flip
+from probtorch.ops.running import others, running, sums_back
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
@@ -413,32 +413,6 @@ def all(
 # ---------------------------------------------------------------------------------- products, scans
 
 
-def _others(x: TensorBase) -> TensorBase:
-    """Product of all other elements along the last dim: exact with zeros, as nothing is divided."""
-    return _before(x) * flip(_before(flip(x, -1)), -1)
-
-
-def _before(x: TensorBase) -> TensorBase:
-    """Product of the elements before each one along the last dim, in log2(n) doubling steps."""
-    *rest, n = x.array.shape
-    full = tuple((0, 1, s) for s in rest)
-    x = _shift(x, full, 1)
-    step = 1
-    while step < n:
-        x = x * _shift(x, full, step)
-        step *= 2
-    return x
-
-
-def _shift(x: TensorBase, full: tuple[tuple[int, ...], ...], step: int) -> TensorBase:
-    """Move the last dim by `step` places to the right, filling up with ones."""
-    n = x.array.shape[-1]
-    if not n:
-        return x
-    ones = as_tensor(namespace(x.array).ones((*x.array.shape[:-1], step), x.array.dtype))
-    return cat([ones, slice_(x, (*full, (0, 1, n - step)))], -1)
-
-
 def _prod_flat(
     x: TensorBase, dims: tuple[int, ...]
 ) -> tuple[TensorBase, tuple[int, ...], tuple[int, ...]]:
@@ -463,8 +437,8 @@ def _prod_vjp(
     if not dims:
         return (g,)
     flat, moved, order = _prod_flat(x, dims)
-    others = reshape(_others(flat), moved).permute(tuple(int(i) for i in np.argsort(order)))
-    return (others * laid_over(g, x, dims),)
+    apart = reshape(others(flat), moved).permute(tuple(int(i) for i in np.argsort(order)))
+    return (apart * laid_over(g, x, dims),)
 
 
 def _prod_jvp(
@@ -517,11 +491,16 @@ def prod(
     return apply(_PROD, (input,), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
+def _cumsum_transposed(g: TensorBase, x: TensorBase, dim: int) -> TensorBase:
+    back = sums_back(g, dim)
+    return flip(apply(_CUMSUM, (flip(g, dim),), {"dim": dim}), dim) if back is None else back
+
+
 _CUMSUM = linear(
     "cumsum",
     "scan",
-    run=lambda x, dim: wider(x).cumsum(axis=dim).astype(x.dtype, copy=False),
-    transpose=lambda g, x, dim: flip(apply(_CUMSUM, (flip(g, dim),), {"dim": dim}), dim),
+    run=lambda x, dim: running("running_sum", x, dim),
+    transpose=_cumsum_transposed,
     core="dim",
     native="scan",
     samples=lambda rng: [

@@ -35,6 +35,7 @@ from probtorch.ops.movement import expand, reshape, slice_
 from probtorch.ops.named import ValuesIndices
 from probtorch.ops.pieces import cat, flip
 from probtorch.ops.reduction import cumsum, sum
+from probtorch.ops.running import running
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op
@@ -204,7 +205,7 @@ def _cumprod_jvp(tangents, out, inputs, attrs: Attrs):
 _CUMPROD = structured(
     "cumprod",
     "scan",
-    run=lambda x, dim: wider(x).cumprod(axis=dim).astype(x.dtype, copy=False),
+    run=lambda x, dim: running("running_product", x, dim),
     vjp=_cumprod_vjp,
     jvp=_cumprod_jvp,
     saves="x out",

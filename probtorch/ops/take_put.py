@@ -25,11 +25,12 @@ from probtorch.errors import TensorIndexError
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.index_keys import bad_key
 from probtorch.ops.movement import python_slices, slice_
+from probtorch.ops.native_rows import native_elements
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
 
-__all__ = ["near", "put", "slice_put", "take", "take_along", "untake"]
+__all__ = ["near", "put", "slice_put", "take", "take_along", "take_of_rows", "untake"]
 
 
 def take(x: TensorBase, dims: tuple[int, ...], index: list[TensorBase]) -> TensorBase:
@@ -51,6 +52,13 @@ def take_along(x: TensorBase, index: TensorBase, dim: int) -> TensorBase | None:
         return None
     axes = [index if i == dim else around(_places(n, i, len(shape))) for i, n in enumerate(shape)]
     return apply(_TAKE, (x, *axes), {"dims": ALL_DIMS[len(shape)]})
+
+
+def take_of_rows(x: TensorBase, index: TensorBase) -> TensorBase:
+    """Return ``x[i, index[i]]`` of a matrix of NumPy's, for int64 that are at least 0."""
+    n = x.array.shape[0]
+    rows = around(_places(n, 0, 1)) if n <= _PLACES else wrap(np.arange(n))
+    return apply(_TAKE, (x, rows, index), {"dims": (0, 1)})
 
 
 _PLACES = 4096  # of so many at most they are kept
@@ -136,9 +144,32 @@ def _run_take(x: np.ndarray, *index: np.ndarray, dims: tuple[int, ...]) -> np.nd
         raise
 
 
+def _added_rows(
+    g: np.ndarray, index: tuple[np.ndarray, ...], shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """`_run_untake` along the first dims by native code, in the order of the indices; None where
+    NumPy serves.
+    """
+    native = native_elements("added_rows", g)
+    if native is None or not g.size:
+        return None
+    count, places = shape[0], index[0]
+    for n, i in zip(shape[1:], index[1:], strict=False):
+        places = places % count * n + i % n
+        count *= n
+    rows = np.ascontiguousarray(g).reshape(places.size, -1)
+    if places.dtype is not int64 or not places.flags.c_contiguous:
+        places = places.astype(int64, order="C")
+    return native(places.reshape(-1), rows, np.empty(count, g.dtype)).reshape(shape)
+
+
 def _run_untake(
     g: np.ndarray, *index: np.ndarray, dims: tuple[int, ...], shape: tuple[int, ...]
 ) -> np.ndarray:
+    if type(g) is np.ndarray and dims == ALL_DIMS[len(dims)]:
+        rows = _added_rows(g, index, shape)
+        if rows is not None:
+            return rows
     out = namespace(g).zeros(shape, g.dtype)
     if isinstance(g, np.ndarray):
         np.add.at(out, _key(len(shape), dims, index), g)

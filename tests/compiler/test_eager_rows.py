@@ -328,3 +328,34 @@ def test_a_step_of_an_optimizer_is_arithmetic_rounded_one_by_one_wherever_number
             np.testing.assert_array_equal(got, exactly)
     of_each = step(*arrays, np.full_like(p, size), *numbers[1:])
     np.testing.assert_array_equal(of_each[0], want[0])
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_running_sums_and_products_are_computed_in_double_precision_and_rounded_once(shape, dtype):
+    x = rows_of(shape, dtype)
+    wide, near_1 = x.astype(np.float64), 1.0 + x / dtype(9001)
+    for name, given, want in (
+        ("running_sum", x, wide.cumsum(-1)),
+        ("running_sum_back", x, wide[..., ::-1].cumsum(-1)[..., ::-1]),
+        ("running_product", near_1, near_1.astype(np.float64).cumprod(-1)),
+    ):
+        with np.errstate(all="raise"):
+            found = native_elements(name, given)(given)
+        np.testing.assert_array_equal(found, want.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("width", [1, 16, 37])
+def test_rows_are_added_in_the_order_of_their_indices(width, dtype):
+    index = np.array([3, 0, -1, 3, 3, 2, -5, 0])
+    rows = rows_of((len(index), width), dtype)
+    want = np.zeros((5, width), dtype)
+    np.add.at(want, index, rows)
+    native = native_elements("added_rows", rows)
+    np.testing.assert_array_equal(native(index, rows, np.empty(5, dtype)), want)
+    index[1], index[4] = 5, 2**62  # nothing is written where there is no row
+    np.add.at(
+        want := np.zeros((5, width), dtype), np.delete(index, [1, 4]), np.delete(rows, [1, 4], 0)
+    )
+    np.testing.assert_array_equal(native(index, rows, np.empty(5, dtype)), want)

@@ -25,8 +25,9 @@ def _numbers(given: int, made: int) -> str:
 
 
 # The modules of native code for rows, and the functions of each: core dims of operands and results
-# ("n" the row, "1" what is kept of it, "m" the rows where sums go over them), and their types ("r"
-# that of the row, "d" float64, "l" int64).
+# ("n" the row, "1" what is kept of it, "m" the rows where sums go over them, "g" a row for each of
+# several gates, "v" rows that others are added to), and their types ("r" that of the row, "d"
+# float64, "l" int64).
 ROWS: dict[str, dict[str, tuple[str, str]]] = {
     "softmax": {
         "softmax": ("(n)->(n)", "r->r"),
@@ -47,6 +48,22 @@ ROWS: dict[str, dict[str, tuple[str, str]]] = {
     "standardise": {
         "standardise": ("(n),()->(n),(1),(1)", "rr->rrr"),
         "standardise_slope": ("(n),(n),(1),()->(n)", "rrrr->r"),
+    },
+    "lstm": {
+        "lstm": ("(g),(g),(n)->(n),(n),(n),(g)", "rrr->rrrr"),
+        "lstm_slope": ("(n),(n),(g),(n),(n)->(g),(n)", "rrrrr->rr"),
+    },
+    "gru": {
+        "gru": ("(g),(g),(n)->(n),(g)", "rrr->rr"),
+        "gru_slope": ("(n),(g),(g),(n)->(g),(g),(n)", "rrrr->rrr"),
+    },
+    "running": {
+        "running_sum": ("(n)->(n)", "r->r"),
+        "running_sum_back": ("(n)->(n)", "r->r"),
+        "running_product": ("(n)->(n)", "r->r"),
+    },
+    "added_rows": {
+        "added_rows": ("(m),(m,n),(v)->(v,n)", "lrr->r"),
     },
     "layer_norm": {
         "layer_norm": ("(n),(n),(n),()->(n)", "rrrr->r"),
@@ -115,7 +132,7 @@ def ufunc(name: str, signature: str, types: str, loop: int) -> np.ufunc:
     texts = [ctypes.create_string_buffer(t) for t in (numbers, name.encode(), signature.encode())]
     _alive.extend((loops, data, *texts))
     kinds, called, core = texts
-    dims = core if any(letter in signature for letter in "mn1") else None
+    dims = core if any(letter in signature for letter in "mngv1") else None
     return _maker()(
         loops, data, kinds, 1, len(given), len(made), _NO_IDENTITY, called, called, 0, dims
     )

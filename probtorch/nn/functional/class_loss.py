@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import unheard, wrap
+from probtorch.core.dispatch import unheard
 from probtorch.core.dtype import float32, float64, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
@@ -27,7 +27,7 @@ from probtorch.ops.exponential_sums import class_log_probs, log_softmax
 from probtorch.ops.gathering import gather
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import reshape, squeeze, unsqueeze
-from probtorch.ops.take_put import take
+from probtorch.ops.take_put import take_of_rows
 from probtorch.tensor import Tensor
 
 __all__ = ["cross_entropy", "nll_loss"]
@@ -109,8 +109,7 @@ def cross_entropy(
 def _picked(logp: Tensor, dim: int) -> Callable[[Tensor], Tensor]:
     """Return the function from class indices to the elements of `logp` at them."""
     if logp.array.ndim == 2 and type(logp.array) is np.ndarray and unheard():
-        rows = wrap(np.arange(logp.array.shape[0]))
-        return lambda classes: take(logp, (0, 1), [rows, classes])
+        return lambda classes: take_of_rows(logp, cast(classes, int64))
     return lambda classes: squeeze(gather(logp, dim, unsqueeze(classes, dim)), dim)
 
 

@@ -27,6 +27,7 @@ from probtorch.compiler.lang.routines.formats import F32, F64
 from probtorch.compiler.lang.types import BYTES
 from probtorch.compiler.native import host
 from probtorch.compiler.native.ufuncs import ELEMENTS, ROWS, STEPS
+from probtorch.compiler.render.runtime import cells, running
 from probtorch.compiler.render.runtime.elements import (
     FLOATS,
     INLINED,
@@ -59,7 +60,7 @@ def write(text: LibraryModule, name: str, p: str) -> None:
         _write_step(text, name, p)
         return
     ty = FLOATS[p]
-    _write_elementary(text, ty)
+    _write_elementary(text, ty, name in ("lstm", "gru"))
     for row, (layout, types) in ROWS[name].items():
         inner, given = f"row_{row}", types.partition("->")[0]
         count, dims = len(types.replace("->", "")), _core_dims(layout)
@@ -73,7 +74,7 @@ def write(text: LibraryModule, name: str, p: str) -> None:
         )
         places, sizes = w.arguments[:count], dict(zip(dims, w.arguments[count:], strict=True))
         values = [
-            place if "n" in of else w.load(place, 0, "i64" if letter == "l" else ty)
+            place if of not in ("", "1") else w.load(place, 0, "i64" if letter == "l" else ty)
             for place, of, letter in zip(places, _operands(layout), given, strict=False)
         ]
         rest = [size for letter, size in sizes.items() if letter != "n"]
@@ -128,7 +129,7 @@ def _operands(layout: str) -> list[str]:
 
 def _core_dims(layout: str) -> list[str]:
     """The letters of core dims in the order in which NumPy gives their sizes."""
-    return list(dict.fromkeys(letter for letter in layout if letter in "mn"))
+    return list(dict.fromkeys(letter for letter in layout if letter in "mngv"))
 
 
 def _write_loop(text: LibraryModule, name: str, inner: str, count: int, dims: int) -> None:
@@ -144,8 +145,8 @@ def _write_loop(text: LibraryModule, name: str, inner: str, count: int, dims: in
     w.finish()
 
 
-def _write_elementary(text: LibraryModule, ty: str) -> None:
-    """Functions of vectors, and the logarithm of a number."""
+def _write_elementary(text: LibraryModule, ty: str, gates: bool) -> None:
+    """Functions of vectors, those of gates too, and the logarithm of a number."""
     here, f = host.target(), F64 if ty == "double" else F32
     wide = LlvmPrinter(LANES, here.has_fma)
     parts = exact(f)
@@ -156,6 +157,8 @@ def _write_elementary(text: LibraryModule, ty: str) -> None:
         ("share", parts, f, 2, _share(f)),
         ("quotient", wide, f, 3, _quotient),
         ("log", one, F64, 1, lambda w, x: log(w, F64, x)),
+        *(("sigmoid", parts, f, 1, _sigmoid(f)),) * gates,
+        *(("tanh", parts, f, 1, lambda w, x: FUNCTIONS["tanh"](w, f, x)),) * gates,
     ):
         kind = of.float_type
         w = KernelFunction(
@@ -180,6 +183,14 @@ def _quotient(w, x, inverse, divisor):
         return x / divisor
     near = x * inverse
     return w.fma(w.fma(-near, divisor, x), inverse, near)
+
+
+def _sigmoid(f):
+    def sigmoid(w, x):
+        e = FUNCTIONS["exp"](w, f, -abs(x))
+        return w.where(x >= 0.0, 1.0, e) / (1.0 + e)
+
+    return sigmoid
 
 
 def _share(f):
@@ -387,6 +398,8 @@ _BODIES: dict[str, Callable[..., None]] = {
     "standardise_slope": _standardise_slope,
     "layer_norm": _layer_norm,
     "layer_norm_slope": _layer_norm_slope,
+    **cells.BODIES,
+    **running.BODIES,
 }
 
 
