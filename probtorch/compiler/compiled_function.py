@@ -15,18 +15,15 @@ from probtorch.compiler.calls.differentiable import Differentiable
 from probtorch.compiler.calls.kept import Links
 from probtorch.compiler.calls.rebuilt import Rebuilt, boxes
 from probtorch.compiler.calls.replay import path_of
-from probtorch.compiler.calls.room import Room, Shapes, warn_crowded
+from probtorch.compiler.calls.room import Admissions
 from probtorch.compiler.calls.same_call import same_call
 from probtorch.compiler.calls.verified_call import called_twice, made_again
 from probtorch.compiler.calls.versions import (
     FIXED,
     hand_over,
     same_ones,
-    shapes_apart,
     stand_ins,
-    too_many,
     version_of,
-    what_is_alike,
 )
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import (
@@ -62,8 +59,6 @@ _NO_KEY = (
     "an argument with an attribute that may change (a list, say) and is none of its parameters"
 )
 _DRAWN = "draws from {}, a random generator that is not ours and cannot be replayed"
-# Versions that differ only in numbers or other Python values among the arguments.
-MAX_VERSIONS = 8
 # Recordings in a row that changed Python values, after which the function is left alone.
 MAX_CHANGES = 2
 # Calls in a row that are recorded anew, as Python values were changed between them.
@@ -136,9 +131,7 @@ class CompiledFunction(Compiled):
         # id -> tensor or container that it finds outside, where it may ask which one that is or
         # both are one; and whether it may ask.
         self._known, self._asks = {}, False
-        self._counts = {}  # shapes and types of arguments -> number of versions
-        self._room = Room(always=saving)
-        self._shapes = Shapes()
+        self._versions = Admissions(self.paths, self._taped, at_once=saving)
         self._changes = self._changed = 0
         self._statements = False  # whether it performs model statements
         self._told_of_hooks = False
@@ -179,8 +172,7 @@ class CompiledFunction(Compiled):
         self._before = None
         leaves, structure, tensors, key = self._leaves(args, kwargs)
         try:
-            if self._room.full:
-                self._room.met(key)
+            self._versions.met(key)
             paths = self.paths.of(key)
         except TypeError:  # a list, say, in an attribute of a distribution that somebody wrote
             self.paths.give_up(_NO_KEY, loud=True)
@@ -194,7 +186,7 @@ class CompiledFunction(Compiled):
         out, path = self._native(key, paths, leaves, structure, tensors, args, kwargs)
         # Of paths that take turns none is tried ahead of the others. What is known of tensors
         # outside, and whether there is room, changes where paths do.
-        plain = not (kwargs or self._convert or self._known or self._room.full)
+        plain = not (kwargs or self._convert or self._known or self._versions.full)
         plain = plain and not (self._asks and boxes((args, kwargs), everything=True))
         if plain and paths and path is paths[0]:
             self._before = same_call(args, path, _modes(), epoch)
@@ -248,16 +240,12 @@ class CompiledFunction(Compiled):
                     return out[0], path
             if self.reason is None:
                 self._outdated(paths[0])
-        if self.reason is not None or (not paths and not self._admits(key)):
+        if self.reason is not None or (not paths and not self._versions.admit(key)):
             return self._in_python(args, kwargs), _PYTHON
         try:
             return self._record(leaves, structure, tensors, key, (args, kwargs), detached)
         except Exception:
-            # Refused arguments are no version of their own.
-            self._shapes.forget(*shapes_apart(key))
-            alike = what_is_alike(key)
-            if not paths and alike in self._counts:
-                self._counts[alike] -= 1
+            self._versions.dismiss(key, counted=not paths)
             raise
 
     def _outdated(self, path):
@@ -329,7 +317,7 @@ class CompiledFunction(Compiled):
         """Call as one entry on the tape; eagerly where the function may not run twice."""
         if self._untaped or self.reason is not None:
             return self._in_python(args, kwargs)
-        if key not in self._taped and not (self._has_room(key) and self._came_back(key)):
+        if key not in self._taped and not self._versions.admit_shapes(key):
             return self._in_python(args, kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
@@ -384,40 +372,10 @@ class CompiledFunction(Compiled):
             if self.roots is tuple:  # whoever names roots has named these
                 environment.extend(surroundings().roots())
 
-    def _admits(self, key):
-        """Whether a new version may be recorded: not if numbers keep changing."""
-        if not (self._has_room(key) and self._came_back(key)):
-            return False
-        alike = what_is_alike(key)
-        count = self._counts[alike] = self._counts.get(alike, 0) + 1
-        if count == MAX_VERSIONS + 1:
-            self.paths.warn(too_many(MAX_VERSIONS, alike, key))
-        return count <= MAX_VERSIONS
-
-    def _came_back(self, key):
-        """Whether a new version is no first call with shapes that are new among others."""
-        if self.saving or self.paths.whole or self._room.full:
-            return True
-        return not self._shapes.is_new(*shapes_apart(key))
-
-    def _has_room(self, key):
-        """Whether there is room for another version, perhaps in place of an old one."""
-        kept = {*self.paths.versions, *self._taped}
-        told = self._room.full
-        admitted, oldest = self._room.place(kept)
-        if oldest is not None:
-            self.paths.forget(oldest)
-            self._taped.pop(oldest, None)
-            self._counts.pop(what_is_alike(oldest), None)
-        if self._room.full and not told:
-            warn_crowded(self.paths, self._room, key[1])
-        return admitted
-
     def find(self, *args, **kwargs):
         """Return ``(path, arrays)``, the path that a call would try first; None without one."""
         _, _, tensors, key = self._leaves(args, kwargs)
-        if self._room.full:
-            self._room.met(key)
+        self._versions.met(key)
         paths = self.paths.of(key)
         arrays = [t.array for t in tensors]
         return (paths[0] if paths and not self._surrounded() else None), arrays
@@ -573,10 +531,7 @@ class CompiledFunction(Compiled):
 
     def notes(self):
         """Return what `explain` says besides."""
-        once = self._shapes.count(once=True)
-        calls = "1 call" if once == 1 else f"{once} calls"
-        said = f"{calls} of new shapes ran eagerly: shapes among others are compiled when met again"
-        return (said,) if once else ()
+        return self._versions.notes()
 
     def executables(self):
         """Return what its paths run."""

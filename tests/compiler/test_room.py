@@ -22,7 +22,7 @@ def double():
     def double(x):
         return (x * 2.0).cumsum(0)
 
-    double._room.most = MOST
+    double._versions.room.most = MOST
     return double
 
 
@@ -136,7 +136,7 @@ def test_a_shape_that_left_and_came_back_often_is_no_change_of_numbers(double):
 @pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 def test_versions_on_the_tape_are_bounded_too():
     square = probtorch.compile(lambda x: (x * x).sum())
-    square._room.most = MOST
+    square._versions.room.most = MOST
     for n in range(1, 12):
         for _ in range(3):
             x = probtorch.ones(n).requires_grad_()
@@ -161,7 +161,7 @@ def test_it_is_told_of_once_with_the_shape_and_what_to_do(double):
 
 
 def test_there_is_room_for_the_lengths_of_ordinary_sequences():
-    assert probtorch.compile(lambda x: x)._room.most == MAX_SHAPES >= 100
+    assert probtorch.compile(lambda x: x)._versions.room.most == MAX_SHAPES >= 100
 
 
 def test_a_room_forgets_what_it_met_long_ago():
@@ -189,7 +189,7 @@ def steps(most, sizes):
         losses.append(svi.step(probtorch.tensor(rng.normal(size=n))))
         function = svi.compiled._function
         if function is not None:
-            function._room.most = most
+            function._versions.room.most = most
     return losses, len(function.paths.versions)
 
 

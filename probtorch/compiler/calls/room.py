@@ -17,12 +17,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Hashable
 
+from probtorch.compiler.calls.versions import shapes_apart, too_many, what_is_alike
 from probtorch.compiler.paths import CompileWarning, Paths
 from probtorch.errors import user_frame
 
-__all__ = ["MAX_SHAPES", "Room", "Shapes", "warn_crowded"]
+__all__ = ["MAX_SHAPES", "Admissions", "Room", "Shapes"]
 
 MAX_SHAPES = 128
+# Versions that differ only in numbers or other Python values among the arguments.
+MAX_VERSIONS = 8
 # Shapes that are remembered without a version, per shape that has one.
 _REMEMBERED = 8
 
@@ -99,7 +102,84 @@ class Room:
         return False, None
 
 
-def warn_crowded(paths: Paths, room: Room, arguments: Collection[object]) -> None:
+class Admissions:
+    """Says which versions of a function may be made.
+
+    Parameters
+    ----------
+    paths : Paths
+        Of the function, by version.
+    taped : dict
+        Versions whose result needs a gradient.
+    at_once : bool
+        Whether every shape is compiled when it is first met.
+    """
+
+    def __init__(self, paths: Paths, taped: dict, *, at_once: bool) -> None:
+        self._paths, self._taped, self._at_once = paths, taped, at_once
+        self._counts: dict[Hashable, int] = {}  # what versions have in common -> how many
+        self.room = Room(always=at_once)
+        self._shapes = Shapes()
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for a version more, so that calls are to be counted."""
+        return self.room.full
+
+    def met(self, key: tuple) -> None:
+        """Count a call, where there is no room."""
+        if self.room.full:
+            self.room.met(key)
+
+    def admit(self, key: tuple) -> bool:
+        """Whether a new version may be recorded: not if numbers keep changing."""
+        if not self.admit_shapes(key):
+            return False
+        alike = what_is_alike(key)
+        count = self._counts[alike] = self._counts.get(alike, 0) + 1
+        if count == MAX_VERSIONS + 1:
+            self._paths.warn(too_many(MAX_VERSIONS, alike, key))
+        return count <= MAX_VERSIONS
+
+    def admit_shapes(self, key: tuple) -> bool:
+        """Whether there is room for a version, and its shapes are not met for the first time."""
+        return self._has_room(key) and self._came_back(key)
+
+    def dismiss(self, key: tuple, *, counted: bool) -> None:
+        """Know nothing of arguments that were refused: they are no version of their own."""
+        self._shapes.forget(*shapes_apart(key))
+        alike = what_is_alike(key)
+        if counted and alike in self._counts:
+            self._counts[alike] -= 1
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what `explain` says of shapes."""
+        once = self._shapes.count(once=True)
+        calls = "1 call" if once == 1 else f"{once} calls"
+        said = f"{calls} of new shapes ran eagerly: shapes among others are compiled when met again"
+        return (said,) if once else ()
+
+    def _came_back(self, key: tuple) -> bool:
+        """Whether a new version is no first call with shapes that are new among others."""
+        if self._at_once or self._paths.whole or self.room.full:
+            return True
+        return not self._shapes.is_new(*shapes_apart(key))
+
+    def _has_room(self, key: tuple) -> bool:
+        """Whether there is room for another version, perhaps in place of an old one."""
+        kept = {*self._paths.versions, *self._taped}
+        told = self.room.full
+        admitted, oldest = self.room.place(kept)
+        if oldest is not None:
+            self._paths.forget(oldest)
+            self._taped.pop(oldest, None)
+            self._counts.pop(what_is_alike(oldest), None)
+        if self.room.full and not told:
+            _warn_crowded(self._paths, self.room, key[1])
+        return admitted
+
+
+def _warn_crowded(paths: Paths, room: Room, arguments: Collection[object]) -> None:
     """Say, once, that a function meets more shapes than there is room for."""
     if not room.always:
         reason = f"where arguments have shapes that are new after {room.most} others"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from probtorch.compiler.density import DensityContext
+from probtorch.compiler.density_context import DensityContext
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record

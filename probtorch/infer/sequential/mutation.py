@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probtorch.compiler.density import DensityContext
+from probtorch.compiler.density_context import DensityContext
 from probtorch.compiler.native.threads import occupied
 from probtorch.compiler.program import NativeProgram
 from probtorch.config import settings

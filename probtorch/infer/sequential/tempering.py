@@ -14,7 +14,8 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
-from probtorch.compiler.density import DensityContext, NativeDensity
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.density_context import DensityContext
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase

@@ -21,7 +21,7 @@ from probtorch.infer.starts import lbfgs_paths
 from probtorch.infer.starts.lbfgs_paths import HISTORY, BestPoints, InverseHessian
 
 if TYPE_CHECKING:
-    from probtorch.compiler.density import DensityContext
+    from probtorch.compiler.density_context import DensityContext
 
 __all__ = ["climb"]
 
