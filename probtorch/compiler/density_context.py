@@ -38,7 +38,7 @@ class DensityContext:
         self.density = density
         alone = density._whole is not None
         self.of_values = None if alone else DensityContext(density._values())
-        self.error = None
+        self.error: BaseException | None = None
         self.bound = self._calls = 0
         self._due, self._costs = 2, ComparisonCosts()
         self._frames = []

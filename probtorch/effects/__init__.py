@@ -9,7 +9,8 @@ pyro_module.py.
 
 from probtorch.effects import handlers
 from probtorch.effects.density import log_density
-from probtorch.effects.enumeration import config_enumerate, enumerate_sites
+from probtorch.effects.enumerable import config_enumerate
+from probtorch.effects.enumeration import enumerate_sites
 from probtorch.effects.further_reparams import (
     DiscreteCosineReparam,
     ExplicitReparam,

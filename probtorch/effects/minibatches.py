@@ -33,7 +33,8 @@ from probtorch.ops.pieces import cat
 from probtorch.ops.random_integers import randint, randperm
 from probtorch.ops.sorting import sort
 from probtorch.tensor import Tensor
-from probtorch.utils.data.loader import DataLoader, Epoch
+from probtorch.utils.data.epochs import Epoch
+from probtorch.utils.data.loader import DataLoader
 from probtorch.utils.data.sampler import (
     DistributedSampler,
     SubsetRandomSampler,

@@ -21,9 +21,7 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.effects.density import (
         log_density as log_density,
     )
-    from probtorch.effects.enumeration import (
-        config_enumerate as config_enumerate,
-    )
+    from probtorch.effects.enumerable import config_enumerate as config_enumerate
     from probtorch.infer.approximations import *
     from probtorch.infer.background import (
         BackgroundRun as BackgroundRun,
@@ -258,7 +256,7 @@ else:
         "prediction.predictive": "Predictive log_likelihood",
         "probtorch.core.validation": "enable_validation is_validation_enabled",
         "probtorch.effects.density": "log_density",
-        "probtorch.effects.enumeration": "config_enumerate",
+        "probtorch.effects.enumerable": "config_enumerate",
         "results": "SampledDraws",
         "starts.initialization": (
             "init_to_feasible init_to_generated init_to_mean init_to_median init_to_sample "

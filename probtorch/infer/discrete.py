@@ -12,13 +12,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
-from probtorch.effects.enumeration import (
-    DeeperPlates,
-    Enumeration,
-    as_annotated,
-    can_enumerate,
-    enumerate_sites,
-)
+from probtorch.effects.enumerable import as_annotated, can_enumerate
+from probtorch.effects.enumeration import DeeperPlates, Enumeration, enumerate_sites
 from probtorch.effects.handlers import trace
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site

@@ -24,7 +24,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.distributions.transforms.registry import biject_to
-from probtorch.effects.enumeration import as_annotated
+from probtorch.effects.enumerable import as_annotated
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.infer.enumeration.summed import is_summed

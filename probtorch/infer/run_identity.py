@@ -33,7 +33,7 @@ from probtorch.effects.minibatches import Minibatch, RowSource
 from probtorch.nn.module import Module
 from probtorch.optim.optimizer import Optimizer
 from probtorch.tensor import tensor
-from probtorch.utils.data.worker import streams_of
+from probtorch.utils.data.fetching import streams_of
 
 if TYPE_CHECKING:
     from probtorch.distributed.shards import Shard

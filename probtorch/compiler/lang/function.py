@@ -18,11 +18,10 @@ from typing import Any, TypedDict, Unpack, cast
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, CodeModule, Printer
+from probtorch.compiler.lang.cells import Array, Cell
 from probtorch.compiler.lang.nodes import Operand, Value
 
-__all__ = [
-    *("Array", "Cell", "FunctionOptions", "KernelFunction", "KernelRoutine", "RoutineModule"),
-]
+__all__ = ["FunctionOptions", "KernelFunction", "KernelRoutine", "RoutineModule"]
 
 
 class FunctionOptions(TypedDict, total=False):
@@ -58,51 +57,6 @@ class RoutineModule(ABC):
     @abstractmethod
     def table(self, numbers: Iterable[float], ty: str) -> str:
         """Return the name of a constant array of numbers."""
-
-
-class Cell:
-    """A variable of a function; `value` reads it, and writes it by assignment."""
-
-    __slots__ = ("node", "writer")
-
-    def __init__(self, writer: KernelFunction, node: nodes.Variable) -> None:
-        self.writer, self.node = writer, node
-
-    @property
-    def name(self) -> str:
-        return self.node.name
-
-    def __str__(self) -> str:
-        return self.node.name
-
-    @property
-    def value(self) -> Value:
-        return self.writer.put(nodes.Load(self.node, self.node.ty))
-
-    @value.setter
-    def value(self, x: Operand) -> None:
-        self.writer.put(nodes.Store(self.writer.value(x, self.node.ty), self.node))
-
-
-class Array:
-    """Elements of a type in memory: ``a[i]`` reads, and writes by assignment."""
-
-    __slots__ = ("pointer", "ty", "writer")
-
-    def __init__(self, writer: KernelFunction, pointer: Value, ty: str) -> None:
-        self.writer, self.pointer, self.ty = writer, pointer, ty
-
-    def __getitem__(self, i: Operand) -> Value:
-        return self.writer.load(self.pointer, i, self.ty)
-
-    def __setitem__(self, i: Operand, x: Operand) -> None:
-        self.writer.store(self.pointer, i, x, self.ty)
-
-    __iter__ = None
-
-    def at(self, i: Operand, ty: str = "") -> Array:
-        """Return what begins at element `i`; of another type if one is given."""
-        return Array(self.writer, self.writer.offset(self.pointer, i, self.ty), ty or self.ty)
 
 
 class KernelFunction(Builder):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from probtorch.compiler.lang.builder import CodeModule
+from probtorch.compiler.lang.cells import Array
 from probtorch.compiler.lang.cuda import CUDA, THREADS
-from probtorch.compiler.lang.function import Array
 from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.routines.blocks import better, combined, of_block
 from probtorch.compiler.lang.types import ir_type

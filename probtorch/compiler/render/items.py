@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from probtorch.compiler.lang.builder import CodeModule, Printer
-from probtorch.compiler.lang.function import Cell, FunctionOptions, KernelFunction
+from probtorch.compiler.lang.cells import Cell
+from probtorch.compiler.lang.function import FunctionOptions, KernelFunction
 from probtorch.compiler.lang.nodes import Compare, Value
 from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type, limits

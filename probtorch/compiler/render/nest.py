@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from probtorch.compiler.lang.function import Cell
+from probtorch.compiler.lang.cells import Cell
 from probtorch.compiler.lang.llvm import LLVM, in_memory
 from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.routines.blocks import combined

@@ -2,7 +2,8 @@
 Variables are stack cells, which LLVM turns into registers.
 """
 
-from probtorch.compiler.lang.function import Cell, KernelFunction
+from probtorch.compiler.lang.cells import Cell
+from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LLVM, LlvmModule
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.native import library

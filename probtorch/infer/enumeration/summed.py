@@ -25,12 +25,8 @@ from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
-from probtorch.effects.enumeration import (
-    DeeperPlates,
-    Enumeration,
-    can_enumerate,
-    enumerate_sites,
-)
+from probtorch.effects.enumerable import can_enumerate
+from probtorch.effects.enumeration import DeeperPlates, Enumeration, enumerate_sites
 from probtorch.effects.handlers import trace
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site

@@ -16,7 +16,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.distributions.distribution import Distribution
-from probtorch.effects.enumeration import can_enumerate
+from probtorch.effects.enumerable import can_enumerate
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.site import Site

@@ -24,13 +24,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
-from probtorch.effects.enumeration import (
-    DeeperPlates,
-    Enumeration,
-    as_annotated,
-    can_enumerate,
-    enumerate_sites,
-)
+from probtorch.effects.enumerable import as_annotated, can_enumerate
+from probtorch.effects.enumeration import DeeperPlates, Enumeration, enumerate_sites
 from probtorch.effects.placing import PARTICLES, particles
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Frame, Site

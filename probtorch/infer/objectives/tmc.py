@@ -15,7 +15,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.effects.enumeration import as_annotated, can_enumerate
+from probtorch.effects.enumerable import as_annotated, can_enumerate
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
 from probtorch.infer.enumeration.factors import factor_of, has_variables, marginal_terms, unscaled

@@ -17,7 +17,7 @@ import numpy as np
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
-from probtorch.effects.enumeration import config_enumerate
+from probtorch.effects.enumerable import config_enumerate
 from probtorch.effects.handlers import block
 from probtorch.errors import InferenceError, ProbtorchError
 from probtorch.infer.approximations.dadvi import DADVI

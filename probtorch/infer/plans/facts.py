@@ -19,7 +19,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.transforms.registry import biject_to
-from probtorch.effects.enumeration import can_enumerate
+from probtorch.effects.enumerable import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import trace
 from probtorch.effects.trace import Trace

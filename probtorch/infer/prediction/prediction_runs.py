@@ -29,7 +29,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.diagnostics.findings import InferenceWarning
-from probtorch.effects.enumeration import can_enumerate
+from probtorch.effects.enumerable import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.minibatches import AllRows

@@ -24,7 +24,7 @@ from probtorch.core.typed import Tree
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.sequential.moved_particles import ParticleRun
-from probtorch.infer.sequential.mutation import Moved, PartialMove
+from probtorch.infer.sequential.moves import Moved, PartialMove
 from probtorch.infer.sequential.saved_particles import check_densities
 from probtorch.infer.sequential.weights import (
     ancestors,

@@ -13,248 +13,44 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 
 import numpy as np
 
 from probtorch.compiler.density_context import DensityContext
 from probtorch.compiler.native.threads import occupied
-from probtorch.compiler.program import NativeProgram
-from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
-from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, record, replace
+from probtorch.core.tree import flatten, replace
 from probtorch.core.typed import Tree
 from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.chunk import Chain
-from probtorch.infer.mcmc.kernel import Kernel, State, statistics
-from probtorch.infer.mcmc.randomness import Key, bits, key_of
+from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.mcmc.randomness import Key, key_of
 from probtorch.infer.mcmc.saved import chain_leaves, chain_of
-from probtorch.infer.mcmc.warm_up.adaptation import Tuner, check_found
+from probtorch.infer.mcmc.warm_up.adaptation import check_found
 from probtorch.infer.potential import Target
-from probtorch.infer.sequential.tempering import TemperedHandle, TemperedPath
+from probtorch.infer.sequential.moves import (
+    Moved,
+    MoveTask,
+    PartialMove,
+    PilotTask,
+    as_number,
+    move_particles,
+    program_of,
+    tune,
+)
+from probtorch.infer.sequential.tempering import TemperedPath
 from probtorch.infer.sequential.weights import uniforms
-from probtorch.ops.control import cond, while_loop
-from probtorch.ops.indexing import index_put
 
-__all__ = ["Moved", "Mutation", "PartialMove", "check_moves_particles"]
+__all__ = ["Mutation", "check_moves_particles"]
 
 # Particles per native call, and transitions of the pilot run: enough for a step size to settle.
 BLOCK, PILOT = 64, 200
 # Seconds that a native call may take, for Ctrl-C and checkpoints; between two looks.
 PIECE_SECONDS, POLL = 0.5, 0.05
-# Compiled programs that are kept, the latest ones.
-MAX_PROGRAMS = 16
-
-
-@record
-class Moved:
-    """Where particles stand after their moves.
-
-    Parameters
-    ----------
-    positions : shape (particles, kept, dim)
-    ratios : shape (particles, kept)
-        Log density at the end of the path less that at its start.
-    logdensity : shape (particles, kept)
-        At the temperature in force.
-    accept, spent : shape (particles,)
-        Sums of acceptance probabilities and of evaluations over the moves, as the kernel tells.
-    """
-
-    positions: TensorBase
-    ratios: TensorBase
-    logdensity: TensorBase
-    accept: TensorBase
-    spent: TensorBase
-
-
-@dataclass
-class PartialMove:
-    """A move of many particles as far as it has got.
-
-    Attributes
-    ----------
-    first : int
-        Number of the first particle's stream.
-    moved : ndarray of bool, shape (particles,)
-    found : tuple of ndarray
-        The fields of `Moved`; rows of particles that have not been moved mean nothing.
-    """
-
-    first: int
-    moved: np.ndarray
-    found: tuple[np.ndarray, ...]
-
-    def snapshot(self) -> Tree:
-        """Return a copy as plain values; others may go on writing meanwhile."""
-        moved = self.moved.copy()
-        return {"first": self.first, "moved": moved, "found": [x.copy() for x in self.found]}
-
-    @classmethod
-    def restored(cls, saved: Tree) -> PartialMove:
-        """Return what `snapshot` was of."""
-        found = tuple(np.array(x) for x in saved["found"])
-        return cls(int(saved["first"]), np.array(saved["moved"]), found)
-
-
-@record
-class _Task:
-    """The argument of the program that moves."""
-
-    kernel: Kernel
-    key: Key
-    positions: TensorBase  # (BLOCK, dim)
-    first: TensorBase  # number of the first particle's stream, 0-d int64
-    count: TensorBase
-    steps: TensorBase
-
-
-@record
-class _Trial:
-    """The argument of the program that tunes."""
-
-    kernel: Kernel
-    key: Key
-    tuner: Tuner
-    positions: TensorBase
-    first: TensorBase
-    count: TensorBase
-    search: TensorBase
-
-
-def _stream(key: Key, number: TensorBase) -> Key:
-    """The key of one particle's moves."""
-    return Key(key.seed, bits(key, number))
-
-
-def _number(x: int | float | bool) -> TensorBase:
-    return wrap(np.asarray(x))
-
-
-def _named(kind: type, name: str) -> str | None:
-    """The field of a class of infos that results have under this name."""
-    return next((s.field for s in statistics(kind) if s.name == name), None)
-
-
-_Inner = tuple[TensorBase, State, TensorBase, TensorBase, TensorBase, TensorBase, TensorBase]
-_Outer = tuple[TensorBase, Moved]
-
-
-def _move(task: _Task, keep: int) -> Moved:
-    """Move the particles of a block; `keep` is 1 for the last position, else for all."""
-    kernel, block = task.kernel, task.positions.array.shape[0]
-    dim = task.positions.array.shape[1]
-    density = kernel.density
-    assert isinstance(density, TemperedHandle)
-    accept, spent = _named(kernel.info, "acceptance_rate"), _named(kernel.info, "n_steps")
-    zero = _number(0)
-
-    def particle(carry: _Outer) -> _Outer:
-        i, out = carry
-        key = _stream(task.key, task.first + i)
-        state = kernel.init(task.positions[i], zero)
-
-        def going(inner: _Inner) -> TensorBase:
-            return inner[0] < task.steps
-
-        def step(inner: _Inner) -> _Inner:
-            at, state, accepted, evaluations, positions, ratios, values = inner
-            state, info = kernel.step(key, state)
-            if accept is not None:
-                accepted = accepted + getattr(info, accept)
-            if spent is not None:
-                evaluations = evaluations + getattr(info, spent)
-            if keep > 1:
-                positions = index_put(positions, (i, at + 1), state.position)
-                ratios = index_put(ratios, (i, at + 1), density.ratio(state.position))
-                values = index_put(values, (i, at + 1), state.logdensity)
-            return at + 1, state, accepted, evaluations, positions, ratios, values
-
-        positions, ratios, values = out.positions, out.ratios, out.logdensity
-        if keep > 1:
-            positions = index_put(positions, (i, zero), state.position)
-            ratios = index_put(ratios, (i, zero), density.ratio(state.position))
-            values = index_put(values, (i, zero), state.logdensity)
-        start = zero, state, wrap(np.zeros(())), zero, positions, ratios, values
-        _, state, accepted, evaluations, positions, ratios, values = while_loop(going, step, start)
-        if keep == 1:
-            positions = index_put(positions, (i, zero), state.position)
-            ratios = index_put(ratios, (i, zero), density.ratio(state.position))
-            values = index_put(values, (i, zero), state.logdensity)
-        return i + 1, Moved(
-            positions,
-            ratios,
-            values,
-            index_put(out.accept, (i,), accepted),
-            index_put(out.spent, (i,), evaluations),
-        )
-
-    blank = Moved(
-        wrap(np.zeros((block, keep, dim))),
-        wrap(np.zeros((block, keep))),
-        wrap(np.zeros((block, keep))),
-        wrap(np.zeros(block)),
-        wrap(np.zeros(block, np.int64)),
-    )
-    return while_loop(lambda carry: carry[0] < task.count, particle, (zero, blank))[1]
-
-
-_Tuned = tuple[TensorBase, dict[str, TensorBase], Tuner]
-
-
-def _tune(trial: _Trial) -> tuple[Tuner, TensorBase]:
-    """Return the tuner after one move each of many, and what its search found."""
-    kernel, tuner, zero, tunes = trial.kernel, trial.tuner, _number(0), trial.tuner.tunes
-    block = trial.positions.array.shape[0]
-    found = getattr(kernel, tunes)
-    if tuner.searches:
-
-        def search(value: TensorBase, tuner: Tuner) -> tuple[TensorBase, Tuner]:
-            key = _stream(trial.key, trial.first)
-            state = kernel.init(trial.positions[zero], zero)
-            value, _ = replace(kernel, **{tunes: value}).first_guess(key, state)
-            return value, tuner.restarted(value)
-
-        found, tuner = cond(trial.search, search, lambda v, t: (v, t), found, tuner)
-
-    def going(carry: _Tuned) -> TensorBase:
-        return carry[0] < trial.count
-
-    def step(carry: _Tuned) -> _Tuned:
-        at, values, tuner = carry
-        key = _stream(trial.key, trial.first + 1 + at)
-        now = replace(kernel, **values)
-        _, info = now.step(key, now.init(trial.positions[at % block], zero))
-        tuner, values = tuner.updated(info, _number(True))
-        return at + 1, values, tuner
-
-    first = {name: getattr(kernel, name) for name in tuner.fields} | {tunes: found}
-    _, _, tuner = while_loop(going, step, (zero, first, tuner))
-    return tuner, found
-
-
-_programs: dict[Hashable, NativeProgram] = {}
-_lock = threading.Lock()
-
-
-def _program(fn: Callable[..., object], task: _Task | _Trial, *options: int) -> NativeProgram:
-    """The compiled program for tasks like this one; see `chunk.program_for`."""
-    items, structure = flatten(task)
-    shapes = tuple((x.array.shape, x.array.dtype) for x in items)
-    with _lock:
-        key = (fn, structure, shapes, options, settings.jit)
-        found = _programs.pop(key, None) or NativeProgram(
-            lambda task: fn(task, *options), task, name="the moves of particles"
-        )
-        _programs[key] = found
-        while len(_programs) > MAX_PROGRAMS:
-            del _programs[next(iter(_programs))]
-        return found
 
 
 class Mutation:
@@ -313,7 +109,7 @@ class Mutation:
         positions = np.ascontiguousarray(positions[order])
         kernel = replace(self._in_use, density=self.path.handle(self._context, temperature))
         warmup = self.kernel.warmup
-        state = kernel.init(wrap(positions[0].copy()), _number(0))
+        state = kernel.init(wrap(positions[0].copy()), as_number(0))
         self._context.raise_error()
         if not self._fitted:
             warming = warmup.does_something
@@ -343,17 +139,17 @@ class Mutation:
         assert tuner is not None
         value = getattr(kernel, tuner.tunes)
         search = not self._fitted and self.kernel.warmup.searches
-        trial = _Trial(
+        trial = PilotTask(
             kernel,
             self._key,
             tuner.restarted(value).refocused(),
             wrap(_filled(positions[:BLOCK])),
-            _number(self._streams),
-            _number(PILOT),
-            _number(search),
+            as_number(self._streams),
+            as_number(PILOT),
+            as_number(search),
         )
         self._streams += PILOT + 1
-        tuner, found = _program(_tune, trial)(trial)
+        tuner, found = program_of(tune, trial)(trial)
         self._context.raise_error()
         if search:
             check_found(float(found.array))
@@ -410,18 +206,18 @@ class Mutation:
         while len(self._contexts) < workers:
             self._contexts.append(self.path.density.context())
 
-        def task(begin: int, end: int, context: DensityContext) -> _Task:
+        def task(begin: int, end: int, context: DensityContext) -> MoveTask:
             handle = self.path.handle(context, temperature)
-            return _Task(
+            return MoveTask(
                 replace(self._in_use, density=handle),
                 self._key,
                 wrap(_filled(positions[begin:end])),
-                _number(pieces.first + begin),
-                _number(end - begin),
-                _number(steps),
+                as_number(pieces.first + begin),
+                as_number(end - begin),
+                as_number(steps),
             )
 
-        program = _program(_move, task(0, 1, self._context), keep)
+        program = program_of(move_particles, task(0, 1, self._context), keep)
         checked = validation_in_force()
         stopped = threading.Event()
 
@@ -490,7 +286,7 @@ class Mutation:
         """Go on from what `snapshot` returned in another process."""
         if saved["chain"] is not None:
             self._in_use = chain_of(self.kernel, saved["chain"]).kernel
-        self._key = Key(*map(_number, saved["key"]))
+        self._key = Key(*map(as_number, saved["key"]))
         self._streams, self.evaluations = saved["streams"], saved["evaluations"]
         self._shuffle.set_state(saved["shuffle"])
         self._fitted = saved["fitted"]
@@ -499,7 +295,7 @@ class Mutation:
         """The kernel with its key as a chain, as which it is saved."""
         handle = self.path.handle(self._context, 1.0)
         kernel = replace(self._in_use, density=handle)
-        state = kernel.init(wrap(np.array(position)), _number(0))
+        state = kernel.init(wrap(np.array(position)), as_number(0))
         self._context.raise_error()
         return Chain(kernel, state, self._key, self.kernel.warmup.tuner)
 

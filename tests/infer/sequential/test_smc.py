@@ -19,7 +19,7 @@ from probtorch.infer import AIES, MCLMC, MCMC, NUTS, SMC, RandomWalk, Slice, SMC
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.metrics import DiagonalMetric
 from probtorch.infer.mcmc.randomness import key_of
-from probtorch.infer.sequential.mutation import _move, _program, _Task
+from probtorch.infer.sequential.moves import MoveTask, move_particles, program_of
 from probtorch.infer.sequential.tempering import TemperedPath
 
 RNG = np.random.default_rng(0)
@@ -136,12 +136,12 @@ def test_eager_moves_are_the_compiled_ones(keep):
     kernel = RandomWalk(line, step_size=0.7, metric="diag").in_use(handle, metric=metric)
     starts = np.random.default_rng(1).normal(size=(64, 2))
     count, first, steps = (wrap(np.array(n)) for n in (3, 5, 3))
-    task = _Task(kernel, key_of(Generator(2)), wrap(starts), first, count, steps)
-    eager, compiled = _move(task, keep), _program(_move, task, keep)(task)
+    task = MoveTask(kernel, key_of(Generator(2)), wrap(starts), first, count, steps)
+    eager, compiled = move_particles(task, keep), program_of(move_particles, task, keep)(task)
     assert eager.positions.array.shape == (64, keep, 2)
     for ours, theirs in zip(leaves(eager), leaves(compiled), strict=True):
         np.testing.assert_allclose(ours.array, theirs.array, rtol=1e-8, atol=1e-12)
-    again = _move(replace(task, first=wrap(np.array(6))), keep)
+    again = move_particles(replace(task, first=wrap(np.array(6))), keep)
     # The second particle has the stream that the third had, wherever it starts.
     assert (again.positions.array[0] != eager.positions.array[0]).any()
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from probtorch.compiler.lang.function import Array, KernelFunction, KernelRoutine
+from probtorch.compiler.lang.cells import Array
+from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
 
 if TYPE_CHECKING:
     from probtorch.compiler.lang.nodes import Operand, Value

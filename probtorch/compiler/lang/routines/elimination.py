@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import math
 
-from probtorch.compiler.lang.function import Array, KernelFunction, KernelRoutine
+from probtorch.compiler.lang.cells import Array
+from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.blocks import of_block
 from probtorch.compiler.lang.routines.matrices import (

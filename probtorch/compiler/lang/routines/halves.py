@@ -14,7 +14,8 @@ cache; NumPy goes through the block once for each operation.
 
 from __future__ import annotations
 
-from probtorch.compiler.lang.function import Array, KernelFunction, KernelRoutine
+from probtorch.compiler.lang.cells import Array
+from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
 from probtorch.compiler.lang.nodes import Value
 
 __all__ = ["HALVES", "LAGS", "fold_work"]

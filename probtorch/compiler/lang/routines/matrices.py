@@ -15,7 +15,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from probtorch.compiler.lang.function import Array, Cell, KernelFunction, KernelRoutine
+from probtorch.compiler.lang.cells import Array, Cell
+from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
 from probtorch.compiler.lang.nodes import Value
 
 __all__ = ["FLOATS", "MATRICES", "corner_of", "downdate", "room_of", "substitute"]

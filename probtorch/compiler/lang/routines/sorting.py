@@ -23,7 +23,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from probtorch.compiler.lang.function import Array, Cell, KernelFunction, KernelRoutine
+from probtorch.compiler.lang.cells import Array, Cell
+from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.blocks import of_block
 from probtorch.compiler.lang.types import BYTES, FLOATS, integer_of

@@ -12,7 +12,8 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from probtorch.compiler.lang.function import Cell, KernelFunction, KernelRoutine
+from probtorch.compiler.lang.cells import Cell
+from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.zeta import zeta
 from probtorch.ops.stirling import digamma_rest, lgamma_rest
