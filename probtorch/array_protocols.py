@@ -104,6 +104,9 @@ def refuse_array(tensor, asker=""):
     elif package == "pandas":
         what = f"pandas asked for the numbers of a tensor that requires grad ({function})"
         fix = "convert the data first: X = probtorch.tensor(df.to_numpy()), then X @ b"
+    elif package == "scipy" and function in ("dot", "multiply"):
+        what = f"a sparse matrix asked for the numbers of a tensor that requires grad ({function})"
+        fix = "write X @ b, which keeps the gradient; element by element, X.toarray() * b"
     else:
         what = f"{package}.{function} asked for the numbers of a tensor that requires grad"
         fix = _instead(function)

@@ -278,6 +278,19 @@ def _searchsorted(
 # ---------------------------------------------------------------------------------- matrix products
 
 
+@rule("sparse_product")
+def _sparse_product(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
+    """Slices of what one matrix is multiplied with are further columns."""
+    if any(flags[:6]):
+        return _looped(op, inputs, flags, attrs, size)
+    n, k = inputs[6].array.shape[1:]
+    columns = reshape(permute(inputs[6], (1, 0, 2)), (n, size * k))
+    found = apply(op, (*inputs[:6], columns), attrs)
+    return permute(reshape(found, (found.array.shape[0], size, k)), (1, 0, 2))
+
+
 @rule("matmul")
 def _matmul(
     op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int

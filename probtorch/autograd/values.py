@@ -8,8 +8,10 @@ to it is that it is printed (core/printing.py). `Tensor` has these functions as 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 from html import escape
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -232,11 +234,24 @@ def _not_one(t: TensorBase, what: str) -> None:
 
 def array(t: TensorBase, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
     """Return the elements as NumPy asks for them."""
+    if _for_sparse_product():
+        # SciPy gives up and Python asks the tensor, whose product is differentiable.
+        return np.array(None, object)
     if t.requires_grad and grad_enabled():
         raise refuse_array(t)
     if t.is_cuda and not t.requires_grad:
         raise _on_gpu(t)
     return _told("numpy()", t, np.array(to_host(t.array), dtype, copy=copy))
+
+
+def _for_sparse_product() -> bool:
+    """Whether a sparse matrix of SciPy is asking, as the left operand of a product."""
+    frame: FrameType | None = sys._getframe(2)
+    if frame is not None and frame.f_code.co_name == "__getattr__":
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_name != "_matmul_dispatch":
+        return False
+    return frame.f_globals.get("__name__", "").startswith("scipy.sparse")
 
 
 def buffer(t: TensorBase, flags: int) -> memoryview:
@@ -247,7 +262,7 @@ def buffer(t: TensorBase, flags: int) -> memoryview:
     ExportError
         If the tensor requires grad, or is on a GPU.
     """
-    if t.requires_grad:
+    if t.requires_grad or _for_sparse_product():
         raise _not_exported()
     if t.is_cuda:
         raise ExportError(
@@ -305,7 +320,8 @@ def dlpack_device(t: TensorBase) -> tuple[int, int]:
 
 def other_attribute(t: TensorBase, name: str) -> Any:
     """Return what other libraries look for and tensors have no method for."""
-    if name in _ADDRESSES and not t.is_cuda and not (t.requires_grad and grad_enabled()):
+    shared = name in _ADDRESSES and not t.is_cuda and not (t.requires_grad and grad_enabled())
+    if shared and not _for_sparse_product():
         array = _told("numpy()", t, t.array)
         if name == "__array_struct__":
             return array.__array_struct__  # of NumPy's two the one that keeps the memory

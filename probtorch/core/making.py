@@ -59,11 +59,14 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
         return _nesting(value, None, op)
     if hasattr(value, "__array__"):
         return as_tensor(array_from(value), op)
+    sparse = type(value).__module__.startswith("scipy.sparse")
     raise DTypeError(
         op,
         expected="a tensor, array or number",
-        got=f"{type(value).__name__} {value!r:.60}",
-        fix="wrap it in probtorch.tensor",
+        got=f"{type(value).__name__} {value!r:.60}".partition("\n")[0],
+        fix="a sparse matrix multiplies tensors by X @ b; X.toarray() is a dense one"
+        if sparse
+        else "wrap it in probtorch.tensor",
     )
 
 

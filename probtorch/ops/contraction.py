@@ -30,6 +30,7 @@ from probtorch.ops.diagonals import diagonal
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import expand, permute, reshape, unsqueeze
 from probtorch.ops.reduction import sum
+from probtorch.ops.sparse import SparseMatrix, is_sparse, sparse_product
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
@@ -114,6 +115,11 @@ _MATMUL = structured(
 )
 
 
+def _by_sparse(x: TensorBase, matrix: SparseMatrix) -> TensorBase:
+    turned = matrix.transpose()
+    return sparse_product(turned, x) if x.array.ndim < 2 else _t(sparse_product(turned, _t(x)))
+
+
 @takes_out
 def matmul(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Matrix product: vectors are rows or columns as needed, leading dims broadcast.
@@ -123,7 +129,11 @@ def matmul(input: TensorLike, other: TensorLike, *, out: TensorBase | None = Non
     ShapeError
         If the inner sizes differ or an operand is 0-d.
     """
+    if not isinstance(input, TensorBase) and is_sparse(input):
+        return sparse_product(input, other)
     if not isinstance(other, TensorBase):
+        if is_sparse(other):
+            return _by_sparse(as_tensor(input, "matmul"), other)
         answer = by_right_operand("matmul", input, other)
         if answer is not NotImplemented:
             return typed(TensorBase, answer)

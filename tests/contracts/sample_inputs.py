@@ -15,6 +15,7 @@ import itertools
 import numpy as np
 
 from probtorch.core.op import core_dims
+from probtorch.ops.sparse import sparse_rows
 from probtorch.testing.sweep import Case, _smooth_case, cases
 
 # What an elementwise op is given beside the shapes of sweep.SHAPES; by turns in other memory.
@@ -351,6 +352,13 @@ def _searches(rng):
         yield (row, rng.integers(-4, 5, b).astype(float)), {"right": bool(k % 2)}
 
 
+def _sparse(rng):
+    for rows, columns, width in itertools.product((1, 4, 6), (1, 5), (1, 2)):
+        dense = rng.standard_normal((rows, columns)) * (rng.random((rows, columns)) < 0.5)
+        parts = [*sparse_rows(dense), *sparse_rows(dense.T)]
+        yield (*parts, rng.standard_normal((columns, width))), {}
+
+
 MOVED = {
     "permute": _permutations,
     "expand": _expansions,
@@ -368,6 +376,7 @@ MOVED = {
     "window_sum": _windows,
     "overlap_add": _overlaps,
     "searchsorted": _searches,
+    "sparse_product": _sparse,
 }
 
 

@@ -56,7 +56,7 @@ INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 INTEGERS_OF = {"bits_to_uniform": ("int64",), "neg": INTEGERS[:-1], "sub": INTEGERS[:-1]}
 # Their public functions convert integers first.
 FLOATS_ONLY = {op.name for op in LOWERED.values() if op.family in ("linalg", "sampling", "special")}
-FLOATS_ONLY |= {"logsumexp", "logcumsumexp", "linear_recurrence"}
+FLOATS_ONLY |= {"logsumexp", "logcumsumexp", "linear_recurrence", "sparse_product"}
 
 VIEWS = {
     "contiguous": lambda x: x,

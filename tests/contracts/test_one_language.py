@@ -58,6 +58,7 @@ PLACES = {
     "sorting": "pt_argsort pt_order_statistic pt_searchsorted",
     "matrices": "pt_gemm pt_gemm_wide pt_downdate pt_trsm pt_trsm_wide pt_cholesky "
     "pt_cholesky_together",
+    "sparse": "pt_sparse_product",
     "elimination": "pt_eliminate pt_solve pt_inv pt_slogdet pt_det",
     "blocks": "pt_exchange pt_block_sum pt_block_prod pt_block_amax pt_block_amin pt_block_argmax "
     "pt_block_argmin",

@@ -50,10 +50,10 @@ def test_a_class_that_gives_no_answer_is_refused_as_before():
 
 
 @pytest.mark.parametrize("made", [sparse.csr_matrix, sparse.csr_array])
-@pytest.mark.parametrize("name", ["mul", "matmul", "lt"])
+@pytest.mark.parametrize("name", ["mul", "add", "lt"])
 def test_sparse_matrices_are_refused_in_our_words(made, name):
     # Their reflected methods ask for the numbers, and would leave the tape behind.
-    with pytest.raises(DTypeError, match="a tensor, array or number"):
+    with pytest.raises(DTypeError, match=r"a tensor, array or number(.|\n)*X @ b"):
         getattr(operator, name)(tensor([[1.0, 2.0]]), made(np.eye(2)))
 
 

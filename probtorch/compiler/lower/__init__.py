@@ -12,4 +12,5 @@ from probtorch.compiler.lower import movement as movement
 from probtorch.compiler.lower import products as products
 from probtorch.compiler.lower import reductions as reductions
 from probtorch.compiler.lower import sorting as sorting
+from probtorch.compiler.lower import sparse as sparse
 from probtorch.compiler.lower import special as special

@@ -166,6 +166,11 @@ def _own_order_statistic(call, arguments, large):
     return _own_rows(call, rows * THREADS, rows * (n + THREADS) * (64 + n.bit_length()))
 
 
+def _own_sparse_product(call, arguments, large):
+    *_, rows, width, _ = arguments
+    return _own_rows(call, rows * width, rows * width)
+
+
 def _own_rows(call, threads, work):
     """Return the kernel of a function of the language, which takes what it takes on a processor."""
     return OwnKernel(call.attrs["symbol"], call.attrs["arguments"], threads, work)
@@ -173,6 +178,7 @@ def _own_rows(call, threads, work):
 
 _OWN = {
     "searchsorted": _own_searchsorted,
+    "sparse_product": _own_sparse_product,
     "argsort": _own_argsort,
     "order_statistic": _own_order_statistic,
     "cholesky": _own_cholesky,

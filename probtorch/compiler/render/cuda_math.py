@@ -18,6 +18,7 @@ from probtorch.compiler.lang.routines.matrices import MATRICES
 from probtorch.compiler.lang.routines.philox import philox
 from probtorch.compiler.lang.routines.quantile import normal_of_uniform
 from probtorch.compiler.lang.routines.sorting import SORTING
+from probtorch.compiler.lang.routines.sparse import SPARSE
 
 __all__ = ["FUNCTIONS", "NUMBERS", "PREAMBLE", "knows", "runtime_text"]
 
@@ -88,7 +89,7 @@ NUMBERS = {
     "pt_philox": KernelRoutine(philox, _WORDS, "i64"),
     "pt_power": KernelRoutine(power, _WORDS[:2], "i64"),
 }
-FUNCTIONS = {**NUMBERS, **BLOCKS, **SORTING, **MATRICES, **ELIMINATION}
+FUNCTIONS = {**NUMBERS, **BLOCKS, **SORTING, **SPARSE, **MATRICES, **ELIMINATION}
 _DRAW = "pt_draw_"
 
 

@@ -18,6 +18,7 @@ from probtorch.compiler.lang.routines.climbs import CLIMBS
 from probtorch.compiler.lang.routines.halves import HALVES
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.sorting import SORTING
+from probtorch.compiler.lang.routines.sparse import SPARSE
 from probtorch.compiler.lang.routines.spectra import SPECTRA
 from probtorch.compiler.lang.routines.windows import WINDOWS
 from probtorch.compiler.render import mathlib
@@ -61,7 +62,7 @@ def _of_routines(routines: dict[str, KernelRoutine], lines: Iterable[str] = ()) 
 
 @functools.cache
 def _modules():
-    out = {name: _of_routines({name: r}) for name, r in (SORTING | INCOMPLETE).items()}
+    out = {name: _of_routines({name: r}) for name, r in (SORTING | SPARSE | INCOMPLETE).items()}
     for kin in (matrices, products):
         for name, p in itertools.product(kin.names(), "ds"):
             write = functools.partial(kin.write, name=name, p=p)
