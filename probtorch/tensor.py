@@ -724,7 +724,7 @@ def retyped(t, cls):
 
 
 def _rebuild(cls, array, requires_grad):
-    out = retyped(wrap(array), cls)
+    out = retyped(wrap(dtypes.shared(array)), cls)
     out.requires_grad = requires_grad
     return out
 

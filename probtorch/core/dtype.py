@@ -41,6 +41,7 @@ __all__ = [
     "promote",
     "promote_types",
     "set_default_dtype",
+    "shared",
     "uint8",
 ]
 
@@ -193,6 +194,17 @@ _CLASSES = {
 def class_name(dtype: DType) -> str:
     """Return the name of the class that PyTorch had for tensors of `dtype`."""
     return next((name for name, of in _CLASSES.items() if of == dtype.name), f"{dtype.name}Tensor")
+
+
+def shared(array: np.ndarray) -> np.ndarray:
+    """Return an array with the one object that stands for its dtype: pickled arrays bring others,
+    and who asks for the same dtype asks for the same object.
+    """
+    if type(array) is np.ndarray:
+        usual = np.dtype(array.dtype.str)
+        if array.dtype is not usual and array.dtype == usual:
+            return array.view(usual)
+    return array
 
 
 def as_dtype(dtype: DTypeLike | None) -> DType:

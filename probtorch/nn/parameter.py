@@ -10,6 +10,7 @@ from typing import NoReturn, Self, SupportsIndex, TypeVar
 
 import numpy as np
 
+from probtorch.core import dtype as dtypes
 from probtorch.core.leaf_types import register_leaf_type
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import parse_size
@@ -237,7 +238,7 @@ register_leaf_type(
 
 
 def _rebuild_buffer(array: np.ndarray, persistent: bool) -> Tensor:
-    return Buffer(array, persistent=persistent)
+    return Buffer(dtypes.shared(array), persistent=persistent)
 
 
 explain_calls(globals())

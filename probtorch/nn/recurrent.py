@@ -22,13 +22,14 @@ from probtorch.nn import init
 from probtorch.nn.arguments import documented_by, fraction, whole
 from probtorch.nn.functional.recurrent import (
     bound,
+    by_steps,
     gru_step,
     lstm_step,
     nonlinearity_of,
     parts,
     rnn_step,
-    steps,
 )
+from probtorch.nn.functional.recurrent_layers import whole_layer
 from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
 from probtorch.nn.utils.rnn import PackedSequence
@@ -269,14 +270,9 @@ class RNNBase(Module):
 
             end, found = scan(step, state, projected, reverse=reverse)
             return found, end
-        pieces = steps(projected)
-        outputs = []
-        for p in reversed(pieces) if reverse else pieces:
-            state = self.step(p, state, fixed)
-            outputs.append(state[0])
-        if not outputs:
-            return zeros((0, *state[0].shape), dtype=x.dtype), state
-        return stack(outputs[::-1] if reverse else outputs), state
+        one_op = _ONE_OPERATION.get(type(self).step) if len(fixed) == 2 else None
+        whole = one_op and whole_layer(one_op, self.step, projected, state, *fixed, reverse=reverse)
+        return whole or by_steps(self.step, projected, state, fixed, reverse=reverse)
 
     def _packed_direction(
         self,
@@ -495,3 +491,7 @@ class LSTM(RNNBase):
             return packed, (h, c)
         output, (h, c) = self._run(input, hx)
         return output, (h, c)
+
+
+# Steps that are nobody else's: those of a subclass are taken one by one.
+_ONE_OPERATION = {GRU.step: "gru", LSTM.step: "lstm"}

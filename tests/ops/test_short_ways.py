@@ -1,5 +1,7 @@
 """What is done in a shorter way where nobody listens, held against what a listener sees."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -97,3 +99,11 @@ def test_classes_beyond_the_last_are_refused_as_before(number):
         F.one_hot(pt.tensor([0, number]), 6)
     with pytest.raises(pt.errors.TensorIndexError, match="got"):
         pt.tensor(X).gather(1, pt.tensor([[number]]))
+
+
+@pytest.mark.parametrize("dtype", [pt.float64, pt.float32, pt.int64, pt.bool], ids=str)
+def test_pickled_tensors_have_the_dtype_that_others_have(dtype):
+    x = pickle.loads(pickle.dumps(pt.ones(3, dtype=dtype)))
+    assert x.dtype is pt.ones(1, dtype=dtype).dtype
+    buffer = pickle.loads(pickle.dumps(pt.nn.Buffer(pt.ones(3, dtype=dtype))))
+    assert buffer.dtype is x.dtype

@@ -7,11 +7,12 @@ whole sequence in one product. `weight_hh` comes transposed, (hidden, gates * hi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError
+from probtorch.factories import zeros
 from probtorch.ops.arithmetic import relu
 from probtorch.ops.contraction import matmul
 from probtorch.ops.exponentials import sigmoid
@@ -19,7 +20,16 @@ from probtorch.ops.pieces import cat, chunk, split, stack, unbind
 from probtorch.ops.trigonometry import tanh
 from probtorch.tensor import Tensor
 
-__all__ = ["bound", "gru_step", "lstm_step", "nonlinearity_of", "parts", "rnn_step", "steps"]
+__all__ = [
+    "bound",
+    "by_steps",
+    "gru_step",
+    "lstm_step",
+    "nonlinearity_of",
+    "parts",
+    "rnn_step",
+    "steps",
+]
 
 
 class _Steps(Function):
@@ -65,6 +75,24 @@ class _Parts(Function):
         ctx: FunctionCtx, tangent: Tensor, sizes: None
     ) -> tuple[Tensor, ...]:
         return split(tangent, ctx.sizes)
+
+
+def by_steps(
+    step: Callable[..., tuple[Tensor, ...]],
+    projected: Tensor,
+    state: tuple[Tensor, ...],
+    fixed: Sequence[Tensor | None],
+    *,
+    reverse: bool,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the outputs of steps one after the other, (L, N, size), and the last state."""
+    pieces, outputs = steps(projected), []
+    for p in reversed(pieces) if reverse else pieces:
+        state = step(p, state, fixed)
+        outputs.append(state[0])
+    if not outputs:
+        return zeros((0, *state[0].shape), dtype=projected.dtype), state
+    return stack(outputs[::-1] if reverse else outputs), state
 
 
 def parts(x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
