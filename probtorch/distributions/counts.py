@@ -20,8 +20,9 @@ from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Trial, count_times
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, finite, known_small
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param
+from probtorch.distributions.formulas import finite, known_small
 from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.distributions.windows import counts_within, weighted

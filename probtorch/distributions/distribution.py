@@ -2,8 +2,9 @@
 
 A distribution states its parameters as fields (fields.py) and its mathematics in underscored
 methods: `_log_prob(x)`, `_rsample(rng, shape)` or `_sample(rng, shape)`, `_mean()`, `_cdf(x)` and
-so on. All else is made once: construction in fields.py, and here the shapes, `expand`, `to_event`,
-`mask`, and the public methods with their checks. normal.py is the example to imitate.
+so on. All else is made once: construction in fields.py, levels and moments in described.py, and
+here the shapes, `expand`, `to_event`, `mask`, draws and densities with their checks. normal.py is
+the example to imitate.
 
 Three rules shape this file.
 
@@ -21,37 +22,38 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
+from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.refusals import real_only
 from probtorch.core.rng import Generator, generator_for
 from probtorch.core.shape import Size, broadcast_shapes
 from probtorch.core.signatures import also_called, explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import is_constant
-from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
+from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.ends import log_of_level, log_of_rest, with_ends
-from probtorch.distributions.facts import FACTS, has_facts
+from probtorch.distributions.described import Described
 from probtorch.distributions.fields import INSTANCE_STATE, Values, WithFields, setting
-from probtorch.distributions.quantiles import quantile
+from probtorch.distributions.formulas import (
+    at_most,
+    known_true,
+    sum_rightmost,
+    with_event_dims,
+)
 from probtorch.distributions.source import Source
 from probtorch.distributions.spelled import Spelled, told_of_classes
 from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
-from probtorch.ops.arithmetic import minimum, sqrt, where
-from probtorch.ops.demands import distinct
+from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import exp
-from probtorch.ops.movement import expand, reshape
-from probtorch.ops.reduction import sum as total
+from probtorch.ops.movement import expand
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -59,15 +61,10 @@ __all__ = [
     "ExpandedDistribution",
     "Independent",
     "MaskedDistribution",
-    "finite",
-    "known_small",
-    "known_true",
-    "sum_rightmost",
-    "with_event_dims",
 ]
 
 
-class Distribution(WithFields, Spelled):
+class Distribution(WithFields, Described, Spelled):
     """A probability distribution over tensors.
 
     Parameters
@@ -97,9 +94,6 @@ class Distribution(WithFields, Spelled):
         @property
         def support(self) -> Constraint: ...
         def _enumerate_support(self) -> Tensor: ...
-        def _log_cdf(self, value: Tensor) -> Tensor: ...
-        def _survival(self, value: Tensor) -> Tensor: ...
-        def _log_survival(self, value: Tensor) -> Tensor: ...
     else:
         support = constraints.dependent()
 
@@ -370,7 +364,7 @@ class Distribution(WithFields, Spelled):
         """Return a result over the batch, no wider than the parameters and the value given."""
         dtype = self._dtype
         if dtype is not None and x.array.dtype is not dtype:
-            x = _at_most(x, dtype, given)
+            x = at_most(x, dtype, given)
         return self._to_batch(x)
 
     def _to_batch(self, x: Tensor) -> Tensor:
@@ -379,153 +373,6 @@ class Distribution(WithFields, Spelled):
         if not batch or shape[len(shape) - len(batch) :] == batch:
             return x
         return expand(x, broadcast_shapes(shape, batch, op=f"{type(self).__name__}.log_prob"))
-
-    def cdf(self, value: TensorLike) -> Tensor:
-        """Return the probability of a draw at or below `value`."""
-        return self._level(lambda x: self._ask("_cdf", "cdf", x), value, 0.0, 1.0)
-
-    def icdf(self, value: TensorLike) -> Tensor:
-        """Return the quantile: the least x with ``cdf(x) >= value``, for value in [0, 1].
-
-        In closed form where there is one, else by a search on the cdf whose gradient is that of the
-        implicit function.
-        """
-        p = value if isinstance(value, TensorBase) else as_tensor(value, "icdf")
-        searched = not hasattr(self, "_icdf") and hasattr(self, "_cdf") and not self._event_shape
-        if searched:
-            p = p if self._dtype is None or p.array.dtype.kind == "f" else cast(p, self._dtype)
-            return self._answer(quantile(self, p), value)
-        return self._answer(self._ask("_icdf", "icdf", p), value)
-
-    def log_cdf(self, value: TensorLike) -> Tensor:
-        """Return the log of the probability of a draw at or below `value`."""
-
-        def level(x: Tensor) -> Tensor:
-            if hasattr(self, "_log_cdf"):
-                return self._log_cdf(x)
-            return log_of_level(self._ask("_cdf", "cdf", x))
-
-        return self._level(level, value, -math.inf, 0.0)
-
-    def survival(self, value: TensorLike) -> Tensor:
-        """Return the probability of a draw above `value`: 1 - cdf, exact where that is small."""
-
-        def level(x: Tensor) -> Tensor:
-            if hasattr(self, "_survival"):
-                return self._survival(x)
-            if hasattr(self, "_log_survival"):
-                return exp(self._log_survival(x))
-            return 1.0 - self._ask("_cdf", "cdf", x)
-
-        return self._level(level, value, 1.0, 0.0)
-
-    def log_survival(self, value: TensorLike) -> Tensor:
-        """Return the log of the probability of a draw above `value`."""
-
-        def level(x: Tensor) -> Tensor:
-            if hasattr(self, "_log_survival"):
-                return self._log_survival(x)
-            if hasattr(self, "_survival"):
-                return log_of_level(self._survival(x))
-            return log_of_rest(self._ask("_cdf", "cdf", x))
-
-        return self._level(level, value, 0.0, -math.inf)
-
-    def _level(
-        self,
-        level: Callable[[Tensor], Tensor],
-        value: TensorLike,
-        below: float,
-        above: float,
-    ) -> Tensor:
-        x = self._as_value(value)
-        if self._event_shape:
-            return self._answer(level(x), value)
-        return self._answer(with_ends(level, x, self.support, below, above), value)
-
-    def entropy(self) -> Tensor:
-        """Return the entropy in nats, shape `batch_shape`: a closed form or a finite sum."""
-        if self.has_enumerate_support and not hasattr(self, "_entropy"):
-            log_p = self.log_prob_inside(self.enumerate_support())
-            never = log_p == -math.inf
-            log_p = where(never, 0.0, log_p)
-            return self._answer(-total(where(never, 0.0, exp(log_p) * log_p), 0))
-        return self._answer(self._fact("_entropy", "entropy"))
-
-    def perplexity(self) -> Tensor:
-        """Return exp(entropy)."""
-        return exp(self.entropy())
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Return all values of a finite support along a new first dim.
-
-        Parameters
-        ----------
-        expand : bool
-            Whether to repeat them over the batch; otherwise the batch dims have size 1.
-
-        Returns
-        -------
-        Tensor, shape ``(cardinality, *batch_shape, *event_shape)``
-        """
-        values = self._ask("_enumerate_support", "finite support")
-        if self._dtype is not None:
-            values = _at_most(values, self._dtype)
-        n, event = values.array.shape[0], self._event_shape
-        values = reshape(values, (n, *(1,) * len(self._batch_shape), *event))
-        return _grown(values, (n, *self._batch_shape, *event)) if expand else values
-
-    # ------------------------------------------------------------------------------ moments
-
-    @property
-    def mean(self) -> Tensor:
-        """Mean, shape ``batch_shape + event_shape``."""
-        return self._moment("_mean", "mean")
-
-    @property
-    def mode(self) -> Tensor:
-        """A point of highest density, shape ``batch_shape + event_shape``."""
-        return self._moment("_mode", "mode")
-
-    @property
-    def variance(self) -> Tensor:
-        """Variance of each element, shape ``batch_shape + event_shape``."""
-        return self._moment("_variance", "variance")
-
-    @property
-    def stddev(self) -> Tensor:
-        """Standard deviation of each element."""
-        return sqrt(self.variance)
-
-    @property
-    def skewness(self) -> Tensor:
-        """Third central moment over the cube of the standard deviation."""
-        return self._moment("_skewness", "skewness")
-
-    @property
-    def kurtosis(self) -> Tensor:
-        """Fourth central moment over the squared variance, less 3: 0 for a normal."""
-        return self._moment("_kurtosis", "kurtosis")
-
-    def _moment(self, method: str, what: str) -> Tensor:
-        x = self._fact(method, what)
-        if self._dtype is not None:
-            x = _at_most(x, self._dtype)
-        if self._dtype is not None or x.array.dtype.kind != "f":
-            return _grown(x, self._batch_shape + self._event_shape)
-        return cast(_grown(x, self._batch_shape + self._event_shape), dtypes.default_dtype())
-
-    def _fact(self, method: str, what: str) -> Tensor:
-        """Return what the class states, or what facts.py finds by quadrature."""
-        if not hasattr(self, method) and has_facts(self):
-            return FACTS[method](self)
-        return self._ask(method, f"closed-form {what}")
-
-    def _ask(self, method: str, what: str, *args: Tensor) -> Tensor:
-        found = getattr(self, method, None)
-        if found is None:
-            raise NotImplementedError(f"{type(self).__name__} has no {what}")
-        return found(*args)
 
     # ------------------------------------------------------------------------------ shapes
 
@@ -821,83 +668,8 @@ class MaskedDistribution(Distribution):
         return self.base_dist.variance
 
 
-# ------------------------------------------------------------------------------ helpers
-
-
-def sum_rightmost(x: Tensor, n: int) -> Tensor:
-    """Sum the last `n` dims of `x`."""
-    return total(x, tuple(range(-n, 0))) if n else x
-
-
 def _as_shape(shape: SizeLike) -> Shape:
     return (shape,) if isinstance(shape, int) else tuple(shape)
-
-
-def _at_most(x: Tensor, dtype: DType, given: TensorLike | None = None) -> Tensor:
-    """Return floats no wider than a dtype and a tensor or array given, both of which count.
-
-    Parameters that are Python's numbers are kept in double, and two 0-d tensors promote each other.
-    """
-    if x.array.dtype.kind != "f" or dtype.kind != "f":
-        return x
-    other = getattr(given, "dtype", None)
-    if other is not None and other.kind == "f" and other.itemsize > dtype.itemsize:
-        dtype = other
-    return cast(x, dtype) if x.array.dtype.itemsize > dtype.itemsize else x
-
-
-def _grown(x: Tensor, shape: SizeLike) -> Tensor:
-    return x if x.array.shape == shape else expand(x, shape)
-
-
-def with_event_dims(mask: Tensor, n: int) -> Tensor:
-    """Append `n` dims of size 1 to a mask over batch dims, to meet values with event dims."""
-    return reshape(mask, (*mask.array.shape, *(1,) * n)) if n else mask
-
-
-def finite(rate: Tensor) -> Tensor:
-    """A positive parameter, the largest float for an infinite one.
-
-    Where its logarithm meets a term that is infinite then, so that the density is 0 and not nan.
-    """
-    return minimum(rate, float(dtypes.finfo(rate.array.dtype).max))
-
-
-# Up to here a plain form (logarithms times numbers, less lgammas) loses at most 1e-12 of a log
-# density, in float32 3e-6.
-_SMALL = {8: 500.0, 4: 16.0}
-
-
-def known_small(*values: Tensor, beside: Sequence[Tensor] = ()) -> bool:
-    """Whether `values` are such that plain forms of densities are exact, and stay so.
-
-    `beside` are the other operands, of any size. In a recording only constants stay what they are.
-    None is below 0: those are no parameters, and the general forms say what they are. What is
-    differentiated is above 0, where some plain forms have no slope.
-    """
-    active = recorder()
-    if active is not None and not all(map(active.is_constant, values)):
-        return False
-    size = min(x.array.dtype.itemsize for x in (*values, *beside))
-    return size in _SMALL and all(_is_small(x, _SMALL[size]) for x in values)
-
-
-def _is_small(x: Tensor, most: float) -> bool:
-    """Whether all elements are, which nan is not; a device is not waited for."""
-    a, positive = x.array, x.requires_grad
-    if not isinstance(a, np.ndarray) or not a.size:
-        return False
-    if a.ndim == 0:
-        value = a.item()
-        return bool(0.0 <= value <= most) and not (positive and value == 0.0)
-    a = distinct(a)
-    least = a.min()
-    return bool(a.max() <= most) and bool(least > 0.0 if positive else least >= 0.0)
-
-
-def known_true(mask: Tensor) -> bool:
-    """Whether `mask` is True everywhere, now and (a constant of the recording) on replay."""
-    return is_constant(mask) and bool(mask.array.all())
 
 
 explain_calls(globals(), methods={"Distribution": "sample rsample expand"})

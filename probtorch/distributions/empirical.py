@@ -13,8 +13,9 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape, SizeLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, with_event_dims
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Given, Values, as_parameter, as_size
+from probtorch.distributions.formulas import with_event_dims
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import where

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from probtorch.autograd import grad
 from probtorch.core.dispatch import set_grad_enabled
-from probtorch.distributions.distribution import Distribution, sum_rightmost
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.kl_rules import no_closed_form, register_kl
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor

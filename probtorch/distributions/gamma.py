@@ -15,13 +15,9 @@ from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import (
-    Distribution,
-    finite,
-    known_small,
-    known_true,
-)
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.formulas import finite, known_small, known_true
 from probtorch.distributions.precision import in_double
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where

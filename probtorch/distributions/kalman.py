@@ -15,7 +15,7 @@ from probtorch.core.casting import cast
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tree import record
 from probtorch.core.typed import DType, Shape
-from probtorch.distributions.distribution import known_true
+from probtorch.distributions.formulas import known_true
 from probtorch.distributions.series import Steps, broadcast
 from probtorch.ops.arithmetic import where
 from probtorch.ops.cholesky_factors import cholesky

@@ -18,8 +18,9 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, Independent, sum_rightmost
+from probtorch.distributions.distribution import Distribution, Independent
 from probtorch.distributions.fields import Given
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.hidden_markov import HiddenMarkovModel
 from probtorch.distributions.kalman import (
     Filtered,

@@ -11,7 +11,8 @@ from typing import TypeAlias, TypeVar
 
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions.beta import Beta, Dirichlet
-from probtorch.distributions.distribution import Distribution, Independent, sum_rightmost
+from probtorch.distributions.distribution import Distribution, Independent
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal

@@ -16,8 +16,9 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, sum_rightmost
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Given
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.multivariate_normal import MultivariateNormal, squared_length
 from probtorch.distributions.normal import HALF_LOG_2PI
 from probtorch.distributions.series import Series, broadcast, same_dtype, whole_steps

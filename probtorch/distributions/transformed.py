@@ -13,13 +13,9 @@ from probtorch.core.told import rerun
 from probtorch.core.typed import Shape, SizeLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import (
-    Distribution,
-    known_true,
-    sum_rightmost,
-    with_event_dims,
-)
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Values
+from probtorch.distributions.formulas import known_true, sum_rightmost, with_event_dims
 from probtorch.distributions.origins import origin_of, remember
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform

@@ -11,8 +11,9 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, sum_rightmost
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, Values, as_parameter, param
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import clamp, where

@@ -15,8 +15,9 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.distribution import Distribution, sum_rightmost
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, Values, param, setting
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.multivariate_normal import (
     MultivariateNormal,
     squared_length,

@@ -6,12 +6,8 @@ import numpy as np
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions.beta import Beta, Dirichlet
-from probtorch.distributions.distribution import (
-    Distribution,
-    Independent,
-    MaskedDistribution,
-    sum_rightmost,
-)
+from probtorch.distributions.distribution import Distribution, Independent, MaskedDistribution
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.kl_rules import kl_divergence, no_closed_form, register_kl
 from probtorch.distributions.lkj import LKJCholesky
 from probtorch.distributions.multivariate_normal import MultivariateNormal, squared_length

@@ -37,7 +37,7 @@ from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import map_tree
 from probtorch.core.typed import DTypeLike, StateDict
-from probtorch.distributions.distribution import sum_rightmost
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block, trace
 from probtorch.effects.params import ParamStore, get_param_store

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from probtorch.core.tensor_base import TensorBase
-from probtorch.distributions.distribution import sum_rightmost
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.infer.guides.layout import SiteBlock

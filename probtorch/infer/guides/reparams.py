@@ -22,7 +22,8 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.distributions.distribution import Distribution, Independent, sum_rightmost
+from probtorch.distributions.distribution import Distribution, Independent
+from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.transformed import TransformedDistribution
