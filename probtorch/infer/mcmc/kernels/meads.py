@@ -124,9 +124,9 @@ class MEADS(Kernel[MEADSState]):
     --------
     >>> from probtorch.infer import MCMC, MEADS, Target
     >>> target = Target.from_density(lambda q: -0.5 * (q * q).sum(), dim=2)
-    >>> mcmc = MCMC(MEADS(target, walkers=16), num_samples=500, seed=1, progress_bar=False)
+    >>> mcmc = MCMC(MEADS(target, walkers=16), num_samples=2000, seed=1, progress_bar=False)
     >>> mcmc.run()
-    Draws(16 chains x 500 draws: x (2))
+    Draws(16 chains x 2000 draws: x (2))
     """
 
     info = MEADSInfo
