@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from probtorch.compiler.native import elf
+from probtorch.compiler.native.pages import took
 from probtorch.errors import ProbtorchError
 
 if TYPE_CHECKING:
@@ -241,7 +242,9 @@ def emit_object(ir: str, *, level: int = 2, slp: bool = False) -> bytes:
         if not here.runs_here:
             _compiled(ir, here, level, slp)
             here = _here()
-        return _compiled(ir, here, level, slp)
+        found = _compiled(ir, here, level, slp)
+        took()
+        return found
 
 
 def _compiled(ir: str, processor: Processor, level: int, slp: bool) -> bytes:

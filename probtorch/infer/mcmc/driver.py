@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
+from probtorch.compiler.native.pages import sparing
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
@@ -56,13 +57,12 @@ if TYPE_CHECKING:
     from probtorch.infer.checkpoint import Checkpoint
     from probtorch.tensor import Tensor
 
-
 __all__ = ["MCMC"]
 
 # Draws and gradients together tell so much that more warm-up gains nothing (benchmarks/warmup.py).
 DEFAULT_WARMUP = 400
 # Of draws on the disk so many numbers are judged, but at least so many draws of a chain.
-JUDGED, FEWEST_JUDGED = 2**19, 250
+JUDGED, FEWEST_JUDGED = 2**18, 250
 
 
 class MCMC(RunResults):
@@ -529,7 +529,8 @@ class MCMC(RunResults):
         if self._store is not None:
             numbers = sum(x.size for x in draws.posterior.values())
             every = max(1, min(-(-numbers // JUDGED), draws.num_draws // FEWEST_JUDGED))
-        warn_about(draws, every=every, stacklevel=stacklevel)
+        with sparing(self._store is not None):
+            warn_about(draws, every=every, stacklevel=stacklevel)
         let_go(draws.sample_stats.values())
 
     # ------------------------------------------------------------------------------------ the state

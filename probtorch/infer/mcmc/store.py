@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from probtorch.compiler.native.pages import give_back
 from probtorch.diagnostics.arviz_ import json_ready
 from probtorch.diagnostics.stored import (
     Manifest,
@@ -293,6 +294,7 @@ class DrawStore:
         if time.perf_counter() >= self._next:
             self._next = time.perf_counter() + EVERY
             self._tell()
+            give_back()
 
     def sync(self, rows: int | None = None) -> None:
         """Have all that was written on the disk, and tell of it, or of so many rows."""
@@ -366,6 +368,7 @@ class DrawStore:
         """Write the last manifest, with what is known of the run now, and close the files."""
         self._attrs, self._chains = dict(draws.attrs), self._of(kept)
         self.sync(draws.num_draws)
+        give_back()
         for descriptor, *_ in self._files.values():
             os.close(descriptor)
         self._files = {}

@@ -47,6 +47,8 @@ class ConstrainedPath(TemperedPath):
         See `TemperedPath`.
     """
 
+    engine = "NestedSampler"
+
     def handle(self, context: DensityContext, temperature: float) -> ConstrainedHandle:
         """Return the prior above a level, which takes the temperature's place."""
         below = super().handle(context, 0.0)

@@ -116,18 +116,20 @@ class TemperedPath:
         Of dim + 1 numbers, the last one the temperature.
     """
 
+    engine = "SMC"  # whose path it is, for messages
+
     def __init__(self, target: Target, reference: Distribution | None) -> None:
         self.target, self.reference = target, reference
         self._prior: ModelTarget | None = None
         if reference is not None:
-            _check_reference(reference, target)
+            _check_reference(self.engine, reference, target)
         elif isinstance(target, ModelTarget):
             args, kwargs = target.given
             self._prior = ModelTarget(_PriorOnly(target.model), args, kwargs)
             self._free = DrawMap(self._free_one)
         else:
             raise ArgumentError(
-                f"SMC on {target.name}, which is no model",
+                f"{self.engine} on {target.name}, which is no model",
                 expected="reference=..., a distribution of its dim coordinates to begin with",
                 got="no reference",
                 fix="write reference=dist.Normal(0.0, 1.0).expand([dim]).to_event(1)",
@@ -213,11 +215,11 @@ class TemperedPath:
         return handler.free
 
 
-def _check_reference(reference: Distribution, target: Target) -> None:
+def _check_reference(engine: str, reference: Distribution, target: Target) -> None:
     shape = tuple(reference.batch_shape), tuple(reference.event_shape)
     if shape != ((), (target.dim,)):
         raise ShapeError(
-            "SMC(reference=...)",
+            f"{engine}(reference=...)",
             expected=f"a distribution of batch shape () and event shape ({target.dim},), the "
             "unconstrained vector",
             got=f"batch shape {shape[0]} and event shape {shape[1]}",

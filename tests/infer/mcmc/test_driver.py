@@ -79,6 +79,32 @@ def test_chain_does_not_depend_on_the_number_of_chains():
     assert len(np.unique(positions(four)[:, -1, 0])) == 4
 
 
+@pytest.mark.parametrize("dim", [1, 10])
+def test_hmc_forgets_a_normal_in_a_draw_by_default(dim):
+    """A length between 1 and 2 leaves cos(1) of it at most; a full period would leave all."""
+    target = Target.from_density(lambda q: -0.5 * (q * q).sum(), dim)
+    mcmc = MCMC(HMC(target), 1000, 300, num_chains=4, seed=1, progress_bar=False)
+    x = mcmc.run().positions
+    correlation = (x[:, 1:] * x[:, :-1]).mean() / (x * x).mean()
+    # Steps are whole, so lengths are 1 at least. Of 4000 pairs 5 standard errors are below 0.1.
+    assert abs(correlation) < np.cos(1.0) + 0.1
+    assert mcmc.draws.attrs["jitter"] == 0.2 and mcmc.draws.attrs["trajectory_length"] == 2.0
+
+
+def test_jitter_varies_the_length_of_trajectories():
+    target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 50)
+    kernel = HMC(target, step_size=0.05, trajectory_length=2.0 * np.pi, jitter=0.5,
+                 adapt_step_size=False, adapt_mass_matrix=False)  # fmt: skip
+    draws = MCMC(kernel, 400, 0, num_chains=1, seed=1, progress_bar=False).run(
+        init_params=np.ones((1, 50))
+    )
+    assert set(np.unique(draws.sample_stats["n_steps"])) == {125}
+    x = draws.positions[0]
+    correlation = (x[1:] * x[:-1]).mean() / (x * x).mean()
+    # The mean of cos over [pi, 3 pi] is 0: 5 standard errors of 400 lengths.
+    assert abs(correlation) < 5 * np.sqrt(0.5 / 400)
+
+
 def test_seed_decides_and_manual_seed_seeds_what_has_none():
     first, again, other = (MCMC(NUTS(gaussian_target()), 50, seed=s) for s in (1, 1, 2))
     for mcmc in (first, again, other):

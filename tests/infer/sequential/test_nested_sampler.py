@@ -8,7 +8,7 @@ import probtorch
 from probtorch import distributions as dist
 from probtorch.core.rng import Generator
 from probtorch.effects import plate, sample
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer import (
     AIES,
     SMC,
@@ -94,6 +94,14 @@ def test_stated_errors_are_those_of_the_evidence():
     runs = [quiet(line, 100, seed=i).run(X, Y) for i in range(60)]
     scores = [(r.log_evidence - EVIDENCE.logpdf(Y)) / r.log_evidence_error for r in runs]
     assert abs(np.sqrt(np.mean(np.square(scores))) - 1.0) < 0.35
+
+
+def test_a_density_without_a_reference_is_told_of_by_the_name_of_its_engine():
+    target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 2)
+    with pytest.raises(ArgumentError, match=r"^NestedSampler on .*, which is no model"):
+        NestedSampler(target).run()
+    with pytest.raises(ShapeError, match=r"^NestedSampler\(reference="):
+        NestedSampler(target, reference=dist.Normal(0.0, 1.0)).run()
 
 
 def test_both_modes_of_a_density_are_found_from_a_reference():

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import static
 from probtorch.errors import ArgumentError, InferenceError
@@ -188,7 +189,7 @@ class MixedHMC(Gibbs):
         energies = -log(uniform(key, counter + wrap(np.arange(state.position.array.shape[0]))))
         counter = counter + state.position.array.shape[0]
         # As many in each interval, before the first offer and after the last one, too.
-        steps = clamp(floor(own._steps(step_size) / (offers + 1.0) + 0.5), min=1.0)
+        steps = clamp(floor(own._steps(as_tensor(own.step_size)) / (offers + 1.0) + 0.5), min=1.0)
         # Whole from here on, as the density takes them.
         position = state.position
         for part in discrete:

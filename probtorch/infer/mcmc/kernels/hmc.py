@@ -61,6 +61,9 @@ __all__ = [
 # An energy error this large means that the integrator has left the level set [hoffman2014, section
 # 3.1.1]; Stan's value.
 DIVERGENCE_THRESHOLD = 1000.0
+# Of a Gaussian in a metric that fits, a third of a period: the most draws for a gradient on near
+# normal posteriors (benchmarks/kernels.py), and so much jitter costs none of them.
+LENGTH, JITTER = 2.0, 0.2
 
 
 @record
@@ -294,13 +297,15 @@ class HMC(TrajectoryKernel):
     model, potential_fn, step_size, init_strategy, reparam
         As for `NUTS`.
     trajectory_length : float, optional
-        Step size times number of steps, which follows the step size, up to 1024. 2 pi if neither it
-        nor `num_steps` is given, as in Pyro; of a Gaussian that is a full period, which ends where
-        it began, so give a length of 2 or so, or a `jitter`, where posteriors are near Gaussian.
+        Step size times number of steps, which follows the step size, up to 1024. 2 if neither it
+        nor `num_steps` is given. Pyro's and Stan's 2 pi are a full period of a Gaussian, which ends
+        where it began.
     num_steps : int, optional
         A fixed number of leapfrog steps instead.
-    jitter : float, in [0, 1)
-        Each trajectory has its own step size, uniform within this share of the adapted one.
+    jitter : float, in [0, 1), optional
+        Each trajectory has its own step size, uniform within this share of the adapted one, and so
+        its own length: no direction has a period that all lengths hit. 0.2 if neither
+        `trajectory_length` nor `num_steps` is given, else 0.
     adapt_step_size, adapt_mass_matrix, metric, full_mass, target_accept_prob, inverse_mass_matrix
         As for `NUTS`.
     regularize_mass_matrix, find_heuristic_step_size, forward_mode_differentiation
@@ -311,7 +316,7 @@ class HMC(TrajectoryKernel):
     [neal2011]_.
     """
 
-    trajectory_length: float | TensorBase = tuned(default=2.0 * math.pi, between=(0.0, math.inf))
+    trajectory_length: float | TensorBase = tuned(default=LENGTH, between=(0.0, math.inf))
     num_steps: int | None = static(default=None)
     jitter: float = static(default=0.0)
     max_num_steps: int = static(default=1024)
@@ -336,7 +341,7 @@ class HMC(TrajectoryKernel):
         *,
         reparam: object = None,
         metric: FormOfMetric = "auto",
-        jitter: float = 0.0,
+        jitter: float | None = None,
         dense_mass: bool | Sequence[Sequence[str]] | None = None,
         inverse_mass_matrix: GivenMass | None = None,
         regularize_mass_matrix: bool = True,
@@ -358,6 +363,8 @@ class HMC(TrajectoryKernel):
                 got=repr(num_steps),
                 fix="try 10",
             )
+        if jitter is None:
+            jitter = JITTER if trajectory_length is None and num_steps is None else 0.0
         if not 0.0 <= float(jitter) < 1.0:
             raise ArgumentError(
                 "HMC(jitter=...)", expected="a number in [0, 1)", got=repr(jitter), fix="try 0.1"
@@ -373,7 +380,8 @@ class HMC(TrajectoryKernel):
             if self.num_steps
             else {"trajectory_length": self.trajectory_length}
         )
-        return {**super().attrs(), **length}
+        jitter = {"jitter": self.jitter} if self.jitter else {}
+        return {**super().attrs(), **length, **jitter}
 
     def step(self, key: Key, state: HMCState) -> tuple[HMCState, HMCInfo]:
         """Return ``(HMCState, HMCInfo)`` after one transition; pure in its arguments.
@@ -387,7 +395,9 @@ class HMC(TrajectoryKernel):
         counter = state.counter + dim
         jittered = 1.0 + self.jitter * (2.0 * uniform(key, counter) - 1.0)
         step_size = self.step_size * jittered
-        return self.along(key, state, step_size, self._steps(step_size), counter + 1)
+        return self.along(
+            key, state, step_size, self._steps(as_tensor(self.step_size)), counter + 1
+        )
 
     def _steps(self, step_size: TensorBase) -> TensorBase:
         if self.num_steps:
