@@ -60,8 +60,9 @@ _MANY = 256
 _BLOCK = 8192
 
 
-# Native code takes 0.2 s to load: nanoseconds that draws must have cost before that is done.
-_WORTH_LOADING = 3e8
+# Native code takes 0.2 s to load, and what lies in the cache 0.01 s to link: nanoseconds that draws
+# must have cost before that is done.
+_WORTH_LOADING, _WORTH_LINKING = 3e8, 1e7
 
 
 _spent = 0.0  # what draws took without native code, in estimated nanoseconds
@@ -82,7 +83,7 @@ def native_draw(name: str, cost: float) -> Callable[..., np.ndarray] | None:
         return None
     _spent += cost
     if "llvmlite.binding" not in sys.modules and _spent <= _WORTH_LOADING:
-        return None
+        return native_function(f"linked {name}") if _spent > _WORTH_LINKING else None
     return native_function(name)
 
 

@@ -99,6 +99,10 @@ def zero_(self: TensorBase) -> TensorBase:
 
 
 def _filled(op: str, x: TensorBase, draws: TensorBase) -> TensorBase:
+    if draws.array.shape == x.array.shape and not draws.requires_grad and is_plain(x):
+        x.array[...] = draws.array
+        mark_changed(x)
+        return x
     if type(x.array) is not np.ndarray:
         draws = draws.to(device=x.device)
     return assign(x, cast(draws, x.array.dtype), op)

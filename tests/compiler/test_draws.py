@@ -1,5 +1,6 @@
 """Draws of every kind inside compiled functions are the eager ones, bit for bit."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -204,6 +205,28 @@ def test_native_code_is_loaded_when_draws_have_cost_more_than_loading_it(monkeyp
     assert native_draw("gamma", 1e9) is len and asked == ["gamma"]
     with configure(jit=False):
         assert native_draw("gamma", 1e9) is None
+
+
+LINKED = """
+import sys, probtorch
+from probtorch.core import philox
+def drawn(draw):
+    probtorch.manual_seed(4)
+    return draw((40,)).numpy().tobytes()
+draws = probtorch.rand, probtorch.randn, lambda shape: probtorch.randint(0, 9, shape)
+few = [drawn(draw) for draw in draws]
+philox._spent = philox._WORTH_LINKING + 1.0
+assert [drawn(draw) for draw in draws] == few
+linked = "probtorch.compiler.machine.sequences" in sys.modules
+print(linked, "llvmlite.binding" in sys.modules)
+"""
+
+
+def test_code_that_lies_in_the_cache_is_linked_early_without_the_compiler_and_has_the_same_bits():
+    for name in ("uniforms", "normals", "bits"):
+        native_draws(name)  # compiled by now
+    run = subprocess.run([sys.executable, "-c", LINKED], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "False"]
 
 
 def test_draws_of_a_tensor_can_be_made_in_parts():

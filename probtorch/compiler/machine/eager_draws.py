@@ -9,19 +9,13 @@ import functools
 import numpy as np
 
 from probtorch.compiler.machine import engine
+from probtorch.compiler.machine.sequences import SEQUENCES, bits_at, sequence_at
 from probtorch.compiler.render.runtime.draws import BLOCK
 from probtorch.ops.rejection import SAMPLERS
 
 __all__ = ["native_draws", "native_sampler", "native_sequence"]
 
 _POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-# What there is for consecutive counters: the native function.
-_SEQUENCES = {"uniforms": "pt_uniforms", "normals": "pt_normals", "exponentials": "pt_exponentials"}
-
-
-def _address(array):
-    """Where the elements of a new array are; `array.ctypes` takes 2 us to say so."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(array))
 
 
 @functools.cache
@@ -31,21 +25,12 @@ def native_draws(name):
     """
     if name in _OTHERS:
         return _OTHERS[name]()
-    return native_sequence(name) if name in _SEQUENCES else native_sampler(name)
+    return native_sequence(name) if name in SEQUENCES else native_sampler(name)
 
 
 def native_bits():
     """Return the function of seed, stream, first counter and count that gives an array."""
-    types = _WORD, _WORD, _WORD, _POINTER, _WORD
-    function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address("pt_philox_bits"))
-
-    def draw(seed, stream, first, count):
-        out = np.empty(count, np.uint64)
-        if count:
-            function(seed, stream, first, _address(out), count)
-        return out
-
-    return draw
+    return bits_at(engine.runtime_address("pt_philox_bits"))
 
 
 def native_categories():
@@ -72,16 +57,7 @@ def native_sequence(name):
     """Return the function of seed, stream, first counter and count, and of a scale and a shift,
     that gives an array.
     """
-    types = _WORD, _WORD, _WORD, _POINTER, _WORD, _NUMBER, _NUMBER
-    function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address(_SEQUENCES[name]))
-
-    def draw(seed, stream, first, count, scale=1.0, shift=0.0):
-        out = np.empty(count)
-        if count:
-            function(seed, stream, first, _address(out), count, scale, shift)
-        return out
-
-    return draw
+    return sequence_at(engine.runtime_address(SEQUENCES[name]))
 
 
 def native_sampler(name):

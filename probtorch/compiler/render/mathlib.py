@@ -48,7 +48,7 @@ from probtorch.core.philox import INCREMENTS, MULTIPLIERS, ROUNDS
 
 __all__ = [
     *("DOUBLES", "FUNCTIONS", "address", "calls", "declarations", "defines"),
-    *("function_ir", "names", "symbols"),
+    *("function_ir", "lies_in_cache", "names", "symbols"),
 ]
 
 
@@ -109,15 +109,24 @@ def address(symbol: str) -> int:
         return _linked(_name_of(symbol)).addresses[symbol]
 
 
+def lies_in_cache(symbol: str) -> bool:
+    """Whether a function of the runtime needs no compiling."""
+    return cache.load(_key(_name_of(symbol))) is not None
+
+
 def _name_of(symbol: str) -> str:
     """The scalar symbol of a function."""
     return re.sub(r"_v\d+$", "", symbol)
 
 
+def _key(name: str) -> str:
+    return cache.key_of(f"{name} {_fingerprint()}", 2)
+
+
 @functools.cache
 def _linked(name: str) -> host.LoadedObject:
     """Link a function with its variants, cached or compiled; other code keeps its addresses."""
-    key = cache.key_of(f"{name} {_fingerprint()}", 2)
+    key = _key(name)
     entry = cache.load(key)
     if entry is None:
         text = function_ir(name)
