@@ -12,6 +12,7 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
+from probtorch.core.dispatch import unheard
 from probtorch.core.making import as_tensor
 from probtorch.core.refusals import real_only, shown
 from probtorch.core.tensor_base import TensorBase
@@ -20,7 +21,8 @@ from probtorch.ops.arithmetic import abs, relu, sign
 from probtorch.ops.exponentials import pow
 from probtorch.ops.extremes import amax, argmax
 from probtorch.ops.gathering import gather
-from probtorch.ops.movement import reshape, slice_
+from probtorch.ops.intervals import interval_means, intervals, part_of
+from probtorch.ops.movement import reshape
 from probtorch.ops.padding import beside, pad
 from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import mean
@@ -95,6 +97,8 @@ def _windowed(op, x, n, kernel_size, stride, padding, dilation, ceil_mode):
 
 
 def _bordered(x, padding, overhang, value):
+    if not any(padding) and not any(overhang):
+        return x
     widths = [(p, p + o) for p, o in zip(padding, overhang)]
     return pad(x, [w for pair in reversed(widths) for w in pair], value=value)
 
@@ -174,11 +178,6 @@ def lp_pool(op, n, input, norm_type, kernel_size, stride, ceil_mode):
     return pow(sign(mean) * relu(abs(mean)) * float(size), 1.0 / p)
 
 
-def _bins(size: int, count: int) -> list[tuple[int, ...]]:
-    """Return (start, stop) of the `count` intervals that cover a dim, each as even as can be."""
-    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-
-
 def _output_size(op, x, n, output_size):
     if isinstance(output_size, (list, tuple)) and len(output_size) == n:
         output_size = [m if o is None else o for o, m in zip(output_size, x.array.shape[-n:])]
@@ -196,7 +195,10 @@ def _output_size(op, x, n, output_size):
 def adaptive_avg_pool(op, n, input, output_size):
     """Return means over as many intervals per dim as `output_size` says."""
     x = _input(op, n, input)
-    for i, count in enumerate(_output_size(op, x, n, output_size)):
+    counts = _output_size(op, x, n, output_size)
+    if set(counts) == {1} and unheard() and x.array.size and x.array.dtype.kind == "f":
+        return mean(x, tuple(range(-n, 0)), True)
+    for i, count in enumerate(counts):
         dim = x.array.ndim - n + i
         size = x.array.shape[dim]
         if count == size:
@@ -214,14 +216,11 @@ def adaptive_avg_pool(op, n, input, output_size):
             )
             x = mean(parted, dim + 1)
             continue
-        x = stack([mean(_part(x, dim, *bin), dim) for bin in _bins(size, count)], dim)
+        if unheard() and x.array.dtype.char in "fd" and type(x.array) is np.ndarray:
+            x = interval_means(x, dim, count)
+        else:
+            x = stack([mean(part_of(x, dim, *bin), dim) for bin in intervals(size, count)], dim)
     return x
-
-
-def _part(x: TensorBase, dim: int, start: int, stop: int) -> TensorBase:
-    spec = [(0, 1, m) for m in x.array.shape]
-    spec[dim] = (start, 1, stop - start)
-    return slice_(x, tuple(spec))
 
 
 def adaptive_max_pool(op, n, input, output_size, return_indices):
@@ -233,7 +232,7 @@ def adaptive_max_pool(op, n, input, output_size, return_indices):
         return _adaptive_max_with_indices(x, n, spatial, sizes)
     for i, count in enumerate(sizes):
         dim = x.array.ndim - n + i
-        x = stack([amax(_part(x, dim, *bin), dim) for bin in _bins(spatial[i], count)], dim)
+        x = stack([amax(part_of(x, dim, *bin), dim) for bin in intervals(spatial[i], count)], dim)
     return x
 
 
@@ -242,7 +241,7 @@ def _adaptive_max_with_indices(
 ) -> tuple[TensorBase, TensorBase]:
     shape = x.array.shape
     flat = reshape(x, (*shape[:-n], math.prod(spatial)))
-    grids = [_bins(m, count) for m, count in zip(spatial, sizes)]
+    grids = [intervals(m, count) for m, count in zip(spatial, sizes)]
     numbers = np.arange(math.prod(spatial)).reshape(spatial)
     found = []
     for at in np.ndindex(*sizes):

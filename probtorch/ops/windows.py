@@ -11,6 +11,7 @@ last dims. Read `convolution.py` next.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply
+from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.tensor_base import TensorBase
@@ -75,6 +76,12 @@ def _key(at, counts, stride, dilation):
     )
 
 
+@functools.lru_cache(256)
+def _keys(sizes, counts, stride, dilation):
+    """Return that index for every place of a window."""
+    return tuple(_key(at, counts, stride, dilation) for at in _places(sizes))
+
+
 def _spec(
     shape: tuple[int, ...],
     at: tuple[int, ...],
@@ -96,8 +103,8 @@ def _run_windows(
     n = len(sizes)
     counts = window_counts(x.shape[-n:], sizes, stride, dilation)
     out = namespace(x).empty((*sizes, *x.shape[:-n], *counts), x.dtype)
-    for at in _places(sizes):
-        out[at] = x[_key(at, counts, stride, dilation)]
+    for at, key in zip(_places(sizes), _keys(sizes, counts, stride, dilation), strict=True):
+        out[at] = x[key]
     return out
 
 
@@ -174,8 +181,8 @@ def _run_overlap_add(
     n = len(sizes)
     counts = x.shape[-n:]
     out = namespace(x).zeros((*x.shape[n:-n], *spatial), x.dtype)
-    for at in _places(sizes):
-        out[_key(at, counts, stride, dilation)] += x[at]
+    for at, key in zip(_places(sizes), _keys(sizes, counts, stride, dilation), strict=True):
+        out[key] += x[at]
     return out
 
 
@@ -245,10 +252,10 @@ def _reduce(combine):
         x: np.ndarray, sizes: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
     ) -> np.ndarray:
         counts = window_counts(x.shape[-len(sizes) :], sizes, stride, dilation)
-        places = _places(sizes)
-        out = x[_key(next(places), counts, stride, dilation)].copy()
-        for at in places:
-            combine(out, x[_key(at, counts, stride, dilation)], out=out)
+        first, *keys = _keys(sizes, counts, stride, dilation)
+        out = x[first].copy()
+        for key in keys:
+            combine(out, x[key], out=out)
         return out
 
     return run
@@ -304,6 +311,24 @@ def _hits(
     return hit / maximum(sum(hit, tuple(range(len(sizes)))), 1.0)
 
 
+def _max_slopes(
+    g: np.ndarray,
+    x: np.ndarray,
+    out: np.ndarray,
+    sizes: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> np.ndarray:
+    """`g` times `_hits`, added up at its places, on arrays."""
+    keys = _keys(sizes, out.shape[-len(sizes) :], stride, dilation)
+    hits = [x[key] == out for key in keys]
+    count = functools.reduce(np.add, hits, np.zeros(out.shape, x.dtype))
+    share, slopes = g * (1.0 / np.maximum(count, 1.0)), np.zeros_like(x)
+    for key, hit in zip(keys, hits, strict=True):
+        slopes[key] += share * hit
+    return slopes
+
+
 def _window_max_vjp(
     g: TensorBase,
     out: TensorBase,
@@ -312,6 +337,8 @@ def _window_max_vjp(
     needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
     (x,), spatial = inputs, inputs[0].array.shape[-len(attrs["sizes"]) :]
+    if unseen(g, x, out):
+        return (wrap(_max_slopes(g.array, x.array, out.array, **attrs)),)
     return (overlap_add(g * _hits(x, out, **attrs), spatial, **attrs),)
 
 
@@ -359,6 +386,8 @@ def number_per_dim(op: str, name: str, value: Any, n: int, least: int = 1) -> tu
         If it has another length, or an element below `least`.
     """
     given = value
+    if type(value) is int and value >= least:
+        return (value,) * n
     if isinstance(value, (list, tuple)):
         value = tuple(value) * n if len(value) == 1 else tuple(value)
     else:

@@ -44,6 +44,11 @@ WAYS = {
     "product": (lambda x: x.prod() * x.prod(1, True) * x.prod(0), X),
     "product, one zero": (lambda x: x.prod(1), X * (np.arange(6) != 2)),
     "product, two zeros": (lambda x: x.prod(), X * (np.arange(6) % 5 != 2)),
+    "largest of windows": (lambda x: F.max_pool2d(x[None], (2, 3), 1, 1), np.round(X)),
+    "means of windows": (lambda x: F.avg_pool2d(x[None], 2, 1), X),
+    "means over intervals": (lambda x: F.adaptive_avg_pool2d(x[None], (3, 4)), X),
+    "more intervals than elements": (lambda x: F.adaptive_avg_pool2d(x[None], (7, 6)), X),
+    "means of all": (lambda x: F.adaptive_avg_pool2d(x[None], 1), X),
     "written to": (lambda x: (x * 1.0).add_(2).sub_(0.5).mul_(x.detach()).div_(3.0).exp_(), X),
     "root, written": (lambda x: (x * x + 1.0).sqrt_(), X),
 }

@@ -1,0 +1,144 @@
+"""Means over intervals that cover a dim, each as even as can be: what adaptive pooling takes.
+
+Neighbouring intervals may overlap, so the transpose adds up over intervals, too: over those that an
+element belongs to.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.core.dispatch import apply
+from probtorch.core.tensor_base import TensorBase
+from probtorch.ops.accumulate import floats, wider
+from probtorch.ops.families import linear
+from probtorch.ops.movement import slice_
+from probtorch.ops.pieces import stack
+from probtorch.ops.reduction import mean, sum
+
+__all__ = ["interval_means", "intervals", "part_of"]
+
+Bounds = tuple[tuple[int, int], ...]
+
+
+@functools.lru_cache(64)
+def intervals(size: int, count: int) -> Bounds:
+    """Return (start, stop) of the `count` intervals that cover a dim."""
+    return tuple((i * size // count, -(-(i + 1) * size // count)) for i in range(count))
+
+
+@functools.lru_cache(64)
+def _belonging(size: int, count: int) -> Bounds:
+    """Return for each element the first interval that it belongs to, and one after the last."""
+    inside = [
+        [i for i, (a, b) in enumerate(intervals(size, count)) if a <= j < b] for j in range(size)
+    ]
+    return tuple((found[0], found[-1] + 1) for found in inside)
+
+
+def part_of(x: TensorBase, dim: int, start: int, stop: int) -> TensorBase:
+    """Return the elements from `start` to before `stop` of a dim."""
+    spec = [(0, 1, m) for m in x.array.shape]
+    spec[dim] = (start, 1, stop - start)
+    return slice_(x, tuple(spec))
+
+
+def _lengths(size: int, count: int, ndim: int, dim: int, dtype: np.dtype) -> np.ndarray:
+    lengths = np.array([b - a for a, b in intervals(size, count)], dtype)
+    return lengths.reshape([-1 if i == dim else 1 for i in range(ndim)])
+
+
+def _sums(x: np.ndarray, dim: int, bounds: Bounds) -> np.ndarray:
+    """Return the sums of parts of a dim, in double precision where elements are in single."""
+    before, x = (slice(None),) * dim, wider(x)
+    if type(x) is not np.ndarray:
+        xp = namespace(x)
+        return xp.stack([x[(*before, slice(a, b))].sum(dim) for a, b in bounds], dim)
+    # A sum from each place to the next; every other is one of those asked for. No place may be
+    # behind the last element.
+    room = np.zeros((*x.shape[:dim], 1, *x.shape[dim + 1 :]), x.dtype)
+    places = [place for pair in bounds for place in pair]
+    joined = np.concatenate((x, room), dim)
+    return np.add.reduceat(joined, places, dim)[(*before, slice(None, None, 2))]
+
+
+def _run_means(x: np.ndarray, dim: int, count: int) -> np.ndarray:
+    x, size = floats(x), x.shape[dim]
+    sums = _sums(x, dim, intervals(size, count))
+    return (sums / _lengths(size, count, x.ndim, dim, sums.dtype)).astype(x.dtype, copy=False)
+
+
+def _run_spread(g: np.ndarray, dim: int, size: int) -> np.ndarray:
+    g, count = floats(g), g.shape[dim]
+    shares = g / _lengths(size, count, g.ndim, dim, g.dtype)
+    return _sums(shares, dim, _belonging(size, count)).astype(g.dtype, copy=False)
+
+
+def _decomposed_means(x: TensorBase, dim: int, count: int) -> TensorBase:
+    bounds = intervals(x.array.shape[dim], count)
+    return stack([mean(part_of(x, dim, *bound), dim) for bound in bounds], dim)
+
+
+def _decomposed_spread(g: TensorBase, dim: int, size: int) -> TensorBase:
+    count = g.array.shape[dim]
+    parts = [
+        part_of(g, dim, i, i + 1) / float(b - a) for i, (a, b) in enumerate(intervals(size, count))
+    ]
+    return stack([sum(stack(parts[a:b], 0), (0, dim + 1)) for a, b in _belonging(size, count)], dim)
+
+
+def _reference(x: np.ndarray, dim: int, count: int) -> np.ndarray:
+    parts = [np.take(x, range(a, b), dim).mean(dim) for a, b in intervals(x.shape[dim], count)]
+    return np.stack(parts, dim)
+
+
+def _spread_reference(g: np.ndarray, dim: int, size: int) -> np.ndarray:
+    out = np.zeros((*g.shape[:dim], size, *g.shape[dim + 1 :]), g.dtype)
+    for i, (a, b) in enumerate(intervals(size, g.shape[dim])):
+        np.moveaxis(out, dim, 0)[a:b] += np.take(g, i, dim) / (b - a)
+    return out
+
+
+_MEANS = linear(
+    "interval_means",
+    "reduction",
+    run=_run_means,
+    transpose=lambda g, x, dim, count: apply(
+        _SPREAD, (g,), {"dim": dim, "size": x.array.shape[dim]}
+    ),
+    core="dim",
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 7)),), {"dim": 1, "count": 3}),
+        ((rng.standard_normal((5, 2)),), {"dim": 0, "count": 5}),
+        ((rng.standard_normal((3, 2)),), {"dim": 0, "count": 5}),
+    ],
+    reference=_reference,
+    complex=False,
+    doc="Means over intervals that cover a dim.",
+)
+_MEANS.extra["decompose"] = _decomposed_means
+_SPREAD = linear(
+    "interval_spread",
+    "reduction",
+    run=_run_spread,
+    transpose=lambda g, x, dim, size: apply(
+        _MEANS, (g,), {"dim": dim, "count": x.array.shape[dim]}
+    ),
+    core="dim",
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 3)),), {"dim": 1, "size": 7}),
+        ((rng.standard_normal((5, 2)),), {"dim": 0, "size": 3}),
+    ],
+    reference=_spread_reference,
+    complex=False,
+    doc="Numbers spread evenly over intervals that cover a dim: the transpose of `interval_means`.",
+)
+_SPREAD.extra["decompose"] = _decomposed_spread
+
+
+def interval_means(x: TensorBase, dim: int, count: int) -> TensorBase:
+    """Return the means of `x` over `count` intervals that cover a dim, which has elements."""
+    return apply(_MEANS, (x,), {"dim": dim, "count": count})
