@@ -27,8 +27,10 @@ from probtorch.array_functions.arguments import tensor_of
 from probtorch.array_functions.elements import named_operation, operation_of
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, wrap
+from probtorch.core.making import as_tensor
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import AutogradError
+from probtorch.errors import AutogradError, DTypeError, ProbtorchError
 from probtorch.ops import (
     cholesky_factors,
     extremes,
@@ -37,7 +39,7 @@ from probtorch.ops import (
     reduction,
 )
 
-__all__ = ["array_function", "array_ufunc", "refuse_array"]
+__all__ = ["array_function", "array_ufunc", "from_dlpack", "from_numpy", "refuse_array"]
 
 # ---------------------------------------------------------------------------------- the protocols
 
@@ -205,3 +207,72 @@ def _written(name, result, out):
 def _name_of(func):
     module = getattr(func, "__module__", "numpy").replace("numpy", "np", 1)
     return f"{module}.{func.__name__}"
+
+
+# ------------------------------------------------------------------------------ arrays of others
+
+
+def from_numpy(ndarray):
+    """Return a tensor that shares the memory of `ndarray`; where that is read-only, so is it."""
+    if not isinstance(ndarray, np.ndarray):
+        raise DTypeError(
+            "from_numpy",
+            expected="a NumPy array",
+            got=type(ndarray).__name__,
+            fix="use probtorch.tensor",
+        )
+    return as_tensor(ndarray, "from_numpy")
+
+
+def from_dlpack(ext_tensor):
+    """Return a tensor that shares memory with `ext_tensor`: with ``__dlpack__``, or a capsule.
+
+    Read-only sources give a tensor that refuses in-place changes; so do capsules of the form before
+    DLPack 1.0, which cannot say that they may be changed.
+
+    Raises
+    ------
+    DTypeError
+        If it is no such array, or of a dtype that NumPy lacks (bfloat16, float8).
+    """
+    if type(ext_tensor).__name__ == "PyCapsule":
+        ext_tensor = _Exported(ext_tensor)
+    if isinstance(ext_tensor, np.ndarray):
+        return from_numpy(ext_tensor)
+    if hasattr(ext_tensor, "__cuda_array_interface__"):
+        return as_tensor(ext_tensor, "from_dlpack")
+    if not hasattr(ext_tensor, "__dlpack__"):
+        raise DTypeError(
+            "from_dlpack",
+            expected="an array with a __dlpack__ method",
+            got=type(ext_tensor).__name__,
+            fix="use probtorch.tensor",
+        )
+    try:
+        array = np.from_dlpack(ext_tensor)
+    except RuntimeError as error:
+        if isinstance(error, ProbtorchError) or "dtype" not in str(error):
+            raise
+        raise DTypeError(
+            "from_dlpack",
+            expected="a dtype that NumPy has",
+            got=str(getattr(ext_tensor, "dtype", "another")),
+            fix="convert it to float32 first",
+        ) from error
+    return as_tensor(array, "from_dlpack")
+
+
+class _Exported:
+    """A capsule of DLPack's, as the array it comes from: the older way to exchange one."""
+
+    def __init__(self, capsule):
+        self._capsule = capsule
+
+    def __dlpack__(self, **options):
+        return self._capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)  # the CPU, in DLPack's numbers
+
+
+explain_calls(globals(), names=("from_dlpack", "from_numpy"))

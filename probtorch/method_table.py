@@ -6,8 +6,14 @@ stand in tensor.py; tensor.pyi tells checkers of all, and a test compares.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
+from probtorch.core import dtype as dtypes
+from probtorch.core.casting import cast
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType
 from probtorch.ops import (
     arithmetic,
     categories,
@@ -56,7 +62,7 @@ from probtorch.ops import (
     trigonometry,
 )
 
-__all__ = ["ALIASES", "METHODS", "OTHER_NAMES"]
+__all__ = ["ALIASES", "CONVERSIONS", "METHODS", "OTHER_NAMES", "conversion"]
 
 METHODS: dict[ModuleType, str] = {
     arithmetic: (
@@ -177,3 +183,35 @@ ALIASES = {
     "unsafe_split": "split",
     "unsafe_split_with_sizes": "split_with_sizes",
 }
+
+# Methods that convert to a dtype.
+CONVERSIONS = {
+    "float": dtypes.float32,
+    "double": dtypes.float64,
+    "cfloat": dtypes.complex64,
+    "cdouble": dtypes.complex128,
+    "half": dtypes.float16,
+    "long": dtypes.int64,
+    "int": dtypes.int32,
+    "short": dtypes.int16,
+    "char": dtypes.int8,
+    "byte": dtypes.uint8,
+    "bool": dtypes.bool_,
+}
+
+
+def conversion(name: str, dtype: DType) -> Callable[..., Any]:
+    """Return the method that converts to a dtype."""
+
+    def method(self: TensorBase) -> TensorBase:
+        return cast(self, dtype)
+
+    method.__name__, method.__qualname__, method.__module__ = (
+        name,
+        f"Tensor.{name}",
+        "probtorch.tensor",
+    )
+    method.__doc__ = f"Return the tensor as {dtype.name}" + (
+        ": what is not 0 is True." if dtype.kind == "b" else "."
+    )
+    return method

@@ -11,7 +11,7 @@ from types import FunctionType
 import numpy as np
 
 from probtorch import method_table
-from probtorch.array_protocols import array_function, array_ufunc
+from probtorch.array_protocols import array_function, array_ufunc, from_dlpack, from_numpy
 from probtorch.autograd import methods, values
 from probtorch.backends.registry import address, device_of, to_device, to_host
 from probtorch.core import doors
@@ -31,7 +31,6 @@ from probtorch.errors import (
     ArgumentError,
     AutogradError,
     DTypeError,
-    ProbtorchError,
     ShapeError,
     TensorIndexError,
 )
@@ -488,50 +487,6 @@ class Tensor(TensorBase):
         """Return the tensor in the dtype of `other`."""
         return cast(self, as_tensor(other, "type_as").array.dtype)
 
-    def float(self):
-        """Return the tensor as float32."""
-        return cast(self, dtypes.float32)
-
-    def double(self):
-        """Return the tensor as float64."""
-        return cast(self, dtypes.float64)
-
-    def cfloat(self):
-        """Return the tensor as complex64."""
-        return cast(self, dtypes.complex64)
-
-    def cdouble(self):
-        """Return the tensor as complex128."""
-        return cast(self, dtypes.complex128)
-
-    def half(self):
-        """Return the tensor as float16."""
-        return cast(self, dtypes.float16)
-
-    def long(self):
-        """Return the tensor as int64."""
-        return cast(self, dtypes.int64)
-
-    def int(self):
-        """Return the tensor as int32."""
-        return cast(self, dtypes.int32)
-
-    def short(self):
-        """Return the tensor as int16."""
-        return cast(self, dtypes.int16)
-
-    def char(self):
-        """Return the tensor as int8."""
-        return cast(self, dtypes.int8)
-
-    def byte(self):
-        """Return the tensor as uint8."""
-        return cast(self, dtypes.uint8)
-
-    def bool(self):
-        """Return the tensor as booleans: what is not 0 is True."""
-        return cast(self, dtypes.bool_)
-
     def as_subclass(self, cls):
         """Return the tensor as one of a subclass of Tensor, on the same memory."""
         if not (isinstance(cls, type) and issubclass(cls, Tensor)):
@@ -678,6 +633,8 @@ for _module, _words in method_table.METHODS.items():
         _add_method(_word, getattr(_module, _word.removesuffix("_")))
 for _word, _fn in method_table.OTHER_NAMES.items():
     _add_method(_word, _fn)
+for _name, _dtype in method_table.CONVERSIONS.items():
+    setattr(Tensor, _name, method_table.conversion(_name, _dtype))
 for _name, _alias in method_table.ALIASES.items():
     for _end in ("", "_"):
         if hasattr(Tensor, _alias + _end) and _name + _end not in vars(Tensor):
@@ -756,69 +713,6 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     if device is not None and transfer.elsewhere(t.array, device):
         t = t.to(device=device)
     return t.requires_grad_() if requires_grad else t
-
-
-def from_numpy(ndarray):
-    """Return a tensor that shares the memory of `ndarray`; where that is read-only, so is it."""
-    if not isinstance(ndarray, np.ndarray):
-        raise DTypeError(
-            "from_numpy",
-            expected="a NumPy array",
-            got=type(ndarray).__name__,
-            fix="use probtorch.tensor",
-        )
-    return as_tensor(ndarray, "from_numpy")
-
-
-def from_dlpack(ext_tensor):
-    """Return a tensor that shares memory with `ext_tensor`: with ``__dlpack__``, or a capsule.
-
-    Read-only sources give a tensor that refuses in-place changes; so do capsules of the form before
-    DLPack 1.0, which cannot say that they may be changed.
-
-    Raises
-    ------
-    DTypeError
-        If it is no such array, or of a dtype that NumPy lacks (bfloat16, float8).
-    """
-    if type(ext_tensor).__name__ == "PyCapsule":
-        ext_tensor = _Exported(ext_tensor)
-    if isinstance(ext_tensor, np.ndarray):
-        return from_numpy(ext_tensor)
-    if hasattr(ext_tensor, "__cuda_array_interface__"):
-        return as_tensor(ext_tensor, "from_dlpack")
-    if not hasattr(ext_tensor, "__dlpack__"):
-        raise DTypeError(
-            "from_dlpack",
-            expected="an array with a __dlpack__ method",
-            got=type(ext_tensor).__name__,
-            fix="use probtorch.tensor",
-        )
-    try:
-        array = np.from_dlpack(ext_tensor)
-    except RuntimeError as error:
-        if isinstance(error, ProbtorchError) or "dtype" not in str(error):
-            raise
-        raise DTypeError(
-            "from_dlpack",
-            expected="a dtype that NumPy has",
-            got=str(getattr(ext_tensor, "dtype", "another")),
-            fix="convert it to float32 first",
-        ) from error
-    return as_tensor(array, "from_dlpack")
-
-
-class _Exported:
-    """A capsule of DLPack's, as the array it comes from: the older way to exchange one."""
-
-    def __init__(self, capsule):
-        self._capsule = capsule
-
-    def __dlpack__(self, **options):
-        return self._capsule
-
-    def __dlpack_device__(self):
-        return (1, 0)  # the CPU, in DLPack's numbers
 
 
 explain_calls(globals())
