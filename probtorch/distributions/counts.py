@@ -242,6 +242,11 @@ class BetaBinomial(Distribution):
         below = minimum(total(where(k <= unsqueeze(x, -1), p, 0.0), -1), 1.0)
         return where(x >= self.total_count, 1.0, below)
 
+    def _survival(self, x: Tensor) -> Tensor:
+        k, p = self._masses()
+        above = minimum(total(where(k > unsqueeze(x, -1), p, 0.0), -1), 1.0)
+        return where(x < 0.0, 1.0, above)
+
     def _entropy(self) -> Tensor:
         return total(entr(self._masses()[1]), -1)
 

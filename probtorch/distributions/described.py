@@ -17,8 +17,9 @@ from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, Shape, TensorLike
-from probtorch.distributions.ends import log_of_level, log_of_rest, with_ends
+from probtorch.distributions.ends import log_of_rest, with_ends
 from probtorch.distributions.facts import FACTS, has_facts
+from probtorch.distributions.far_tails import log_of_tail
 from probtorch.distributions.formulas import at_most, grown
 from probtorch.distributions.quantiles import quantile
 from probtorch.ops.arithmetic import sqrt, where
@@ -75,7 +76,7 @@ class Described:
         def level(x: Tensor) -> Tensor:
             if hasattr(self, "_log_cdf"):
                 return self._log_cdf(x)
-            return log_of_level(self._ask("_cdf", "cdf", x))
+            return log_of_tail(as_type("Distribution", self), self._ask("_cdf", "cdf", x), x, False)
 
         return self._level(level, value, -math.inf, 0.0)
 
@@ -98,7 +99,7 @@ class Described:
             if hasattr(self, "_log_survival"):
                 return self._log_survival(x)
             if hasattr(self, "_survival"):
-                return log_of_level(self._survival(x))
+                return log_of_tail(as_type("Distribution", self), self._survival(x), x, True)
             return log_of_rest(self._ask("_cdf", "cdf", x))
 
         return self._level(level, value, 0.0, -math.inf)

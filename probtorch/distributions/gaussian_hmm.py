@@ -236,6 +236,10 @@ class GammaGaussianHMM(LinearHMM):
 
     A precision s is drawn once from `scale_dist`; it multiplies those of all noise.
 
+    Density ``f(x) = integral(scale_dist(s) * g(x, s) for s in between(0, inf))``.
+
+    There g(x, s) is the density of the `GaussianHMM` whose noise has its covariances divided by s.
+
     Parameters
     ----------
     scale_dist : Gamma

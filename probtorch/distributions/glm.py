@@ -100,6 +100,9 @@ class Regression(Distribution, abc.ABC):
     def _cdf(self, x: Tensor) -> Tensor:
         return self.outcome().cdf(x)
 
+    def _survival(self, x: Tensor) -> Tensor:
+        return self.outcome().survival(x)
+
     def _mean(self) -> Tensor:
         return self.outcome().mean
 

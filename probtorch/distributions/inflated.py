@@ -254,11 +254,13 @@ class HurdleDistribution(WithAtoms, Gated):
         return where(closed, 0.0, self._positive()._sample(rng, shape) if some is None else some)
 
     def _cdf(self, x: Tensor) -> Tensor:
-        gate = self._gate()
+        return 1.0 - self._survival(x)
+
+    def _survival(self, x: Tensor) -> Tensor:
         at = maximum(x, 0.0)
         some = self.base_dist.survival(at * 0.0) if self.is_discrete else 1.0
-        above = (1.0 - gate) * (self.base_dist.survival(at) / some)
-        return where(x >= 0.0, 1.0 - above, 0.0)
+        above = (1.0 - self._gate()) * (self.base_dist.survival(at) / some)
+        return where(x >= 0.0, above, 1.0)
 
     def _mean(self) -> Tensor:
         return (1.0 - self._gate()) * self.base_dist.mean * exp(-self._log_some())

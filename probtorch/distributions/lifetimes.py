@@ -20,7 +20,7 @@ from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import maximum, sqrt, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p, sigmoid, softplus
 from probtorch.ops.exponentials import pow as power
-from probtorch.ops.special import digamma, erf, erfc, gammainc, lgamma, log_ratio, ndtri
+from probtorch.ops.special import digamma, erf, erfc, gammainc, gammaincc, lgamma, log_ratio, ndtri
 from probtorch.ops.trigonometry import sin
 from probtorch.tensor import Tensor
 
@@ -488,6 +488,10 @@ class Maxwell(Distribution):
     def _cdf(self, x: Tensor) -> Tensor:
         z = maximum(x, 0.0) / self.scale
         return gammainc(self.scale * 0.0 + 1.5, z * z * 0.5)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        z = maximum(x, 0.0) / self.scale
+        return gammaincc(self.scale * 0.0 + 1.5, z * z * 0.5)
 
     def _entropy(self) -> Tensor:
         return log(self.scale) + (EULER_GAMMA + 0.5 * math.log(2.0 * math.pi) - 0.5)

@@ -20,7 +20,7 @@ from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, where
 from probtorch.ops.comparisons import isinf
 from probtorch.ops.control import while_loop
-from probtorch.ops.exponentials import exp, sigmoid
+from probtorch.ops.exponentials import exp, log, sigmoid
 from probtorch.ops.movement import expand
 from probtorch.ops.reduction import any as some
 from probtorch.ops.trigonometry import cosh, sinh
@@ -84,13 +84,16 @@ def bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor |
 
 def _real(d: Distribution, p: Tensor) -> Tensor:
     low, high = bounds(d.support)
+    centre, unit = _place(d)
 
     def at(t: Tensor) -> tuple[Tensor, Tensor]:
         """Return the point of the support that t stands for, and its slope in t."""
         if low is None:
-            return (sinh(t), cosh(t)) if high is None else (high - exp(-t), exp(-t))
+            if high is None:
+                return centre + unit * sinh(t), unit * cosh(t)
+            return high - unit * exp(-t), unit * exp(-t)
         if high is None:
-            return low + exp(t), exp(t)
+            return low + unit * exp(t), unit * exp(t)
         s = sigmoid(t)
         # From the nearer end, so that neither is lost in rounding.
         x = where(t < 0.0, low + (high - low) * s, high - (high - low) * sigmoid(-t))
@@ -113,17 +116,21 @@ def _real(d: Distribution, p: Tensor) -> Tensor:
     beyond = (p >= 1.0) | (d.cdf(at(b)[0]) < p)
 
     def closer(state: Bracket) -> Bracket:
-        t, a, b, _, n = state
+        t, a, b, last, n = state
         x, stretch = at(t)
-        gap = d.cdf(x) - p
+        f = d.cdf(x)
+        gap = f - p
         a, b = where(gap < 0.0, t, a), where(gap < 0.0, b, t)
         slope = exp(d.log_prob_inside(x)) * stretch
-        known = slope > 0.0
-        step = t - gap / where(known, slope, 1.0)
+        # On log F, which in a tail is nearly straight.
+        known = (slope > 0.0) & (f > 0.0) & (p > 0.0)
+        step = t - where(known, f, 0.0) / where(known, slope, 1.0) * log(where(known, f / p, 1.0))
         new = where(known & (step > a) & (step < b), step, (a + b) * 0.5)
-        # A cdf has roundings of its own: closer than those there is nothing to find.
-        found = absolute(gap) <= 4e-16 * p
-        return where(found, t, new), a, b, where(found, 0.0, absolute(new - t)), n + 1.0
+        # A cdf has roundings of its own: closer than those there is nothing to find, and steps of
+        # Newton's method get no shorter.
+        move = absolute(new - t)
+        found = (absolute(gap) <= 4e-16 * p) | ((last < 1e-11) & (move > 0.9 * last))
+        return where(found, t, new), a, b, where(found, 0.0, move), n + 1.0
 
     def apart(state: Bracket) -> Tensor:
         t, _, _, move, n = state
@@ -135,6 +142,18 @@ def _real(d: Distribution, p: Tensor) -> Tensor:
     x = at(t)[0]
     x = where(beyond, math.inf if high is None else high, x)
     return where(nothing, -math.inf if low is None else low, x)
+
+
+def _place(d: Distribution) -> tuple[Tensor | float, Tensor | float]:
+    """Return where a distribution is and how wide, as its parameters say; 0 and 1 if they do not.
+
+    A search in these units finds quantiles of any scale, and takes as many steps for all.
+    """
+    loc, scale, rate = (getattr(d, name, None) for name in ("loc", "scale", "rate"))
+    middle = loc.detach() if isinstance(loc, Tensor) else 0.0
+    if isinstance(scale, Tensor):
+        return middle, scale.detach()
+    return middle, 1.0 / rate.detach() if isinstance(rate, Tensor) else 1.0
 
 
 def _whole(d: Distribution, p: Tensor) -> Tensor:

@@ -319,6 +319,16 @@ class InverseGaussian(Distribution):
         a, rest = self._parts(where(inside, x, 1.0))
         return where(inside, ndtr(a) + rest, where(x > 0.0, 1.0, 0.0))
 
+    @doubled
+    def _survival(self, x: Tensor) -> Tensor:
+        inside = (x > 0.0) & (x < math.inf)
+        a, rest = self._parts(where(inside, x, 1.0))
+        # Far above both deviates have tails of the same height exp(-a^2 / 2).
+        far = a > 1.0
+        above = exp(a * a * -0.5) * (erfcx(where(far, a, 1.0) / ROOT_2) * 0.5) - rest
+        above = where(far, above, ndtr(-a) - rest)
+        return where(inside, above, where(x > 0.0, 0.0, 1.0))
+
     def _mean(self) -> Tensor:
         return self.loc
 

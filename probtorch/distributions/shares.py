@@ -265,13 +265,21 @@ class Triangular(Distribution):
         share = where(flat, 1.0, way) / where(flat, 1.0, side)
         return log(share) + (math.log(2.0) - log(self.high - self.low))
 
-    def _cdf(self, x: Tensor) -> Tensor:
+    def _sides(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Whether x is below the peak; the mass below x if so, the mass above x if not."""
         width, x = self.high - self.low, clamp(x, self.low, self.high)
         up, down = self.peak - self.low, self.high - self.peak
-        rising = x < self.peak
         left = (x - self.low) / width * ((x - self.low) / where(up > 0.0, up, 1.0))
         right = (self.high - x) / width * ((self.high - x) / where(down > 0.0, down, 1.0))
+        return x < self.peak, left, right
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        rising, left, right = self._sides(x)
         return where(rising, left, 1.0 - right)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        rising, left, right = self._sides(x)
+        return where(rising, 1.0 - left, right)
 
     def _icdf(self, p: Tensor) -> Tensor:
         width, up, down = self.high - self.low, self.peak - self.low, self.high - self.peak

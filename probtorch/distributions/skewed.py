@@ -267,6 +267,12 @@ class SoftAsymmetricLaplace(Distribution):
         above, below = exp(log_tilted(z, soft, right)), exp(log_tilted(-z, soft, left))
         return ndtr(z / soft) - (right * above - left * below) / (left + right)
 
+    def _survival(self, x: Tensor) -> Tensor:
+        left, right, soft = self._sides()
+        z = x - self.loc
+        above, below = exp(log_tilted(z, soft, right)), exp(log_tilted(-z, soft, left))
+        return ndtr(-z / soft) + (right * above - left * below) / (left + right)
+
     def _mean(self) -> Tensor:
         left, right, _ = self._sides()
         return self.loc + (right - left)
@@ -431,6 +437,9 @@ class Moyal(Distribution):
 
     def _cdf(self, x: Tensor) -> Tensor:
         return erfc(exp((self.loc - x) / (2.0 * self.scale)) / ROOT_2)
+
+    def _survival(self, x: Tensor) -> Tensor:
+        return erf(exp((self.loc - x) / (2.0 * self.scale)) / ROOT_2)
 
     def _icdf(self, p: Tensor) -> Tensor:
         return self.loc - self.scale * 2.0 * log(-ndtri(p * 0.5))

@@ -244,15 +244,34 @@ class TransformedDistribution(Distribution):
         slope = self._transform.sign
         return slope if not isinstance(slope, Tensor) else sign(slope)
 
-    def _cdf(self, y: Tensor) -> Tensor:
+    def _origin(self, y: Tensor) -> Tensor:
+        """The x with T(x) = y, of numbers."""
         low = getattr(self.support, "lower_bound", None)
         high = getattr(self.support, "upper_bound", None)
         if low is not None or high is not None:
             # Beyond the bounds the inverse is that of the bound: minus or plus infinity.
             y = clamp(y, low, high)
-        p = self.base_dist.cdf(self._transform._inverse(y))
-        # A decreasing map sends P(x <= t) to P(y >= T(t)).
-        return 0.5 + self._increasing() * (p - 0.5)
+        return self._transform._inverse(y)
+
+    def _one_of(self, y: Tensor, rising: str, falling: str) -> Tensor:
+        """One of two methods of the base: a decreasing map sends P(x <= t) to P(y >= T(t))."""
+        x, up = self._origin(y), self._increasing()
+        if isinstance(up, Tensor):
+            both = (getattr(self.base_dist, name)(x) for name in (rising, falling))
+            return where(up > 0.0, *both)
+        return getattr(self.base_dist, rising if up > 0.0 else falling)(x)
+
+    def _cdf(self, y: Tensor) -> Tensor:
+        return self._one_of(y, "cdf", "survival")
+
+    def _log_cdf(self, y: Tensor) -> Tensor:
+        return self._one_of(y, "log_cdf", "log_survival")
+
+    def _survival(self, y: Tensor) -> Tensor:
+        return self._one_of(y, "survival", "cdf")
+
+    def _log_survival(self, y: Tensor) -> Tensor:
+        return self._one_of(y, "log_survival", "log_cdf")
 
     def _icdf(self, p: Tensor) -> Tensor:
         p = 0.5 + self._increasing() * (p - 0.5)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -21,7 +22,9 @@ from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
 from probtorch.distributions.wrapping import Wrapped, given_or_none, log_between, univariate
 from probtorch.ops.arithmetic import clamp, maximum, minimum, where
+from probtorch.ops.control import cond, while_loop
 from probtorch.ops.exponentials import exp
+from probtorch.ops.reduction import any as some
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -36,6 +39,9 @@ __all__ = [
     "TwoSidedTruncatedDistribution",
     "TwoSidedTruncatedGamma",
 ]
+
+# So many counts from a bound on are tried one by one; a search on a cdf takes about as long.
+FEW = 128
 
 
 class TruncatedDistribution(Wrapped):
@@ -56,7 +62,8 @@ class TruncatedDistribution(Wrapped):
     Notes
     -----
     Quantiles and draws are searched for on the cdf between the bounds, so they do not lose the tail
-    that the bounds cut out. For a normal base `TruncatedNormal` has them in closed form.
+    that the bounds cut out, however far out it is; counts are drawn by adding up masses from the
+    bounds on where most of them lie there. For a normal base `TruncatedNormal` has a closed form.
     """
 
     _parts = ("base_dist", "low", "high")
@@ -136,7 +143,42 @@ class TruncatedDistribution(Wrapped):
         return where(going, exp(log_between(self.base_dist, at, self.high) - self._log_size()), 0.0)
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
-        return self._rsample(rng, shape)
+        """Counts from the bounds on, as far as few do; others by a search on the cdf."""
+        if not self.is_discrete:
+            return self._rsample(rng, shape)
+        p = rng.uniform(shape)
+        x, left = p * math.nan, p >= 0.0
+        for bound, share, sign in ((self.low, p, 1.0), (self.high, 1.0 - p, -1.0)):
+            if bound is not None:
+                steps, found = self._steps(share, bound, sign)
+                x = where(left & found, bound + sign * steps, x)
+                left = left & ~found
+        if is_constant(left):
+            return where(left, quantile(self, p), x) if left.array.any() else x
+        return cond(
+            some(left), lambda p, x: where(left, quantile(self, p), x), lambda p, x: x, p, x
+        )
+
+    def _steps(self, share: Tensor, bound: Tensor, sign: float) -> tuple[Tensor, Tensor]:
+        """Return how many counts from a bound inwards have less mass than `share`; and if few do.
+
+        The masses are added up one by one, which far in a tail is the whole distribution.
+        """
+        zero = share * 0.0
+        size, one = self._log_size(), zero.new_tensor(1.0)
+
+        def going(state: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+            _, seen, count = state
+            return some(seen < share) & (count < FEW)
+
+        def add(state: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+            steps, seen, count = state
+            k = bound + sign * count
+            seen = seen + exp(self.base_dist._density(k, False) - size)
+            return where(seen < share, steps + 1.0, steps), seen, count + 1.0
+
+        steps, seen, _ = while_loop(going, add, (zero, zero, one * 0.0))
+        return steps, seen >= share
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._inside(quantile(self, rng.uniform(shape)))

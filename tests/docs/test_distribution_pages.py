@@ -135,6 +135,8 @@ def of_its_own(d):
     if isinstance(d, dist.DiscreteHMM):
         seen = d.observation_dist
         return {"observation_dist": lambda x: seen.log_prob(number(x)).exp().numpy().reshape(-1)}
+    if isinstance(d, dist.GammaGaussianHMM):
+        return {"g": lambda x, s: with_precision(d, s).log_prob(number(x)).exp().item()}
     if isinstance(d, dist.GaussianHMM | dist.LinearHMM | dist.GaussianMRF):
         return of_states(d)
     if isinstance(d, dist.GaussianCopula):
@@ -148,6 +150,14 @@ def of_its_own(d):
     if isinstance(d, dist.JointCategorical):
         return {"probs": d.base_dist.probs.numpy().reshape(d.sizes)}
     return {}
+
+
+def with_precision(d, s):
+    """The `GaussianHMM` of a `GammaGaussianHMM` whose precision is known."""
+    noise = lambda p: dist.MultivariateNormal(p.mean, covariance_matrix=p.covariance_matrix / s)
+    first, move, see = (noise(p) for p in (d.initial_dist, d.transition_dist, d.observation_dist))
+    matrices = d.transition_matrix, d.observation_matrix
+    return dist.GaussianHMM(first, matrices[0], move, matrices[1], see, duration=d.duration)
 
 
 def of_states(d):
@@ -320,7 +330,6 @@ def test_the_formula_of_a_docstring_is_the_density(cls):
 
 # By reason: which pages have the density in words alone.
 IN_WORDS = {
-    "that of GaussianHMM, integrated over the scale of all noise": "GammaGaussianHMM",
     "a base of other classes": "ExponentialFamily HiddenMarkovModel",
 }
 

@@ -7,6 +7,8 @@ of `coupling`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+from typing import cast as typed
 
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Tree
@@ -171,7 +173,8 @@ class ConditionalSplineCoupling(ConditionalTransformModule):
         """Return the transform for a context."""
         lower = None if self.lower_spline is None else self.lower_spline.condition(context)
         network, size = InContext(self.nn, context), self.input_dim - self.split_dim
-        upper = ConditionalSpline(network, size, **self._settings)
+        # What is asked of the network here is a call.
+        upper = ConditionalSpline(typed(Any, network), size, **self._settings)
         return ConditionedSplineCoupling(self.split_dim, lower, upper)
 
 
