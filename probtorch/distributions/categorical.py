@@ -42,7 +42,7 @@ from probtorch.ops.movement import expand, permute, reshape, unsqueeze
 from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.scattering import one_hot
+from probtorch.ops.scattering import one_hot, scatter_add
 from probtorch.ops.sorting import argsort
 from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma, poisson_kernel
 from probtorch.tensor import Tensor
@@ -52,6 +52,8 @@ __all__ = ["Categorical", "Multinomial", "OneHotCategorical"]
 WEIGHTS = constraints.independent(constraints.nonnegative, 1)
 # Up to here products of counts and logarithms lose no more than 3e-6 of a log mass in float32.
 _FEW = 16
+# From so many categories on fewer trials are drawn one by one.
+_MANY = 64
 # Until a quota lies between two neighbouring floats.
 _HALVINGS = 64
 
@@ -335,6 +337,13 @@ class Multinomial(_Categories):
         return (self.num_categories,)
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
+        n, categories = self.total_count, shape[-1]
+        if _MANY <= categories and isinstance(n, int) and n <= categories:
+            # Trial by trial: a category each.
+            picks = rng.categorical(self._weights(), (n, *shape[:-1]))
+            picks = permute(picks, (*range(1, picks.array.ndim), 0))
+            none = self._weights().new_zeros(shape)
+            return scatter_add(none, -1, picks, none.new_ones(picks.array.shape))
         # Category by category: a binomial share of the trials that are left.
         p = expand(self._weights(), shape)
         rest: float | Tensor = 1.0

@@ -45,9 +45,11 @@ def assert_same_draws(fn, arguments, exact):
 @every_case
 def test_compiled_samples_are_the_eager_ones(case):
     values, arguments = parameters(case)
+    # A function that is compiled has not to reach the references, with all that they remember.
+    cls, known = case.cls, vars(values)
 
     def draw(**given):
-        return (case.cls(**{**vars(values), **given}).sample((4,)),)
+        return (cls(**{**known, **given}).sample((4,)),)
 
     assert_same_draws(draw, arguments, case.is_discrete)
 
@@ -66,10 +68,11 @@ def differentiable_cases():
 @pytest.mark.parametrize("case", differentiable_cases(), ids=lambda case: case.id)
 def test_compiled_gradients_through_samples_are_the_eager_ones(case):
     values, arguments = parameters(case)
+    cls, known = case.cls, vars(values)
 
     def slopes(**given):
         leaves = {k: x.detach().requires_grad_() for k, x in given.items()}
-        d = case.cls(**{**vars(values), **leaves})
+        d = cls(**{**known, **leaves})
         x = d.rsample((4,)) if d.has_rsample else d.sample((4,))
         total = d.log_prob(x).sum()
         return tuple(grad(total, list(leaves.values()), materialize_grads=True))

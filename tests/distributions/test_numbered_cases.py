@@ -471,3 +471,25 @@ def test_n76_binomial_draws_stay_in_their_range(f):
         for p in (1e-12, 0.3, 1.0 - 1e-7, 1.0):
             x = dist.Binomial(f(count), f(p)).sample((10_000,), Generator(0)).numpy()
             assert x.min() >= 0 and x.max() <= count and (x == np.floor(x)).all()
+
+
+@pytest.mark.parametrize("trials", [0, 1, 50, 120])
+def test_trials_among_many_categories_follow_their_weights(trials):
+    """Drawn one by one where they are fewer than the categories (N49), in classes of weight."""
+    weights = np.arange(100.0) * np.ones((2, 1))
+    n = 4000
+    x = dist.Multinomial(trials, t(weights)).sample((n,), Generator(3)).numpy()
+    assert x.shape == (n, 2, 100) and (x.sum(-1) == trials).all() and not x[..., 0].any()
+    share = weights / weights.sum(-1, keepdims=True)
+    spread = np.sqrt(trials * share * (1.0 - share) / n)
+    assert (np.abs(x.mean(0) - trials * share) <= 5.5 * spread).all()
+    if trials > 1:
+        # Counts of two categories are apart as those of one trial are, times the trials.
+        found = np.cov(x[:, 0, 98], x[:, 0, 99])[0, 1]
+        assert abs(found + trials * share[0, 98] * share[0, 99]) < 6.0 * trials * 0.02 / n**0.5
+
+
+def test_more_categories_than_a_float_counts_are_drawn_from():
+    n = 2**24 + 5
+    x = dist.Multinomial(10, probs=tensor(np.ones(n, np.float32))).sample((), Generator(0)).numpy()
+    assert x.shape == (n,) and x.sum() == 10 and (np.flatnonzero(x) > 1000).all()
