@@ -1,8 +1,15 @@
-"""What many models and many workers cost: a row for each way, ours only, processor and wall time.
+"""What grows, beside the best peer in the same run; then what many models and workers cost, ours.
 
-A row is a function in `ROWS`; it returns what was done, how many, and in how many seconds.
+The first table has a line for each size of each case of scale_cases.py and scale_arrays.py: times
+and memory of ours, and of the peer whose calls are fastest. A point is a process of its own
+(scale_child.py), and systems take turns. The second table has a row for each way to fit many models
+or to share out chains: a function in `ROWS` returns what was done, how many, and in how many
+seconds, of the processor where it says so.
 """
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -12,8 +19,10 @@ import numpy as np
 import probtorch
 import probtorch.distributions as dist
 from benchmarks import growth, varying_effects
+from benchmarks.machine import version
 from benchmarks.peers import OURS
 from benchmarks.report import duration, table
+from benchmarks.scale_arrays import CASES
 from probtorch.infer import MCMC, NUTS, fit_many
 
 # Rows of a data set, in so many groups.
@@ -133,10 +142,61 @@ ROWS: list[Callable[[], tuple[str, int, float]]] = [
     *varying_effects.ROWS,
 ]
 
+# Seconds a point may take.
+LIMIT = 300
+# What every system may use without being asked for.
+BESIDE = ("numpy", "scipy")
+
+
+def measured(name: str, size: int, system: str) -> dict[str, float]:
+    """Return what a point of a case was measured as, in a process of its own."""
+    child = [sys.executable, "-W", "ignore", "-m", "benchmarks.scale_child", name, str(size)]
+    said = subprocess.run(
+        [*child, system], capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    found: dict[str, float] = json.loads(said.stdout.splitlines()[-1])
+    return found
+
+
+def against(names, measure=measured, cases=None):
+    """Measure all cases, or those named, with the systems in `names`; as `run` does."""
+    found, failures = [], []
+    for name in CASES if cases is None else cases:
+        case = CASES[name]
+        there = [s for s in case.makers if s in names or (s in BESIDE and version(s))]
+        for size in case.sizes:
+            points = {}
+            for system in there:
+                if size > case.few.get(system, size):
+                    continue
+                try:
+                    points[system] = measure(name, size, system)
+                except (subprocess.SubprocessError, ValueError, IndexError) as error:
+                    failures.append(f"{name} {size} {system}: {error}")
+            if OURS in points:
+                found.append([case.what.format(f"{size:,}"), *_line(points)])
+    columns = ["what", "first call", "call", "MB", "best peer", "first call", "call", "MB", "ratio"]
+    return table(columns, found), failures
+
+
+def _line(points: dict[str, dict[str, float]]) -> list[str]:
+    """Ours, and the peer whose calls are the fastest."""
+    ours, peers = points[OURS], {n: p for n, p in points.items() if n != OURS}
+
+    def cells(point: dict[str, float]) -> list[str]:
+        return [duration(point["first"]), duration(point["seconds"]), f"{point['mb']:.0f}"]
+
+    if not peers:
+        return [*cells(ours), *[""] * 5]
+    best = min(peers, key=lambda name: peers[name]["seconds"])
+    ratio = f"{ours['seconds'] / peers[best]['seconds']:.2f}"
+    return [*cells(ours), best, *cells(peers[best]), ratio]
+
 
 def run(names, rows=None):
     """Measure each row once; returns (text, what went wrong)."""
-    found, failures = [], []
+    first, failures = ("", []) if rows is not None or OURS not in names else against(names)
+    found = []
     for row in (ROWS if rows is None else rows) if OURS in names else ():
         try:
             what, count, seconds = row()
@@ -144,4 +204,5 @@ def run(names, rows=None):
             failures.append(f"{row.__name__}: {type(error).__name__}: {error}")
             continue
         found.append([what, duration(seconds), f"{count / seconds:.3g}"])
-    return table(["what", "time", "a second"], found), failures
+    second = table(["what", "time", "a second"], found)
+    return "\n\n".join(text for text in (first, second) if text), failures
