@@ -96,7 +96,7 @@ def _numpyro_sampled(model: Callable, draws: int = 1000) -> Work:
 
 # Enough that what a run costs beside leapfrogs is little.
 LEAPFROG_DRAWS = {10: 200_000, 100: 40_000, 1000: 4000, 10_000: 400}
-HIERARCHY_DRAWS = {1000: 8000, 10_000: 1000, 100_000: 100}
+HIERARCHY_DRAWS = {1000: 1000, 10_000: 300, 100_000: 50}
 
 
 @case("NUTS, {} normals, a leapfrog", 10, 100, 1000, 10_000)

@@ -8,6 +8,7 @@ import pytest
 from probtorch.compiler.density import NativeDensity
 from probtorch.config import configure
 from probtorch.core.tree import flatten
+from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.company import Company
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.hmc import HMC
@@ -90,6 +91,47 @@ def test_chains_whose_warm_up_is_made_longer_go_on_together():
     found = [run(NUTS(funnel), together, samples=20, warmup=60) for together in (True, False)]
     assert found[0][0].draws.attrs["extended_chains"]
     assert_same(*found)
+
+
+@pytest.mark.parametrize("size", [0.5, 1.2, 40.0])
+def test_what_is_told_of_chains_together_is_what_is_told_of_each(size):
+    # Of a step of 40 all proposals are rejected, of one of 1.2 a good many.
+    found = []
+    for together in (True, False):
+        seen = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ChainRun, "end_stage", noted(ChainRun.end_stage, seen))
+            kernel = HMC(ridge_target(), step_size=size, adapt_step_size=False, num_steps=1)
+            run(kernel, together, samples=70, warmup=60)
+        found.append(sorted(seen, key=repr))
+    assert len(found[0]) >= 2 * CHAINS  # more where a warm-up is made longer
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def noted(end_stage, seen):
+    """A method that notes what is told of a chain at the end of a stage."""
+
+    def ended(self):
+        end_stage(self)
+        still = self.standstill
+        course = np.concatenate([*self.course, np.zeros(0)])
+        numbers = self.iteration, self.divergences, self.evaluations, self.warmup_evaluations
+        # Nobody counts on, once a chain is told to stand still.
+        standing = [0.0] if still.how else [still._rejected, still._short, *still.last]
+        seen.append(
+            [
+                *numbers,
+                self.step_size,
+                self.acceptance,
+                self.effort,
+                *standing,
+                *course,
+                self.segment,
+            ]
+        )
+
+    return ended
 
 
 def test_the_last_run_goes_on_and_what_it_learnt_is_kept():

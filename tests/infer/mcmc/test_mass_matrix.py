@@ -158,6 +158,18 @@ def test_every_form_learns_the_covariances_that_it_can_hold(form):
     assert_close(metric.log_determinant(), np.linalg.slogdet(metric.inverse_mass())[1])
 
 
+@pytest.mark.parametrize(
+    "form",
+    [Diagonal(6), Dense(6), LowRank(6), Blocks(6, [np.array([4, 0]), np.array([1, 2, 5])])],
+    ids=["diagonal", "dense", "low rank", "blocks"],
+)
+def test_log_determinants_of_stacked_metrics_are_those_of_each(form):
+    metrics = [learnt(form, covariance(6, seed=k, directions=k), 60) for k in range(1, 4)]
+    together = Stacked.of(metrics).whole().log_determinant()
+    assert together.shape == (3,)
+    assert_close(together, np.array([m.log_determinant() for m in metrics]))
+
+
 def test_auto_takes_directions_where_they_pay_and_none_where_they_do_not():
     correlated, independent = covariance(10, directions=2), np.diag(np.linspace(1.0, 50.0, 10))
     assert learnt(Auto(10), correlated, 80).name == "low_rank"
