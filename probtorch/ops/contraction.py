@@ -6,7 +6,7 @@ opt_einsum and carried out with it.
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from typing import cast as typed
@@ -16,18 +16,18 @@ import numpy as np
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, around, unseen, unwatched, wrap
 from probtorch.core.dtype import promote_types
-from probtorch.core.late import opt_einsum
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.reflected import by_right_operand
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ShapeError
 from probtorch.ops.accumulate import add_up
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.diagonals import diagonal
 from probtorch.ops.families import structured, unbroadcast
+from probtorch.ops.letters import lettered, plan_of
 from probtorch.ops.movement import expand, permute, reshape, unsqueeze
 from probtorch.ops.reduction import sum
 from probtorch.ops.sparse import SparseMatrix, is_sparse, sparse_product
@@ -389,15 +389,12 @@ def einsum(equation: str | TensorLike, *operands: Any) -> TensorBase:
         ``einsum(x, [0, 1], y, [1, 2], [0, 2])``; the last list is of the result.
     """
     if not isinstance(equation, str):
-        equation, operands = _lettered((equation, *operands))
+        equation, operands = lettered((equation, *operands))
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         (operands,) = operands
     tensors = [as_tensor(t, "einsum") for t in operands]
     try:
-        inputs, output, _ = opt_einsum.parser.parse_einsum_input(
-            (equation, *[t.array for t in tensors])
-        )
-        plan = _plan(equation, *[t.array.shape for t in tensors])
+        inputs, output, plan = plan_of(equation, *[t.array.shape for t in tensors])
     except ValueError as e:
         raise ShapeError(
             "einsum",
@@ -405,7 +402,7 @@ def einsum(equation: str | TensorLike, *operands: Any) -> TensorBase:
             got=f"{equation!r} with shapes {', '.join(str(t.array.shape) for t in tensors)}: {e}",
             fix="one letter per dim of each operand; equal letters have equal sizes",
         ) from None
-    terms = list(zip(inputs.split(","), tensors, strict=True))
+    terms = list(zip(inputs, tensors, strict=True))
     for step in plan:
         chosen = [terms.pop(i) for i in sorted(step, reverse=True)]
         later = set(output).union(*(t for t, _ in terms)) if terms else set(output)
@@ -421,38 +418,10 @@ def einsum(equation: str | TensorLike, *operands: Any) -> TensorBase:
     return permute(x, tuple(letters.index(c) for c in output))
 
 
-@functools.lru_cache(256)
-def _plan(equation: str, *shapes: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return which operands to contract, step by step."""
-    return opt_einsum.contract_path(equation, *shapes, shapes=True)[0]
-
-
-def _lettered(arguments: tuple[object, ...]) -> tuple[str, tuple[object, ...]]:
-    """Return equation and operands of the form that has lists of numbers behind each operand."""
-    n = len(arguments) // 2 * 2
-    lists: list[Sequence[Any]] = []
-    for dims in (*arguments[1:n:2], *arguments[n:]):
-        if not isinstance(dims, (list, tuple)) or not all(
-            d is Ellipsis or (isinstance(d, int) and 0 <= d < 52) for d in dims
-        ):
-            raise ArgumentError(
-                "einsum",
-                expected="behind each operand the list of its dims, of numbers from 0 to 51 or ...",
-                got=f"{dims!r}"[:80],
-                fix='write einsum(x, [0, 1], y, [1, 2], [0, 2]), or einsum("ij,jk->ik", x, y)',
-            )
-        lists.append(dims)
-    if len(arguments) == n:
-        found = [d for dims in lists for d in dims]
-        free = sorted(d for d in found if d is not Ellipsis and found.count(d) == 1)
-        lists.append([Ellipsis] * (Ellipsis in found) + free)
-    letter = lambda d: "..." if d is Ellipsis else opt_einsum.get_symbol(d)
-    words = ["".join(map(letter, dims)) for dims in lists]
-    return f"{','.join(words[:-1])}->{words[-1]}", arguments[:n:2]
-
-
 def _take_diagonals(letters: str, x: TensorBase) -> tuple[str, TensorBase]:
     """Merge repeated letters of one operand by taking diagonals."""
+    if len(set(letters)) == len(letters):
+        return letters, x
     for c in dict.fromkeys(letters):
         while letters.count(c) > 1:
             i = letters.index(c)
@@ -465,6 +434,14 @@ def _take_diagonals(letters: str, x: TensorBase) -> tuple[str, TensorBase]:
 def _sum_out(letters: str, x: TensorBase, keep: set[str]) -> tuple[str, TensorBase]:
     dims = tuple(i for i, c in enumerate(letters) if c not in keep)
     return ("".join(c for c in letters if c in keep), sum(x, dims)) if dims else (letters, x)
+
+
+def _laid(x: TensorBase, letters: str, order: list[str], size: dict[str, int]) -> TensorBase:
+    """Return `x` with dims of 1 as large as they are elsewhere, and its letters in an order."""
+    shape = tuple([size[c] for c in letters])
+    if shape != x.array.shape:
+        x = expand(x, shape)
+    return x if list(letters) == order else permute(x, tuple(letters.index(c) for c in order))
 
 
 def _pair(
@@ -482,13 +459,11 @@ def _pair(
     size = {**dict(zip(b, y.array.shape, strict=True)), **dict(zip(a, x.array.shape, strict=True))}
     for c in batch + inner_:  # a size of 1 broadcasts, as in NumPy
         size[c] = max(x.array.shape[a.index(c)], y.array.shape[b.index(c)])
-    x = expand(x, [size[c] for c in a])
-    y = expand(y, [size[c] for c in b])
-    x = permute(x, tuple(a.index(c) for c in batch + rows + inner_))
-    y = permute(y, tuple(b.index(c) for c in batch + inner_ + cols))
+    x = _laid(x, a, batch + rows + inner_, size)
+    y = _laid(y, b, batch + inner_ + cols, size)
 
     def count(letters: list[str]) -> int:
-        return int(np.prod([size[c] for c in letters], dtype=int))
+        return math.prod([size[c] for c in letters])
 
     shape = [size[c] for c in batch]
     if not inner_:
