@@ -16,6 +16,7 @@ import numpy as np
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, around, unseen, unwatched, wrap
 from probtorch.core.dtype import promote_types
+from probtorch.core.late import opt_einsum
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.reflected import by_right_operand
