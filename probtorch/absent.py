@@ -16,8 +16,6 @@ INSTEAD = {
     "bfloat16": "there is no bfloat16: use float32, or float16 for less memory",
     "export": "onnx.export writes a network for other programs",
     "fx": "compile(fn).explain() shows the graph of a function",
-    "params": "param, get_param_store and clear_param_store are at the front door",
-    "primitives": "sample, param, plate and their kin are at the front door",
     "hub": "nothing here reads from the network: load a state_dict with load(path)",
     "jit": "compile(fn) compiles functions and modules by recording them",
     "multiprocessing": "DataLoader(num_workers=), threads, or Python's multiprocessing with arrays",

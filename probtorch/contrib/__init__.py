@@ -8,16 +8,14 @@ __all__ = ["bnn", "control_flow", "einstein", "forecast", "gp", "hsgp", "oed"]
 
 # What does the work of packages that are not here.
 INSTEAD = {
-    "autoguide": "infer.autoguide",
     "autoname": "handlers.scope names sites; a site is named where it is stated",
     "cevae": "a model and a guide of networks",
     "conjugate": "effects.ConjugateReparam, infer.Gibbs",
-    "easyguide": "infer.EasyGuide",
     "ecs_proxies": "infer.HMCECS has its proxies itself",
     "epidemiology": "a model with scan, or infer.ParticleGibbs and infer.ParticleFilter",
     "funsor": "finite sites are summed out by TraceEnum_ELBO and by NUTS; infer.infer_discrete",
     "module": "effects.module and effects.random_module",
-    "nested_sampling": "infer.SMC gives the evidence, too",
+    "nested_sampling": "infer.NestedSampler",
     "randomvariable": "distributions, with transforms",
     "render": "viz.render_model",
     "stochastic_support": "infer.Importance and infer.ParticleGibbs take sites that come and go",

@@ -4,7 +4,8 @@
 uses ten. Such a room states its names for type checkers, which never run it, and in a table for
 Python; a test compares the two. `late_beside` is for rooms that import their names at once: those
 that offer a few besides, or tell of names that they have not. These are in a table, too, of which
-`core.absent` says more.
+`core.absent` says more. Modules that other libraries have in a room's place are in
+`core.other_modules`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 
+from probtorch.core import other_modules  # noqa: F401  finds them from now on
 from probtorch.core.absent import no_such_name, tell_of_modules
 
 __all__ = ["is_module", "late_beside", "late_names"]

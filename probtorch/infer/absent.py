@@ -6,16 +6,7 @@ __all__ = ["INSTEAD"]
 
 _DRAWS = "results have their draws: MCMC(...).get_samples(), SVI(...).run(n).draws(), or Draws"
 
-# Modules of theirs, whose classes are in one place here.
-_MODULES = dict.fromkeys(
-    "abstract_infer barker elbo ensemble hmc hmc_gibbs importance mixed_hmc predictive renyi_elbo "
-    "rws smcfilter svgd svi trace_elbo trace_mean_field_elbo trace_mmd trace_tail_adaptive_elbo "
-    "traceenum_elbo tracegraph_elbo tracetmc_elbo".split(),
-    "its classes are in infer itself: from probtorch.infer import SVI, Trace_ELBO",
-)
-
 INSTEAD = {
-    **_MODULES,
     "BlockMassMatrix": "NUTS(model, full_mass=[...]) makes blocks of sites, and finds their metric",
     "CustomGibbs": 'Gibbs(model, {"x": FullConditional(fn)})',
     "DiscreteGibbs": 'Gibbs(model, discrete="conditional"); NUTS sums finite sites out by itself',

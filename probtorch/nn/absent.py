@@ -11,7 +11,6 @@ INSTEAD = {
     "DistributedDataParallel": "SVI(..., distributed=True), or distributed.all_reduce of gradients",
     "QuantStub": _QUANTISED,
     "DeQuantStub": _QUANTISED,
-    "modules": "classes of layers are here: nn.Linear",
     "module_": "effects.module makes the weights of a module parameters of a model",
     "qat": _QUANTISED,
     "quantized": _QUANTISED,

@@ -12,9 +12,6 @@ INSTEAD = {
     "Minimize": "LBFGS, for losses without noise; AutoLaplaceApproximation finds its mode itself",
     "PyroMultiOptimizer": _SECOND,
     "SM3": "Adafactor, which keeps sums of rows and columns of each matrix, too",
-    "clipped_adam": "ClippedAdam is in this module",
-    "optim": "PyroOptim and all optimizers are in this module",
     "optax_to_numpyro": "optimizers are those of this module",
     "multi": _SECOND,
-    "pytorch_optimizers": "PyTorch's optimizers are in this module",
 }

@@ -28,9 +28,6 @@ INSTEAD = {
     "BlockMassMatrix": 'NUTS(model, full_mass=[("a", "b")]) makes blocks of sites',
     "MCMCKernel": "a kernel of your own derives from infer.mcmc.kernel.Kernel",
     "StreamingMCMC": "MCMC.run(store=folder) streams draws to the disk, with diagnostics",
-    "api": "MCMC is in infer and infer.mcmc",
-    "hmc": "HMC is in infer and infer.mcmc",
-    "nuts": "NUTS is in infer and infer.mcmc",
 }
 
 if not TYPE_CHECKING:

@@ -84,10 +84,10 @@ class GPModel(Parameterized, abc.ABC):
             # Whole numbers are numbers: in the precision of what is observed there.
             kind = get_default_dtype() if values is None else values.dtype
             x = x.to(kind if kind.kind == "f" else get_default_dtype())
-        if x.array.ndim not in (1, 2):
+        if x.array.ndim < 1:
             raise ShapeError(
                 type(self).__name__,
-                expected="X of shape (points, dims), or (points,)",
+                expected="X of shape (points, dims), or with more dims for a Warping",
                 got=f"shape {tuple(x.array.shape)}",
                 fix="points are rows",
             )
