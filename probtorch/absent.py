@@ -50,8 +50,6 @@ INSTEAD = {
     "manual_seed, or MCMC(seed=)",
     "set_host_device_count": "leave it out: chains of MCMC(num_chains=) run in threads",
     "set_platform": _SOURCE,
-    "util": "enable_validation is at the front door; "
-    "fori_loop and its kin are loops, which compile(fn) compiles",
     "value_and_grad": "func.value_and_grad(fn)",
     "vjp": "func.vjp(fn, *primals)",
 }

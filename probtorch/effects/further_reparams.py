@@ -17,6 +17,7 @@ from probtorch.distributions.normal import Normal
 from probtorch.distributions.relaxed import RelaxedOneHotCategorical
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.directions import Normalize
+from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.rotations import DiscreteCosineTransform, HaarTransform
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.uniform import Uniform
@@ -46,6 +47,8 @@ _Kind = TypeVar("_Kind", bound=Distribution)
 class UnitJacobianReparam:
     """Draw the image of a site under a transform that keeps volumes, and map it back.
 
+    A site with bounds is mapped to the real line first, where what is mixed has none.
+
     Parameters
     ----------
     transform : Transform
@@ -68,9 +71,12 @@ class UnitJacobianReparam:
                 fix="call to_event(n) on its distribution: what is mixed is one event",
                 at=site.location,
             )
-        image = TransformedDistribution(fn, transform)
+        free = biject_to(fn.support)
+        parts = [] if free.domain == fn.support else [free.inv]
+        image = TransformedDistribution(fn, [*parts, transform])
         value = sample(f"{site.name}_{self.suffix}", image, infer=site.infer)
-        return transform.inv(value)
+        value = transform.inv(value)
+        return free(value) if parts else value
 
 
 class DiscreteCosineReparam(UnitJacobianReparam):

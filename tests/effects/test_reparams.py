@@ -8,13 +8,16 @@ import scipy.fft
 from scipy import special, stats
 
 from probtorch.distributions import constraints
+from probtorch.distributions.beta import Dirichlet
 from probtorch.distributions.directional import ProjectedNormal
 from probtorch.distributions.heavy_tailed import StudentT
 from probtorch.distributions.normal import HalfNormal, Normal
 from probtorch.distributions.relaxed import RelaxedOneHotCategorical
 from probtorch.distributions.transformed import TransformedDistribution
+from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.rotations import HaarTransform
 from probtorch.distributions.transforms.scalar import AffineTransform, ExpTransform
+from probtorch.distributions.uniform import Uniform
 from probtorch.effects.further_reparams import (
     DiscreteCosineReparam,
     ExplicitReparam,
@@ -168,6 +171,7 @@ def density(model, fixed):
 
 
 SERIES = np.array([0.3, -1.2, 0.7, 2.0, 0.1])
+FLAT = Uniform(-1.0, 3.0).expand((4,)).to_event(1)
 WALK = Normal(tensor(np.array([0.1, 0.2, 0.3, 0.4, 0.5])), 1.3).to_event(1)
 
 
@@ -189,6 +193,20 @@ def test_transformed_coordinates_keep_the_law_of_the_site(change, suffix, matrix
     if matrix is not None:
         shift = 1.0 if suffix == "base" else 0.0
         np.testing.assert_allclose(matrix @ (x - shift), SERIES, rtol=1e-9)
+
+
+@pytest.mark.parametrize("change", [HaarReparam(), DiscreteCosineReparam()], ids=["haar", "dct"])
+@pytest.mark.parametrize("law", [FLAT, Dirichlet(tensor([1.0, 2.0, 3.0]))], ids=str)
+def test_sites_with_bounds_are_mixed_on_the_real_line(change, law):
+    free = biject_to(law.support)
+    series = tensor(np.array([0.3, -1.2, 0.7, 2.0])[: free.inv(law.sample()).shape[0]])
+    name = f"x_{change.suffix}"
+    changed = reparam(lambda: sample("x", law), {"x": change})
+    got, x = density(changed, {name: series})
+    mixed = change.transform(free.inv(tensor(x)))
+    np.testing.assert_allclose(mixed.numpy(), series.numpy(), rtol=1e-9)
+    slope = free.log_abs_det_jacobian(free.inv(tensor(x)), tensor(x)).sum()
+    assert math.isclose(got, (law.log_prob(tensor(x)) + slope).item(), rel_tol=1e-9)
 
 
 def test_a_student_t_is_a_normal_of_drawn_precision():

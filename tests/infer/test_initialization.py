@@ -28,6 +28,7 @@ from probtorch.infer import (
     init_to_uniform,
     init_to_value,
 )
+from probtorch.infer.starts.initialization import check_value_names
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.exponentials import log
 from probtorch.tensor import tensor
@@ -252,3 +253,11 @@ def test_long_table_shows_the_site_at_fault():
 
     message = failure(many)
     assert "last" in message and "and 16 more" in message
+
+
+def test_values_of_a_site_and_of_what_stands_for_it_may_be_given_together():
+    both = {"high": 2.0, "high_base": 3.0}
+    for name, other in (("high", "high_base"), ("high_base", "high")):
+        check_value_names(init_to_value(values=both), [name], "the model")
+        with pytest.raises(ModelError, match=f"no latent site '{other}'"):
+            check_value_names(init_to_value(values={other: 1.0}), [name], "the model")

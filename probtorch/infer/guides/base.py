@@ -22,7 +22,7 @@ import abc
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -297,11 +297,14 @@ class AutoGuide(Module, abc.ABC):
         return sample(latent.name, Delta(value, density, latent.event_dim), infer={"inside": True})
 
     @contextlib.contextmanager
-    def _within(self, latent: Latent, plates: dict[str, plate]) -> Iterator[None]:
-        """Context manager: the plates of a latent site."""
+    def _within(
+        self, latent: Latent, plates: dict[str, plate], around: Collection[str] = ()
+    ) -> Iterator[None]:
+        """Context manager: the plates of a latent site, but for those around it by name."""
         with contextlib.ExitStack() as stack:
             for frame in latent.frames:
-                stack.enter_context(plate_at(plates, frame))
+                if frame.name not in around:
+                    stack.enter_context(plate_at(plates, frame))
             yield
 
     def _init(self, latent: Latent, free: bool = True) -> np.ndarray:

@@ -27,6 +27,7 @@ from probtorch.effects.handlers import block, trace
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
+from probtorch.effects.runtime import STATE
 from probtorch.effects.site import Frame
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.infer.guides.base import SummarisedByDraws, off_tape, plate_at
@@ -274,12 +275,22 @@ class EasyGuide(FunctionGuide):
         finally:
             self._entered.pop()
 
-    def plate(self, name: str) -> plate:
+    def plate(
+        self,
+        name: str,
+        size: int | None = None,
+        subsample_size: int | None = None,
+        *,
+        dim: int | None = None,
+    ) -> plate:
         """Return a plate of the model, with the rows of this call.
 
         Parameters
         ----------
         name : str
+        size, subsample_size, dim : int, optional
+            Of a plate of the guide's own, if no latent site is in one of this name. Of the model's
+            plates they are known.
 
         Returns
         -------
@@ -289,9 +300,19 @@ class EasyGuide(FunctionGuide):
         Raises
         ------
         ArgumentError
-            If no latent site is in such a plate, or `guide` is not being called.
+            If no latent site is in such a plate and there is no size, or another than the
+            model's, or `guide` is not being called.
         """
         plates = self._entered[-1] if self._entered else {}
+        if name not in plates and size is not None:
+            return plate(name, size, subsample_size, dim=dim)
+        if name in plates and size not in (None, plates[name].full_size):
+            raise ArgumentError(
+                f"{self.__name__}.plate({name!r}, size)",
+                expected=f"{plates[name].full_size}, the size in the model",
+                got=str(size),
+                fix="leave it out: the plate is the model's",
+            )
         if name not in plates:
             raise ArgumentError(
                 f"{self.__name__}.plate({name!r})",
@@ -390,7 +411,7 @@ class SiteGroup:
         guide_name : str
             Of the helper site whose value is the vector.
         fn : Distribution, event shape `event_shape`
-            On the unconstrained scale; the plates are entered here.
+            On the unconstrained scale; plates that are not around it are entered here.
         infer : dict, optional
             Notes for the helper site.
 
@@ -412,23 +433,26 @@ class SiteGroup:
                 fix="use group.event_shape, and to_event(1) for independent numbers",
             )
         plates = self.guide._entered[-1]
+        around = {frame.name for frame in STATE.plates.frames}
         with contextlib.ExitStack() as stack:
             for frame in self.frames:
-                stack.enter_context(plate_at(plates, frame))
+                if frame.name not in around:
+                    stack.enter_context(plate_at(plates, frame))
             vector = sample(guide_name, fn, infer={"is_auxiliary": True, **(infer or {})})
         values, start = {}, 0
         for latent, layout in zip(self.latents, self._blocks, strict=True):
             free = layout.restored(vector[..., start : start + layout.size])
             start += layout.size
-            with self.guide._within(latent, plates):
+            with self.guide._within(latent, plates, around):
                 values[latent.name] = self.guide._state(latent, free)
         return vector, values
 
     def map_estimate(self) -> dict[str, TensorBase]:
         """State all sites of the group as points that are learned; return their values by name."""
         guide, plates, values = self.guide, self.guide._entered[-1], {}
+        around = {frame.name for frame in STATE.plates.frames}
         for latent in self.latents:
-            with guide._within(latent, plates):
+            with guide._within(latent, plates, around):
                 loc = param(
                     f"{latent.name}_{guide.prefix}_loc",
                     lambda latent=latent: guide._init(latent, free=False),

@@ -482,10 +482,19 @@ def check_value_names(strategy: Strategy, known: Iterable[str], subject: str) ->
     Raises
     ------
     ModelError
+
+    Notes
+    -----
+    Values for a site and for what a reparameterisation has in its place, ``x`` and ``x_base``, may
+    be given together: one of the two is in the model.
     """
     function, settings, _ = _opened(strategy)
-    for name in settings.get("values") or {} if function is init_to_value else ():
-        if name not in known:
+    values = (settings.get("values") or {}) if function is init_to_value else {}
+    known = list(known)
+    there = [name for name in values if name in known]
+    for name in values:
+        other = any(x.startswith(f"{name}_") or name.startswith(f"{x}_") for x in there)
+        if name not in known and not other:
             raise unknown_name(f"init_to_value: {subject} has no latent site {name!r}", name, known)
 
 

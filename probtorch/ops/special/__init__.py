@@ -59,6 +59,7 @@ from probtorch.ops.special.logarithms import (
     log1p_square,
     log_ratio,
     logit,
+    safe_log,
     xlog1py,
     xlogy,
 )
@@ -150,6 +151,7 @@ __all__ = [
     "poisson_kernel",
     "polygamma",
     "psi",
+    "safe_log",
     "scaled_modified_bessel_k0",
     "scaled_modified_bessel_k1",
     "shifted_chebyshev_polynomial_t",

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from probtorch.core.dispatch import recorder
+from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -25,6 +26,7 @@ __all__ = [
     "log1p_square",
     "log_ratio",
     "logit",
+    "safe_log",
     "xlog1py",
     "xlogy",
 ]
@@ -249,6 +251,13 @@ def logit(
 ) -> TensorBase:
     """Log odds, log(p / (1 - p)); with `eps`, p is first limited to [eps, 1 - eps]."""
     return _logit(input if eps is None else clamp(input, eps, 1.0 - eps))
+
+
+def safe_log(x: TensorLike) -> TensorBase:
+    """Natural logarithm whose slope is 0, and not infinite, where `x` is 0."""
+    x = as_tensor(x, "safe_log")
+    positive = gt(x, 0.0)
+    return where(positive, log(where(positive, x, 1.0)), log(x.detach()))
 
 
 expit = sigmoid

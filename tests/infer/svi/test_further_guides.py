@@ -282,6 +282,41 @@ def test_groups_are_drawn_within_their_plates_and_on_the_rows_of_the_call():
     assert sorted(guide.sample_posterior(2)) == ["top"]
 
 
+class InsidePlates(EasyGuide):
+    """As `Rows`, in plates that are entered by hand, with their size or without."""
+
+    def guide(self, y):
+        self.map_estimate("top")
+        with self.plate("row", 6, 3):
+            loc = param("row_loc", tensor(np.zeros((6, 2))), event_dim=1)
+            self.group("share|z").sample("local", Normal(loc, 0.5).to_event(1))
+
+
+def test_plates_around_a_group_are_not_entered_again():
+    y = tensor(np.arange(6.0))
+    losses = []
+    for kind in (Rows, InsidePlates):
+        svi = SVI(rows_model, kind(rows_model), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+        losses.append(svi.run(20, y, progress_bar=False).losses)
+    np.testing.assert_array_equal(*losses)
+
+    class Own(EasyGuide):
+        def guide(self, y):
+            with self.plate("own", 4, dim=-1):
+                assert sample("noise", Normal(0.0, 1.0), infer={"is_auxiliary": True}).shape == (4,)
+            self.map_estimate("a")
+            self.map_estimate("b")
+
+    Own(pair)(tensor(1.0))
+
+    class Larger(EasyGuide):
+        def guide(self, y):
+            self.plate("row", 7)
+
+    with pytest.raises(ArgumentError, match="6, the size in the model"):
+        Larger(rows_model)(y)
+
+
 def test_a_group_of_sites_in_other_plates_has_their_rows_in_the_vector():
     def model():
         sample("a", Normal(0.0, 1.0))
