@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.dispatch import mark_changed
 from probtorch.core.dtype import finfo, float32, promote_types
+from probtorch.core.in_place import is_plain
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.refusals import real_only
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.nn.functional.batch_statistics import batch_normalised
 from probtorch.ops.arithmetic import rsqrt
 from probtorch.ops.exponentials import pow
 from probtorch.ops.movement import movedim, reshape
@@ -162,6 +165,11 @@ def _update(running: TensorLike, value: Tensor, momentum: float) -> None:
             fix="pass zeros(C) and ones(C), or None",
         )
     tensor: Tensor = running
+    a, b = tensor.array, value.array
+    if is_plain(tensor) and a.dtype == b.dtype and a.size == b.size:  # the same, on arrays
+        a[...] = a * (1.0 - momentum) + b.reshape(a.shape) * momentum
+        mark_changed(tensor)
+        return
     tensor.copy_(tensor * (1.0 - momentum) + reshape(value, tensor.array.shape) * momentum)
 
 
@@ -222,13 +230,18 @@ def batch_norm(
             got=f"input size {shape}",
             fix="use a larger batch, or eval()",
         )
-    y, centre, spread = standardise(x, dims, eps)
+    whole = None
+    if weight is not None and bias is not None:
+        channels = (shape[1],)
+        w, b = (_laid("batch_norm", *t, channels) for t in (("weight", weight), ("bias", bias)))
+        whole = batch_normalised(x, w, b, eps)
+    y, centre, spread = standardise(x, dims, eps) if whole is None else whole
     with no_grad():
         if running_mean is not None:
             _update(running_mean, centre.detach(), momentum)
         if running_var is not None:
             _update(running_var, spread.detach() * (count / (count - 1)), momentum)
-    return _scaled("batch_norm", y, weight, bias, across)
+    return y if whole is not None else _scaled("batch_norm", y, weight, bias, across)
 
 
 def instance_norm(

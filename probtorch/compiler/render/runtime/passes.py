@@ -173,6 +173,53 @@ class Row:
         self._pieces(self.full, 0, step, inputs)
         self._rest(step, inputs, 0.0)
 
+    def _wide_of(self, place: Value, i: Value, masked: bool) -> Value:
+        """Elements of an array of doubles."""
+        at = self.w.offset(place, i, "double")
+        if not masked:
+            return self.w.load_at(at, WIDE)
+        return self.w.put(Load(at, WIDE, self.mask, self.all(0.0, WIDE)))
+
+    def added(
+        self,
+        inputs: Sequence[Value],
+        doubles: Sequence[Value],
+        body: Callable[..., Sequence[Value]],
+        sums: Sequence[Value],
+    ) -> None:
+        """Add what ``body(*elements)`` gives, of inputs and of arrays of doubles, all in double
+        precision, to rows of doubles at `sums`.
+        """
+        w = self.w
+
+        def step(i: Value, values: list[Value], masked: bool) -> None:
+            mask = self.mask if masked else None
+            given = [*map(self.wide, values), *(self._wide_of(d, i, masked) for d in doubles)]
+            for term, total in zip(body(*given), sums, strict=True):
+                before = self._wide_of(total, i, masked)
+                w.put(Store(before + term, w.offset(total, i, "double"), mask))
+
+        self._pieces(self.full, 0, step, inputs)
+        self._rest(step, inputs, 0.0)
+
+    def mapped_wide(
+        self,
+        inputs: Sequence[Value],
+        doubles: Sequence[Value],
+        body: Callable[..., Value],
+        into: Value,
+    ) -> None:
+        """Write what ``body(*elements)`` gives, of inputs and of arrays of doubles, all in double
+        precision.
+        """
+
+        def step(i: Value, values: list[Value], masked: bool) -> None:
+            given = [*map(self.wide, values), *(self._wide_of(d, i, masked) for d in doubles)]
+            self._write(body(*given), into, i, masked)
+
+        self._pieces(self.full, 0, step, inputs)
+        self._rest(step, inputs, 0.0)
+
     def largest(self, x: Value) -> Value:
         """Return the largest element, -inf of none; nan is passed over."""
         w = self.w
