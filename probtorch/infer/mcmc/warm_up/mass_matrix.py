@@ -50,13 +50,20 @@ class MassMatrices:
     @classmethod
     def of(cls, learners: Sequence[MassMatrix]) -> MassMatrices:
         """Return those of some chains, which are rows of it from now on."""
-        parts = [learner.place for learner in learners]
-        windows = parts[0][0]
-        if parts != [(windows, i) for i in range(len(windows))]:
+        form, starts = learners[0].form, [learner.fresh_at for learner in learners]
+        known = [start for start in starts if start is not None]
+        if len(known) == len(starts):
+            windows = Windows(len(starts), form.dim, keeps_rows=form.keeps_rows)
+            windows.begin(np.stack(known))
+        else:
+            parts = [learner.place for learner in learners]
+            windows = parts[0][0]
+            if parts == [(windows, i) for i in range(len(windows))]:
+                return cls(form, windows)
             windows = Windows.together(parts)
-            for i, learner in enumerate(learners):
-                learner.place = windows, i
-        return cls(learners[0].form, windows)
+        for i, learner in enumerate(learners):
+            learner.place = windows, i
+        return cls(form, windows)
 
     def end_segment(self, chosen: np.ndarray, pairs: np.ndarray, *, switch: bool) -> None:
         """Let what some chains drew count; `switch` forgets what is older than the background.
@@ -124,15 +131,33 @@ class MassMatrix:
 
     def __init__(self, form: Form, position: np.ndarray | None = None) -> None:
         self.form = form
-        self.place = Windows(1, form.dim, keeps_rows=form.keeps_rows), 0
+        # Made when there is something to keep: chains that go in step are rows from the first.
+        self._place: tuple[Windows, int] | None = None
+        self._start = position
         # Draws and gradients of the segment that is being run.
         self._pending: list[np.ndarray] = []
         # Draws that were seen when a segment ended, and the copies that snapshots have of them.
         self._ends: list[int] = []
         self._copies: dict[tuple[int, int], np.ndarray] = {}
-        if position is not None:
-            self._words[KNOWN] = 1
-            self.place[0].last[0] = position
+
+    @property
+    def place(self) -> tuple[Windows, int]:
+        """Where its windows are."""
+        if self._place is None:
+            windows = Windows(1, self.form.dim, keeps_rows=self.form.keeps_rows)
+            if self._start is not None:
+                windows.begin(self._start[None])
+            self._place = windows, 0
+        return self._place
+
+    @place.setter
+    def place(self, place: tuple[Windows, int]) -> None:
+        self._place = place
+
+    @property
+    def fresh_at(self) -> np.ndarray | None:
+        """Where it begins, if nothing was asked of it yet, and that is known."""
+        return self._start if self._place is None else None
 
     @property
     def _words(self) -> np.ndarray:

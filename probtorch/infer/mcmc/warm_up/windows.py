@@ -123,6 +123,10 @@ class Windows:
         self.keeps_rows = keeps_rows
         self.rows = np.empty((chains, 2, 0, dim))
 
+    def begin(self, positions: np.ndarray) -> None:
+        """Let chains stand at these positions, (chains, dim), to begin with."""
+        self.whole[:, KNOWN], self.last[...] = 1, positions
+
     @classmethod
     def together(cls, parts: Sequence[tuple[Windows, int]]) -> Windows:
         """Return those of chains that were rows of others, copied."""
