@@ -53,6 +53,13 @@ def add_up(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """Return the sum of the array `x` over `dims`, in its dtype."""
     if x.size <= _STRETCH and x.dtype in _PLAIN and type(x) is np.ndarray:
         return reduced(np.add, x, dims, keepdim)
+    if (
+        type(x) is np.ndarray
+        and x.dtype is dtypes.float32
+        and x.flags.c_contiguous
+        and (len(dims) == x.ndim or (dims == (x.ndim - 1,) and x.shape[-1] >= _SHORT))
+    ):
+        return reduced(np.add, x, dims, keepdim)  # along what lies closest: in pairs
     if x.dtype == dtypes.complex64:
         return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.complex128).astype(x.dtype)  # type: ignore[call-overload,unused-ignore]
     if x.dtype is not dtypes.float16:

@@ -172,6 +172,30 @@ _ACTIVATIONS = {
         {},
         "x times `hardsigmoid` of it.",
     ),
+    "huber": _activation(
+        "huber",
+        lambda s, x, delta: s.where(
+            s.abs(x) < delta, x * x * 0.5, (s.abs(x) - delta * 0.5) * delta
+        ),
+        lambda s, g, x, delta: s.where(
+            s.abs(x) < delta,
+            g * x,
+            s.where(x > 0.0, g * delta, s.where(x < 0.0, g * -delta, g * x)),
+        ),
+        {"delta": 0.5},
+        "Half the square of a small x; linear beyond delta.",
+    ),
+    "smooth_l1": _activation(
+        "smooth_l1",
+        lambda s, x, beta: s.where(s.abs(x) < beta, x * x * (0.5 / beta), s.abs(x) - beta * 0.5),
+        lambda s, g, x, beta: s.where(
+            s.abs(x) < beta,
+            g * x / beta,
+            s.where(x > 0.0, g, s.where(x < 0.0, -g, g * x)),
+        ),
+        {"beta": 0.5},
+        "`huber` divided by its delta.",
+    ),
     "hardshrink": _activation(
         "hardshrink",
         lambda s, x, width: s.where(s.abs(x) <= width, 0.0, x),

@@ -17,6 +17,8 @@ ACTIVATIONS = {
     "hardtanh": lambda x: F.hardtanh(x, -0.5, 1.5),
     "hardsigmoid": F.hardsigmoid,
     "hardswish": F.hardswish,
+    "huber": lambda x: F.huber_loss(x, 0.25 * x.detach(), "none", 0.7),
+    "smooth_l1": lambda x: F.smooth_l1_loss(x, 0.25 * x.detach(), reduction="none", beta=0.7),
     "hardshrink": F.hardshrink,
     "softshrink": F.softshrink,
 }

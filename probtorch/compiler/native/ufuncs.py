@@ -80,6 +80,8 @@ ROWS: dict[str, dict[str, tuple[str, str]]] = {
 # For each function how many operands are arrays, and how many numbers follow, which are mostly the
 # same for all elements.
 _ACTIVATIONS = {
+    "huber": 1,
+    "smooth_l1": 1,
     "elu": 1,
     "selu": 2,
     "celu": 1,

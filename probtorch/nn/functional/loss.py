@@ -19,6 +19,7 @@ from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, ShapeError, users_stacklevel
 from probtorch.nn.arguments import reduction_of
 from probtorch.ops import reduction as ops
+from probtorch.ops.activations import activated
 from probtorch.ops.arithmetic import abs, where
 from probtorch.ops.comparisons import gt, le, lt
 from probtorch.ops.exponentials import exp, log, softplus
@@ -157,6 +158,8 @@ def smooth_l1_loss(
     _positive("smooth_l1_loss", "beta", beta, or_zero=True)
     x, t = _pair("smooth_l1_loss", input, target)
     real_only("smooth_l1_loss", x, t)
+    if beta > 0.0 and (loss := activated("smooth_l1", x - t, beta=beta)) is not None:
+        return reduced(loss, reduction)
     d = abs(x - t)
     if beta == 0.0:
         return reduced(d, reduction)
@@ -180,6 +183,9 @@ def huber_loss(
     _positive("huber_loss", "delta", delta)
     x, t = _pair("huber_loss", input, target)
     real_only("huber_loss", x, t)
+    whole = activated("huber", x - t, delta=delta)
+    if whole is not None:
+        return _weighted(whole, weight, reduction)
     d = abs(x - t)
     near = lt(d, delta)
     small = where(near, x - t, 0.0)
