@@ -56,7 +56,8 @@ def digests(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, s
     """Return the SHA-256 of each argument's content, by its name.
 
     Of objects with a state that a run changes (modules) their class counts alone, of loaders also
-    the tensors that they load.
+    the tensors that they load. Of what kind something is, its type says: an object may call itself
+    an instance of another class and have nothing of it (doubles of tests).
     """
     named = {f"args[{i}]": x for i, x in enumerate(args)}
     named.update(kwargs)
@@ -70,34 +71,43 @@ def digests(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, s
 
 def _add(digest, x, open_: set[int]) -> None:
     """Feed the content of `x` to a digest, lengths and kinds included."""
-    kind = type(x).__name__
-    digest.update(f"<{kind}>".encode())
-    if isinstance(x, _PLAIN):
+    kind = type(x)
+    digest.update(f"<{kind.__name__}>".encode())
+    if issubclass(kind, _PLAIN):
         digest.update(repr(x).encode())
-    elif isinstance(x, TensorBase):
+    elif issubclass(kind, TensorBase):
         _add(digest, np.asarray(to_host(x.array)), open_)
-    elif isinstance(x, (np.ndarray, np.generic)):
-        x = np.asarray(x)
-        digest.update(f"{x.dtype.str}{x.shape}".encode())
-        digest.update(
-            repr(x.tolist()).encode() if x.dtype.hasobject else np.ascontiguousarray(x).tobytes()
-        )
+    elif issubclass(kind, (np.ndarray, np.generic)):
+        _add_array(digest, np.asarray(x))
     elif id(x) in open_:
         return
-    elif isinstance(x, (list, tuple, Mapping)):
-        items = [i for pair in x.items() for i in pair] if isinstance(x, Mapping) else list(x)
+    elif issubclass(kind, (list, tuple, Mapping)):
+        items = [i for pair in x.items() for i in pair] if issubclass(kind, Mapping) else list(x)
         digest.update(f"{len(items)}:".encode())
         for item in items:
             _add(digest, item, open_ | {id(x)})
     elif hasattr(x, "dataset"):
-        _add(digest, list(getattr(x.dataset, "tensors", ())), open_ | {id(x)})
-    elif hasattr(type(x), "__array__") and not callable(x):
+        tensors = getattr(x.dataset, "tensors", ())
+        _add(digest, list(tensors) if type(tensors) in (tuple, list) else [], open_ | {id(x)})
+    elif hasattr(kind, "__array__") and not callable(x):
         _add(digest, np.asarray(x), open_ | {id(x)})
+    elif x.__class__ is not kind and isinstance(x, (np.ndarray, TensorBase)):
+        with contextlib.suppress(Exception):  # a proxy has the elements of what it stands for
+            array = np.asarray(to_host(x.array) if isinstance(x, TensorBase) else x)
+            if not array.dtype.hasobject:
+                _add_array(digest, array)
+
+
+def _add_array(digest, x: np.ndarray) -> None:
+    digest.update(f"{x.dtype.str}{x.shape}".encode())
+    digest.update(
+        repr(x.tolist()).encode() if x.dtype.hasobject else np.ascontiguousarray(x).tobytes()
+    )
 
 
 def options_of(optim: object, options: Mapping[str, object]) -> dict[str, str]:
     """Return what an optimizer was asked for, by name, each as a text."""
-    if isinstance(optim, Optimizer):
+    if issubclass(type(optim), Optimizer):
         found: dict[str, object] = {"optimizer": type(optim).__name__}
         for i, group in enumerate(optim.param_groups):
             found |= {
@@ -110,7 +120,7 @@ def options_of(optim: object, options: Mapping[str, object]) -> dict[str, str]:
         found = {"optimizer": f"{type(optim).__name__} of {getattr(made, '__name__', '')}"}
         for kept in ("pt_optim_args", "pt_clip_args", "pt_scheduler_args", "kwargs"):
             given = getattr(optim, kept, None)
-            found |= given if isinstance(given, Mapping) else {}
+            found |= given if issubclass(type(given), Mapping) else {}
     else:
         found = {"optimizer": getattr(optim, "__name__", type(optim).__name__), **options}
     return {k: _shown(v) for k, v in found.items() if _shown(v)}
@@ -118,15 +128,16 @@ def options_of(optim: object, options: Mapping[str, object]) -> dict[str, str]:
 
 def _shown(value):
     """A text for plain values, classes and containers of them; "" for what has none that lasts."""
-    if isinstance(value, _PLAIN):
+    kind = type(value)
+    if issubclass(kind, _PLAIN):
         return repr(value)
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return value.__name__
-    if isinstance(value, TensorBase):
+    if issubclass(kind, TensorBase):
         return repr(value.array.tolist())
-    if isinstance(value, (list, tuple)):
+    if issubclass(kind, (list, tuple)):
         return f"({', '.join(map(_shown, value))})"
-    if isinstance(value, Mapping):
+    if issubclass(kind, Mapping):
         return f"{{{', '.join(f'{k}: {_shown(v)}' for k, v in value.items())}}}"
     return ""
 
@@ -222,24 +233,27 @@ def _modules(roots):
         if id(x) in seen:
             continue
         seen.add(id(x))
-        if isinstance(x, Module):
+        kind = type(x)
+        if issubclass(kind, Module):
             found.append(x)
-        elif isinstance(x, types.FunctionType):
+        elif kind is types.FunctionType:
             for cell in x.__closure__ or ():
                 with contextlib.suppress(ValueError):  # not filled yet
                     todo.append(cell.cell_contents)
             todo += (x.__globals__[n] for n in x.__code__.co_names if n in x.__globals__)
             todo.append(getattr(x, "__wrapped__", None))
-        elif isinstance(x, types.MethodType):
+        elif kind is types.MethodType:
             todo += (x.__self__, x.__func__)
-        elif isinstance(x, functools.partial):
+        elif issubclass(kind, functools.partial):
             todo += (x.func, *x.args, *x.keywords.values())
-        elif isinstance(x, (list, tuple)):
+        elif issubclass(kind, (list, tuple)):
             todo += x
-        elif isinstance(x, dict):
+        elif issubclass(kind, dict):
             todo += x.values()
-        elif callable(x) and not isinstance(x, type):  # handlers and objects with a __call__
-            todo += getattr(x, "__dict__", {}).values()
+        elif callable(x) and not issubclass(kind, type):  # handlers and objects with a __call__
+            held = getattr(x, "__dict__", {})
+            todo += held.values() if type(held) is dict else ()
+            todo.append(getattr(x, "__wrapped__", None))  # of a proxy
     return found
 
 
@@ -299,6 +313,6 @@ def objective_options(objective: object) -> dict[str, str]:
     found = {"objective": getattr(objective, "__name__", type(objective).__name__)}
     with contextlib.suppress(TypeError):
         for name, value in vars(objective).items():
-            if not name.startswith("_") and isinstance(value, (bool, int, float, str)):
+            if not name.startswith("_") and issubclass(type(value), (bool, int, float, str)):
                 found[name] = repr(value)
     return found

@@ -19,7 +19,7 @@ from probtorch.backends.registry import to_host
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.sameness import token
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import Structure, flatten, map_tree, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, DTypeError
@@ -61,9 +61,9 @@ def calls_of(datasets: object) -> dict[object, ModelCall]:
     ArgumentError
         If there are none, or they are no sequence and no mapping.
     """
-    if isinstance(datasets, Mapping):
+    if issubclass(type(datasets), Mapping):
         items = list(datasets.items())
-    elif isinstance(datasets, (str, bytes)) or not hasattr(datasets, "__iter__"):
+    elif issubclass(type(datasets), (str, bytes)) or not hasattr(datasets, "__iter__"):
         items = []
     else:
         items = list(enumerate(datasets))
@@ -95,9 +95,9 @@ def _in_order(first: Tree, other: Tree) -> Tree:
 
 
 def _call(data: object) -> ModelCall:
-    if isinstance(data, Mapping):
+    if issubclass(type(data), Mapping):
         return ModelCall((), {str(name): _plain(x) for name, x in data.items()})
-    args = data if isinstance(data, tuple) else (data,)
+    args = data if issubclass(type(data), tuple) else (data,)
     return ModelCall(tuple(_plain(x) for x in args), {})
 
 
@@ -105,15 +105,15 @@ def _plain(x: Leaf) -> Leaf:
     """An argument with arrays in place of tensors, tables, lists of numbers and floats."""
     if hasattr(x, "to_numpy"):  # of pandas
         x = x.to_numpy()
-    if isinstance(x, list) and x and all(isinstance(e, (int, float)) for e in x):
+    if issubclass(type(x), list) and x and all(issubclass(type(e), (int, float)) for e in x):
         x = np.asarray(x)
 
     def plain(leaf: Leaf) -> Leaf:
-        if isinstance(leaf, TensorBase):
+        if is_tensor(leaf):
             leaf = to_host(leaf.array)
-        if isinstance(leaf, (float, np.generic)):
+        if issubclass(type(leaf), (float, np.generic)):
             leaf = np.asarray(leaf)
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f":
+        if issubclass(type(leaf), np.ndarray) and leaf.dtype.kind == "f":
             return leaf.astype(np.float64)
         return leaf
 
@@ -162,7 +162,7 @@ def padded(calls: Mapping[object, ModelCall], mask: str) -> dict[object, ModelCa
 
 
 def _is_data(leaf: object) -> bool:
-    return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub"
+    return issubclass(type(leaf), np.ndarray) and leaf.dtype.kind in "fiub"
 
 
 def _has_rows(leaf: Leaf, length: int) -> bool:
