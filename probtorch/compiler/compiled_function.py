@@ -11,6 +11,7 @@ import inspect
 import threading
 import types
 
+from probtorch.compiler.calls.changes import Changes
 from probtorch.compiler.calls.differentiable import Differentiable
 from probtorch.compiler.calls.kept import Links
 from probtorch.compiler.calls.rebuilt import Rebuilt, boxes
@@ -52,15 +53,12 @@ __all__ = ["CompiledFunction"]
 
 _PYTHON = object()  # in place of a path
 _CALLED = "a call of {}, which may answer otherwise each time"
-_EACH_CHANGES = "every call changes {}, a Python value outside it"
 _OF_LEAVES = "an optimizer that it may make of an argument, which has to be the caller's own tensor"
 _FILLED = "{} that it changes"
 _NO_KEY = (
     "an argument with an attribute that may change (a list, say) and is none of its parameters"
 )
 _DRAWN = "draws from {}, a random generator that is not ours and cannot be replayed"
-# Recordings in a row that changed Python values, after which the function is left alone.
-MAX_CHANGES = 2
 # Calls in a row that are recorded anew, as Python values were changed between them.
 MAX_CHANGED = 8
 
@@ -132,7 +130,7 @@ class CompiledFunction(Compiled):
         # both are one; and whether it may ask.
         self._known, self._asks = {}, False
         self._versions = Admissions(self.paths, self._taped, at_once=saving)
-        self._changes = self._changed = 0
+        self._changes, self._changed = Changes(), 0
         self._statements = False  # whether it performs model statements
         self._told_of_hooks = False
         self._lock = threading.Lock()  # of all paths that draw or change tensors
@@ -342,13 +340,13 @@ class CompiledFunction(Compiled):
             self._taped[key] = version
             # Where each call changes what it reads, all are Python's own.
             changed = version.environment.changed()
-            self._changes = 0 if changed is None else self._changes + 1
+            often = self._changes.reason(key, changed)
             if version.filled is not None:
                 self._untape(_FILLED.format(version.filled), "")
             elif version.called is not None:
                 self._untape(_CALLED.format(version.called[0]), version.called[1])
-            elif self._changes > MAX_CHANGES:
-                self._untape(_EACH_CHANGES.format(changed), "")
+            elif often is not None:
+                self._untape(often, "")
             return first
         if version.closed_over is None:
             return self._in_python(args, kwargs)
@@ -440,7 +438,10 @@ class CompiledFunction(Compiled):
                 _, result = record(flat, given, recorder=rec, turns=True)
         except BaseException:
             links.close()
-            self._raised(before)
+            # It is made again and again for nothing where every call also changes what it reads.
+            often = self._changes.reason(key, before.changed())
+            if often is not None:
+                self.paths.give_up(often)
             raise
         finally:
             links.note_changes()
@@ -456,15 +457,6 @@ class CompiledFunction(Compiled):
             out = [links.callers(x) for x in out]
             return unflatten(found[1], out), None
         return out, path
-
-    def _raised(self, before):
-        """Note a recording that ended with an error: it is made again and again for nothing where
-        every call also changes what the function reads.
-        """
-        changed = before.changed()
-        self._changes = 0 if changed is None else self._changes + 1
-        if self._changes > MAX_CHANGES:
-            self.paths.give_up(_EACH_CHANGES.format(changed))
 
     def _made_of(self, rec, around, key, found, result, plain, tensors, detached):
         """Return the result of a recording and its new path; the leaves of the result, and None,
@@ -486,16 +478,15 @@ class CompiledFunction(Compiled):
             self.paths.give_up(_DRAWN.format(drawn), loud=True)
             return plain, None
         rec.followed.judge(before, rec.refuse)
-        changed = before.changed()
-        if changed is not None and not rec.unsupported:
+        changed = None if rec.unsupported else before.changed()
+        often = self._changes.reason(key, changed)
+        if changed is not None:
             # Perhaps something that is made once, at the first call; or a cache that was filled
             # anew and looks again as it did when other paths were recorded.
             self.paths.clear()
-            self._changes += 1
-            if self._changes > MAX_CHANGES:
-                self.paths.give_up(_EACH_CHANGES.format(changed))
+            if often is not None:
+                self.paths.give_up(often)
             return plain, None
-        self._changes = 0
         if any(not is_tensor(x) and type(x) not in FIXED for x in found[0]):
             rec.refuse("a result that is neither a tensor nor a number")
         flows = any(x.requires_grad and not is_spent(x) for x in result)

@@ -109,6 +109,43 @@ def test_an_object_that_counts_its_calls_runs_eagerly():
     assert found == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+def test_what_each_version_makes_at_its_first_call_does_not_matter():
+    caches = [{} for _ in range(6)]
+
+    def fn(x, k):
+        if "weight" not in caches[k]:
+            caches[k]["weight"] = tensor(float(k))
+        return x * caches[k]["weight"]
+
+    compiled = compile(fn)
+    found = [compiled(tensor(3.0), i % 6).item() for i in range(24)]
+    assert found == [3.0 * (i % 6) for i in range(24)]
+    assert len(compiled.paths) == 6
+
+
+def test_what_changes_in_some_calls_is_the_reason_that_is_given():
+    best = [1e9, 1e9]
+
+    def fn(x):
+        for k in range(2):
+            if x[k] < best[k]:
+                best[k] = float(x[k])
+        return x * best[0]
+
+    def calls():
+        seen = np.full(2, 1e9)
+        for t in range(200):
+            x = rng.normal(size=2) - 0.2 * t
+            seen = np.minimum(seen, x)
+            np.testing.assert_allclose(compiled(tensor(x)).array, x * seen[0])
+
+    rng, compiled = np.random.default_rng(0), compile(fn)
+    with pytest.warns(CompileWarning, match=r"changes? item \d of closure.best, a list") as told:
+        calls()
+    assert len(told) == 1
+    assert "argument" not in compiled.explain()
+
+
 def test_what_is_made_once_at_the_first_call_does_not_matter():
     cache = {}
 
@@ -176,7 +213,7 @@ def test_a_walk_ends_on_cycles_and_large_data():
     assert found.changed() is None
     assert len(found) < 50
     thing.data[-1] = 1
-    assert found.changed() == "the items of a list"
+    assert found.changed() == "the items of Thing.data, a list"
     thing.data.append(1)
     assert found.changed() == "the number of items in Thing.data, a list"
 

@@ -117,7 +117,7 @@ class Admissions:
 
     def __init__(self, paths: Paths, taped: dict, *, at_once: bool) -> None:
         self._paths, self._taped, self._at_once = paths, taped, at_once
-        self._counts: dict[Hashable, int] = {}  # what versions have in common -> how many
+        self._alike: dict[Hashable, set] = {}  # what versions have in common -> their keys
         self.room = Room(always=at_once)
         self._shapes = Shapes()
 
@@ -136,10 +136,12 @@ class Admissions:
         if not self.admit_shapes(key):
             return False
         alike = what_is_alike(key)
-        count = self._counts[alike] = self._counts.get(alike, 0) + 1
-        if count == MAX_VERSIONS + 1:
-            self._paths.warn(too_many(MAX_VERSIONS, alike, key))
-        return count <= MAX_VERSIONS
+        known = self._alike.setdefault(alike, set())
+        if key not in known and len(known) <= MAX_VERSIONS:
+            known.add(key)
+            if len(known) == MAX_VERSIONS + 1:
+                self._paths.warn(too_many(MAX_VERSIONS, alike, key))
+        return len(known) <= MAX_VERSIONS
 
     def admit_shapes(self, key: tuple) -> bool:
         """Whether there is room for a version, and its shapes are not met for the first time."""
@@ -148,9 +150,8 @@ class Admissions:
     def dismiss(self, key: tuple, *, counted: bool) -> None:
         """Know nothing of arguments that were refused: they are no version of their own."""
         self._shapes.forget(*shapes_apart(key))
-        alike = what_is_alike(key)
-        if counted and alike in self._counts:
-            self._counts[alike] -= 1
+        if counted:
+            self._alike.get(what_is_alike(key), set()).discard(key)
 
     def notes(self) -> tuple[str, ...]:
         """Return what `explain` says of shapes."""
@@ -173,7 +174,7 @@ class Admissions:
         if oldest is not None:
             self._paths.forget(oldest)
             self._taped.pop(oldest, None)
-            self._counts.pop(what_is_alike(oldest), None)
+            self._alike.pop(what_is_alike(oldest), None)
         if self.room.full and not told:
             _warn_crowded(self._paths, self.room, key[1])
         return admitted

@@ -190,11 +190,12 @@ def name_of(x):
     return getattr(x, "__qualname__", None) or type(x).__name__
 
 
-def item_name(place, i):
-    """What messages call item `i` of a container."""
+def item_name(place, i, way):
+    """What messages call item `i` of a container, reached by a way."""
+    which, whose = "the items", f"a {type(place).__name__}"
     if isinstance(place, list) and list.__len__(place) <= MAX_ITEMS:
-        return f"item {i} of a list"
-    return f"the items of a {type(place).__name__}"
+        which = f"item {i}"
+    return f"{which} of {way and way + ', '}{whose}"
 
 
 def key_label(key):
@@ -202,6 +203,6 @@ def key_label(key):
     return f"[{key!r:.40}]" if type(key) in PLAIN else f"[a {type(key).__name__}]"
 
 
-def key_name(place, i):
+def key_name(place, i, _way):
     """What messages call value `i` of a dict."""
     return str(next(itertools.islice(dict.__iter__(place), i, None), "a value"))

@@ -170,7 +170,7 @@ class Contents:
                 return f"the number of items in {way and way + ', '}a {kind}"
             for i, (a, b) in enumerate(zip(now, before, strict=True)):
                 if a is not b and not _same(a, b):
-                    return self.name(place, i)
+                    return self.name(place, i, str(way))
         return None
 
 
