@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
@@ -200,7 +199,7 @@ CONVERSIONS = {
 }
 
 
-def conversion(name: str, dtype: DType) -> Callable[..., Any]:
+def conversion(name: str, dtype: DType) -> Callable[[TensorBase], TensorBase]:
     """Return the method that converts to a dtype."""
 
     def method(self: TensorBase) -> TensorBase:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from probtorch.core.late import difflib
 from probtorch.core.signatures import explain_calls
@@ -33,10 +33,10 @@ class _Values(Handler):
 
     _kinds: tuple[str, ...] = ("sample",)
 
-    def __init__(self, fn: Any, data: Data, strict: bool) -> None:
+    def __init__(self, fn: Callable[..., object] | Data, data: Data, strict: bool) -> None:
         if data is None and not callable(fn):
             fn, data = None, fn
-        super().__init__(fn)
+        super().__init__(fn)  # type: ignore[arg-type]  # what is there beside data is a function
         kind = type(self).__name__
         if isinstance(data, Trace):
             data = {name: site.value for name, site in data.items() if site.kind in self._kinds}

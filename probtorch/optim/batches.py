@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -93,7 +93,8 @@ def _overlap(arrays: Iterable[np.ndarray]) -> bool:
     return any(later[0] < earlier[1] for earlier, later in pairwise(bounds))
 
 
-def _bounds(a: Any) -> tuple[int, int]:
+def _bounds(a: np.ndarray) -> tuple[int, int]:
     if type(a) is np.ndarray:
         return np.lib.array_utils.byte_bounds(a)
-    return a.data.ptr, a.data.ptr + a.nbytes
+    start: int = a.data.ptr  # type: ignore[attr-defined]  # CuPy's
+    return start, start + a.nbytes

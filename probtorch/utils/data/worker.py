@@ -245,7 +245,7 @@ class Worker:
 
     def __init__(
         self,
-        context: Any,
+        context: BaseContext,
         fetcher: Fetcher,
         worker_id: int,
         count: int,
@@ -265,7 +265,7 @@ class Worker:
         if self.method == "fork":
             ends = [end for w in others for end in (w.tasks, w.results)]
             ends += [self.tasks, self.results]
-        self.process = context.Process(
+        self.process = context.Process(  # type: ignore[attr-defined]  # of every kind
             target=_main,
             args=(fetcher, theirs, back, self.at, ends, worker_id, count, init_fn),
             name=f"probtorch-loader-{worker_id}",
