@@ -21,6 +21,7 @@ from probtorch.infer.missing_codes import MissingCodes
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.objectives.runs import same_draws
+from probtorch.infer.vi.begun_anew import note_a_beginning
 from probtorch.infer.vi.first_step import judge_statements
 from probtorch.infer.vi.fit_memory import FitMemory
 from probtorch.infer.vi.fit_state import FitState, StepInfo
@@ -85,6 +86,8 @@ def eager_step(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, objec
             return StepInfo(loss, bad)
         if isinstance(said, Statements):
             warn_of_unlearned(weights, fit.updater.parameters.values())
+            note_a_beginning(fit.trained_before, fit.params, fit.model, fit.guide)
+            fit.trained_before = {}
             try:
                 _check(fit, said, args, kwargs, start)
             except InferenceError:

@@ -80,6 +80,7 @@ class FitMemory:
         self.params = ParamStore() if params is None else params
         self.generator = None if seed is None else generator_of(seed)
         self.patience = patience
+        self.trained_before: dict[str, TensorBase] = {}
         self.num_steps = self.failures = 0
         self.shapes: dict[int, None] = {}
         self.feed = Feed(lifted if is_precise(guide) else None)

@@ -29,6 +29,7 @@ from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.runs import is_precise
 from probtorch.infer.run_record import RunRecord
+from probtorch.infer.vi.begun_anew import trained_before
 from probtorch.infer.vi.converged import Until, as_rule, is_met, warn_of_the_end
 from probtorch.infer.vi.fit import Fit
 from probtorch.infer.vi.gradient_variance import gradient_variance
@@ -134,6 +135,8 @@ class SVI(Fit):
             optim_args,
             distributed,
         )
+        if params is None and seed is None:
+            self.trained_before = trained_before(model, guide)
         self.params.show()
 
     # ----------------------------------------------------------------------------------- steps
