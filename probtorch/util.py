@@ -19,6 +19,7 @@ from probtorch.tensor import Tensor
 
 __all__ = [
     "enable_validation",
+    "ignore_experimental_warning",
     "ignore_jit_warnings",
     "optional",
     "set_rng_seed",
@@ -33,6 +34,11 @@ Value = TypeVar("Value", Tensor, float)
 
 def ignore_jit_warnings(filter: Iterable[object] | None = None) -> AbstractContextManager[None]:
     """Do nothing: for blocks of which PyTorch's tracer warns, where a recording here does not."""
+    return contextlib.nullcontext()
+
+
+def ignore_experimental_warning() -> AbstractContextManager[None]:
+    """Do nothing: nothing here warns of being an experiment."""
     return contextlib.nullcontext()
 
 

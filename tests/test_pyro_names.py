@@ -25,6 +25,8 @@ from probtorch.infer import (
     RandomWalkKernel,
     Trace_ELBO,
 )
+from probtorch.infer.mcmc.util import initialize_model, summary
+from probtorch.infer.util import torch_item
 from probtorch.optim import Adam, CosineAnnealingLR, ExponentialLR, PyroLRScheduler
 
 
@@ -197,3 +199,35 @@ def test_modules_of_scripts_have_pyros_names():
     )
     assert reparam.AutoReparam is reparam_strategies.AutoReparam
     assert mcmc.NUTS is NUTS and mcmc.MCMC is MCMC
+
+
+def test_summaries_of_pyro_are_tables_by_name():
+    rng = np.random.default_rng(0)
+    draws = {"x": rng.normal(size=(2, 50, 3)), "k": rng.integers(0, 5, (2, 50))}
+    found = summary(draws, prob=0.8)
+    assert list(found["x"]) == ["mean", "std", "median", "10.0%", "90.0%", "n_eff", "r_hat"]
+    flat = draws["x"].reshape(-1, 3)
+    np.testing.assert_allclose(found["x"]["mean"].numpy(), flat.mean(0))
+    np.testing.assert_allclose(found["x"]["std"].numpy(), flat.std(0, ddof=1))
+    low, high = probtorch.diagnostics.hpdi(flat, 0.8)
+    np.testing.assert_allclose(found["x"]["90.0%"].numpy(), high)
+    np.testing.assert_allclose(found["x"]["10.0%"].numpy(), low)
+    rhat = probtorch.diagnostics.split_gelman_rubin(draws["k"].astype(float))
+    np.testing.assert_allclose(found["k"]["r_hat"].numpy(), rhat)
+    short = summary({"x": draws["x"][0, :3]}, group_by_chain=False)["x"]
+    assert short["n_eff"].isnan().all() and short["mean"].shape == (3,)
+
+
+def test_several_chains_start_at_several_points():
+    def model():
+        probtorch.sample("x", probtorch.distributions.Gamma(2.0, 1.0).expand([3]).to_event(1))
+
+    start, potential, transforms, _ = initialize_model(
+        model, num_chains=4, jit_compile=True, skip_jit_warnings=True, seed=0
+    )
+    assert start["x"].shape == (4, 3) and len(set(start["x"][:, 0].tolist())) == 4
+    first = {"x": start["x"][0]}
+    assert potential(first).isfinite() and transforms["x"].inv(first["x"]).min() > 0.0
+    with pytest.raises(ArgumentError, match="num_chains >= 1"):
+        initialize_model(model, num_chains=0)
+    assert torch_item(probtorch.tensor(1.5)) == torch_item(1.5) == 1.5

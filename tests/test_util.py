@@ -38,7 +38,11 @@ def test_recorded_code_does_not_warn():
 
 
 def test_small_helpers():
-    with util.ignore_jit_warnings(), util.optional(pytest.raises(ValueError), False):
+    with (
+        util.ignore_experimental_warning(),
+        util.ignore_jit_warnings(),
+        util.optional(pytest.raises(ValueError), False),
+    ):
         pass
     with util.optional(pytest.raises(ValueError), True):
         raise ValueError

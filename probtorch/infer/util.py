@@ -45,6 +45,7 @@ __all__ = [
     "log_density",
     "log_likelihood",
     "potential_energy",
+    "torch_item",
     "transform_fn",
     "unconstrain_fn",
 ]
@@ -101,6 +102,11 @@ class ModelInfo(NamedTuple):
     potential_fn: Potential
     postprocess_fn: Postprocess
     model_trace: Trace
+
+
+def torch_item(x: TensorLike) -> TensorLike:
+    """Return a tensor's one number as Python's; a number as it is."""
+    return x.item() if isinstance(x, TensorBase) else x
 
 
 def transform_fn(

@@ -88,7 +88,8 @@ def check_settings(
                 f"MCMC({name}=...)",
                 expected="None",
                 got=type(value).__name__,
-                fix="draws come back in the model's own space; compute the rest from them",
+                fix="draws of a model come back in its own space; those of a potential_fn do by "
+                "infer.util.transform_fn(transforms, mcmc.get_samples(), invert=True)",
             )
     choice_of("MCMC", "chain_method", chain_method, CHAIN_METHODS)
     if isinstance(params, (int, float, str)) and not isinstance(params, bool):
