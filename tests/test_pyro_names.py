@@ -11,7 +11,7 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch import poutine, sample, tensor
 from probtorch.effects.trace import Trace
-from probtorch.errors import ArgumentError, DomainError, InferenceError, ShapeError
+from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
 from probtorch.handlers import NonlocalExit, equalize, escape, queue, seed, trace
 from probtorch.infer import (
     MCMC,
@@ -231,3 +231,52 @@ def test_several_chains_start_at_several_points():
     with pytest.raises(ArgumentError, match="num_chains >= 1"):
         initialize_model(model, num_chains=0)
     assert torch_item(probtorch.tensor(1.5)) == torch_item(1.5) == 1.5
+
+
+def weighed_elbo(model, guide, *args, **kwargs):
+    weight = kwargs.pop("weight", 1.0)
+    drawn = poutine.trace(guide).get_trace(*args, **kwargs)
+    run = poutine.trace(poutine.replay(model, trace=drawn)).get_trace(*args, **kwargs)
+    return weight * (drawn.log_prob_sum() - run.log_prob_sum())
+
+
+def test_a_loss_function_has_arguments_of_its_own():
+    def model(y):
+        z = sample("z", dist.Normal(0.0, 1.0))
+        sample("y", dist.Normal(z, 1.0), obs=y)
+
+    def guide(y):
+        sample("z", dist.Normal(probtorch.param("loc", tensor(0.3)), 1.0))
+
+    y = tensor(1.0)
+    losses = []
+    for weight in (1.0, 2.0):
+        svi = SVI(model, guide, Adam({"lr": 0.0}), weighed_elbo, seed=0)
+        losses.append([svi.step(y, weight=weight) for _ in range(5)])
+    np.testing.assert_allclose(losses[1], 2.0 * np.array(losses[0]), rtol=1e-6)
+    with pytest.raises(ArgumentError, match="weight"):
+        SVI(model, guide, Adam({"lr": 0.0}), Trace_ELBO()).step(y, weight=1.0)
+
+
+def test_a_step_of_pyros_objectives_that_nothing_calls_is_refused():
+    with pytest.raises(ModelError, match=r"(?s)_differentiable_loss_particle.*loss=fn"):
+
+        class Causal(Trace_ELBO):
+            def _differentiable_loss_particle(self, model_trace, guide_trace):
+                return 0.0, 0.0
+
+    class Counted(Trace_ELBO):
+        calls = 0
+
+        def loss_and_grads(self, model, guide, *args, **kwargs):
+            self.calls += 1
+            return super().loss_and_grads(model, guide, *args, **kwargs)
+
+    def model():
+        sample("z", dist.Normal(0.0, 1.0))
+
+    loss = Counted()
+    svi = SVI(model, AutoNormal(model), Adam({"lr": 0.01}), loss)
+    for _ in range(4):
+        svi.step()
+    assert loss.calls == 4

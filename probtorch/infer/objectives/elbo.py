@@ -25,7 +25,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
 from probtorch.effects.handlers import trace
 from probtorch.effects.params import get_param_store
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, ModelError
 from probtorch.estimators.registry import as_estimator
 from probtorch.estimators.score_function import ScoreFunction
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
@@ -45,6 +45,19 @@ if TYPE_CHECKING:
 
 
 __all__ = ["ELBO", "BoundLoss", "Trace_ELBO"]
+
+# What subclasses of Pyro's objectives override, to change how one particle is made and counted.
+_PYROS = (
+    "_compute_dice_elbo",
+    "_differentiable_loss_particle",
+    "_differentiable_loss_parts",
+    "_get_trace",
+    "_get_traces",
+    "_get_vectorized_trace",
+    "_loss_and_grads_particle",
+    "_loss_and_surrogate_loss",
+    "_loss_and_surrogate_loss_particle",
+)
 
 
 class ELBO(abc.ABC):
@@ -94,6 +107,18 @@ class ELBO(abc.ABC):
         self._memory: dict[str, Memory] = {}
         # Estimators of sites that choose none themselves.
         self._by_site: dict[str, Estimator] = {}
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in _PYROS:
+            if name in cls.__dict__:
+                raise ModelError(
+                    f"class {cls.__name__}: {name} is a step of Pyro's, which nothing calls here",
+                    expected="a method that objectives have: estimates, loss or loss_and_grads",
+                    got=f"{cls.__name__}.{name}",
+                    fix="write a function of model, guide and their arguments that returns the "
+                    "loss, and pass it: SVI(model, guide, optim, loss=fn)",
+                )
 
     min_particles = 1
     # Whether sites of the guide may choose a gradient estimator.

@@ -20,6 +20,7 @@ from probtorch.core.rng import Generator, generator_of
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Tree
 from probtorch.infer.model_calls import check_model_call
+from probtorch.infer.objectives.protocol import Objective
 from probtorch.infer.vi.compiled_gradients import CompiledGradients
 from probtorch.infer.vi.compiled_step import CompiledStep
 from probtorch.infer.vi.eager_step import eager_step
@@ -70,7 +71,8 @@ class Fit(FitMemory):
         if waits_for_a_choice(self):
             self.picks = pick_estimators(self, args, kwargs)
         self.feed.begin()
-        if not self.num_steps:
+        if not self.num_steps and isinstance(self.objective, Objective):
+            # A function of the user's may have arguments of its own.
             check_model_call(self.model, args, kwargs, "svi.step")
         else:  # at the first step nothing else is known either
             self.compiled.settle(args, kwargs)

@@ -27,6 +27,7 @@ from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.control import Interrupt
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import lifted
+from probtorch.infer.objectives.protocol import Objective
 from probtorch.infer.objectives.runs import is_precise
 from probtorch.infer.run_record import RunRecord
 from probtorch.infer.vi.begun_anew import trained_before
@@ -223,7 +224,8 @@ class SVI(Fit):
         """
         check_count(num_steps, args)
         rule = as_rule(until)
-        check_model_call(self.model, args, kwargs, "svi.run", "num_steps, ")
+        if isinstance(self.objective, Objective):
+            check_model_call(self.model, args, kwargs, "svi.run", "num_steps, ")
         if is_precise(self.guide):
             # Once, and not at every step.
             args, kwargs = lifted(args), lifted(kwargs)
