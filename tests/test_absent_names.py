@@ -15,6 +15,7 @@ ROOMS = {
     "probtorch": "probtorch.absent",
     "probtorch.contrib": "probtorch.contrib",
     "probtorch.contrib.einstein": "probtorch.contrib.einstein",
+    "probtorch.contrib.oed": "probtorch.contrib.oed",
     "probtorch.diagnostics": "probtorch.diagnostics.absent",
     "probtorch.handlers": "probtorch.handlers",
     "probtorch.infer": "probtorch.infer.absent",

@@ -75,6 +75,7 @@ _THEIRS = {
     "probtorch.contrib.gp.models": "gplvm gpr sgpr vgp vsgp",
     "probtorch.contrib.gp.kernels": "brownian coregionalize static",
     "probtorch.contrib.forecast": "evaluate forecaster",
+    "probtorch.contrib.oed": "eig",
     "probtorch": "primitives params",
 }
 # By the full name of a module there, with our name in front, the room that has what it had.

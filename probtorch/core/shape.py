@@ -181,7 +181,8 @@ _INT = frozenset((int,))
 def parse_size(size: Sequence[Any]) -> tuple[int, ...]:
     """Return a tuple of ints from ``f(2, 3)``, ``f((2, 3))`` or ``f(5)`` calling styles."""
     if len(size) == 1 and not isinstance(size[0], int) and hasattr(size[0], "__iter__"):
-        size = size[0]
+        # A tensor or array without dims is one number.
+        size = size[0] if getattr(size[0], "ndim", 1) else size
     if _INT.issuperset(map(type, size)):
         return tuple(size)
     try:

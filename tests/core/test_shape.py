@@ -7,7 +7,7 @@ from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import probtorch
 from probtorch.core.shape import Size, broadcast_shapes, normalize_dim, normalize_dims, parse_size
-from probtorch.errors import ShapeError, TensorIndexError
+from probtorch.errors import DTypeError, ShapeError, TensorIndexError
 
 
 @given(mutually_broadcastable_shapes(num_shapes=3, max_dims=4, max_side=3, min_side=0))
@@ -62,3 +62,15 @@ def test_size_is_a_tuple_that_counts_its_elements():
     assert size.numel() == 6
     assert (size[:1] + (4,)) == (2, 4)
     assert repr(size) == "Size([2, 3])"
+
+
+def test_one_size_may_be_a_tensor_or_array_without_dims():
+    for n in (probtorch.tensor(3), np.array(3), np.int64(3)):
+        assert probtorch.zeros(n).shape == (3,) and probtorch.zeros(n, 2).shape == (3, 2)
+        assert (
+            probtorch.zeros(6).reshape(n, -1).shape
+            == probtorch.zeros(3).unsqueeze(1).repeat(1, 2).shape
+        )
+        assert probtorch.zeros(1).expand(n).shape == (3,)
+    with pytest.raises(DTypeError, match="integers"):
+        probtorch.zeros(probtorch.tensor(3.0))

@@ -20,10 +20,13 @@ terms.py has what all of them do; read nested.py next. Foster et al. (2019), "Va
 optimal experimental design"; Rainforth et al. (2018), "On nesting Monte Carlo estimators".
 """
 
+from typing import TYPE_CHECKING
+
 from probtorch.contrib.oed.bounds import marginal_eig, marginal_likelihood_eig, posterior_eig
 from probtorch.contrib.oed.laplace import laplace_eig
 from probtorch.contrib.oed.nested import nmc_eig, vnmc_eig
 from probtorch.contrib.oed.ratios import donsker_varadhan_eig, lfire_eig
+from probtorch.core.rooms import late_beside
 
 __all__ = [
     "donsker_varadhan_eig",
@@ -35,3 +38,13 @@ __all__ = [
     "posterior_eig",
     "vnmc_eig",
 ]
+
+# What does the work of Pyro's that are not here.
+INSTEAD = {
+    "glmm": "write the model: a plate of designs, and GLM likelihoods of distributions",
+    "search": "infer.Importance with a guide, or TraceEnum_ELBO, which sums finite sites out",
+    "vi_eig": "posterior_eig learns a posterior for each outcome; laplace_eig takes a normal one",
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = late_beside(__name__, {}, INSTEAD)
