@@ -187,7 +187,8 @@ def _alike(
     leaves = [np.repeat(x.array[None], count, axis=0) for x in flatten(chain)[0]]
     stack = ChainStack(chain, leaves, context)
     stack.put("metric", metrics)
-    places, keys = stack.at.state, [key_of(stream).stream.array for stream in streams]
+    places = stack.at.state
+    keys = np.array([stream.stream for stream in streams], np.uint64).view(np.int64)
     for name, column in (("position", positions), ("logdensity", values), ("grad", grads)):
         stack.leaves[getattr(places, name)][...] = column
     stack.leaves[stack.at.key.stream][...] = keys
