@@ -184,6 +184,9 @@ def full_like(
     Its elements lie in row-major order, whatever `memory_format` says.
     """
     input = wrap_value(input, "full_like")
+    if dtype is device is None and type(fill_value) is int and type(input.array) is np.ndarray:
+        if input.array.dtype.char in "fdl" and abs(fill_value) < 2**53 and not requires_grad:
+            return wrap(np.full(input.array.shape, fill_value, input.array.dtype))
     dtype = input.array.dtype if dtype is None else dtype
     device = device_of(input.array) if device is None else device
     return full(

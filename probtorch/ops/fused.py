@@ -7,6 +7,7 @@ nan in it is no part of the result.
 from __future__ import annotations
 
 from probtorch.core.casting import cast
+from probtorch.core.dispatch import unheard
 from probtorch.core.dtype import float16, float32, promote
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
@@ -220,4 +221,6 @@ def _with(op: str, x: TensorLike, product: TensorBase, beta: float, alpha: float
         product = product * alpha
     if beta == 0:
         return product
+    if unheard():  # who listens sees it broadcast
+        return (x if beta == 1 else x * beta) + product
     return expand(x if beta == 1 else x * beta, shape) + product

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from probtorch.core.dispatch import unseen, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import normalize_dim, parse_size
@@ -66,5 +69,11 @@ def roll(input: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
     for shift, dim in zip(shifts, dims, strict=True):
         n = input.array.shape[normalize_dim(dim, input.array.ndim, "roll")]
         if n and shift % n:
+            if unseen(input):
+                before = (slice(None),) * (dim % input.array.ndim)
+                cut, array = n - shift % n, input.array
+                parts = array[(*before, slice(cut, None))], array[(*before, slice(cut))]
+                input = wrap(np.concatenate(parts, dim))
+                continue
             input = cat(split(input, (n - shift % n, shift % n), dim)[::-1], dim)
     return clone(input) if input is whole else input

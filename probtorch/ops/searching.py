@@ -7,7 +7,7 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.casting import cast, to_float
-from probtorch.core.dispatch import apply, wrap
+from probtorch.core.dispatch import apply, unheard, wrap
 from probtorch.core.dtype import int32, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
@@ -54,6 +54,8 @@ def bincount(
             got=str(int(input.array.min())),
             fix="shift the values",
         )
+    if weights is None and unheard() and type(input.array) is np.ndarray:
+        return wrap(np.bincount(input.array, minlength=int(minlength)))
     length = max(int(input.array.max()) + 1 if input.array.size else 0, int(minlength))
     values = as_tensor(1 if weights is None else weights, "bincount")
     zeros = wrap(namespace(input.array).zeros(length, values.array.dtype))

@@ -251,6 +251,7 @@ def unfold(x: TensorLike, dimension: int, size: int, step: int) -> TensorBase:
             got=f"size={size}, step={step}",
             fix="pad the tensor, or make windows smaller",
         )
-    rows = movedim(x, dim, -1)
+    last = dim == x.array.ndim - 1
     attrs = {"size": ((n - size) // step + 1, size), "stride": (step, 1), "offset": 0}
-    return movedim(apply(_STRIDED, (rows,), attrs), -2, dim)
+    parts = apply(_STRIDED, (x if last else movedim(x, dim, -1),), attrs)
+    return parts if last else movedim(parts, -2, dim)

@@ -252,12 +252,17 @@ _UNTAKE = structured(
 def _run_put(
     x: np.ndarray, v: np.ndarray, *index: np.ndarray, dims: tuple[int, ...], accumulate: bool
 ) -> np.ndarray:
-    _check_bounds(x.shape, dims, index)
-    out = x.copy()
-    if accumulate:
-        namespace(x).add.at(out, _key(x.ndim, dims, index), v)
-    else:
-        out[_key(x.ndim, dims, index)] = v
+    if type(x) is not np.ndarray:
+        _check_bounds(x.shape, dims, index)  # of GPUs' arrays nothing else looks
+    out, key = x.copy(), _key(x.ndim, dims, index)
+    try:
+        if accumulate:
+            namespace(x).add.at(out, key, v)
+        else:
+            out[key] = v
+    except IndexError:
+        _check_bounds(x.shape, dims, index)
+        raise
     return out
 
 

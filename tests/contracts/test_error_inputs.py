@@ -108,6 +108,21 @@ CALLS = {
     "von_mises_draw": [(ValueError, lambda: dist.VonMises(0.0, -VECTOR).sample())],
     "windows": [(SHAPE, lambda: F.unfold(probtorch.ones(1, 1, 2, 2), 3))],
 }
+# Operations that users call by functions of nn.functional.
+CALLS |= {
+    name: [(TYPE, lambda fn=fn: fn("text")), (TYPE, lambda fn=fn: fn(["text"]))]
+    for name, fn in {
+        **{name: getattr(F, name) for name in ("elu", "selu", "celu", "leaky_relu", "hardtanh")},
+        **{name: getattr(F, name) for name in ("hardsigmoid", "hardswish", "hardshrink")},
+        "softshrink": F.softshrink,
+        "huber": lambda x: F.huber_loss(x, VECTOR),
+        "smooth_l1": lambda x: F.smooth_l1_loss(x, VECTOR),
+    }.items()
+}
+CALLS["interval_means"] = [
+    (SHAPE, lambda: F.adaptive_avg_pool1d(VECTOR, 2)),
+    (ValueError, lambda: F.adaptive_avg_pool1d(MATRIX, 0)),
+]
 ROOMS = (probtorch, linalg, special)
 
 
@@ -223,7 +238,8 @@ def test_ops_have_two_error_inputs_on_average():
     assert unreachable <= {
         *("affine", "betainc_grad", "bits_to_integers", "class_log_probs", "cofactor"),
         *("demand", "det_hessian"),
-        *("gamma_log_implicit", "gammainc_grad_a", "linear_recurrence", "native_density"),
+        *("gamma_log_implicit", "gammainc_grad_a", "interval_spread", "linear_recurrence"),
+        "native_density",
         *(
             "peak",
             "room",

@@ -49,6 +49,20 @@ WAYS = {
     "means over intervals": (lambda x: F.adaptive_avg_pool2d(x[None], (3, 4)), X),
     "more intervals than elements": (lambda x: F.adaptive_avg_pool2d(x[None], (7, 6)), X),
     "means of all": (lambda x: F.adaptive_avg_pool2d(x[None], 1), X),
+    "rolled": (lambda x: x.roll(2, -1).roll((1, -3), (0, 1)).roll(-5), X),
+    "windows along a dim": (lambda x: x.unfold(-1, 3, 2).sum(-1) + x.unfold(0, 2, 1).sum(), X),
+    "product and sum": (
+        lambda x: pt.addmm(x[0, :4], x, x.T) + pt.addmm(x[:, :4], x, x.T, beta=2),
+        X,
+    ),
+    "counts": (lambda x: pt.bincount(pt.tensor(ROWS), minlength=8) * x.sum(), X),
+    "filled alike": (lambda x: pt.zeros_like(x) + pt.full_like(x, 3) * x + pt.ones_like(x), X),
+    "added at places": (
+        lambda x: x.scatter_add(1, pt.tensor(ROWS[:, None]), x).index_add(
+            0, pt.tensor([3, 3]), x[:2]
+        ),
+        X,
+    ),
     "written to": (lambda x: (x * 1.0).add_(2).sub_(0.5).mul_(x.detach()).div_(3.0).exp_(), X),
     "root, written": (lambda x: (x * x + 1.0).sqrt_(), X),
 }
