@@ -16,6 +16,7 @@ import typing
 
 import numpy as np
 
+from probtorch.compiler.guards.bystanders import SHOWING
 from probtorch.core.op import Op
 from probtorch.core.sameness import CLOCKS, is_value
 from probtorch.source_files import owner
@@ -92,6 +93,9 @@ _HARMLESS = {
     "pluggy": None,
 }
 
+# Libraries of bystanders whose methods show things, see bystanders.py.
+_SHOWS = {"tqdm", "rich"}
+
 # Calls from the user's code into these give the same for the same arguments, or change nothing
 # that is not watched. Longest names first: what is not pure within them follows below.
 _PURE = {
@@ -102,7 +106,7 @@ _PURE = {
     "_decimal", "statistics", "_statistics", "bisect", "_bisect", "heapq", "_heapq", "array",
     "struct", "_struct", "json", "_json", "inspect", "weakref", "_weakref", "_weakrefset",
     "logging", "traceback", "sys", "datetime", "_datetime", "calendar", "zoneinfo", "numpy",
-    "scipy", "pandas", "xarray", "probtorch", "opt_einsum", "einops", "rich", "tqdm", "keyword",
+    "scipy", "pandas", "xarray", "probtorch", "opt_einsum", "einops", "keyword",
     "reprlib", "pprint", "argparse", "ast", "dis", "importlib", "_frozen_importlib", "unittest",
     "pytest", "_pytest", "_thread", "graphlib", "colorsys", "difflib", "unicodedata", "genericpath",
     "posixpath", "os._Environ", "uuid.UUID",
@@ -167,6 +171,8 @@ def in_library(name):
 def impure(name):
     """Whether what has this dotted name may answer otherwise the next time, or change things."""
     parts = name.split(".")
+    if parts[0] in _SHOWS and parts[-1] in SHOWING:
+        return False
     for k in range(len(parts), 0, -1):
         prefix = ".".join(parts[:k])
         if prefix in _IMPURE:
@@ -201,7 +207,7 @@ def is_constant(x):
 
 
 def is_harmless(x):
-    """Whether `x` only serves to lock, to log or to show."""
+    """Whether `x` only serves to lock, to log or to show: a bystander, see bystanders.py."""
     kind = type(x)
     if isinstance(x, logging.Logger):  # code may ask for its level
         return False

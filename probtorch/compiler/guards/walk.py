@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from probtorch.compiler.guards.bystanders import COUNTED, named_parts
 from probtorch.compiler.guards.code import (
     asks_who,
     computes_names,
@@ -145,6 +146,7 @@ class Walk:
         # Which attributes of modules count follows from the names in all code that was met.
         self._modules, self._named = {}, {}
         self._anywhere = self._computed = False
+        self._bystanders = []  # with the ways to them
         # Of dicts of ours, by id, what a replay reads anew: values by keys, and the names in code
         # that make them count all the same.
         self._followed, self._owners = {}, set()
@@ -153,7 +155,11 @@ class Walk:
         if stands_for_another(x):
             self._refuse(x, path)
             return
-        if isinstance(x, (TensorBase, Generator)) or is_harmless(x):
+        if isinstance(x, (TensorBase, Generator)):
+            return
+        if is_harmless(x):
+            self._bystanders.append((x, path))
+            self._suspect(module_of(type(x)))
             return
         if isinstance(x, types.FunctionType):
             self._function(x, path, todo)
@@ -355,6 +361,14 @@ class Walk:
                     todo.append((own[name], Way(path, f".{name}")))
             else:
                 self._entries(own, found, path, todo)
+        for x, path in self._bystanders:
+            names = [n for n in (*self._named, COUNTED) if (id(x), n) not in self._seen]
+            self._seen.update(((id(x), n), None) for n in names)
+            parts, called = named_parts(x, names)
+            self.suspicious = self.suspicious or called
+            for get, place, name, value in parts:
+                self._places.add(get, place, name, value)
+                todo.append((value, Way(path, f".{name}")))
         return todo
 
     def _class(self, x, path, todo):

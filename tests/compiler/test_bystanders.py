@@ -1,0 +1,145 @@
+"""What locks, logs or shows may change all the time, until code computes with what it holds."""
+
+import io
+import logging
+import logging.handlers
+import warnings
+
+import pytest
+
+from probtorch import tensor
+from probtorch.compiler.compile import compile
+from probtorch.compiler.paths import CompileWarning
+
+X = tensor([1.0, 2.0])
+
+
+def level_of_a_handler():
+    handler = logging.StreamHandler(io.StringIO())
+    return lambda: X * handler.level, lambda i: handler.setLevel(10 + i), handler
+
+
+def records_of_a_handler():
+    handler = logging.handlers.BufferingHandler(1000)
+    record = logging.LogRecord("a", 10, "", 1, "m", (), None)
+    return lambda: X * len(handler.buffer), lambda i: handler.emit(record), handler
+
+
+def place_in_a_file():
+    file = open("/dev/null", "w")
+    return lambda: X * file.tell(), lambda i: file.write("abc"), file
+
+
+def state_of_a_file():
+    file = open("/dev/null", "w")
+    return lambda: X * (1.0 + file.closed), lambda i: file.close(), file
+
+
+def width_of_a_console():
+    console = pytest.importorskip("rich.console").Console(width=80, file=io.StringIO())
+    return lambda: X * console.width, lambda i: setattr(console, "width", 80 + i), console
+
+
+def rows_of_a_table():
+    table = pytest.importorskip("rich.table").Table("a")
+    return lambda: X * table.row_count, lambda i: table.add_row("b"), table
+
+
+def length_of_a_text():
+    text = pytest.importorskip("rich.text").Text("abc")
+    return lambda: X * len(text), lambda i: text.append("d"), text
+
+
+def tasks_of_a_display():
+    progress = pytest.importorskip("rich.progress").Progress()
+    task = progress.add_task("a", total=100)
+    return (
+        lambda: X * progress.tasks[0].completed,
+        lambda i: progress.update(task, advance=1),
+        progress,
+    )
+
+
+def turns_of_a_bar():
+    bar = pytest.importorskip("tqdm").tqdm(total=100, file=io.StringIO())
+    return lambda: X * bar.n, lambda i: bar.update(1), bar
+
+
+def length_of_a_bar():
+    bar = pytest.importorskip("tqdm").tqdm(total=100, file=io.StringIO())
+    return lambda: X * len(bar), lambda i: setattr(bar, "total", 101 + i), bar
+
+
+def what_a_bar_counts():
+    bar = pytest.importorskip("tqdm").tqdm([1.0, 2.0], disable=True)
+    return lambda: X * sum(bar), lambda i: bar.iterable.append(float(i)), bar
+
+
+def data_of_a_line():
+    line = pytest.importorskip("matplotlib.lines").Line2D([0.0, 1.0], [0.0, 1.0])
+    return lambda: X * line.get_ydata()[1], lambda i: line.set_ydata([0.0, 2.0 + i]), line
+
+
+def width_of_a_line():
+    line = pytest.importorskip("matplotlib.lines").Line2D([0.0, 1.0], [0.0, 1.0])
+    return lambda: X * line._linewidth, lambda i: line.set_linewidth(1.0 + i), line
+
+
+HELD = [
+    *(level_of_a_handler, records_of_a_handler, place_in_a_file, state_of_a_file),
+    *(width_of_a_console, rows_of_a_table, length_of_a_text, tasks_of_a_display),
+    *(turns_of_a_bar, length_of_a_bar, what_a_bar_counts, data_of_a_line, width_of_a_line),
+]
+
+
+@pytest.mark.parametrize("make", HELD, ids=lambda f: f.__name__)
+def test_what_a_bystander_holds_never_goes_stale(make):
+    read, change, bystander = make()
+    compiled = compile(read)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        for i in range(5):
+            assert [compiled().tolist() for _ in range(2)] == [read().tolist()] * 2, i
+            if not getattr(bystander, "closed", False):
+                change(i)
+    getattr(bystander, "close", lambda: None)()
+
+
+class Trainer:
+    def __init__(self, shown):
+        self.shown, self.rate = shown, 2.0
+
+    def step(self):
+        return X * self.rate
+
+
+# A file that was closed is no bystander any more.
+SHOWN = [make for make in HELD if make is not state_of_a_file]
+
+
+@pytest.mark.parametrize("make", SHOWN, ids=lambda f: f.__name__)
+def test_a_bystander_that_nobody_computes_with_keeps_nothing_eager(make):
+    _, change, bystander = make()
+    trainer = Trainer(bystander)
+    compiled = compile(trainer.step)
+    for i in range(4):
+        assert compiled().tolist() == [2.0, 4.0]
+        change(i)
+    trainer.rate = 3.0
+    assert compiled().tolist() == [3.0, 6.0]
+    assert len(compiled.paths) == 2
+    getattr(bystander, "close", lambda: None)()
+
+
+def test_showing_within_a_function_keeps_it_compiled():
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO())
+    handler = logging.StreamHandler(io.StringIO())
+
+    def fn(x):
+        console.print("a step")
+        handler.flush()
+        return x * 2.0
+
+    compiled = compile(fn)
+    assert [compiled(X).tolist() for _ in range(3)] == [[2.0, 4.0]] * 3
+    assert len(compiled.paths) == 1
