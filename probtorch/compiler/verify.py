@@ -43,7 +43,8 @@ __all__ = [
 # seconds are for the first calls, EARLY of them; a step that takes 2 us takes Python a thousand
 # times as long, so that comparing the later ones too would take most of a run.
 FREE, SHARE, EARLY = 1.0, 0.01, 16
-# The share where the warm-up of a chain has ended, in the midst of the posterior.
+# The share where the warm-up of a chain has ended, in the midst of the posterior, and Python is
+# quick.
 WARM_SHARE = 0.05
 # Seconds up to which Python may take for a comparison at the end of a run that has none to spare.
 QUICK = 0.01

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.compiler.verify import WARM_SHARE
+from probtorch.compiler.verify import QUICK, WARM_SHARE
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
 from probtorch.infer.control import CALL_SECONDS, GROWTH, Control
@@ -474,7 +474,8 @@ class ChainRun(ChainTally):
             return
         # Where a warm-up has ended, in the midst of the posterior: the first whatever it takes.
         warm = not self.warming_up and self.draws.empty
-        warm = warm and (not costs.compared or costs.allow_another(share=WARM_SHARE))
+        quick = costs.eager <= QUICK and costs.allow_another(share=WARM_SHARE)
+        warm = warm and (not costs.compared or quick)
         if warm or (self._calls >= self._due and costs.allow_another()):
             self._due = 4 * self._calls
             began = time.thread_time()

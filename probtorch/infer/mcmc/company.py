@@ -203,7 +203,7 @@ class Company:
         """Run `length` transitions; returns whether all were made."""
         done = 0
         while done < length and self._well.any():
-            each = self._work // min(self._work, TOGETHER)
+            each = self._work // min(self._work, TOGETHER, len(self.runs))
             count = min(length - done, self.rows.capacity, each)
             for block in self._blocks(count):
                 if not self._goes_on(control):
