@@ -41,6 +41,7 @@ class LaneRoom:
 
     Attributes
     ----------
+    rows : int
     outputs : list of ndarray, each (rows, *shape)
     """
 
@@ -49,6 +50,7 @@ class LaneRoom:
         self.frame = program.program.bind()
         assert self.frame.entry is not None, "a program of the CPU"
         shapes = [(x.shape, x.dtype) for x in self.frame.new_outputs()]
+        self.rows = rows
         self.outputs = [np.zeros((rows, *shape), dtype) for shape, dtype in shapes]
 
     def serves(self, inputs: Sequence[np.ndarray]) -> bool:

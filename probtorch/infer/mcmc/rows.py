@@ -157,10 +157,12 @@ class ChainRows(ChainStack):
         if self._lanes is not None:
             return True
         with _lock:
-            free = _rooms.get(self.program)
-            room = free.pop() if free else None
+            free = _rooms.get(self.program, [])
+            # Results of a row are found by its number in its block: there may be more.
+            fits = [i for i, room in enumerate(free) if room.rows >= min(len(self), TOGETHER)]
+            room = free.pop(fits[0]) if fits else None
         if room is None:
-            room = LaneRoom(self.program, TOGETHER)
+            room = LaneRoom(self.program, min(len(self), TOGETHER))
         if not room.serves(self._inputs):
             return False
         self._room, self._lanes = room, ProgramLanes(self.program, self._inputs, room)

@@ -127,15 +127,18 @@ class InverseHessian:
         L : ndarray, shape (rows, directions)
             Positive.
         """
-        # U' = Q R (thin), so that H = D (1 + Q R M R' Q') D.
-        q, r = np.linalg.qr(self._scaled.transpose(0, 2, 1))
-        small = r @ self._middle @ r.transpose(0, 2, 1)
-        values, vectors = np.linalg.eigh(0.5 * (small + small.transpose(0, 2, 1)))
-        # What rounding leaves below zero is as good as nothing.
-        return self._root, (q @ vectors).transpose(0, 2, 1), np.maximum(1.0 + values, 1e-14)
+        if not hasattr(self, "_directions"):
+            # U' = Q R (thin), so that H = D (1 + Q R M R' Q') D.
+            q, r = np.linalg.qr(self._scaled.transpose(0, 2, 1))
+            small = r @ self._middle @ r.transpose(0, 2, 1)
+            values, vectors = np.linalg.eigh(0.5 * (small + small.transpose(0, 2, 1)))
+            self._directions = (q @ vectors).transpose(0, 2, 1)
+            # What rounding leaves below zero is as good as nothing.
+            self._values = np.maximum(1.0 + values, 1e-14)
+        return self._root, self._directions, self._values
 
     def rows(self, chosen: np.ndarray) -> InverseHessian:
-        """Return the estimates of some rows, in the order of `chosen`."""
+        """Return the estimates of some rows, in the order of `chosen`, with what is known of them."""
         some = object.__new__(InverseHessian)
         some.__dict__.update({name: array[chosen] for name, array in vars(self).items()})
         return some

@@ -280,6 +280,8 @@ def _typical_points(
         )
     begun, drawn = generator.spawn(2)
     best, evaluate = climbed(target, num_paths, begun, radius, max_gradients)
+    # Once for all of them: some rows are asked for again and again.
+    best.hessian.decomposition()
     chosen = chosen_paths(best.top_score, best.log_det, target.dim, num_chains)
     chosen = _spread(best, chosen, target.dim)
     uniforms = uniform_points(drawn.spawn(num_chains), (2, target.dim), np.pi)

@@ -122,6 +122,8 @@ class Windows:
         self.last, self.moments = np.zeros((chains, dim)), np.zeros((2, 2, 2, chains, dim))
         self.keeps_rows = keeps_rows
         self.rows = np.empty((chains, 2, 0, dim))
+        # No chain's rows end behind this one.
+        self._end = 0
 
     def begin(self, positions: np.ndarray) -> None:
         """Let chains stand at these positions, (chains, dim), to begin with."""
@@ -173,15 +175,19 @@ class Windows:
         if not self.keeps_rows:
             return
         chains, _, room, dim = self.rows.shape
+        self._end += more
+        if room and self._end <= room:
+            return
         held = self.whole[:, OLDER] + self.whole[:, LATE]
-        if room and int((self.whole[:, BEGIN] + held).max(initial=0)) + more <= room:
+        self._end = int((self.whole[:, BEGIN] + held).max(initial=0)) + more
+        if room and self._end <= room:
             return
         begun = self.whole[:, BEGIN]
         first = int(begun.min()) if room else 0
         span, most = int((begun + held).max(initial=0)) - first, int(held.max(initial=0))
         # Where all begin at about one row, all are copied at once.
         together = room and span <= most + ROOM
-        wanted = (span if together else most) + more
+        wanted = self._end = (span if together else most) + more
         rows = np.empty((chains, 2, max(ROOM, int(GROWTH * wanted)), dim))
         if together:
             kept = self.rows[:, :, first : first + span]
@@ -214,6 +220,7 @@ class Windows:
         words[KNOWN], words[FRESH], words[SEEN] = last is not None, fresh, seen
         if last is not None:
             self.last[row] = last
+        self._end = self.rows.shape[2] + 1  # which is to be found
         self._make_room(0)
         if parts:
             self._put_rows(row, np.concatenate(parts, axis=1))
