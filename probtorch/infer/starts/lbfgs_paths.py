@@ -138,7 +138,7 @@ class InverseHessian:
         return self._root, self._directions, self._values
 
     def rows(self, chosen: np.ndarray) -> InverseHessian:
-        """Return the estimates of some rows, in the order of `chosen`, with what is known of them."""
+        """Return the estimates of some rows, in the order of `chosen`, decomposed or not."""
         some = object.__new__(InverseHessian)
         some.__dict__.update({name: array[chosen] for name, array in vars(self).items()})
         return some

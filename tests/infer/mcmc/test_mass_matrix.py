@@ -131,13 +131,13 @@ def test_coordinates_without_spread_keep_the_variance_they_had():
     )
 
 
-def learnt(form, sigma, n, seed=0):
+def learnt(form, sigma, n, seed=0, last=False):
     """The metric of a form after one window of draws."""
     draws, grads = gaussian_rows(sigma, n, seed)
     mass, metric = MassMatrix(form, draws[0]), form.of_gradient(grads[0])
     mass.add(draws[1:], grads[1:])
     mass.end_segment(switch=False)
-    return mass.learnt(metric, choose=True)
+    return mass.learnt(metric, choose=True, last=last)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,21 @@ def test_auto_takes_directions_where_they_pay_and_none_where_they_do_not():
     mass.add(draws, grads)
     mass.end_segment(switch=False)
     assert mass.learnt(Auto(30).identity(), choose=True).name == "diag"
+
+
+def test_weak_directions_in_many_dimensions_are_taken_where_later_draws_confirm_them():
+    rng = np.random.default_rng(5)
+    rows = np.linalg.qr(rng.normal(size=(60, 60)))[0][:8]
+    sigma = np.eye(60) + 0.8 * rows.T @ rows
+    metric = learnt(Auto(60), sigma, 300, last=True)
+    assert int(metric.count.array) == 8
+    assert left_over(sigma, metric.inverse_mass()) < 1.2
+    # Of few draws with heavy tails they are noise.
+    draws = rng.standard_t(3.0, size=(200, 60))
+    mass = MassMatrix(Auto(60))
+    mass.add(draws, -4.0 * draws / (3.0 + draws**2))
+    mass.end_segment(switch=False)
+    assert mass.learnt(Auto(60).identity(), choose=True, last=True).name == "diag"
 
 
 def test_a_switch_forgets_what_is_older_than_the_background():

@@ -69,8 +69,9 @@ WIDEST = 2000
 # makes 0.2.
 WORTH_IT = 0.2
 # Directions whose variance is within this factor of the others' are left out: in few dimensions
-# they cost nothing, in many to learn them costs more than they do.
-CUT, CUT_IF_SMALL = 2.0, 1.25
+# they cost nothing, in many to learn them costs more than they do, unless later draws say that they
+# are known well enough.
+CUT, CUT_IF_SMALL, CUT_IF_KNOWN = 2.0, 1.25, 1.5
 
 
 class Form(Generic[M]):
@@ -204,8 +205,8 @@ class LowRank(Form[LowRankMetric]):
     def of_variance(self, variance: np.ndarray) -> LowRankMetric:
         return self._of_scale(DiagonalMetric.from_inverse_mass(variance).scale.array)
 
-    def of_spectrum(self, spectrum: Spectrum) -> LowRankMetric:
-        found = spectrum.clipped(self.rank, self.cut)
+    def of_spectrum(self, spectrum: Spectrum, cut: float | None = None) -> LowRankMetric:
+        found = spectrum.clipped(self.rank, self.cut if cut is None else cut)
         return LowRankMetric.of(found.scale, found.directions, found.variances, self.rank)
 
     def of_spectra(self, spectra: Spectrum) -> list[np.ndarray]:
@@ -252,19 +253,18 @@ class LowRank(Form[LowRankMetric]):
             return self.of_variance(variance)
         pairs = window.pairs()
         some = Rows(pairs[:, :: -(-count // LOOKED_AT)])
-        gains = self._gains(some, both_ways=last)
-        ridge = max(gains, key=gains.__getitem__)
+        gain, ridge, cut = self._best(some, both_ways=last)
         # What the start knew, or an earlier window, may be better than what few draws say.
-        if count < ENOUGH and kept > max(gains[ridge], self.least_gain):
+        if count < ENOUGH and kept > max(gain, self.least_gain):
             return metric
-        if gains[ridge] < self.least_gain:
+        if gain < self.least_gain:
             return self.of_variance(variance)
         rows = some
         if last and some.count < count:
             rows = Rows(pairs)
             ridge = max(self._ridges(count)) if ridge > estimates.RIDGE else ridge
-        (fit,) = self._fits(rows, variance, [ridge], principal=not last)
-        return self.of_spectrum(fit)
+        (fit,) = self._fits(rows, variance, [ridge], cut, principal=not last)
+        return self.of_spectrum(fit, cut)
 
     def fitted_together(
         self,
@@ -308,10 +308,15 @@ class LowRank(Form[LowRankMetric]):
         return estimates.RIDGE, noisy if noisy > ALIKE * estimates.RIDGE else 0.0
 
     def _fits(
-        self, rows: Rows, variance: np.ndarray, ridges: Sequence[float], principal: bool = True
+        self,
+        rows: Rows,
+        variance: np.ndarray,
+        ridges: Sequence[float],
+        cut: float,
+        principal: bool = True,
     ) -> list[Spectrum]:
         return estimates.low_rank(
-            rows, variance, rank=self.rank, cut=self.cut, ridges=ridges, principal=principal
+            rows, variance, rank=self.rank, cut=cut, ridges=ridges, principal=principal
         )
 
     def _worth(
@@ -327,20 +332,29 @@ class LowRank(Form[LowRankMetric]):
         gain = estimates.plain_misfit(rows, variance) - estimates.misfit(rows, present)
         return 2.0 * self.dim * gain
 
-    def _gains(self, rows: Rows, both_ways: bool) -> dict[float, float]:
-        """What directions from the earlier half of the draws gain on the later, by their ridge.
+    def _best(self, rows: Rows, both_ways: bool) -> tuple[float, float, float]:
+        """What directions from the earlier half of the draws gain on the later, at best.
 
-        Summed over all dimensions; the mean of that and the other way round where asked for.
+        Summed over all dimensions; the mean of that and the other way round where asked for. With
+        it the ridge, and the factor within which directions are left out.
         """
         ridges = [ridge for ridge in self._ridges(rows.count) if ridge > 0.0]
         early, late = rows.halves()
-        gains = np.zeros(len(ridges))
+        finest = min(self.cut, CUT_IF_KNOWN)
+        gains = np.zeros((2, len(ridges)))
         for sample, judge in [(early, late), (late, early)][: 1 + both_ways]:
             variance = estimates.diagonal(sample.squares, 1.0)
             plain = estimates.plain_misfit(judge, variance)
-            fits = self._fits(sample, variance, ridges)
-            gains += [plain - estimates.misfit(judge, fit) for fit in fits]
-        return dict(zip(ridges, (2.0 * self.dim / (1 + both_ways) * gains).tolist()))
+            for i, fit in enumerate(self._fits(sample, variance, ridges, finest)):
+                few = fit.clipped(self.rank, self.cut)
+                gain = plain - estimates.misfit(judge, few)
+                more = len(few.variances) < len(fit.variances)
+                gains[:, i] += gain, plain - estimates.misfit(judge, fit) if more else gain
+        gains *= 2.0 * self.dim / (1 + both_ways)
+        # Each direction takes time: those within the wider factor have to be worth it, too.
+        gains[1] -= WORTH_IT
+        kind, i = divmod(int(gains.argmax()), len(ridges))
+        return float(gains[kind, i]), ridges[i], finest if kind else self.cut
 
 
 class Auto(LowRank):
