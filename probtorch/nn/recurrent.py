@@ -270,7 +270,7 @@ class RNNBase(Module):
 
             end, found = scan(step, state, projected, reverse=reverse)
             return found, end
-        one_op = _ONE_OPERATION.get(type(self).step) if len(fixed) == 2 else None
+        one_op = len(fixed) == 2 and _ONE_OPERATION.get(getattr(self.step, "__func__", None))
         whole = one_op and whole_layer(one_op, self.step, projected, state, *fixed, reverse=reverse)
         return whole or by_steps(self.step, projected, state, fixed, reverse=reverse)
 

@@ -166,10 +166,10 @@ def unbind(input: TensorLike, dim: int = 0) -> tuple[TensorBase, ...]:
     input = as_tensor(input, "unbind")
     has_dims("unbind", input)
     dim = normalize_dim(dim, input.array.ndim, "unbind")
-    array, before = input.array, (slice(None),) * dim
-    count = array.shape[dim]
+    count = input.array.shape[dim]
     if unseen(input):
-        return _views(input, [array[(*before, i, ...)] for i in range(count)])
+        rows = input.array.swapaxes(0, dim) if dim < 2 else np.moveaxis(input.array, dim, 0)
+        return _views(input, [rows[i, ...] for i in range(count)])
     return tuple([slice_at(input, dim, i) for i in range(count)])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ _POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 SEQUENCES = {"uniforms": "pt_uniforms", "normals": "pt_normals", "exponentials": "pt_exponentials"}
 
 
-def _place(array: np.ndarray) -> int:
+def _place(array: Any) -> int:
     """Where the elements of a new array are; `array.ctypes` takes 2 us to say so."""
     return ctypes.addressof(ctypes.c_char.from_buffer(array))
 

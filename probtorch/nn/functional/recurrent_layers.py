@@ -8,6 +8,7 @@ over all steps at the end. Elsewhere, and for derivatives of derivatives, layers
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def _again(
     ctx: FunctionCtx, saved: Sequence[Tensor | None], gs: Sequence[Tensor]
 ) -> tuple[Tensor | None, ...]:
     """Return gradients that can be differentiated: those of the steps, taken once more."""
-    under = [t if t is None else another(t) for t in saved]
+    under: list[Any] = [t if t is None else another(t) for t in saved]
     projected, weight, bias, *states = under
     found, last = by_steps(ctx.step, projected, tuple(states), [weight, bias], reverse=ctx.reverse)
     wanted = [t for t in under if t is not None and t.requires_grad]
@@ -96,8 +97,17 @@ class _Lstm(Function):
     """Input, forget, cell and output gates; states are output and cell."""
 
     @staticmethod
-    def forward(ctx, reverse, one_step, projected, weight, bias, h0, c0):
-        step = native_elements("lstm", projected.array)
+    def forward(
+        ctx: FunctionCtx,
+        reverse: bool,
+        one_step: Callable[..., tuple[Tensor, ...]],
+        projected: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        h0: Tensor,
+        c0: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        step: Any = native_elements("lstm", projected.array)
         p, w = np.ascontiguousarray(projected.array), weight.array
         count, n, wide = p.shape
         kept = count if any(ctx.needs_input_grad) else 1  # of one step where nobody comes back
@@ -112,37 +122,46 @@ class _Lstm(Function):
                 of_state += bias.array
             at = k % kept
             step(p[t], of_state, c[k], h[k + 1], c[k + 1], bent[at], gates[at])
-        ctx.save_for_backward(projected, weight, bias, h0, c0)
+        kept_inputs: Any = projected, weight, bias, h0, c0
+        ctx.save_for_backward(*kept_inputs)
         ctx.kept, ctx.reverse, ctx.step = (h, c, bent, gates), reverse, one_step
         found = h[:0:-1] if reverse else h[1:]
         return wrap(found.copy()), wrap(h[-1].copy()), wrap(c[-1].copy())
 
     @staticmethod
-    def backward(ctx, g, gh, gc):
+    def backward(ctx: FunctionCtx, g: Tensor, gh: Tensor, gc: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         if grad_enabled():
             return None, None, *_again(ctx, saved, (g, gh, gc))
         (h, c, bent, gates), w = ctx.kept, saved[1].array.T
-        step = native_elements("lstm_slope", h)
+        step: Any = native_elements("lstm_slope", h)
         into, places = np.empty_like(gates), gates.shape[0]
-        gh, gc = gh.array.copy(), np.ascontiguousarray(gc.array)
-        back = np.empty_like(gc)
+        of_h, of_c = gh.array.copy(), np.ascontiguousarray(gc.array)
         for k in range(places - 1, -1, -1):
-            gh += g.array[places - 1 - k if ctx.reverse else k]
-            step(gh, gc, gates[k], bent[k], c[k], into[k], back)
-            np.matmul(into[k], w, gh)
-            gc, back = back, np.empty_like(gc)
+            of_h += g.array[places - 1 - k if ctx.reverse else k]
+            back = np.empty_like(of_c)
+            step(of_h, of_c, gates[k], bent[k], c[k], into[k], back)
+            np.matmul(into[k], w, of_h)
+            of_c = back
         of_weights = _of_weights(ctx, h[:-1], into)
         found = into[::-1].copy() if ctx.reverse else into
-        return None, None, wrap(found), *of_weights, wrap(gh), wrap(gc)
+        return None, None, wrap(found), *of_weights, wrap(of_h), wrap(of_c)
 
 
 class _Gru(Function):
     """Reset, update and new gates; the state is the output."""
 
     @staticmethod
-    def forward(ctx, reverse, one_step, projected, weight, bias, h0):
-        step = native_elements("gru", projected.array)
+    def forward(
+        ctx: FunctionCtx,
+        reverse: bool,
+        one_step: Callable[..., tuple[Tensor, ...]],
+        projected: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        h0: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        step: Any = native_elements("gru", projected.array)
         p, w = np.ascontiguousarray(projected.array), weight.array
         count, n, wide = p.shape
         kept = count if any(ctx.needs_input_grad) else 1
@@ -155,26 +174,27 @@ class _Gru(Function):
             if bias is not None:
                 of_state[at] += bias.array
             step(p[t], of_state[at], h[k], h[k + 1], gates[at])
-        ctx.save_for_backward(projected, weight, bias, h0)
+        kept_inputs: Any = projected, weight, bias, h0
+        ctx.save_for_backward(*kept_inputs)
         ctx.kept, ctx.reverse, ctx.step = (h, of_state, gates), reverse, one_step
         found = h[:0:-1] if reverse else h[1:]
         return wrap(found.copy()), wrap(h[-1].copy())
 
     @staticmethod
-    def backward(ctx, g, gh):
+    def backward(ctx: FunctionCtx, g: Tensor, gh: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         if grad_enabled():
             return None, None, *_again(ctx, saved, (g, gh))
         (h, of_state, gates), w = ctx.kept, saved[1].array.T
-        step = native_elements("gru_slope", h)
+        step: Any = native_elements("gru_slope", h)
         into, into_state, places = np.empty_like(gates), np.empty_like(gates), gates.shape[0]
-        gh = gh.array.copy()
-        beside = np.empty_like(gh)
+        of_h = gh.array.copy()
+        beside = np.empty_like(of_h)
         for k in range(places - 1, -1, -1):
-            gh += g.array[places - 1 - k if ctx.reverse else k]
-            step(gh, gates[k], of_state[k], h[k], into[k], into_state[k], beside)
-            np.matmul(into_state[k], w, gh)
-            gh += beside
+            of_h += g.array[places - 1 - k if ctx.reverse else k]
+            step(of_h, gates[k], of_state[k], h[k], into[k], into_state[k], beside)
+            np.matmul(into_state[k], w, of_h)
+            of_h += beside
         of_weights = _of_weights(ctx, h[:-1], into_state)
         found = into[::-1].copy() if ctx.reverse else into
-        return None, None, wrap(found), *of_weights, wrap(gh)
+        return None, None, wrap(found), *of_weights, wrap(of_h)

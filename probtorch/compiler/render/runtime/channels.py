@@ -36,7 +36,8 @@ def _batch_norm(
     w, eps = r.w, r.w.convert(eps, "double")
     few, many = w.branch(r.n == 1)
     with few:
-        _columns(Row(w, r.ty, c), x, weight, bias, eps, *made, m)
+        out, mean, variance, inverse = made
+        _columns(Row(w, r.ty, c), x, weight, bias, eps, out, mean, variance, inverse, m)
     with many, w.loop(0, c) as k:
         _channel(r, k, c, m, x, weight, bias, eps, *made)
 
