@@ -8,7 +8,6 @@ matrix for each such clique of numbers, scattered to their places.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 
@@ -26,7 +25,6 @@ from probtorch.infer.guides.joint import ScaledGuide
 from probtorch.infer.guides.latents import Latent
 from probtorch.infer.guides.layout import SiteBlock
 from probtorch.infer.guides.structure import factors_of
-from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.starts.initialization import Strategy, init_to_median
 from probtorch.ops.movement import reshape, unsqueeze
 from probtorch.ops.scattering import index_add
@@ -97,10 +95,7 @@ class AutoGaussian(ScaledGuide):
         if self._cliques:
             return
         super().setup(*args, **kwargs)
-        if self.precise:
-            args, kwargs = lifted(args), lifted(kwargs)
-        with in_float64() if self.precise else contextlib.nullcontext():
-            factors, ties = factors_of(self.model, self.latents, args, kwargs)
+        factors, ties = factors_of(self.model, self.latents, args, kwargs, precise=self.precise)
         self._cliques = _cliques(self.latents, [*factors, *ties])
 
     def distribution(self) -> MultivariateNormal:

@@ -23,7 +23,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.plate_rows import take_rows
 from probtorch.effects.runtime import Handler
 from probtorch.errors import ArgumentError
-from probtorch.infer.model_runs import out_of_sight
+from probtorch.infer.model_runs import lifted, out_of_sight
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def factors_of(
     latents: Mapping[str, Latent],
     args: tuple[object, ...],
     kwargs: dict[str, object],
+    *,
+    precise: bool,
 ) -> tuple[
     list[tuple[frozenset[str], frozenset[str]]], list[tuple[frozenset[str], frozenset[str]]]
 ]:
@@ -65,6 +67,8 @@ def factors_of(
         The sites, with the values to run the model at.
     args, kwargs
         The model's arguments.
+    precise : bool
+        Whether to run it in float64.
 
     Returns
     -------
@@ -79,7 +83,9 @@ def factors_of(
     A dependence that no gradient passes, such as one through a comparison, is not seen.
     """
     leaves = {n: wrap(latent.init.copy()).requires_grad_() for n, latent in latents.items()}
-    with enable_grad(), out_of_sight(_Leaves(leaves)) as seen:
+    if precise:
+        args, kwargs = lifted(args), lifted(kwargs)
+    with enable_grad(), out_of_sight(_Leaves(leaves), precise=precise) as seen:
         model(*args, **kwargs)
         found, ties = [], []
         for site in seen.nodes.values():

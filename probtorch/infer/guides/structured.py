@@ -38,7 +38,6 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import SummarisedByDraws, check_scale, off_tape, plate_at
 from probtorch.infer.guides.layout import SiteBlock, block_of
 from probtorch.infer.guides.structure import elimination_parents, factors_of, sorted_by_parents
-from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible
 from probtorch.nn.module import Module
@@ -145,10 +144,7 @@ class AutoStructured(SummarisedByDraws):
         if self._blocks:
             return
         super().setup(*args, **kwargs)
-        if self.precise:
-            args, kwargs = lifted(args), lifted(kwargs)
-        with in_float64() if self.precise else contextlib.nullcontext():
-            factors, ties = factors_of(self.model, self.latents, args, kwargs)
+        factors, ties = factors_of(self.model, self.latents, args, kwargs, precise=self.precise)
         blocks = {n: block_of(latent, factors) for n, latent in self.latents.items()}
         self.conditionals = self._named_conditionals()
         cliques = [names for names, _ in (*factors, *ties)]
