@@ -494,4 +494,4 @@ class LSTM(RNNBase):
 
 
 # Steps that are nobody else's: those of a subclass are taken one by one.
-_ONE_OPERATION = {GRU.step: "gru", LSTM.step: "lstm"}
+_ONE_OPERATION: dict[object, str] = {GRU.step: "gru", LSTM.step: "lstm"}

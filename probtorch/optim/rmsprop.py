@@ -99,6 +99,17 @@ class RMSprop(ElementwiseOptimizer):
         total = rest[0] * group["momentum"] + g / root
         return p - total * lr, v, total, *new
 
+    def native_step(
+        self, group: Group, numbers: tuple[float, ...]
+    ) -> tuple[str, tuple[float, ...]]:
+        """Return the native code of the rule without decay and centering."""
+        if group["weight_decay"] or group["centered"]:
+            return "", ()
+        factors = group["alpha"], 1 - group["alpha"], group["eps"]
+        if group["momentum"]:
+            return "rmsprop_momentum_step", (*factors, group["momentum"], *numbers)
+        return "rmsprop_step", (*factors, *numbers)
+
 
 class Adagrad(ElementwiseOptimizer):
     """Steps along the gradient divided by the root of the sum of its squares so far.
@@ -172,6 +183,12 @@ class Adagrad(ElementwiseOptimizer):
             g = g + p * group["weight_decay"]
         total = total + g * g
         return p - g / (s.sqrt(total) + group["eps"]) * numbers[0], total
+
+    def native_step(
+        self, group: Group, numbers: tuple[float, ...]
+    ) -> tuple[str, tuple[float, ...]]:
+        """Return the native code of the rule without decay."""
+        return ("", ()) if group["weight_decay"] else ("adagrad_step", (group["eps"], *numbers))
 
 
 class Adadelta(ElementwiseOptimizer):
@@ -247,3 +264,11 @@ class Adadelta(ElementwiseOptimizer):
         v = v * rho + g * (1 - rho) * g
         d = s.sqrt(u + eps) / s.sqrt(v + eps) * g
         return p - d * numbers[0], v, u * rho + d * (1 - rho) * d
+
+    def native_step(
+        self, group: Group, numbers: tuple[float, ...]
+    ) -> tuple[str, tuple[float, ...]]:
+        """Return the native code of the rule without decay."""
+        rho = group["rho"]
+        factors = rho, 1 - rho, group["eps"]
+        return ("", ()) if group["weight_decay"] else ("adadelta_step", (*factors, *numbers))

@@ -259,3 +259,33 @@ def test_an_option_that_is_set_on_the_optimizer_is_refused():
         optimizer.lr = 0.01
     optimizer.note = "anything else is kept"
     assert optimizer.note
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "single"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: optim.RMSprop(p, 0.01),
+        lambda p: optim.RMSprop(p, 0.01, momentum=0.9),
+        lambda p: optim.RMSprop(p, 0.01, centered=True),
+        lambda p: optim.Adagrad(p, 0.1, lr_decay=0.1),
+        lambda p: optim.Adadelta(p),
+        lambda p: optim.Adagrad(p, 0.1, weight_decay=0.1),
+        lambda p: optim.Adam(p, 0.01),
+        lambda p: optim.SGD(p, 0.01, momentum=0.9),
+    ],
+    ids=["RMSprop", "momentum", "centered", "Adagrad", "Adadelta", "decay", "Adam", "SGD"],
+)
+def test_steps_in_native_code_have_the_bits_of_the_rule(make, dtype):
+    start, grads = problem([(5000,), (70, 80)], dtype)
+
+    def moved():
+        params = leaves(start)
+        run(make(params), params, grads)
+        return [p.detach().numpy() for p in params]
+
+    native = moved()
+    with probtorch.configure(jit=False):
+        expected = moved()
+    for a, b in zip(native, expected, strict=True):
+        np.testing.assert_array_equal(a, b)

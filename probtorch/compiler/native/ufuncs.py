@@ -105,7 +105,15 @@ ROWS |= {
 
 # Steps of optimizers, in one pass over arrays that are written to: how many of these there are, the
 # first operands, and how many numbers follow the gradient behind them.
-STEPS = {"sgd_step": (1, 1), "momentum_step": (2, 2), "adam_step": (3, 7)}
+STEPS = {
+    "sgd_step": (1, 1),
+    "momentum_step": (2, 2),
+    "adam_step": (3, 7),
+    "rmsprop_step": (2, 4),
+    "rmsprop_momentum_step": (3, 5),
+    "adagrad_step": (2, 2),
+    "adadelta_step": (3, 4),
+}
 ROWS |= {
     name: {name: (_numbers(count + 1 + more, count), f"{'r' * (count + 1 + more)}->{'r' * count}")}
     for name, (count, more) in STEPS.items()

@@ -405,7 +405,7 @@ _BODIES: dict[str, Callable[..., None]] = {
 
 
 # ------------------------------------------------------------------------------ steps of optimizers
-# What `rule` of the optimizers says (optim/sgd.py, optim/adam.py), in the same order.
+# What `rule` of the optimizers says (optim/sgd.py, adam.py, rmsprop.py), in the same order.
 
 
 def _sgd_step(r, p, g, lr):
@@ -425,7 +425,33 @@ def _adam_step(r, p, m, v, g, size, correction, kept, share, b2, share2, eps):
     return [p - m / root * size, m, v]
 
 
+def _rmsprop_step(r, p, v, g, alpha, share, eps, lr):
+    v = v * alpha + g * share * g
+    return [p - g / (r.sqrt(v) + eps) * lr, v]
+
+
+def _rmsprop_momentum_step(r, p, v, total, g, alpha, share, eps, momentum, lr):
+    v = v * alpha + g * share * g
+    total = total * momentum + g / (r.sqrt(v) + eps)
+    return [p - total * lr, v, total]
+
+
+def _adagrad_step(r, p, total, g, eps, lr):
+    total = total + g * g
+    return [p - g / (r.sqrt(total) + eps) * lr, total]
+
+
+def _adadelta_step(r, p, v, u, g, rho, share, eps, lr):
+    v = v * rho + g * share * g
+    d = r.sqrt(u + eps) / r.sqrt(v + eps) * g
+    return [p - d * lr, v, u * rho + d * share * d]
+
+
 _STEPS: dict[str, Callable[..., list[Value]]] = {
+    "rmsprop_step": _rmsprop_step,
+    "rmsprop_momentum_step": _rmsprop_momentum_step,
+    "adagrad_step": _adagrad_step,
+    "adadelta_step": _adadelta_step,
     "sgd_step": _sgd_step,
     "momentum_step": _momentum_step,
     "adam_step": _adam_step,
