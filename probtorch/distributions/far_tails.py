@@ -21,7 +21,7 @@ from probtorch.core.tree import map_tree
 from probtorch.distributions.ends import log_of_level
 from probtorch.distributions.quantiles import bounds
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import where
+from probtorch.ops.arithmetic import maximum, where
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.control import cond
 from probtorch.ops.exponential_sums import logsumexp
@@ -90,7 +90,9 @@ def _with_tail(d: Distribution, p: Tensor, x: Tensor, above: bool) -> Tensor:
     wide = d if d._dtype is float64 else map_tree(_wide, d)
     # Elsewhere a tail may have no end that floats reach: nothing of it is used.
     at = where(lost, expand(_wide(x), shape), wide.support.interior(x))
-    tail = _log_sum(wide, at, above) if d.is_discrete else _log_integral(wide, at, above)
+    # Densities this far out overflow on the way to 0.
+    with np.errstate(all="ignore"):
+        tail = _log_sum(wide, at, above) if d.is_discrete else _log_integral(wide, at, above)
     return where(lost, cast(tail, p.array.dtype), log(where(lost, 1.0, p)))
 
 
@@ -111,10 +113,14 @@ def _log_integral(d: Distribution, x: Tensor, above: bool) -> Tensor:
     way = where(way > 0.0, way, 1.0)
     reach = way * (sign * outwards)
     origin = x - reach
+    # No y is farther out than floats are.
+    farthest = 709.0 - maximum(log(way), 0.0).detach() if end is None else math.inf
 
     def log_integrand(r: Tensor) -> Tensor:
-        y = origin + reach * exp(outwards * r)
-        known = isfinite(y) & (sign * (y - x) >= 0.0)
+        near = r < farthest
+        y = origin + reach * exp(where(near, outwards * r, 0.0))
+        known = near & (sign * (y - x) >= 0.0)
+        known = known if end is None else known & (y != end)
         height = d.log_prob_inside(where(known, y, x)) + outwards * r
         return where(known & (height < math.inf), height, -math.inf)
 

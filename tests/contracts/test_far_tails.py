@@ -4,6 +4,8 @@ The density has its own laws, against mpmath. A tail that is 0 or 1 too early, s
 square of the value has overflowed, does not change at all.
 """
 
+import warnings
+
 import mpmath
 import numpy as np
 import pytest
@@ -164,6 +166,18 @@ def test_logs_of_tails_that_no_float_holds_are_exact(name, native):
         # In one batch with a value in the middle, whose tail is that of the formula.
         both = tail(d, NUMBER([x, d.mean.item()])).numpy()
         assert both[0] == pytest.approx(found, rel=1e-13) and both[1] > -5.0
+
+
+def test_one_native_function_has_both_near_and_far_tails():
+    """Without a warning of the branch that is not taken, which is recorded at the same values."""
+    d, x = dist.Gamma(NUMBER(2.0), NUMBER(1.0)), NUMBER(1000.0)
+    tail = compile(lambda d, x: d.log_survival(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [tail(d, v).item() for v in (NUMBER(3.0), x, NUMBER(3.0), x)]
+    assert tail.reason is None
+    exact = [np.log(4.0) - 3.0, np.log(1001.0) - 1000.0]
+    np.testing.assert_allclose(found, exact * 2, rtol=1e-12)
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["eager", "native"])
