@@ -263,3 +263,22 @@ def test_only_indices_that_vary_make_blocks(index):
     if not index.ndim:
         assert traffic_of(nest, low).read == 8 * (2 * 200 + 2)
     np.testing.assert_allclose(program(args).array, program.eager(args).array, rtol=1e-14)
+
+
+@pytest.mark.parametrize("heavy", [True, False], ids=["logarithm", "sum"])
+def test_one_logarithm_beside_a_scattered_store_has_a_loop_of_its_own(heavy):
+    """A loop that scatters does not vectorise: a sum is as quick in it, a logarithm is not."""
+
+    def fn(t):
+        table, index = t
+        x = table[index]
+        x = (x + 1.0).log() if heavy else x + 1.0
+        return x, index_put(table * 0.0, (index,), x, accumulate=True)
+
+    args = wrap(np.arange(200.0)), wrap(np.arange(500) % 200)
+    program = NativeProgram(fn, args)
+    nests = [s for s in program.program.lowering.block.walk() if isinstance(s, Group) and s.domain]
+    indexed = [n for n in nests if any(i.kind == "gather" for i in n.items)]
+    assert len(indexed) == 1 and in_blocks(indexed[0]) == heavy
+    for got, expected in zip(program(args), program.eager(args), strict=True):
+        np.testing.assert_allclose(got.array, expected.array, rtol=1e-14)

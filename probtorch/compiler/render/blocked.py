@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 
 from probtorch.compiler.lang.types import FLOATS, ir_type
 from probtorch.compiler.nests.loops import Mem, Reg
+from probtorch.compiler.render.costs import cost_of_item
 from probtorch.compiler.render.nest import Nest
 
 __all__ = ["BLOCK", "in_blocks", "write_nest"]
@@ -27,8 +28,9 @@ BLOCK = 64
 TOGETHER = 4
 _PRODUCTS = ("dot", "axpy")
 _INDEXED = ("gather", "scatter")
-# Elementwise items from which on loops of their own pay beside a gather or scattered store.
-_WORTH_SPLITTING = 4
+# Elementwise items from which on loops of their own pay beside a gather or scattered store, and
+# nanoseconds that they cost where they vectorise: one logarithm is worth it.
+_WORTH_SPLITTING, _WORTH_COST = 4, 1.5
 
 
 def write_nest(module, group):
@@ -43,9 +45,13 @@ def in_blocks(group):
     products = [i for i in group.items if i.kind in _PRODUCTS]
     rows = len(group.domain) == 1 and group.domain[0] >= 2 * BLOCK
     indexed = any(_is_indexed(i) for i in group.items)
-    work = sum(i.kind == "compute" for i in group.items)
-    split = products or (indexed and work >= _WORTH_SPLITTING)
+    split = products or (indexed and _is_work([i for i in group.items if i.kind == "compute"]))
     return bool(rows and split and all(ir_type(i.root.dtype) in FLOATS for i in products))
+
+
+def _is_work(items):
+    """Whether elementwise items are worth loops of their own."""
+    return len(items) >= _WORTH_SPLITTING or sum(map(cost_of_item, items)) >= _WORTH_COST
 
 
 def _is_indexed(item):

@@ -13,7 +13,7 @@ from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type
 from probtorch.compiler.nests.loops import Mem
 from probtorch.errors import CompileError
 
-__all__ = ["cost_of"]
+__all__ = ["cost_of", "cost_of_item"]
 
 # The first three are for 8 bytes: half of it for float32.
 _LINE = 0.05  # an instruction on vectors of 64 bytes
@@ -42,8 +42,13 @@ def cost_of(group):
         root = item.root
         if root is not None and root.buffer is not None and root.in_register:
             total += _MEMORY * root.dtype.itemsize / 8
-        total += _COSTS.get(item.kind, _loop)(item)
+        total += cost_of_item(item)
     return total
+
+
+def cost_of_item(item):
+    """Return the nanoseconds that an item takes itself, without what it reads."""
+    return _COSTS.get(item.kind, _loop)(item)
 
 
 def _loop(item):
