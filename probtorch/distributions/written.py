@@ -44,11 +44,56 @@ def adopt(cls: type) -> None:
         overrides = name in cls.__dict__ and any(hasattr(base, name) for base in cls.__bases__)
         if overrides and not hasattr(cls, f"_{name}"):
             setattr(cls, f"_{name}", cls.__dict__[name])
+    for name in ("batch_shape", "event_shape"):
+        stated = cls.__dict__.get(name)
+        if isinstance(stated, property):
+            behind = _Overridden(name)
+            setattr(cls, f"_{name}", behind)
+            setattr(cls, name, behind.around(stated))
     for name in ("sample", "rsample"):
         method = cls.__dict__.get(name)
         if callable(method) and "generator" not in inspect.signature(method).parameters:
             setattr(cls, name, _with_generator(method))
     _lead_to_overrides(cls)
+
+
+class _Overridden:
+    """The shape behind a property of a class that overrides it: what that property says.
+
+    Until it has an answer, and where it asks for this one itself, the shape that was set counts.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.kept = name, f"_set_{name}"
+
+    def __set__(self, d: Distribution, value: Shape) -> None:
+        d.__dict__[self.kept] = value
+
+    def __get__(self, d: Distribution | None, owner: type | None = None) -> object:
+        if d is None:
+            return self
+        if not d.__dict__.get(f"{self.kept}_asked"):
+            try:
+                return tuple(getattr(d, self.name))
+            except AttributeError:
+                pass
+        return d.__dict__.get(self.kept, ())
+
+    def around(self, stated: property) -> property:
+        """Return the property with a note while it is being asked."""
+        assert stated.fget is not None
+        fget = stated.fget
+
+        def shape(d: Distribution) -> object:
+            store, asked = d.__dict__, f"{self.kept}_asked"
+            outer = store.get(asked, False)
+            store[asked] = True
+            try:
+                return fget(d)
+            finally:
+                store[asked] = outer
+
+        return property(shape, doc=stated.__doc__)
 
 
 def _density(self: Distribution, value: Tensor, inside: bool) -> Tensor:

@@ -158,3 +158,43 @@ def test_class_that_goes_past_its_base_says_the_rest_itself():
     value = tensor([0.5, 0.0, 1.0])
     same = MultivariateNormal(loc, probtorch.diag(diagonal))
     assert_close(d.log_prob(value), same.log_prob(value))
+
+
+class Flow(Distribution):
+    """Says its shapes by properties, which ask for what is not there at first."""
+
+    has_rsample = True
+
+    def __init__(self, base):
+        super().__init__(validate_args=False)
+        self.base = base
+
+    @property
+    def batch_shape(self):
+        return self.base.batch_shape
+
+    @property
+    def event_shape(self):
+        return self.base.event_shape
+
+    def rsample(self, shape=()):
+        return self.base.rsample(shape).exp()
+
+    def log_prob(self, value):
+        return self.base.log_prob(value.log()) - value.log().sum(-1)
+
+
+class Relabelled(Normal):
+    @property
+    def batch_shape(self):
+        return probtorch.Size((1, *self._batch_shape))
+
+
+def test_properties_that_are_overridden_are_the_shapes():
+    d = Flow(Normal(probtorch.zeros(2, 3), 1.0).to_event(1))
+    assert d.sample((4,)).shape == (4, 2, 3)
+    assert d.log_prob(d.sample()).shape == (2,)
+    assert d.to_event(1).event_shape == (2, 3)
+    with plate("rows", 2):
+        assert sample("x", d).shape == (2, 3)
+    assert Relabelled(probtorch.zeros(3), 1.0).batch_shape == (1, 3)
