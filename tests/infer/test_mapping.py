@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from probtorch.config import configure
-from probtorch.infer.mapping import BLOCK, DrawMap
+from probtorch.infer.mapping import BLOCK, LARGE_BLOCK, DrawMap
 from probtorch.ops.exponentials import exp
 from probtorch.ops.reduction import sum as total
 
@@ -40,6 +40,13 @@ def test_program_is_used_again_and_made_anew_for_other_shapes():
         check(mapped(inputs(n)), inputs(n))
     wide = {"x": np.random.default_rng(0).normal(size=(50, 5)), "k": np.arange(50)}
     check(mapped(wide), wide)
+
+
+def test_of_very_many_draws_more_go_at_once_and_few_may_follow():
+    mapped = DrawMap(outputs)
+    for n in (8 * LARGE_BLOCK + 3, 20):
+        check(mapped(inputs(n)), inputs(n))
+    assert mapped._block == LARGE_BLOCK
 
 
 def test_leading_dims_are_kept():
