@@ -95,15 +95,15 @@ class Standstill:
             depth, step_size = told("tree_depth"), told("step_size")
             assert depth is not None and step_size is not None  # told with that they were reached
             self._short = _in_a_row(self._short, saturated & are_short(depth, step_size))
+            steps, size = 2 ** int(depth[-1]) - 1, step_size[-1]
         else:
             self._short = 0
         if self._rejected >= IN_A_ROW:
             self.how = f"{self._rejected} proposals in a row were rejected"
         elif self._short >= IN_A_ROW:
-            steps = 2 ** int(depth[-1]) - 1
             self.how = (
                 f"{self._short} trajectories in a row of the greatest length, {steps} steps, "
-                f"went {step_size[-1] * steps:.1g} standard deviations each"
+                f"went {size * steps:.1g} standard deviations each"
             )
 
 
