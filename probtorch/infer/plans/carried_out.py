@@ -17,9 +17,10 @@ import numpy as np
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.effects.enumerable import config_enumerate
 from probtorch.effects.handlers import block
-from probtorch.errors import InferenceError, ProbtorchError
+from probtorch.errors import InferenceError, ProbtorchError, user_frame
 from probtorch.infer.approximations.dadvi import DADVI
 from probtorch.infer.approximations.pathfinder import Pathfinder
 from probtorch.infer.control import TimeIsUp
@@ -35,7 +36,7 @@ from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
 from probtorch.infer.plans.facts import Facts
 from probtorch.infer.plans.given_engine import as_sampled, run_given
-from probtorch.infer.plans.judged import is_trusted
+from probtorch.infer.plans.judged import SHARES, is_trusted
 from probtorch.infer.plans.planning import (
     ASKED_FOR,
     THINNING,
@@ -167,7 +168,20 @@ class Methods:
         nuts = NUTS(self.target, target_accept_prob=TARGET_ACCEPT, **self._start)
         powers = powers_for(self.plan.facts.wall)
         kernel = ReplicaExchange(nuts, inverse_temperatures=powers, adapt_temperatures=True)
-        return self._in_time(kernel, THINNING)
+        outcome = self._in_time(kernel, THINNING)
+        found = self.plan.facts.found
+        doubt = "" if found is None else found.doubt(outcome.draws.positions)
+        if found is not None and doubt:
+            warnings.warn_explicit(
+                "replicas do not tell the shares of modes\n"
+                f"  expected: draws in each of {len(found)} modes that climbs end in, and changes "
+                "between them\n"
+                f"  got:      {doubt}\n"
+                f"  fix:      {SHARES}",
+                InferenceWarning,
+                *(user_frame() or ("<unknown>", 0)),
+            )
+        return outcome
 
     def _in_time(self, kernel: AnyKernel, thinning: int = 1) -> Outcome:
         """Chains; Pathfinder in their place, if the time is up before one has a draw."""

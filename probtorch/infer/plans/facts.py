@@ -10,7 +10,8 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,10 @@ from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.initialization import uniform_point
 from probtorch.infer.starts.path_starts import Evaluations
+
+if TYPE_CHECKING:
+    from probtorch.distributions import MixtureSameFamily
+    from probtorch.infer.plans.modes import Modes
 
 __all__ = ["Facts", "gradient_seconds", "listed", "look_at"]
 
@@ -68,10 +73,8 @@ class Facts:
         Sites that some runs have and others have not.
     local : tuple of str
         Plates on subsamples that have continuous latent sites.
-    modes : int
-        Separate modes that climbs of the density end in; 0 if nobody looked.
-    wall : float
-        How deep the density falls between them, in nats.
+    found : Modes or None
+        Separate modes that climbs of the density end in; None if nobody looked.
     rows : int
         Of the largest plate on subsamples; 0 if there is none.
     """
@@ -88,9 +91,34 @@ class Facts:
     seconds: float = math.nan
     changing: tuple[str, ...] = ()
     local: tuple[str, ...] = ()
-    modes: int = 0
-    wall: float = 0.0
+    found: Modes | None = field(default=None, repr=False, compare=False)
     rows: int = 0
+
+    @property
+    def modes(self) -> int:
+        """How many separate modes were found; 0 if nobody looked."""
+        return 0 if self.found is None else len(self.found)
+
+    @property
+    def wall(self) -> float:
+        """How deep the density falls between them, in nats."""
+        return 0.0 if self.found is None else self.found.wall
+
+    @property
+    def reference(self) -> MixtureSameFamily:
+        """Normals at the modes, in equal parts, of the unconstrained vector: a start for `SMC`.
+
+        Raises
+        ------
+        InferenceError
+            If nobody looked for modes.
+        """
+        if self.found is None:
+            raise InferenceError(
+                "modes of a posterior", expected="a plan that looked for them", got="none",
+                fix="call fit without method=, engine=, guide= and init_strategy=",
+            )  # fmt: skip
+        return self.found.reference
 
     def __str__(self) -> str:
         parts = [f"{self.numbers} continuous numbers" if self.numbers != 1 else "1 number"]

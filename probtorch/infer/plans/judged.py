@@ -19,13 +19,18 @@ from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.weighted_draws import WeightedDraws
 from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, verdict
 
-__all__ = ["JUDGES", "is_trusted"]
+__all__ = ["JUDGES", "SHARES", "is_trusted"]
 
 # What weights of the prior's draws have to be worth.
 ENOUGH, EVEN = 400, 0.25
 # Ratios with a larger k have no variance: the limit of `pareto_k_limit` is that of weighted means
 # that still converge, not of an approximation that nobody has looked at.
 TRUSTED_K = 0.5
+# What tells shares of modes that replicas do not: particles that begin in all of them.
+SHARES = (
+    "weigh particles that begin in all modes: fit(model, ..., engine=lambda m: SMC(NUTS(m), 4000, "
+    "reference=fitted.plan.facts.reference, num_steps=5))"
+)
 # Below it the noise of an estimate by rows is large, and so may be the bias that it leaves.
 ROWS_ACCEPTED = 0.5
 
@@ -44,6 +49,14 @@ def _of_chains(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
             True,
         )
     return "; ".join(f"{finding.subject} ({finding.fix})" for finding in found), False
+
+
+def _of_replicas(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
+    said, good = _of_chains(draws, facts)
+    doubt = "" if facts.found is None else facts.found.doubt(draws.positions)
+    if not doubt:
+        return said, good
+    return f"{doubt} ({SHARES})" + ("" if good else f"; {said}"), False
 
 
 def _of_approximation(draws: SampledDraws, facts: Facts) -> tuple[str, bool]:
@@ -102,7 +115,7 @@ JUDGES: Mapping[str, Callable[[SampledDraws, Facts], tuple[str, bool]]] = {
     "particles": _of_particles,
     "exact": _of_table,
     "nuts": _of_chains,
-    "replica_exchange": _of_chains,
+    "replica_exchange": _of_replicas,
     "gibbs": _of_chains,
     "hmcecs": _of_rows,
     "dadvi": _of_approximation,

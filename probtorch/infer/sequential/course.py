@@ -241,7 +241,7 @@ class Course:
             moving.taken += moving.block
             moving.pieces = None
             ends = moved.positions.array[:, -1]
-            left = _correlation(moving.before, ends)
+            left = _correlation(moving.before, ends, self.path.parts_of(moving.before))
             enough = left <= FORGOTTEN or moving.taken >= MOST_STEPS
             if smc.waste_free or smc.num_steps is not None or enough:
                 break
@@ -355,9 +355,15 @@ class Course:
             )
 
 
-def _correlation(before: np.ndarray, after: np.ndarray) -> float:
-    """Mean over coordinates of the squared correlation, less what chance makes of it."""
-    one, other = before - before.mean(axis=0), after - after.mean(axis=0)
+def _correlation(before: np.ndarray, after: np.ndarray, parts: np.ndarray) -> float:
+    """Mean over coordinates of the squared correlation, less what chance makes of it; of particles
+    that stood in one part of a reference, since its parts may be modes that none can leave.
+    """
+    one, other = before.copy(), after.copy()
+    for part in np.unique(parts):
+        same = parts == part
+        one[same] -= one[same].mean(axis=0)
+        other[same] -= other[same].mean(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         squares = (one * other).sum(axis=0) ** 2 / ((one**2).sum(axis=0) * (other**2).sum(axis=0))
     # A coordinate that all particles agree on has not moved.

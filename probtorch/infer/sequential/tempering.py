@@ -21,6 +21,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.mixture import MixtureSameFamily
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site
@@ -186,6 +187,17 @@ class TemperedPath:
             got=f"{int(bad.sum())} of {count} that are not, in {TRIES} tries",
             fix="look at the supports of the priors, or give a reference",
         )
+
+    def parts_of(self, positions: np.ndarray) -> np.ndarray:
+        """Return which part of a mixture, if the start is one, each of positions is of: numbers."""
+        reference = self.reference
+        if not isinstance(reference, MixtureSameFamily):
+            return np.zeros(len(positions), np.int64)
+        with no_grad(), in_float64():
+            points = wrap(positions[:, None])
+            densities = reference.component_distribution.log_prob(points).array
+            weights = reference.mixture_distribution.logits.array
+        return np.asarray(to_host(densities + weights)).argmax(axis=1)
 
     def _drawn(self, count: int, generator: Generator) -> np.ndarray:
         if self.reference is not None:

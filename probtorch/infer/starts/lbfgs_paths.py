@@ -319,6 +319,18 @@ class BestPoints:
         some = {name: getattr(self, name)[chosen] for name in names}
         return BestPoints(**some, hessian=self.hessian.rows(chosen))
 
+    def with_others(self, others: BestPoints) -> BestPoints:
+        """Return them with others, of paths with as long a history, behind."""
+        names = "position", "value", "score", "gradient", "log_det", "top_score"
+        both = {n: np.concatenate([getattr(x, n) for x in (self, others)]) for n in names}
+        hessian = InverseHessian(
+            *(
+                np.concatenate([getattr(x.hessian, n) for x in (self, others)])
+                for n in ("diagonal", "pairs", "order")
+            )
+        )
+        return BestPoints(**both, hessian=hessian)
+
 
 def best_of_paths(
     paths: LbfgsPaths,

@@ -299,17 +299,29 @@ def climbed(
 ) -> tuple[BestPoints, Evaluations]:
     """Return the points of paths from dispersed starts, and what evaluated the density there."""
     evaluate = Evaluations(target)
-    starts, values, gradients = candidates(target, evaluate, num_paths, generator, radius)
+    starts = candidates(target, evaluate, num_paths, generator, radius)
+    return climbed_from(*starts, evaluate, max_gradients), evaluate
+
+
+def climbed_from(
+    starts: np.ndarray,
+    values: np.ndarray,
+    gradients: np.ndarray,
+    evaluate: Evaluations,
+    max_gradients: int = MAX_GRADIENTS,
+) -> BestPoints:
+    """Return the points of paths from such starts, with log densities and gradients there."""
+    dim = starts.shape[1]
     best, more = climb(
         evaluate.context,
         *(starts, values, gradients),
         max_gradients=max_gradients - 1,
-        tolerance=TOLERANCE + TOLERANCE_PER_DIM * target.dim,
-        patience=PATIENCE + PATIENCE_PER_DIM * target.dim,
-        reluctance=min(RELUCTANCE, RELUCTANCE_PER_DIM * target.dim),
+        tolerance=TOLERANCE + TOLERANCE_PER_DIM * dim,
+        patience=PATIENCE + PATIENCE_PER_DIM * dim,
+        reluctance=min(RELUCTANCE, RELUCTANCE_PER_DIM * dim),
     )
     evaluate.count += more
-    return best, evaluate
+    return best
 
 
 def kept_paths(evidence: np.ndarray, log_det: np.ndarray, dim: int) -> np.ndarray:
