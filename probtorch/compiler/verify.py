@@ -45,7 +45,7 @@ __all__ = [
 FREE, SHARE, EARLY = 1.0, 0.01, 16
 # The share where the warm-up of a chain has ended, in the midst of the posterior, and Python is
 # quick.
-WARM_SHARE = 0.05
+WARM_SHARE = 0.02
 # Seconds up to which Python may take for a comparison at the end of a run that has none to spare.
 QUICK = 0.01
 # What an operation on small tensors takes eagerly, in seconds: for a first guess.
