@@ -41,8 +41,8 @@ _TAKE_UP = ctypes.CFUNCTYPE(
 
 _WEIGH = ctypes.CFUNCTYPE(
     None,
-    *(_POINTER, *[_WHOLE] * 3, _POINTER, _POINTER),
-    *(_WHOLE, _WHOLE, _REAL, _REAL, *[_POINTER] * 3),
+    *(_POINTER, _WHOLE, _WHOLE, _WHOLE, _POINTER, _POINTER),
+    *(_WHOLE, _WHOLE, _REAL, _REAL, _POINTER, _POINTER, _POINTER),
 )
 
 
