@@ -1,6 +1,7 @@
 """Tensor: construction, conversion, views, and how other array libraries see it."""
 
 import copy
+import enum
 import math
 import pickle
 
@@ -483,3 +484,15 @@ def test_settings_of_printing():
         probtorch.set_printoptions(profile="default")
     with pytest.raises(probtorch.errors.ArgumentError, match="short"):
         probtorch.set_printoptions(profile="tall")
+
+
+def test_numbers_of_classes_of_their_own_are_the_numbers_that_they_are():
+    class Level(enum.IntEnum):
+        LOW = 2
+
+    x, Rate = probtorch.tensor([1.0, 3.0]), type("Rate", (float,), {})
+    for number, plain in ((Level.LOW, 2), (Rate(2.5), 2.5)):
+        for y, z in ((x * number, x * plain), (number - x, plain - x), (x > number, x > plain)):
+            assert y.dtype == z.dtype and y.tolist() == z.tolist()
+        assert probtorch.as_tensor(number).tolist() == plain
+        assert probtorch.where(x > 2.0, x, number).tolist() == [plain, 3.0]

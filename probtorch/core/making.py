@@ -59,6 +59,10 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
         return _nesting(value, None, op)
     if hasattr(value, "__array__"):
         return as_tensor(array_from(value), op)
+    if issubclass(kind, int):  # a member of an IntEnum
+        return as_tensor(int.__int__(value), op, to)
+    if issubclass(kind, float):
+        return as_tensor(float.__float__(value), op, to)
     sparse = type(value).__module__.startswith("scipy.sparse")
     raise DTypeError(
         op,

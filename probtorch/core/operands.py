@@ -37,9 +37,12 @@ _ROUNDED_ONCE = frozenset(("div", "mul"))
 
 def _operand(x: Operand, op: Op) -> Operand:
     """Return a number of NumPy's floats as Python's, which it is (as in PyTorch, whatever its bits
-    are it does not decide on a dtype), and all else as a tensor.
+    are it does not decide on a dtype), a member of an IntEnum too, and all else as a tensor.
     """
-    return float(x) if isinstance(x, float) else as_tensor(x, op.name)
+    kind = type(x)
+    if issubclass(kind, float):
+        return float.__float__(x)
+    return int.__int__(x) if issubclass(kind, int) else as_tensor(x, op.name)
 
 
 def general(
