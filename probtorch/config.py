@@ -55,12 +55,28 @@ settings = _from_environment()
 
 
 def configure(**changes):
-    """Change settings inside a block and restore them after, errors included.
+    """Change settings: as a statement for good, around a block until its end, errors included.
+
+    Parameters
+    ----------
+    **changes
+        Settings by name, see `Settings`.
+
+    Returns
+    -------
+    context manager and decorator
+        It puts back what the settings were before.
 
     Raises
     ------
     ArgumentError
         For a setting that does not exist.
+
+    Examples
+    --------
+    >>> from probtorch import configure
+    >>> with configure(jit=False):
+    ...     pass  # everything runs eagerly here
     """
     names = [f.name for f in dataclasses.fields(Settings)]
     for name in changes:
@@ -71,16 +87,30 @@ def configure(**changes):
                 got=name,
                 fix="check the spelling",
             )
-    return _changed(changes)
+    return _Changed(changes)
 
 
-@contextlib.contextmanager
-def _changed(changes):
-    before = {name: getattr(settings, name) for name in changes}
-    for name, value in changes.items():
-        setattr(settings, name, value)
-    try:
-        yield settings
-    finally:
-        for name, value in before.items():
+class _Changed(contextlib.ContextDecorator):
+    """Settings that were changed when this was made."""
+
+    def __init__(self, changes):
+        self._changes = changes
+        self._before = {name: getattr(settings, name) for name in changes}
+        self._set(changes)
+
+    def _set(self, values):
+        for name, value in values.items():
             setattr(settings, name, value)
+
+    def __call__(self, func):
+        self._set(self._before)  # a decorator changes settings while the function runs
+        return super().__call__(func)
+
+    def _recreate_cm(self):
+        return _Changed(self._changes)
+
+    def __enter__(self):
+        return settings
+
+    def __exit__(self, *error):
+        self._set(self._before)

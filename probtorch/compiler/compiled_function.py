@@ -21,6 +21,7 @@ from probtorch.compiler.calls.same_call import same_call
 from probtorch.compiler.calls.verified_call import called_twice, made_again
 from probtorch.compiler.calls.versions import (
     FIXED,
+    as_given,
     hand_over,
     same_ones,
     stand_ins,
@@ -267,6 +268,8 @@ class CompiledFunction(Compiled):
         """Run a path, and the function in Python from the same state."""
 
         def rebuilt(items):
+            if self._convert is not None:
+                items = as_given(items, flatten(arguments)[0])
             return Rebuilt(arguments, structure, items, self._known)
 
         out, what, error = called_twice(path, self.fn, leaves, rebuilt, tensors)
@@ -487,6 +490,8 @@ class CompiledFunction(Compiled):
             if often is not None:
                 self.paths.give_up(often)
             return plain, None
+        if not before.watch_elements(rec.pinned):
+            rec.refuse("a mask or an index that it changes, whose values shapes depend on")
         if any(not is_tensor(x) and type(x) not in FIXED for x in found[0]):
             rec.refuse("a result that is neither a tensor nor a number")
         flows = any(x.requires_grad and not is_spent(x) for x in result)

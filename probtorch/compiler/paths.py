@@ -91,6 +91,7 @@ class Paths(Sequence[P]):
         self.limit = MAX_PATHS if limit is None else limit
         self.reason: tuple[str, str] | None = None
         self.aside: tuple[str, str] | None = None
+        self.told = False  # whether users know that it, or some calls of it, run eagerly
         self.epoch = 0
         self._versions: dict[Hashable, list[P]] = {}
         self._guards: dict[Hashable, set[Hashable]] = {}
@@ -223,6 +224,7 @@ class Paths(Sequence[P]):
             self.refuse()
         if self.quiet and not loud:
             return
+        self.told = True
         place = place or self.home
         at = f"\n  at:       {place}" if place else ""
         message = (

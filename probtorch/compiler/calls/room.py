@@ -140,7 +140,9 @@ class Admissions:
         if key not in known and len(known) <= MAX_VERSIONS:
             known.add(key)
             if len(known) == MAX_VERSIONS + 1:
-                self._paths.warn(too_many(MAX_VERSIONS, alike, key))
+                reason = too_many(MAX_VERSIONS, alike, key)
+                self._paths.aside = self._paths.aside or (reason, "")
+                self._paths.warn(reason)
         return len(known) <= MAX_VERSIONS
 
     def admit_shapes(self, key: tuple) -> bool:

@@ -1,11 +1,14 @@
 """What makes two calls versions of one another: all that Python could ask of their arguments."""
 
+import numpy as np
+
 from probtorch.backends.registry import device_of
 from probtorch.core.sameness import token
 from probtorch.core.tensor_base import is_tensor
 
 __all__ = [
     "FIXED",
+    "as_given",
     "hand_over",
     "shapes_apart",
     "same_ones",
@@ -53,6 +56,14 @@ def stand_ins(tensors, known, environment):
             if hasattr(t, "persistent"):
                 s.persistent = t.persistent
     return [made[id(t)] for t in tensors]
+
+
+def as_given(items, leaves):
+    """Return items with the array of a tensor where the caller has given an array."""
+    return [
+        x.array if is_tensor(x) and issubclass(type(given), np.ndarray) else x
+        for x, given in zip(items, leaves, strict=True)
+    ]
 
 
 def _has_no_history(t):

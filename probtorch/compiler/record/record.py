@@ -44,6 +44,9 @@ from probtorch.ops.comparisons import isnan, logical_and, logical_not
 from probtorch.ops.reduction import any as some
 from probtorch.ops.view_places import place_in, written
 
+# Operations that are looked through for what a mask is made of.
+MOST_PINNED = 100
+
 __all__ = ["OUTSIDE", "Recorder", "keeping_all", "record", "recording_lock", "unheard"]
 
 # What evaluating a density may raise at a point where the model is not defined: the density is 0
@@ -285,9 +288,36 @@ class Recorder(Subgraphs):
                 if taken is not None:
                     return taken
             self._guard(t, value)
-        elif not self.value_of(t).static:
+        elif not self.value_of(t).static and not (value is None and self._pin(self.value_of(t))):
             self.refuse(f"{what}, whose result depends on the values of a tensor")
         return value
+
+    def _pin(self, v):
+        """Take for a constant what is made of tensors and arrays from outside alone, as a mask is:
+        their elements are watched. Returns whether it is so.
+        """
+        if not self._replays_effects():
+            return False
+        found, todo, seen = [], [v], set()
+        while todo:
+            x = todo.pop()
+            if not isinstance(x, GraphValue) or x.static or id(x) in seen:
+                continue
+            seen.add(id(x))
+            if x.kind == "node" and len(seen) <= MOST_PINNED:
+                todo += x.node.inputs
+            elif id(x) in self.outside and self._stays(x.array):
+                found.append(x.array.array)
+            else:
+                return False
+        for array in found:
+            if not any(array is known for known, _ in self.pinned):
+                self.pinned.append((array, array.copy()))
+        return True
+
+    def _stays(self, t):
+        """Whether a tensor from outside may be expected to be the same at the next call."""
+        return not t.requires_grad and id(t) not in self.updates and type(t.array) is np.ndarray
 
     def shown(self, t):
         """Note that a line of the user's only shows `t`, which replays leave out; "" if it does

@@ -46,10 +46,12 @@ from probtorch.ops.movement import expand, reshape, unsqueeze
 from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["EstimatorWatch", "Peers", "choice_refused", "needs_peers", "site_term"]
+__all__ = ["RERUNS", "EstimatorWatch", "Peers", "choice_refused", "needs_peers", "site_term"]
 
 # From a run to the function that gives a site its costs.
 CostsOf: TypeAlias = Callable[..., Relevant]
+# Why a step is eager that an estimator takes apart: whoever chose it knows.
+RERUNS = "reruns of the model for estimator"
 # Where generators stand: that in force, and the default one.
 States: TypeAlias = tuple[GeneratorState | None, GeneratorState]
 
@@ -276,7 +278,7 @@ def site_term(
             base, loss = _own_baseline(estimator, run, cost, memory.setdefault(site.name, {}))
         term = total(site.unscaled_log_prob * (cost - base))
     else:
-        read(f"reruns of the model for estimator {type(estimator).__name__}")
+        read(f"{RERUNS} {type(estimator).__name__}")
         q, _ = unwrapped(site.fn)
         costs = SiteCosts(run, site, relevant, costs_of, estimator.mixes)
         problem = Problem(q, costs, _SiteDraws(site, q), learn=isinstance(estimator, RELAX))

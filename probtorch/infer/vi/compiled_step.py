@@ -38,7 +38,9 @@ from probtorch.core.rng import default_generator
 from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import flatten
 from probtorch.effects.minibatches import StrangeLoader
+from probtorch.errors import user_location
 from probtorch.infer.objectives.loss_function import as_objective
+from probtorch.infer.objectives.site_estimators import RERUNS
 from probtorch.infer.vi.fit_memory import FitMemory
 from probtorch.infer.vi.fit_state import FitState, StepInfo
 from probtorch.ops.comparisons import isfinite
@@ -66,6 +68,13 @@ class _NotFinite(Exception):
     """The loss or a gradient of this step is not finite: nothing was moved."""
 
 
+class _OtherWithArrays(Exception):
+    """Arrays among the arguments do not mean what tensors of them do."""
+
+    def __init__(self) -> None:
+        super().__init__("the loss is another (x.std(), say, is not that of a tensor)")
+
+
 class CompiledStep:
     """The compiled form of the steps of a fit.
 
@@ -82,6 +91,13 @@ class CompiledStep:
     def __init__(self, fit: FitMemory) -> None:
         self.fit = fit
         self.reason: str | None = None
+        # Whether NumPy's arrays stay what they are, numbers of Python's that are watched, or come
+        # as tensors, which may be others at each step.
+        self._keeps_arrays = False
+        # Why steps are eager, which is told at the next one: an error that the eager step raises,
+        # too, tells it better.
+        self._to_tell: tuple[str, str] | None = None
+        self._not_tensors = ""  # why they do not come as tensors
         self._strangers = 0  # recordings that met a loader which the step before had not
         self._function: CompiledFunction | None = None
         self._before: FitState | None = None  # what a run in Python began with
@@ -110,6 +126,9 @@ class CompiledStep:
     def ready(self) -> bool:
         """Whether the next step may be compiled."""
         self._look()
+        if self._to_tell is not None and self._function is not None:
+            self._function.paths.warn(*self._to_tell, loud=True)
+            self._to_tell = None
         if self.reason is not None or not settings.jit or recorder() is not None:
             return False
         # What comes into being at the first step is no part of a step.
@@ -122,9 +141,8 @@ class CompiledStep:
                 roots=self._roots,
                 values=self._which_rates,
                 saving=True,
-                convert=_as_tensor,
-                # Whoever wants to know asks explain(): an eager step is slower, not worse.
-                quiet=True,
+                convert=None if self._keeps_arrays else _as_tensor,
+                quiet=True,  # `_give_up` tells
                 name="SVI.step",
             )
         return self.reason is None
@@ -232,6 +250,8 @@ class CompiledStep:
             with enable_grad():
                 loss = function(*inputs)
                 if (path := function.recorded) is not None:
+                    if not self._keeps_arrays and _has_arrays(inputs):
+                        self._compare_arrays(loss, start, inputs)
 
                     def put_back():
                         path.restore()
@@ -251,13 +271,60 @@ class CompiledStep:
             if self._strangers > MAX_STRANGERS or not isinstance(
                 error, (_NotFinite, StrangeLoader, *OUTSIDE)
             ):
-                self.reason = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
+                what = str(error)
+                if not isinstance(error, _OtherWithArrays):
+                    what = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
+                self._give_up(what, "", inputs)
             return None
-        if function.reason is not None and not function.paths:
-            reason, place = function.reason
-            self.reason = reason + (f" (at {place})" if place else "")
+        reason = function.reason or function.paths.aside
+        if reason is not None and function.last is None:
+            self._give_up(*reason, inputs)
         self._remember(function.last, start, fit.num_steps)
         return StepInfo(float(loss.item()))
+
+    def _give_up(self, reason: str, place: str, inputs: object) -> None:
+        """Go on with NumPy's arrays as they are, if steps had tensors of them; else eagerly."""
+        function = self._function
+        assert function is not None  # one that did not go
+        if not self._keeps_arrays and not function.paths.told and _has_arrays(inputs):
+            self._keeps_arrays, self._function, self._not_tensors = True, None, reason
+            return
+        if self._not_tensors and not function.reason:
+            reason = (
+                f"arrays among the arguments change from step to step, and {self._not_tensors} "
+                "where tensors come in their place: pass tensors"
+            )
+        place = place or user_location()
+        if not function.paths:
+            self.reason = reason + (f" (at {place})" if place else "")
+        if not function.paths.told and not reason.startswith(RERUNS):
+            self._to_tell = reason, place
+
+    def _compare_arrays(self, loss: TensorBase, start: object, inputs: tuple) -> None:
+        """See whether the step that was recorded with tensors of arrays is that with the arrays.
+
+        An array has methods that mean something else than a tensor's (``y.std()``), or that a
+        tensor has not.
+
+        Raises
+        ------
+        _OtherWithArrays
+        """
+        fit, before = self.fit, self._before
+        assert before is not None  # noted by the run that was recorded
+        after, states = fit.take(), fit.generator_states()
+        fit.restore(before)
+        fit.set_generator_states(start)
+        try:
+            other = self._step(*inputs)
+        except Exception as error:
+            raise _OtherWithArrays from error
+        tolerance = 1e-4 if loss.array.dtype == np.float32 else 1e-7
+        if not np.allclose(other.array, loss.array, rtol=tolerance, atol=tolerance):
+            raise _OtherWithArrays
+        fit.restore(after)
+        fit.set_generator_states(states)
+        self._before = before
 
     def _is_new(self, inputs: object) -> bool:
         """Whether arguments have shapes that no step had, where others had some: notes them."""
@@ -423,6 +490,10 @@ def _as_tensor(x):
     if issubclass(type(x), np.ndarray) and x.dtype.kind in "fiub":
         return wrap(x)
     return x
+
+
+def _has_arrays(inputs: object) -> bool:
+    return any(_as_tensor(x) is not x for x in flatten(inputs)[0])
 
 
 def _same_rate(a, b):

@@ -395,6 +395,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(at, objective):
     assert [second.step(X, Y) for _ in range(30 - at)] == losses[at:]
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 @pytest.mark.parametrize("optimizer", [Adam, SGD, RMSprop, Adagrad])
 def test_a_resumed_run_of_steps_that_cannot_be_compiled_goes_on_bit_for_bit(optimizer):
     # A step taken while recording rounds otherwise than an eager one (sums of 300 terms show it).

@@ -225,6 +225,7 @@ def test_evaluation_sees_the_batch_of_the_step_to_come():
     assert seen[-1] != second
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 def test_data_held_out_go_by_as_they_are_evaluated_and_leave_the_steps_alone():
     train, held_out, seen = loader_of(X, Y, ROWS), loader_of(X, Y, ROWS, shuffle=False), []
 

@@ -324,6 +324,7 @@ def test_a_state_that_waits_is_returned_as_it_is():
     assert fresh.state_dict() == state
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 def test_running_means_of_baselines_are_part_of_the_state():
     def model(y):
         a = sample("a", Bernoulli(0.3))
