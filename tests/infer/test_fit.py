@@ -12,7 +12,15 @@ from scipy import stats
 
 from probtorch.core.rng import Generator
 from probtorch.diagnostics import ConvergenceWarning, InferenceWarning, loo
-from probtorch.distributions import Bernoulli, Categorical, Normal, Poisson, constraints
+from probtorch.distributions import (
+    Bernoulli,
+    Categorical,
+    Distribution,
+    ImproperUniform,
+    Normal,
+    Poisson,
+    constraints,
+)
 from probtorch.effects import deterministic, factor, param, plate, sample
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer import (
@@ -689,3 +697,24 @@ def test_a_budget_too_small_is_named_as_it_was_given(monkeypatch):
     ) as e:
         fit(level, tensor(Y), method="pathfinder", seconds=0.5, verbose=False)
     assert "Pathfinder" not in str(e.value) and "max_seconds" not in str(e.value)
+
+
+def test_priors_that_cannot_be_drawn_from_are_no_obstacle():
+    y = np.array([1.0, 2.0, 3.0, 5.0])
+
+    class Squared(Distribution):
+        """A density alone, as users write them."""
+
+        support = constraints.positive
+
+        def log_prob(self, value):
+            return -0.5 * value**2
+
+    def model(y):
+        mu = sample("mu", ImproperUniform(constraints.real, (), ()))
+        scale = sample("scale", Squared())
+        with plate("rows", len(y)):
+            sample("y", Normal(mu, scale), obs=y)
+
+    fitted = fit(model, y, seed=0, num_samples=500, num_chains=2, warmup_steps=300, verbose=False)
+    assert fitted.summary()["mu"]["mean"] == pytest.approx(2.75, abs=0.4)

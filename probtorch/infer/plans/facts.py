@@ -19,15 +19,18 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.enumerable import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
-from probtorch.effects.handlers import trace
+from probtorch.effects.handlers import substitute, trace
+from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.potential import Target
-from probtorch.infer.starts.initialization import uniform_point
+from probtorch.infer.starts.initialization import init_to_uniform, uniform_point
 from probtorch.infer.starts.path_starts import Evaluations
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Facts", "gradient_seconds", "listed", "look_at"]
 
+# Methods of distributions of which one draws.
+_DRAWING = ("_sample", "_rsample", "sample", "rsample")
 # Runs until one stays where the model is defined.
 FIRST_RUNS = 5
 # Runs of a model that are compared, and the seconds from which on a run is too long for so many.
@@ -210,13 +215,26 @@ def _drawn(
     failure: Exception | None = None
     for stream in range(first, first + FIRST_RUNS):
         try:
-            with no_grad(), trace() as found, seed_handler(None, Generator(0, stream)):
+            given = substitute(substitute_fn=_start)
+            with no_grad(), trace() as found, seed_handler(None, Generator(0, stream)), given:
                 model(*args, **kwargs)
             return found
         except OUTSIDE as error:
             failure = failure or error
     assert failure is not None  # there was at least one run
     raise failure
+
+
+def _start(site: Site) -> TensorLike | None:
+    """Value of a site whose prior cannot be drawn from, as an improper one; None for others."""
+    fn = site.fn
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    if site.kind != "sample" or site.observed or not isinstance(fn, Distribution):
+        return None
+    if any(getattr(type(fn), n) is not getattr(Distribution, n) for n in _DRAWING):
+        return None
+    return init_to_uniform(site)
 
 
 def gradient_seconds(target: Target) -> float:

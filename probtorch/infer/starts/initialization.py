@@ -131,10 +131,13 @@ def init_to_sample(site: Site) -> TensorBase: ...
 @overload
 def init_to_sample(site: None = None) -> Strategy: ...
 def init_to_sample(site: Site | None = None) -> TensorBase | Strategy:
-    """Start at a draw from the prior."""
+    """Start at a draw from the prior; where that has no sampler, by `init_to_uniform`."""
     if site is None:
         return init_to_sample
-    return site.fn.sample(generator=_generator_of(site))
+    try:
+        return site.fn.sample(generator=_generator_of(site))
+    except NotImplementedError:
+        return init_to_uniform(site)
 
 
 @overload
