@@ -90,10 +90,7 @@ from probtorch.core.rng import (
     manual_seed as manual_seed,
     set_rng_seed as set_rng_seed,
 )
-from probtorch.core.shape import (
-    Size as Size,
-    broadcast_shapes as broadcast_shapes,
-)
+from probtorch.core.shape import Size as Size
 from probtorch.core.validation import (
     enable_validation as enable_validation,
     validation_enabled as validation_enabled,
@@ -618,6 +615,7 @@ from probtorch.ops.variates import (
     poisson as poisson,
 )
 from probtorch.queries import (
+    broadcast_shapes as broadcast_shapes,
     can_cast as can_cast,
     is_complex as is_complex,
     is_floating_point as is_floating_point,

@@ -7,12 +7,15 @@ from typing import TypeGuard
 from probtorch.autograd import values
 from probtorch.core.dtype import as_dtype, promote
 from probtorch.core.making import as_tensor
+from probtorch.core.shape import Size
+from probtorch.core.shape import broadcast_shapes as common_shape
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import DType, DTypeLike, TensorLike
+from probtorch.core.typed import DType, DTypeLike, SizeLike, TensorLike
 from probtorch.tensor import Tensor
 
 __all__ = [
+    "broadcast_shapes",
     "can_cast",
     "is_complex",
     "is_floating_point",
@@ -24,6 +27,18 @@ __all__ = [
     "result_type",
     "typename",
 ]
+
+
+def broadcast_shapes(*shapes: SizeLike) -> Size:
+    """Return the shape that some shapes broadcast to.
+
+    Parameters
+    ----------
+    *shapes : tuple of int, or int
+        A number is a shape of one dim.
+    """
+    given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+    return Size(common_shape(*given))
 
 
 def is_tensor(obj: object) -> TypeGuard[Tensor]:

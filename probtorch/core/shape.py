@@ -39,6 +39,11 @@ class Size(tuple[int, ...]):
     def __radd__(self, other: Iterable[int]) -> Size:
         return Size(tuple(other) + tuple(self))
 
+    def __mul__(self, times: SupportsIndex) -> Size:
+        return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
     @overload
     def __getitem__(self, key: SupportsIndex) -> int: ...
     @overload

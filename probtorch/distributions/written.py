@@ -44,9 +44,10 @@ def adopt(cls: type) -> None:
         overrides = name in cls.__dict__ and any(hasattr(base, name) for base in cls.__bases__)
         if overrides and not hasattr(cls, f"_{name}"):
             setattr(cls, f"_{name}", cls.__dict__[name])
-    for name in ("batch_shape", "event_shape"):
+    # Formulas that are stated are of the shapes that were set; else all is the class's own.
+    for name in () if getattr(cls, "_fields", ()) else ("batch_shape", "event_shape"):
         stated = cls.__dict__.get(name)
-        if isinstance(stated, property):
+        if isinstance(stated, property) and any(hasattr(base, name) for base in cls.__bases__):
             behind = _Overridden(name)
             setattr(cls, f"_{name}", behind)
             setattr(cls, name, behind.around(stated))

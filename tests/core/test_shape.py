@@ -74,3 +74,12 @@ def test_one_size_may_be_a_tensor_or_array_without_dims():
         assert probtorch.zeros(1).expand(n).shape == (3,)
     with pytest.raises(DTypeError, match="integers"):
         probtorch.zeros(probtorch.tensor(3.0))
+
+
+def test_sizes_stay_sizes():
+    size = probtorch.ones(2, 3).shape
+    for same in (size * 2, 2 * size, size + (2, 3), (2, 3) + size):
+        assert type(same) is Size and same == (2, 3, 2, 3)
+    assert type(size[-1:]) is Size and size[:0].numel() == 1
+    common = probtorch.broadcast_shapes(size, (1,), 3)
+    assert type(common) is Size and common == (2, 3)
