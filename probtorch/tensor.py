@@ -232,6 +232,8 @@ class Tensor(TensorBase):
         """Whether the memory is on a GPU."""
         return not isinstance(self.array, np.ndarray)
 
+    # There are no tensors of these kinds.
+    is_sparse = is_sparse_csr = is_quantized = is_mkldnn = is_nested = False
     data = property(methods.detach, methods.set_data)
 
     @property

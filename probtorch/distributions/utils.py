@@ -14,11 +14,13 @@ from probtorch.core.dtype import finfo
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import DTypeLike, SizeLike, TensorLike
 from probtorch.ops.arithmetic import clamp
 from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import log, sigmoid
 from probtorch.ops.movement import expand
+from probtorch.ops.reduction import sum as total
+from probtorch.ops.sampling import randn
 from probtorch.ops.special import logit
 from probtorch.tensor import Tensor
 
@@ -44,6 +46,16 @@ def broadcast_all(*values: TensorLike) -> tuple[Tensor, ...]:
     tensors = [to_float(as_tensor(v, "broadcast_all")) for v in values]
     shape = broadcast_shapes(*(t.array.shape for t in tensors), op="broadcast_all")
     return tuple(t if t.array.shape == shape else expand(t, shape) for t in tensors)
+
+
+def _standard_normal(shape: SizeLike, dtype: DTypeLike, device: str) -> Tensor:
+    """Return standard normal draws, by the name that samplers written for PyTorch call."""
+    return randn(shape, dtype=dtype, device=device)
+
+
+def _sum_rightmost(value: Tensor, dim: int) -> Tensor:
+    """Sum the last `dim` dims, by the name that densities written for PyTorch call."""
+    return total(value, tuple(range(-dim, 0))) if dim else value
 
 
 def clamp_probs(probs: Tensor) -> Tensor:

@@ -114,6 +114,11 @@ def _fans(tensor: Tensor, op: str) -> Shape:
     return shape[1] * field, shape[0] * field
 
 
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> Shape:
+    """Return `_fans` by the name that PyTorch has for it, which layers of one's own call."""
+    return _fans(tensor, "_calculate_fan_in_and_fan_out")
+
+
 @no_grad
 def _filled(tensor: Tensor, value: Tensor) -> Tensor:
     return tensor.copy_(value)

@@ -79,7 +79,7 @@ _INTEGERS = structured(
 
 @takes_out
 def randint(
-    low: int,
+    low: int | None = None,
     high: int | None = None,
     size: SizeLike | None = None,
     *,
@@ -109,7 +109,9 @@ def randint(
     ``floor(bits * (high - low) / 2**64)``: no value is more likely than another by more than
     2**-64.
     """
-    if size is None:
+    if low is None:
+        low = 0
+    elif size is None:
         low, high, size = 0, low, high
     if (
         size is None
@@ -141,7 +143,7 @@ def randint(
 
 def randint_like(
     input: TensorLike,
-    low: int,
+    low: int | None = None,
     high: int | None = None,
     *,
     generator: Generator | None = None,
@@ -154,7 +156,8 @@ def randint_like(
     dtype and on its device; `randint_like(x, high)` starts at 0.
     """
     input = as_tensor(input, "randint_like")
-    low, high = (0, low) if high is None else (low, high)
+    if low is None or high is None:
+        low, high = 0, low if high is None else high
     dtype, device = dtype or input.array.dtype, device or device_of(input.array)
     shape = input.array.shape
     return randint(

@@ -361,7 +361,7 @@ def svd(
     ----------
     A : Tensor, shape (..., m, n)
     full_matrices : bool
-        Must be False: the thin factors are the differentiable ones.
+        False unless matrices are square: the thin factors are the differentiable ones.
     driver : str, optional
         For PyTorch's sake: there is one routine.
 
@@ -375,14 +375,16 @@ def svd(
     -----
     The derivative rules are those of `eigh`: equal singular values contribute no differences.
     """
-    if full_matrices:
+    x = as_matrix("svd", A, square=False)
+    rows, columns = x.array.shape[-2:]
+    if full_matrices and rows != columns:
         raise ArgumentError(
             "svd",
-            expected="full_matrices=False",
-            got="full_matrices=True",
+            expected="full_matrices=False, or square matrices",
+            got=f"full_matrices=True, matrices of {rows} rows and {columns} columns",
             fix="complete the basis with numpy.linalg.svd on the array, outside the graph",
         )
-    return Svd(*apply(SVD, (finite_replay(as_matrix("svd", A, square=False)),)))
+    return Svd(*apply(SVD, (finite_replay(x),)))
 
 
 @takes_out

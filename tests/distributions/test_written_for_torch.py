@@ -12,7 +12,7 @@ from probtorch.distributions import (
     Normal,
     constraints,
 )
-from probtorch.distributions.utils import broadcast_all
+from probtorch.distributions.utils import _standard_normal, _sum_rightmost, broadcast_all
 from probtorch.effects import plate, sample
 from probtorch.errors import DomainError
 from probtorch.tensor import tensor
@@ -198,3 +198,22 @@ def test_properties_that_are_overridden_are_the_shapes():
     with plate("rows", 2):
         assert sample("x", d).shape == (2, 3)
     assert Relabelled(probtorch.zeros(3), 1.0).batch_shape == (1, 3)
+
+
+class Noisy(Normal):
+    """Calls what PyTorch keeps for itself, and everybody uses."""
+
+    def rsample(self, sample_shape=()):
+        eps = _standard_normal(self._extended_shape(sample_shape), self.loc.dtype, self.loc.device)
+        return self.loc + eps * self.scale
+
+    def total(self, value):
+        return _sum_rightmost(self.log_prob(value), 1)
+
+
+def test_private_helpers_of_pytorch_that_classes_call():
+    d = Noisy(probtorch.zeros(2, 3), probtorch.ones(3))
+    assert d.rsample((4,)).shape == (4, 2, 3)
+    assert_close(d.total(d.mean), Normal(0.0, 1.0).log_prob(tensor(0.0)).expand(2) * 3.0)
+    fans = nn.init._calculate_fan_in_and_fan_out(probtorch.zeros(6, 4, 3, 3))
+    assert fans == (36, 54)
