@@ -136,6 +136,85 @@ def linear_layer(torch):
     return step
 
 
+def activation(torch):
+    x, weights = leaf(torch, 64, 100), leaf(torch, 64, 100, grad=False, seed=1)
+
+    def step():
+        x.grad = None
+        (torch.nn.functional.elu(x - 1.0) * weights).sum().backward()
+        return x.grad
+
+    return step
+
+
+def rows_of_a_table(torch):
+    table_ = leaf(torch, 1000, 64)
+    rows = torch.tensor(np.random.default_rng(6).integers(0, 1000, (32, 20)))
+
+    def step():
+        table_.grad = None
+        torch.nn.functional.embedding(rows, table_).sum().backward()
+        return table_.grad
+
+    return step
+
+
+def running_sums(torch):
+    x, weights = leaf(torch, 64, 100), leaf(torch, 64, 100, grad=False, seed=1)
+
+    def step():
+        x.grad = None
+        (x.cumsum(1) * weights).sum().backward()
+        return x.grad
+
+    return step
+
+
+def batch_norm(torch):
+    x, weights = leaf(torch, 64, 100), leaf(torch, 64, 100, grad=False, seed=3)
+    scale, shift = leaf(torch, 100, seed=1), leaf(torch, 100, seed=2)
+
+    def step():
+        x.grad = scale.grad = shift.grad = None
+        y = torch.nn.functional.batch_norm(x, None, None, scale, shift, training=True)
+        (y * weights).sum().backward()
+        return x.grad
+
+    return step
+
+
+def recurrent(kind):
+    """Return the case of a layer of 10 steps, 4 rows, 8 inputs and 16 units."""
+
+    def case(torch):
+        layer = getattr(torch.nn, kind)(8, 16, dtype=torch.float64)
+        with torch.no_grad():
+            for k, p in enumerate(layer.parameters()):
+                p.copy_(leaf(torch, *p.shape, grad=False, seed=k) - 1.0)
+        x = leaf(torch, 10, 4, 8)
+
+        def step():
+            x.grad = None
+            layer.zero_grad()
+            layer(x)[0].sum().backward()
+            return x.grad
+
+        return step
+
+    return case
+
+
+def pooling(torch):
+    x = leaf(torch, 2, 3, 12, 12)
+
+    def step():
+        x.grad = None
+        torch.nn.functional.max_pool2d(x, 2).sum().backward()
+        return x.grad
+
+    return step
+
+
 def cholesky(torch):
     half = np.random.default_rng(5).standard_normal((200, 200))
     a = torch.tensor(half @ half.T + 200.0 * np.eye(200), requires_grad=True)
@@ -170,6 +249,13 @@ CASES = {
     "cross entropy, 64 x 100, forward and backward": classifier_loss,
     "layer norm, 64 x 100, forward and backward": layer_norm,
     "linear layer and relu, 64 x 100, forward and backward": linear_layer,
+    "elu, 64 x 100, forward and backward": activation,
+    "batch norm, 64 x 100, forward and backward": batch_norm,
+    "cumsum, 64 x 100, forward and backward": running_sums,
+    "640 rows of 1000 x 64, forward and backward": rows_of_a_table,
+    "max_pool2d, 2 x 3 x 12 x 12, forward and backward": pooling,
+    "LSTM, 10 steps of 4 x 16, forward and backward": recurrent("LSTM"),
+    "GRU, 10 steps of 4 x 16, forward and backward": recurrent("GRU"),
     "Cholesky factor of 200 x 200, forward and backward": cholesky,
     "x.expand(3, 8)": one_operation(lambda torch, x, y, m: x.expand(3, 8)),
     "x.reshape(2, 4)": one_operation(lambda torch, x, y, m: x.reshape(2, 4)),
@@ -177,6 +263,11 @@ CASES = {
     "x.max()": one_operation(lambda torch, x, y, m: x.max()),
     "x.sum()": one_operation(lambda torch, x, y, m: x.sum()),
     "x.mul_(1.0)": one_operation(lambda torch, x, y, m: x.mul_(1.0)),
+    "x.add_(y)": one_operation(lambda torch, x, y, m: x.add_(y).sub_(y)),
+    "x.median()": one_operation(lambda torch, x, y, m: x.median()),
+    "m.unbind()": one_operation(lambda torch, x, y, m: m.unbind(0)[1]),
+    "m.diagonal()": one_operation(lambda torch, x, y, m: m.diagonal()),
+    "einsum of m and m": one_operation(lambda torch, x, y, m: torch.einsum("ij,kj->ik", m, m)),
     "topk(x, 3)": one_operation(lambda torch, x, y, m: torch.topk(x, 3).values),
     "sort(x)": one_operation(lambda torch, x, y, m: torch.sort(x).values),
     "softmax(x)": one_operation(lambda torch, x, y, m: torch.softmax(x, 0)),

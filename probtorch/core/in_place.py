@@ -42,6 +42,16 @@ def assign(target: TensorBase, value: TensorBase, op: str = "copy_") -> TensorBa
         If `value` does not fit into `target`, or its memory is read-only.
     """
     data, new = target.array, value.array
+    if (
+        new.shape == data.shape
+        and new.dtype is data.dtype
+        and type(new) is _ndarray
+        and not value.requires_grad
+        and is_plain(target)
+    ):
+        data[...] = new
+        mark_changed(target)
+        return target
     if new.shape != data.shape:
         raise ShapeError(
             op,
