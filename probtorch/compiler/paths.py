@@ -229,7 +229,7 @@ class Paths(Sequence[P]):
         at = f"\n  at:       {place}" if place else ""
         message = (
             f"{self.name} runs eagerly, which is slower\n  reason:   {reason}{at}\n"
-            "  fix:      rewrite that part if speed matters; results are those of eager execution"
+            f"  fix:      {_cure(reason)}; results are those of eager execution"
         )
         self._issue(message, place)
 
@@ -240,6 +240,20 @@ class Paths(Sequence[P]):
             warnings.warn_explicit(message, CompileWarning, file, int(line))
         else:
             warnings.warn(message, CompileWarning, stacklevel=4)
+
+
+# What to write where Python takes numbers that each call may change, by how the reason begins.
+_CURES = {
+    "numpy()": "make tensors of arrays that are indexed by a tensor, X = probtorch.tensor(X), and "
+    "let tensors compute",
+    "nonzero": "choose by where(mask, x, 0.0) in place of x[mask]",
+    "tolist()": "index and compute with the tensor itself",
+}
+
+
+def _cure(reason: str) -> str:
+    begin = reason.partition(",")[0]
+    return _CURES.get(begin, "rewrite that part if speed matters")
 
 
 class Compiled:

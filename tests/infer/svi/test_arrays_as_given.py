@@ -133,3 +133,16 @@ def test_steps_that_stay_eager_say_so_once():
         losses(drawing, [Y] * 6)
     assert len([w for w in caught if issubclass(w.category, CompileWarning)]) == 1
     assert caught[0].filename == __file__
+
+
+def test_an_array_from_outside_that_is_indexed_by_rows_of_a_plate_says_what_to_make_of_it():
+    data = np.arange(40.0)
+
+    def rows():
+        m = sample("m", dist.Normal(0.0, 5.0))
+        with plate("rows", 40, subsample_size=10) as i:
+            sample("y", dist.Normal(m, 1.0), obs=data[i])
+
+    svi = SVI(rows, AutoNormal(rows), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+    with pytest.warns(CompileWarning, match=r"X = probtorch\.tensor\(X\)"):
+        svi.run(5, progress_bar=False)
