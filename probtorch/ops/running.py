@@ -17,7 +17,7 @@ from probtorch.ops.movement import slice_
 from probtorch.ops.native_rows import native_rows
 from probtorch.ops.pieces import cat, flip
 
-__all__ = ["others", "running", "sums_back"]
+__all__ = ["others", "recurrence", "recurrence_back", "running", "sums_back"]
 
 _UFUNCS = {"running_sum": np.add, "running_product": np.multiply}
 _METHODS = {"running_sum": "cumsum", "running_product": "cumprod"}
@@ -34,18 +34,36 @@ def running(kind: str, x: np.ndarray, dim: int) -> np.ndarray:
     return _UFUNCS[kind].accumulate(wider(x), dim).astype(x.dtype, copy=False)
 
 
-def _by_rows(name: str, x: np.ndarray, dim: int) -> np.ndarray | None:
+def _by_rows(name: str, x: np.ndarray, dim: int, *others: np.ndarray) -> np.ndarray | None:
     last = x.ndim - 1
-    rows = x if dim == last else x.swapaxes(dim, last)
-    if not rows.flags.c_contiguous:
-        if x.dtype.char not in "fd":
-            return None
-        rows = rows.copy()
-    native = native_rows(name, rows, (last,))
+    if x.dtype.char not in "fd":
+        return None
+    arrays = [a if dim == last else a.swapaxes(dim, last) for a in (x, *others)]
+    rows = [a if a.flags.c_contiguous else a.copy() for a in arrays]
+    native = native_rows(name, rows[0], (last,))
     if native is None:
         return None
-    made = native(rows)
+    made = native(*rows)
     return made if dim == last else made.swapaxes(dim, last).copy()
+
+
+def recurrence(a: np.ndarray, b: np.ndarray, dim: int) -> np.ndarray | None:
+    """Return y[j] = a[j] y[j - 1] + b[j] along `dim`, y[-1] being 0; None without native code."""
+    if type(a) is not np.ndarray or type(b) is not np.ndarray:
+        return None
+    if a.shape != b.shape or a.dtype is not b.dtype:
+        return None
+    return _by_rows("recurrence", a, dim, b)
+
+
+def recurrence_back(a: TensorBase, b: TensorBase, dim: int) -> TensorBase | None:
+    """Return h[j] = b[j] + a[j + 1] h[j + 1] along `dim`; None where operations are to be seen, and
+    without native code.
+    """
+    if not unseen(a, b) or a.array.shape != b.array.shape or a.array.dtype is not b.array.dtype:
+        return None
+    found = _by_rows("recurrence_back", a.array, dim, b.array)
+    return None if found is None else wrap(found)
 
 
 def sums_back(g: TensorBase, dim: int) -> TensorBase | None:

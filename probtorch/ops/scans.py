@@ -35,7 +35,7 @@ from probtorch.ops.movement import expand, reshape, slice_
 from probtorch.ops.named import ValuesIndices
 from probtorch.ops.pieces import cat, flip
 from probtorch.ops.reduction import cumsum, sum
-from probtorch.ops.running import running
+from probtorch.ops.running import recurrence, recurrence_back, running
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op
@@ -76,6 +76,9 @@ def _advanced(x: TensorBase, dim: int) -> TensorBase:
 
 def _backward(a: TensorBase, b: TensorBase, dim: int) -> TensorBase:
     """Solve h[j] = b[j] + a[j + 1] h[j + 1] from the end."""
+    short = recurrence_back(a, b, dim)
+    if short is not None:
+        return short
     step = _advanced(a, dim)
     return flip(apply(_RECURRENCE, (flip(step, dim), flip(b, dim)), {"dim": dim}), dim)
 
@@ -89,7 +92,9 @@ def _dim_and_tensor(name, x, dim) -> tuple[TensorBase, int]:
 
 
 def _run_recurrence(a: np.ndarray, b: np.ndarray, dim: int) -> np.ndarray:
-    dtype = b.dtype
+    dtype, native = b.dtype, recurrence(a, b, dim)
+    if native is not None:
+        return native
     a, b = wider(a).swapaxes(0, dim), wider(b).swapaxes(0, dim)
     out = namespace(b).empty_like(b)
     last = 0.0

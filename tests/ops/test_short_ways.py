@@ -7,6 +7,7 @@ import pytest
 
 import probtorch as pt
 from probtorch.nn import functional as F
+from probtorch.ops.scans import linear_recurrence
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((4, 6))
@@ -41,6 +42,8 @@ WAYS = {
     "columns of a table": (lambda x: x[:, pt.tensor([5, 0, 0])], X),
     "running sums": (lambda x: x.cumsum(1) * x.cumsum(0), X),
     "running products": (lambda x: x.cumprod(1) * x.cumprod(0), X),
+    "sums of exponentials": (lambda x: x.logcumsumexp(1) * x.logcumsumexp(0), X),
+    "recurrence": (lambda x: linear_recurrence(x, x[0] * 2.0, 0) + linear_recurrence(x, x, -1), X),
     "product": (lambda x: x.prod() * x.prod(1, True) * x.prod(0), X),
     "product, one zero": (lambda x: x.prod(1), X * (np.arange(6) != 2)),
     "product, two zeros": (lambda x: x.prod(), X * (np.arange(6) % 5 != 2)),

@@ -62,6 +62,10 @@ ROWS: dict[str, dict[str, tuple[str, str]]] = {
         "running_sum_back": ("(n)->(n)", "r->r"),
         "running_product": ("(n)->(n)", "r->r"),
     },
+    "recurrence": {
+        "recurrence": ("(n),(n)->(n)", "rr->r"),
+        "recurrence_back": ("(n),(n)->(n)", "rr->r"),
+    },
     "added_rows": {
         "added_rows": ("(m),(m,n),(v)->(v,n)", "lrr->r"),
     },

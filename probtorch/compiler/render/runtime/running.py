@@ -1,4 +1,6 @@
-"""Sums in the order of the elements: running ones along a row, and rows added where indices say."""
+"""Sums in the order of the elements: running ones and recurrences along a row, and rows added where
+indices say.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,27 @@ def _running_sum_back(r: Row, x: Value, out: Value) -> None:
         w.store(out, i, w.convert(total.value, r.ty), r.ty)
 
 
+def _recurrence(r: Row, a: Value, b: Value, out: Value) -> None:
+    """Write y[j] = a[j] y[j - 1] + b[j]."""
+    w = r.w
+    last = w.variable("double", w.value(0.0, "double"))
+    with w.loop(0, r.n) as i:
+        factor, term = (w.convert(w.load(x, i, r.ty), "double") for x in (a, b))
+        last.value = w.where(i == 0, term, factor * last.value + term)
+        w.store(out, i, w.convert(last.value, r.ty), r.ty)
+
+
+def _recurrence_back(r: Row, a: Value, b: Value, out: Value) -> None:
+    """Write h[j] = b[j] + a[j + 1] h[j + 1], from the end."""
+    w = r.w
+    ahead = w.variable("double", w.value(0.0, "double"))
+    with w.loop(0, r.n) as k:
+        i = r.n - 1 - k
+        term = w.convert(w.load(b, i, r.ty), "double") + ahead.value
+        w.store(out, i, w.convert(term, r.ty), r.ty)
+        ahead.value = w.convert(w.load(a, i, r.ty), "double") * term
+
+
 def _added_rows(
     r: Row, index: Value, rows: Value, _: Value, out: Value, count: Value, size: Value
 ) -> None:
@@ -58,5 +81,7 @@ BODIES: dict[str, Callable[..., None]] = {
     "running_sum": _running_sum,
     "running_sum_back": _running_sum_back,
     "running_product": _running_product,
+    "recurrence": _recurrence,
+    "recurrence_back": _recurrence_back,
     "added_rows": _added_rows,
 }
