@@ -3,9 +3,9 @@
 Guards see what a recording depends on. Should there be something that they do not see, a replay
 goes on with old values, and nobody would know. So native calls number 1, 2, 4, 8, 16 of a path are
 also computed by Python, from the same state and with the same random bits; 64, 256 ... as soon as
-all comparisons together take less than one per cent of the time (`ComparisonCosts`), and so is the
-log density where chains stand. All that the eager run changed is put back: results do not depend on
-being verified.
+all comparisons together take less than half a per cent of the time (`ComparisonCosts`), and so is
+the log density where chains stand. All that the eager run changed is put back: results do not
+depend on being verified.
 
 Native sums run in another order, so numbers differ by rounding. Where they differ by more than that
 explains, the eager run is repeated a few times with arguments and the results of all operations
@@ -41,8 +41,9 @@ __all__ = [
 # What comparisons of a path's calls may take, in seconds, and as a share of its native time: a loop
 # over a long series takes Python seconds, for which nobody should wait at the second call. The
 # seconds are for the first calls, EARLY of them; a step that takes 2 us takes Python a thousand
-# times as long, so that comparing the later ones too would take most of a run.
-FREE, SHARE, EARLY = 1.0, 0.01, 16
+# times as long, so that comparing the later ones too would take most of a run. Half a per cent, so
+# that there is as much for the check of the gradient in the one that all checks may take.
+FREE, SHARE, EARLY = 1.0, 0.005, 16
 # The share where the warm-up of a chain has ended, in the midst of the posterior, and Python is
 # quick.
 WARM_SHARE = 0.02

@@ -39,10 +39,9 @@ def _operand(x: Operand, op: Op) -> Operand:
     """Return a number of NumPy's floats as Python's, which it is (as in PyTorch, whatever its bits
     are it does not decide on a dtype), a member of an IntEnum too, and all else as a tensor.
     """
-    kind = type(x)
-    if issubclass(kind, float):
+    if isinstance(x, float):
         return float.__float__(x)
-    return int.__int__(x) if issubclass(kind, int) else as_tensor(x, op.name)
+    return int.__int__(x) if isinstance(x, int) else as_tensor(x, op.name)
 
 
 def general(

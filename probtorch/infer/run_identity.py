@@ -16,7 +16,7 @@ import hashlib
 import math
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def _add_array(digest, x: np.ndarray) -> None:
     )
 
 
-def options_of(optim: object, options: Mapping[str, object]) -> dict[str, str]:
+def options_of(optim: Any, options: Mapping[str, object]) -> dict[str, str]:
     """Return what an optimizer was asked for, by name, each as a text."""
     if issubclass(type(optim), Optimizer):
         found: dict[str, object] = {"optimizer": type(optim).__name__}
@@ -119,7 +119,7 @@ def options_of(optim: object, options: Mapping[str, object]) -> dict[str, str]:
         made = optim.pt_optim_constructor
         found = {"optimizer": f"{type(optim).__name__} of {getattr(made, '__name__', '')}"}
         for kept in ("pt_optim_args", "pt_clip_args", "pt_scheduler_args", "kwargs"):
-            given = getattr(optim, kept, None)
+            given: Any = getattr(optim, kept, None)
             found |= given if issubclass(type(given), Mapping) else {}
     else:
         found = {"optimizer": getattr(optim, "__name__", type(optim).__name__), **options}

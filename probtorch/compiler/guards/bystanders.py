@@ -8,6 +8,8 @@ only show (`SHOWING`) are nobody's affair, others make it run eagerly.
 """
 
 import types
+from collections.abc import Callable
+from typing import Any
 
 from probtorch.compiler.guards.reading import attribute, has_dict
 
@@ -38,7 +40,8 @@ def named_parts(x, names):
         Whether something is not there to be read, but computed by a method or property.
     """
     own = attribute(x, "__dict__") if has_dict(x) else None
-    own, places, called = own if type(own) is dict else {}, [], False
+    own, called = own if type(own) is dict else {}, False
+    places: list[tuple[Callable[[Any, Any], Any], object, str, object]] = []
     for name in names:
         if name == COUNTED and type(own.get(name)) not in (list, tuple, dict, set, range):
             continue  # loaders and the like, which are for whoever goes through them

@@ -11,7 +11,7 @@ import math
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class ModelCall:
         return flatten((self.args, self.kwargs))[1]
 
 
-def calls_of(datasets: object) -> dict[object, ModelCall]:
+def calls_of(datasets: Any) -> dict[object, ModelCall]:
     """Return the call of each data set, by its label: its key, or its number.
 
     A data set is a tuple of positional arguments, a dict of named ones, or the only argument.
@@ -94,7 +94,7 @@ def _in_order(first: Tree, other: Tree) -> Tree:
     return other
 
 
-def _call(data: object) -> ModelCall:
+def _call(data: Any) -> ModelCall:
     if issubclass(type(data), Mapping):
         return ModelCall((), {str(name): _plain(x) for name, x in data.items()})
     args = data if issubclass(type(data), tuple) else (data,)
@@ -161,7 +161,7 @@ def padded(calls: Mapping[object, ModelCall], mask: str) -> dict[object, ModelCa
     return {label: made(label, call) for label, call in calls.items()}
 
 
-def _is_data(leaf: object) -> bool:
+def _is_data(leaf: Any) -> bool:
     return issubclass(type(leaf), np.ndarray) and leaf.dtype.kind in "fiub"
 
 
