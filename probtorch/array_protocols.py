@@ -120,6 +120,29 @@ def refuse_array(tensor, asker=""):
     )
 
 
+# What to write in place of functions of other packages.
+_IN_PLACE = {
+    "cho_solve": "probtorch.cholesky_solve(b, L)",
+    "expm": "probtorch.linalg.matrix_exp(A)",
+    "logsumexp": "x.logsumexp(-1)",
+    "softmax": "x.softmax(-1)",
+    "log_softmax": "x.log_softmax(-1)",
+    "trapezoid": "probtorch.trapezoid(y, x)",
+    "cumulative_trapezoid": "probtorch.cumulative_trapezoid(y, x)",
+    "simpson": "probtorch.trapezoid(y, x), or the weights of the rule times y",
+    "quad": "probtorch.numerics.integral(f, a, b)",
+    "solve_ivp": "probtorch.ode.odeint(f, y0, times)",
+    "odeint": "probtorch.ode.odeint(f, y0, times)",
+    "interp1d": "numpy.interp(x, xp, fp)",
+    "convolve": "numpy.convolve(a, v)",
+    "block_diag": "probtorch.block_diag(a, b)",
+    "lfilter": "a loop over time, or probtorch.scan",
+    "brentq": "probtorch.numerics.bracketed_root(f, low, high)",
+    "cdist": "probtorch.cdist(x, y)",
+}
+_OF_STATS = ("pdf", "logpdf", "pmf", "logpmf", "cdf", "logcdf", "sf", "logsf", "ppf", "isf")
+
+
 def _caller():
     """``(package, function)`` of installed code between the user and the conversion, or Nones."""
     frame: FrameType | None = sys._getframe(2)
@@ -128,20 +151,37 @@ def _caller():
         module = frame.f_globals.get("__name__", "")
         package = module.partition(".")[0]
         if package in ("pandas", "scipy", "sklearn", "xarray", "numpy", "statsmodels"):
-            found = package, frame.f_code.co_name
+            found = package, _called_in(frame)
         elif package != "probtorch" or found[0] is not None:
             return found
         frame = frame.f_back
     return found
 
 
+def _called_in(frame):
+    """What a user calls of which this is the frame: a class for its methods, what is wrapped."""
+    name = frame.f_code.co_name
+    if name in ("__init__", "__call__"):
+        return type(frame.f_locals.get("self")).__name__
+    wrapped = frame.f_locals.get("f") if name == "wrapper" else None
+    return getattr(wrapped, "__name__", name)
+
+
 def _instead(name):
     """What to write in place of a function of somebody else's."""
-    rooms = (reduction, extremes, norms, linalg, cholesky_factors)
-    if name and (named_operation(name) is not None or any(hasattr(m, name) for m in rooms)):
+    if name in _IN_PLACE:
+        return f"write {_IN_PLACE[name]}, which keeps the gradient"
+    if name in _OF_STATS:
         return (
-            f"probtorch has it with its gradient: call {name} on the tensor itself, x.{name}(...)"
+            "write it by probtorch.distributions, whose log_prob, cdf and icdf keep the gradient: "
+            "Normal(loc, scale).log_prob(x)"
         )
+    rooms = (reduction, extremes, norms, linalg, cholesky_factors)
+    public = name and not name.startswith("_")
+    if public and (named_operation(name) is not None or any(hasattr(m, name) for m in rooms)):
+        where = "probtorch.linalg" if hasattr(linalg, name) else "the tensor itself"
+        call = f"probtorch.linalg.{name}(...)" if hasattr(linalg, name) else f"x.{name}(...)"
+        return f"probtorch has it with its gradient: call {name} of {where}, {call}"
     return (
         "write it in operations of probtorch, or as a probtorch.autograd.Function with its "
         "derivative"

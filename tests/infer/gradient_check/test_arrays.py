@@ -45,3 +45,21 @@ def test_arrays_asked_for_by_others_are_refused_with_a_fix_for_that_call():
         with pytest.raises(AutogradError, match=fix) as caught:
             call()
         assert "detach" not in str(caught.value)
+
+
+def test_functions_of_scipy_are_refused_with_what_to_write_in_their_place():
+    from scipy import interpolate, linalg, special, stats
+
+    b = tensor([0.5, 0.25], requires_grad=True)
+    square = tensor(np.eye(2), requires_grad=True)
+    fixes = {
+        r"write x\.logsumexp\(-1\)": lambda: special.logsumexp(b),
+        r"Normal\(loc, scale\)\.log_prob\(x\)": lambda: stats.norm.logpdf(b),
+        r"numpy\.interp\(x, xp, fp\)": lambda: interpolate.interp1d([0.0, 1.0], b),
+        r"probtorch\.linalg\.solve\(": lambda: linalg.solve(np.eye(2), b),
+        r"probtorch\.linalg\.matrix_exp\(": lambda: linalg.expm(square),
+    }
+    for fix, call in fixes.items():
+        with pytest.raises(AutogradError, match=fix) as caught:
+            call()
+        assert "__init__" not in str(caught.value)
