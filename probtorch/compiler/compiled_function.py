@@ -14,6 +14,7 @@ import types
 from probtorch.compiler.calls.changes import Changes
 from probtorch.compiler.calls.differentiable import Differentiable
 from probtorch.compiler.calls.kept import Links
+from probtorch.compiler.calls.known import KnownOutside
 from probtorch.compiler.calls.rebuilt import Rebuilt, boxes
 from probtorch.compiler.calls.replay import path_of
 from probtorch.compiler.calls.room import Admissions
@@ -127,9 +128,7 @@ class CompiledFunction(Compiled):
         self._convert, self.verify = convert, verify
         self._taped = {}  # versions whose result needs a gradient
         self._untaped = False  # whether calls that need a gradient are always eager
-        # id -> tensor or container that it finds outside, where it may ask which one that is or
-        # both are one; and whether it may ask.
-        self._known, self._asks = {}, False
+        self._known = KnownOutside()
         self._versions = Admissions(self.paths, self._taped, at_once=saving)
         self._changes, self._changed = Changes(), 0
         self._statements = False  # whether it performs model statements
@@ -185,8 +184,8 @@ class CompiledFunction(Compiled):
         out, path = self._native(key, paths, leaves, structure, tensors, args, kwargs)
         # Of paths that take turns none is tried ahead of the others. What is known of tensors
         # outside, and whether there is room, changes where paths do.
-        plain = not (kwargs or self._convert or self._known or self._versions.full)
-        plain = plain and not (self._asks and boxes((args, kwargs), everything=True))
+        plain = not (kwargs or self._convert or self._known.ones or self._versions.full)
+        plain = plain and not (self._known.asks and boxes((args, kwargs), everything=True))
         if plain and paths and path is paths[0]:
             self._before = same_call(args, path, _modes(), epoch)
         return out
@@ -270,7 +269,7 @@ class CompiledFunction(Compiled):
         def rebuilt(items):
             if self._convert is not None:
                 items = as_given(items, flatten(arguments)[0])
-            return Rebuilt(arguments, structure, items, self._known)
+            return Rebuilt(arguments, structure, items, self._known.ones)
 
         out, what, error = called_twice(path, self.fn, leaves, rebuilt, tensors)
         if what is None:
@@ -284,31 +283,9 @@ class CompiledFunction(Compiled):
         if self._convert is not None:
             leaves = list(map(self._convert, leaves))
         tensors = [x for x in leaves if is_tensor(x)]
-        of_tensors = same_ones(tensors), self._who(tensors, (args, kwargs))
+        of_tensors = same_ones(tensors), self._known.who(tensors, (args, kwargs))
         key = (structure, tuple(map(version_of, leaves)), *_modes(), *of_tensors)
         return leaves, structure, tensors, key
-
-    def _who(self, tensors, arguments):
-        """Return which tensors and containers are known from outside of the arguments, and which
-        containers are one; None where there are none.
-        """
-        found = boxes(arguments, everything=self._asks)
-        if not self._known and not self._asks and len(found) < 2:
-            return None
-        alike = same_ones(found)
-        if alike is None and self._known.keys().isdisjoint(map(id, (*tensors, *found))):
-            return None
-        known = (id(x) if id(x) in self._known else None for x in (*tensors, *found))
-        return (*known, alike)
-
-    def _met(self, environment, tensors, arguments, key):
-        """Note what is not to be taken for each other; returns the key with it."""
-        self._asks |= environment.asks_who
-        outside = environment.boxes(everything=self._asks)
-        if environment.asks_who or (outside and boxes(arguments)):
-            self._known.update(environment.tensors())
-            self._known.update(outside)
-        return (*key[:-1], self._who(tensors, arguments))
 
     def _surrounded(self):
         """Whether handlers or plates outside may change what model statements in it mean."""
@@ -329,7 +306,7 @@ class CompiledFunction(Compiled):
             if environment.takes_leaves and any(t.is_leaf and t.requires_grad for t in tensors):
                 self._untape(_OF_LEAVES, "")
                 return self._in_python(args, kwargs)
-            key = self._met(environment, tensors, (args, kwargs), key)
+            key = self._known.met(environment, tensors, (args, kwargs), key)
             if key[-1] is not None:
                 self._untape("a gradient through an argument that it finds outside, too", "")
                 return self._in_python(args, kwargs)
@@ -420,7 +397,7 @@ class CompiledFunction(Compiled):
         def flat(*stand_ins):
             walk = iter(stand_ins)
             items = [next(walk) if is_tensor(x) else x for x in leaves]
-            made.append(Rebuilt(arguments, structure, items, self._known))
+            made.append(Rebuilt(arguments, structure, items, self._known.ones))
             out, structure_of_it = flatten(self.fn(*made[-1].args, **made[-1].kwargs))
             found[:] = [returned.tensor_of(x) for x in out], structure_of_it
             plain[:] = map(returned.plain, out)
@@ -428,7 +405,7 @@ class CompiledFunction(Compiled):
 
         returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
         before = self._environment(leaves, structure)
-        key = self._met(before, tensors, arguments, key)
+        key = self._known.met(before, tensors, arguments, key)
         if before.opaque is not None:
             self.paths.give_up(before.opaque, loud=True)
             args, kwargs = arguments

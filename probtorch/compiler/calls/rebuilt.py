@@ -16,12 +16,12 @@ from probtorch.compiler.guards.watches import raw
 from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import Structure, flatten, is_leaf_type, names_of, stored, unflatten
 
-__all__ = ["Rebuilt", "boxes", "is_tree"]
+__all__ = ["Given", "Rebuilt", "boxes", "is_tree"]
 
-_Given: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
+Given: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
 
 
-def boxes(given: _Given, everything: bool = False) -> list[object]:
+def boxes(given: Given, everything: bool = False) -> list[object]:
     """Return the lists and dicts among the arguments of a call; tuples and distributions, too, of
     which Python can only ask who they are, with `everything`.
     """
@@ -70,7 +70,7 @@ class Rebuilt:
 
     def __init__(
         self,
-        given: _Given,
+        given: Given,
         structure: Structure,
         items: list[object],
         kept: Collection[int] = (),
