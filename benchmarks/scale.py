@@ -97,37 +97,6 @@ def _chains(**settings: object) -> float:
     return _since(start)
 
 
-def schools(y, sigma):
-    """Eight schools, not centred."""
-    mu = probtorch.sample("mu", dist.Normal(0.0, 5.0))
-    tau = probtorch.sample("tau", dist.HalfCauchy(5.0))
-    with probtorch.plate("school", len(y)):
-        eta = probtorch.sample("eta", dist.Normal(0.0, 1.0))
-        probtorch.sample("y", dist.Normal(mu + tau * eta, sigma), obs=y)
-
-
-SCHOOLS = (
-    np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0]),
-    np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]),
-)
-
-
-def _many_chains(count: int) -> Callable[[], tuple[str, int, float]]:
-    """A row of many short chains of one small model, in processor time."""
-
-    def row() -> tuple[str, int, float]:
-        data = [probtorch.tensor(x) for x in SCHOOLS]
-        for chains in (4, count):  # what is compiled is there by then
-            mcmc = MCMC(NUTS(schools), num_chains=chains, seed=1, progress_bar=False, **TRANSITIONS)
-            mcmc.diagnose = False
-            start = time.process_time()
-            mcmc.run(*data)
-            seconds = time.process_time() - start
-        return f"eight schools, {count} chains of 200 + 200, processor", count, seconds
-
-    return row
-
-
 def _since(start: float) -> float:
     return time.perf_counter() - start
 
@@ -137,7 +106,6 @@ ROWS: list[Callable[[], tuple[str, int, float]]] = [
     loop_of_runs,
     chains_in_threads,
     chains_in_processes,
-    *(_many_chains(count) for count in (4, 64, 1024, 4096)),
     *growth.ROWS,
     *varying_effects.ROWS,
 ]
