@@ -33,6 +33,7 @@ from probtorch.ops.families import structured
 from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import movedim, reshape, slice_
 from probtorch.ops.named import ValuesIndices
+from probtorch.ops.native_rows import native_rows
 from probtorch.ops.orders import FEW, first_of_order, order
 from probtorch.ops.reduction import any as any_of
 from probtorch.ops.reduction import kept_shape, sum
@@ -68,11 +69,32 @@ def topk(
         raise ArgumentError(
             "topk", expected=f"k from 0 to {n}, the size of dim {dim}", got=f"k={k}", fix="reduce k"
         )
-    index = _places_of_first(input, k, dim, largest)
-    values = taken_at(input, dim, index)
+    found = _first_of_rows(input, k, dim, bool(largest))
+    if found is not None and unseen(input):
+        values, index = wrap(found[0]), wrap(found[1])
+    else:
+        index = wrap(found[1]) if found is not None else _places_of_first(input, k, dim, largest)
+        values = taken_at(input, dim, index)
     if added and k == 1:
         values, index = reshape(values, ()), reshape(index, ())
     return ValuesIndices(values, index)
+
+
+# Of more elements, or in longer rows by themselves, others find the first ones sooner.
+_KEPT, _LONGEST = 16, 4096
+
+
+def _first_of_rows(
+    x: TensorBase, k: int, dim: int, largest: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the first `k` elements of rows and their places by native code, if there is some."""
+    array = x.array
+    if not unheard() or not 0 < k <= _KEPT or dim != array.ndim - 1:
+        return None
+    if array.ndim == 1 and array.size > _LONGEST:
+        return None
+    native = native_rows("largest" if largest else "smallest", array, (dim,))
+    return None if native is None else native(array, np.empty(k, array.dtype))
 
 
 def _places_of_first(x: TensorBase, k: int, dim: int, largest: bool) -> TensorBase:

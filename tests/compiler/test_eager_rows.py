@@ -13,6 +13,7 @@ from probtorch.config import configure
 from probtorch.nn.functional import layer_norm
 from probtorch.ops.exponential_sums import class_log_probs
 from probtorch.ops.native_rows import native_elements, native_rows
+from probtorch.ops.orders import order
 from probtorch.ops.standardise import standardise
 from probtorch.tensor import tensor
 
@@ -359,3 +360,21 @@ def test_rows_are_added_in_the_order_of_their_indices(width, dtype):
         want := np.zeros((5, width), dtype), np.delete(index, [1, 4]), np.delete(rows, [1, 4], 0)
     )
     np.testing.assert_array_equal(native(index, rows, np.empty(5, dtype)), want)
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
+def test_the_first_few_of_a_row_are_those_of_its_order(largest, dtype):
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 5, 100):
+        rows = rng.integers(-3, 4, (300, n)).astype(dtype)
+        rows[::3] = rng.standard_normal((100, n))
+        rows[rng.random(rows.shape) < 0.1] = NAN
+        rows[rng.random(rows.shape) < 0.1] = INF
+        rows[1::7] = -INF
+        for k in {1, min(n, 3), min(n, 16)}:
+            places = order(rows, 1, largest)[:, :k]
+            native = native_rows("largest" if largest else "smallest", rows, (1,))
+            values, found = native(rows, np.empty(k, dtype))
+            np.testing.assert_array_equal(found, places)
+            np.testing.assert_array_equal(values, np.take_along_axis(rows, places, 1))

@@ -26,8 +26,8 @@ def _numbers(given: int, made: int) -> str:
 
 # The modules of native code for rows, and the functions of each: core dims of operands and results
 # ("n" the row, "1" what is kept of it, "m" the rows where sums go over them, "g" a row for each of
-# several gates, "v" rows that others are added to, "c" channels), and their types ("r" that of the
-# row, "d" float64, "l" int64).
+# several gates, "v" rows that others are added to, "c" channels, "k" the first few), and their types
+# ("r" that of the row, "d" float64, "l" int64).
 ROWS: dict[str, dict[str, tuple[str, str]]] = {
     "softmax": {
         "softmax": ("(n)->(n)", "r->r"),
@@ -65,6 +65,10 @@ ROWS: dict[str, dict[str, tuple[str, str]]] = {
     "recurrence": {
         "recurrence": ("(n),(n)->(n)", "rr->r"),
         "recurrence_back": ("(n),(n)->(n)", "rr->r"),
+    },
+    "firsts": {
+        "largest": ("(n),(k)->(k),(k)", "rr->rl"),
+        "smallest": ("(n),(k)->(k),(k)", "rr->rl"),
     },
     "added_rows": {
         "added_rows": ("(m),(m,n),(v)->(v,n)", "lrr->r"),
@@ -150,7 +154,7 @@ def ufunc(name: str, signature: str, types: str, loop: int) -> np.ufunc:
     texts = [ctypes.create_string_buffer(t) for t in (numbers, name.encode(), signature.encode())]
     _alive.extend((loops, data, *texts))
     kinds, called, core = texts
-    dims = core if any(letter in signature for letter in "mngvc1") else None
+    dims = core if any(letter in signature for letter in "mngvck1") else None
     return _maker()(
         loops, data, kinds, 1, len(given), len(made), _NO_IDENTITY, called, called, 0, dims
     )

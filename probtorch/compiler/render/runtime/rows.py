@@ -27,7 +27,7 @@ from probtorch.compiler.lang.routines.formats import F32, F64
 from probtorch.compiler.lang.types import BYTES
 from probtorch.compiler.native import host
 from probtorch.compiler.native.ufuncs import ELEMENTS, ROWS, STEPS
-from probtorch.compiler.render.runtime import cells, channels, running
+from probtorch.compiler.render.runtime import cells, channels, firsts, running
 from probtorch.compiler.render.runtime.elements import (
     FLOATS,
     INLINED,
@@ -129,7 +129,7 @@ def _operands(layout: str) -> list[str]:
 
 def _core_dims(layout: str) -> list[str]:
     """The letters of core dims in the order in which NumPy gives their sizes."""
-    return list(dict.fromkeys(letter for letter in layout if letter in "mngvc"))
+    return list(dict.fromkeys(letter for letter in layout if letter in "mngvck"))
 
 
 def _write_loop(text: LibraryModule, name: str, inner: str, count: int, dims: int) -> None:
@@ -400,6 +400,7 @@ _BODIES: dict[str, Callable[..., None]] = {
     "layer_norm_slope": _layer_norm_slope,
     **cells.BODIES,
     **channels.BODIES,
+    **firsts.BODIES,
     **running.BODIES,
 }
 
