@@ -26,8 +26,8 @@ def _numbers(given: int, made: int) -> str:
 
 # The modules of native code for rows, and the functions of each: core dims of operands and results
 # ("n" the row, "1" what is kept of it, "m" the rows where sums go over them, "g" a row for each of
-# several gates, "v" rows that others are added to, "c" channels, "k" the first few), and their types
-# ("r" that of the row, "d" float64, "l" int64).
+# several gates, "v" rows that others are added to, "c" channels, "k" the first few), and their
+# types ("r" that of the row, "d" float64, "l" int64).
 ROWS: dict[str, dict[str, tuple[str, str]]] = {
     "softmax": {
         "softmax": ("(n)->(n)", "r->r"),
