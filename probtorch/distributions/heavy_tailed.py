@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from probtorch.core.dtype import finfo
+from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.beta import shares_of_quotient
 from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.far_tails import log_of_tail
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
@@ -72,6 +76,12 @@ class Cauchy(Distribution):
     def _survival(self, x: Tensor) -> Tensor:
         return atan2(self.scale, x - self.loc) * (1.0 / math.pi)
 
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return log_power_tail(self, self._survival, x, x - self.loc, None)
+
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return log_power_tail(self, self._cdf, x, self.loc - x, None, above=False)
+
 
 class HalfCauchy(Distribution):
     """Distribution of abs(x) for x Cauchy with median 0.
@@ -116,6 +126,9 @@ class HalfCauchy(Distribution):
     def _survival(self, x: Tensor) -> Tensor:
         return where(x > 0.0, atan2(self.scale, x) * (2.0 / math.pi), 1.0)
 
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return log_power_tail(self, self._survival, x, x, None, sides=1)
+
 
 class StudentT(Distribution):
     """Student's t distribution, shifted and scaled.
@@ -151,7 +164,6 @@ class StudentT(Distribution):
         return log1p_square(z * (1.0 / sqrt(df))) * ((df + 1.0) * -0.5) - constant
 
     @doubled
-    @doubled
     def _cdf(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         # In the middle from the share of z^2, which the rounding of its complement would hide; at
@@ -181,6 +193,12 @@ class StudentT(Distribution):
     def _survival(self, x: Tensor) -> Tensor:
         return self._cdf(2.0 * self.loc - x)
 
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return log_power_tail(self, self._survival, x, x - self.loc, self.df)
+
+    def _log_cdf(self, x: Tensor) -> Tensor:
+        return log_power_tail(self, self._cdf, x, self.loc - x, self.df, above=False)
+
     def _skewness(self) -> Tensor:
         return where(self.df > 3.0, 0.0, math.nan)
 
@@ -193,3 +211,43 @@ class StudentT(Distribution):
 def log_beta(df: Tensor) -> Tensor:
     """Log of B(df / 2, 1 / 2): the difference of two lgammas that cancel for large df."""
     return 0.5 * LOG_PI - lgamma_difference(df * 0.5, 0.5)
+
+
+def log_power_tail(
+    d: Any,
+    level: Callable[[Tensor], Tensor],
+    x: Tensor,
+    way: Tensor,
+    df: Tensor | None,
+    above: bool = True,
+    sides: int = 2,
+) -> Tensor:
+    """Return the log of a tail of t, also where `way` over the scale, and the density, overflow.
+
+    Parameters
+    ----------
+    d : Distribution
+        With a scale.
+    level : callable
+        The probability beyond a value.
+    x : Tensor
+    way : Tensor
+        How far out `x` is.
+    df : Tensor, optional
+        Degrees of freedom; 1 if None.
+    above : bool
+    sides : int
+        1 where all of the mass is on this side.
+    """
+    scale = d.scale
+    lost = (way / scale == math.inf) & (way < math.inf)
+    if is_constant(lost) and not lost.array.any():
+        return log_of_tail(d, level(x), x, above)
+    at = where(lost, (x * 0.0 + scale).detach(), x)
+    near = log_of_tail(d, level(at), at, above)
+    ratio = log(where(lost, way, 1.0)) - log(scale)
+    if df is None:
+        power = -ratio - LOG_PI
+    else:
+        power = (df * 0.5 - 1.0) * log(df) - df * ratio - log_beta(df)
+    return where(lost, power + math.log(2.0 / sides), near)

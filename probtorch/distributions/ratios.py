@@ -15,7 +15,7 @@ from probtorch.distributions.beta import shares_of_quotient
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.gamma import Gamma
-from probtorch.distributions.heavy_tailed import StudentT
+from probtorch.distributions.heavy_tailed import StudentT, log_power_tail
 from probtorch.distributions.normal import HALF_LOG_2PI, ROOT_2
 from probtorch.distributions.precision import doubled, in_double
 from probtorch.distributions.source import Source
@@ -163,6 +163,9 @@ class HalfStudentT(Distribution):
     def _survival(self, x: Tensor) -> Tensor:
         near, line, x = self._near_zero(x)
         return where(near, 1.0 - line, 2.0 * self._whole()._survival(x))
+
+    def _log_survival(self, x: Tensor) -> Tensor:
+        return log_power_tail(self, self._survival, x, x, self.df, sides=1)
 
     @doubled
     def _cdf(self, x: Tensor) -> Tensor:

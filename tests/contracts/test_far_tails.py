@@ -196,6 +196,30 @@ def test_slopes_of_tails_that_no_float_holds_are_those_of_their_integral(native)
         np.testing.assert_allclose(found, [float(v) for v in exact], rtol=1e-9)
 
 
+SMALL = 1e-250
+POWER_TAILS = {
+    "Cauchy": (lambda s: dist.Cauchy(NUMBER(0.0), s), 1.0),
+    "HalfCauchy": (lambda s: dist.HalfCauchy(s), 1.0),
+    "StudentT": (lambda s: dist.StudentT(NUMBER(3.0), NUMBER(0.0), s), 3.0),
+    "HalfStudentT": (lambda s: dist.HalfStudentT(NUMBER(0.4), s), 0.4),
+}
+
+
+@pytest.mark.parametrize("name", POWER_TAILS)
+def test_tails_of_t_are_powers_also_where_the_quotient_by_the_scale_overflows(name):
+    """So many scales away that neither the quotient nor the density is a float."""
+    make, df = POWER_TAILS[name]
+    scale = NUMBER(SMALL).requires_grad_()
+    d = make(scale)
+    near, far = d.log_survival(NUMBER(1e30)), d.log_survival(NUMBER(1e200))
+    assert (far - near).item() == pytest.approx(-df * 170.0 * np.log(10.0), rel=1e-13)
+    assert grad(far, [scale])[0].item() * SMALL == pytest.approx(df, rel=1e-12)
+    if not name.startswith("Half"):
+        assert d.log_cdf(NUMBER(-1e200)).item() == far.item()
+        assert d.log_cdf(NUMBER(1e200)).item() == 0.0
+    assert d.log_survival(NUMBER([0.0, 1e200])).detach().numpy()[1] == far.item()
+
+
 QUANTILES = {
     "StudentT": lambda c: dist.StudentT(NUMBER(2.0), NUMBER(0.0), NUMBER(c)),
     "Gamma": lambda c: dist.Gamma(NUMBER(0.7), NUMBER(1.0 / c)),
