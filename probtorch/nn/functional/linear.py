@@ -12,6 +12,7 @@ from probtorch.core.dispatch import recorder, unheard
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
+from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -253,7 +254,15 @@ def _shorten_rows(index: Tensor, w: Tensor, max_norm: float, norm_type: float) -
 
 
 @in_our_words
-def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+@takes_out
+def normalize(
+    input: TensorLike,
+    p: float = 2.0,
+    dim: int = 1,
+    eps: float = 1e-12,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Divide by the p-norm along `dim`, or by `eps` where that is larger."""
     x = as_tensor(input, "normalize")
     return x / maximum(norm(x, p, dim, True), eps)
