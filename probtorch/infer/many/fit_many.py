@@ -35,7 +35,7 @@ from probtorch.infer.many.approximated import (
 from probtorch.infer.many.data_sets import ModelCall, calls_of, grouped, padded
 from probtorch.infer.many.in_step import draw_in_step, goes_in_step
 from probtorch.infer.many.many_fits import FitGroup, ManyFits
-from probtorch.infer.many.many_target import ManyTarget
+from probtorch.infer.many.many_target import ManyTarget, check_meaning
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.collect import by_chain
@@ -167,11 +167,11 @@ def fit_many(
 
     Notes
     -----
-    Arrays and floats are data; whole numbers, text and the shapes of arrays are what the model is
-    compiled for, once for each combination. Other objects (tables in dicts, sparse matrices) are
-    compiled for, too, each for itself: pass the same object where it is the same. Whole numbers in
-    arrays are data up to 2**53. A model that turns data into Python numbers works, at
-    the speed of Python. Data in closures are the same for all.
+    Arrays and floats are data, which the model gets as tensors; whole numbers, text and the shapes
+    of arrays are what the model is compiled for, once for each combination. Other objects (tables
+    in dicts, sparse matrices) are compiled for, too, each for itself: pass the same object where it
+    is the same. Whole numbers in arrays are data up to 2**53. A model that turns data into Python
+    numbers works, at the speed of Python. Data in closures are the same for all.
 
     Examples
     --------
@@ -194,6 +194,8 @@ def fit_many(
     thinning = count("thinning", thinning, 1)
     if executor is not None:
         check_executor(executor, "fit_many")
+    if not issubclass(type(datasets), (Mapping, str, bytes)) and hasattr(datasets, "__iter__"):
+        datasets = list(datasets)
     calls = calls_of(datasets)
     if mask is not None:
         calls = padded(calls, mask)
@@ -212,6 +214,8 @@ def fit_many(
             target, alike = _first_target(model, calls, alike, failed, progress)
             if target is None:
                 continue
+            if mask is None:
+                check_meaning(target, datasets[alike[0]])  # type: ignore[index]  # by its label
             plan = _planned(target, kernel, executor, (samples, warmup, chains, thinning))
             per_set = chains * (samples // thinning) * (target.dim + target.group.size + 8)
             most = (

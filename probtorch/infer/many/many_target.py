@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import threading
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from probtorch.compiler.data_density import DataDensity
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator
+from probtorch.core.tensor_base import is_tensor
+from probtorch.core.tree import flatten
+from probtorch.errors import InferenceError
 from probtorch.infer.approximations.second_order import hessian_row
 from probtorch.infer.gradient_check import ParameterCheck
 from probtorch.infer.many.data_sets import DataGroup, ModelCall, with_tensors
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.potential import ModelTarget
+from probtorch.infer.starts.initialization import uniform_point
 from probtorch.tensor import Tensor
 
-__all__ = ["ManyTarget"]
+__all__ = ["ManyTarget", "check_meaning"]
 
 # What is compiled when it is first asked for, for the data of one target in one process.
 _COMPILED = ("density", "curved_density")
@@ -129,3 +137,44 @@ class ManyTarget(ModelTarget):
         lead = positions.shape[:3]
         rows = np.broadcast_to(data[:, None, None, :], (*lead, data.shape[1]))
         return self._values_map({"q": positions, "data": rows}, 3)
+
+
+def check_meaning(target: ManyTarget, data: object) -> None:
+    """Refuse a model to which arrays mean something else than tensors of them, which it gets here.
+
+    Parameters
+    ----------
+    target : ManyTarget
+    data : object
+        Its data set as the user has given it.
+
+    Raises
+    ------
+    InferenceError
+    """
+    named = issubclass(type(data), Mapping)
+    args = () if named else data if issubclass(type(data), tuple) else (data,)
+    kwargs = {str(name): x for name, x in data.items()} if named else {}  # type: ignore[attr-defined]
+    if all(is_tensor(x) for x in flatten((args, kwargs))[0]):
+        return
+    q = wrap(uniform_point(Generator(0), (target.dim,)))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            other = ModelTarget(target.model, args, kwargs)
+            expected = float(other.logdensity(q).item())
+    except Exception:  # one written for tensors
+        return
+    found = float(target.logdensity(q).item())
+    if other.dim != target.dim or math.isclose(found, expected, rel_tol=1e-6, abs_tol=1e-6):
+        return
+    if math.isnan(found) and math.isnan(expected):
+        return
+    raise InferenceError(
+        f"fit_many: to {target.name} arrays mean something else than tensors of them",
+        expected="the same log density for the first data set as it is and as tensors, with which "
+        "the model is compiled",
+        got=f"{expected:.6g} as it is, {found:.6g} with tensors",
+        fix="write what means the same to both, or the model for tensors: y.std(correction=0) is "
+        "NumPy's y.std(), and x / n of whole numbers needs x.double()",
+    )

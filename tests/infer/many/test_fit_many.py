@@ -6,7 +6,7 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import handlers
-from probtorch.errors import ArgumentError, DTypeError
+from probtorch.errors import ArgumentError, DTypeError, InferenceError
 from probtorch.infer import HMC, MCMC, NUTS, fit_many
 from probtorch.infer.many import fit_many as fit_many_module
 from probtorch.infer.many.data_sets import calls_of, grouped, padded
@@ -291,3 +291,25 @@ def test_other_kernels_and_ctrl_c(monkeypatch, capfd):
 def test_bad_settings_are_refused(settings, told):
     with pytest.raises(ArgumentError, match=told):
         fitted(**{"datasets": [np.zeros(2)], **settings})
+
+
+def test_a_model_to_which_arrays_mean_something_else_than_tensors_is_refused():
+    def with_std(y):
+        mu = probtorch.sample("mu", dist.Normal(0.0, 1.0))
+        with probtorch.plate("row", len(y)):
+            probtorch.sample("y", dist.Normal(mu, y.std()), obs=y)
+
+    def written_for_tensors(y):
+        mu = probtorch.sample("mu", dist.Normal(0.0, 1.0))
+        with probtorch.plate("row", len(y)):
+            probtorch.sample("y", dist.Normal(mu, y.unsqueeze(0).std()), obs=y)
+
+    data = [np.arange(5.0), np.arange(5.0) ** 2]
+    with pytest.raises(InferenceError, match=r"arrays mean something else(.|\n)*correction=0"):
+        fit_many(with_std, data, num_samples=10, progress_bar=False)
+    for model, given in (
+        (with_std, [probtorch.tensor(y) for y in data]),
+        (written_for_tensors, data),
+        (with_std, {"a": (probtorch.tensor(data[0]),), "b": (probtorch.tensor(data[1]),)}),
+    ):
+        assert len(fit_many(model, given, num_samples=10, progress_bar=False)) == 2
