@@ -18,6 +18,8 @@ __all__ = ["StepProgress"]
 
 # Steps over which the shown loss is smoothed: its weight on the past is 1 - 1 / SMOOTHING.
 SMOOTHING = 50
+# Losses that are kept until somebody looks: those before weigh less than rounding.
+MEMORY = 2000
 BAR = 20
 
 
@@ -37,7 +39,8 @@ class StepProgress:
     def __init__(self, total: int, *, done: int = 0, shown: bool = True) -> None:
         self.total, self.shown = total, is_shown(shown)
         self.done = self._before = done
-        self.loss = float("nan")
+        self._smooth = float("nan")
+        self._unseen: list[float] = []  # the last losses, not in the smoothed one yet
         self._start = time.perf_counter()
         self._next = self._start + PATIENCE
         self._wrote = False
@@ -54,16 +57,26 @@ class StepProgress:
         if self._wrote:
             self._write(last=True)
 
-    def update(self, loss: float) -> None:
-        """Count a step; show it if it is time."""
-        self.done += 1
-        weight = 1.0 / min(self.done - self._before, SMOOTHING)
-        if loss == loss:
-            smooth = self.loss == self.loss
-            self.loss = self.loss + weight * (loss - self.loss) if smooth else loss
+    def update(self, *losses: float) -> None:
+        """Count steps, by their losses; show them if it is time."""
+        self.done += len(losses)
+        self._unseen += losses
+        if len(self._unseen) > 2 * MEMORY:
+            del self._unseen[:-MEMORY]
         if self.shown and time.perf_counter() >= self._next:
             self._write()
             self._next = time.perf_counter() + (REFRESH if self._rewrites else LOG_EVERY)
+
+    @property
+    def loss(self) -> float:
+        """The smoothed loss; nan before there is one."""
+        unseen, self._unseen = self._unseen, []
+        first = self.done - self._before - len(unseen) + 1
+        for count, loss in enumerate(unseen, first):
+            if loss == loss:
+                smooth, weight = self._smooth, 1.0 / min(count, SMOOTHING)
+                self._smooth = smooth + weight * (loss - smooth) if smooth == smooth else loss
+        return self._smooth
 
     def line(self) -> str:
         """Return the line as it is now."""

@@ -242,8 +242,7 @@ class SVI(Fit):
                 new = self.compiled.many(room, args, kwargs) if callback is None else []
                 new = new or [self.step(*args, **kwargs)]
                 losses += new
-                for loss in new:
-                    progress.update(loss)
+                progress.update(*new)
                 if callback is not None:
                     record.stopped = callback(len(losses) - 1, losses[-1]) is True
                 met = is_met(rule, losses)
