@@ -28,6 +28,7 @@ from probtorch.core.told import number, numbers_shown
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, AutogradError, DTypeError
 from probtorch.optim.pyro import PyroOptim, by_step_size, is_step_size
+from probtorch.optim.step_hooks import StepHook, StepHookHandle, add_step_hook
 from probtorch.optim.typed import Given, Group, R, Schedule
 from probtorch.tensor import Tensor
 
@@ -249,6 +250,17 @@ class Optimizer:
             )
 
     # ------------------------------------------------------------------------------------- training
+
+    def register_step_pre_hook(self, hook: StepHook) -> StepHookHandle:
+        """Call ``hook(optimizer, args, kwargs)`` before each `step`, with the step's arguments.
+
+        A pair that it returns takes their place. `remove()` of the handle takes the hook off.
+        """
+        return add_step_hook(self, hook, before=True)
+
+    def register_step_post_hook(self, hook: StepHook) -> StepHookHandle:
+        """Call ``hook(optimizer, args, kwargs)`` after each `step`."""
+        return add_step_hook(self, hook, before=False)
 
     @overload
     def step(self, closure: None = None) -> None: ...
