@@ -215,7 +215,7 @@ def fit_many(
             if target is None:
                 continue
             if mask is None:
-                check_meaning(target, datasets[alike[0]])  # type: ignore[index]  # by its label
+                check_meaning(target, datasets[alike[0]])  # type: ignore[call-overload]  # by its label
             plan = _planned(target, kernel, executor, (samples, warmup, chains, thinning))
             per_set = chains * (samples // thinning) * (target.dim + target.group.size + 8)
             most = (

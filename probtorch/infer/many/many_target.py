@@ -153,7 +153,7 @@ def check_meaning(target: ManyTarget, data: object) -> None:
     InferenceError
     """
     named = issubclass(type(data), Mapping)
-    args = () if named else data if issubclass(type(data), tuple) else (data,)
+    args: tuple[object, ...] = () if named else data if isinstance(data, tuple) else (data,)
     kwargs = {str(name): x for name, x in data.items()} if named else {}  # type: ignore[attr-defined]
     if all(is_tensor(x) for x in flatten((args, kwargs))[0]):
         return

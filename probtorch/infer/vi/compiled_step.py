@@ -42,7 +42,7 @@ from probtorch.errors import user_location
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.objectives.site_estimators import RERUNS
 from probtorch.infer.vi.fit_memory import FitMemory
-from probtorch.infer.vi.fit_state import FitState, StepInfo
+from probtorch.infer.vi.fit_state import FitState, GeneratorStates, StepInfo
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
@@ -300,7 +300,7 @@ class CompiledStep:
         if not function.paths.told and not reason.startswith(RERUNS):
             self._to_tell = reason, place
 
-    def _compare_arrays(self, loss: TensorBase, start: object, inputs: tuple) -> None:
+    def _compare_arrays(self, loss: TensorBase, start: GeneratorStates, inputs: tuple) -> None:
         """See whether the step that was recorded with tensors of arrays is that with the arrays.
 
         An array has methods that mean something else than a tensor's (``y.std()``), or that a
