@@ -263,7 +263,7 @@ CASES = {
     "x.max()": one_operation(lambda torch, x, y, m: x.max()),
     "x.sum()": one_operation(lambda torch, x, y, m: x.sum()),
     "x.mul_(1.0)": one_operation(lambda torch, x, y, m: x.mul_(1.0)),
-    "x.add_(y)": one_operation(lambda torch, x, y, m: x.add_(y).sub_(y)),
+    "x.add_(y).sub_(y)": one_operation(lambda torch, x, y, m: x.add_(y).sub_(y)),
     "x.median()": one_operation(lambda torch, x, y, m: x.median()),
     "m.unbind()": one_operation(lambda torch, x, y, m: m.unbind(0)[1]),
     "m.diagonal()": one_operation(lambda torch, x, y, m: m.diagonal()),
