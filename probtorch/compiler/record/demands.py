@@ -83,23 +83,22 @@ class Demands(Recording):
         if t.array.dtype.kind == "f":
             if self.checks and np.isnan(to_host(t.array)).any():
                 return False
-            self.not_nan(t)
+            self._not_nan(t)
         return True
 
-    def not_nan(self, t):
+    def _not_nan(self, t):
         """Hear of a number that must not be nan."""
         line = user_frame(2)
         self._numbers.append((self.value_of(t), line))
         if self.watch is not None:
             self.watch.events.append((NUMBER, (t,), {"line": line}, (), None))
 
-    def settle(self, root=None):
+    def _demand_numbers(self, root):
         """Demand that what was noted by `without_nan` has none.
 
         Most of it needs no test: a nan there would reach a number that is tested anyway, such as
         the log density `root` (a 0-d tensor), or a loss that Python finds to be finite.
         """
-        self.leave_turns()
         numbers, self._numbers = self._numbers, []
         turns, self.turns_of_numbers = self.turns_of_numbers, []
         if not numbers and not turns:

@@ -203,10 +203,10 @@ class Following:
                 append(((t,), lines[len(self.log) % self.period], ()))
             else:
                 recorder.leave_turns()
-                recorder.not_nan(t)
+                recorder._not_nan(t)
 
         # Only the recorder's own thread tells of anything.
-        recorder.applied, recorder.alias, recorder.not_nan = applied, alias, not_nan
+        recorder.applied, recorder.alias, recorder._not_nan = applied, alias, not_nan
         recorder.fresh = self.fresh.append
 
     def _too_early(self, log):
@@ -421,7 +421,7 @@ class Following:
                 recorder.alias(*inputs, out, False)
                 continue
             if operation.op is NUMBER:
-                recorder.not_nan(*inputs)
+                recorder._not_nan(*inputs)
                 continue
             if _parts(operation.op):
                 watch.events.append((operation.op, (), attrs, (), None))

@@ -7,6 +7,7 @@ it as it hears of the run.
 import contextlib
 import threading
 import weakref
+from collections.abc import Callable
 
 from probtorch.backends.registry import device_of, shares_memory
 from probtorch.compiler.graph import Graph, GraphValue, Node
@@ -20,11 +21,13 @@ from probtorch.ops.view_places import place_in, read_place
 __all__ = ["Recording"]
 
 # What turns hear of in the place of the recorder.
-FOLLOWED = ("applied", "alias", "fresh", "not_nan")
+FOLLOWED = ("applied", "alias", "fresh", "_not_nan")
 
 
 class Recording(Interpreter):
     """The graph of one function call, and all that its owner has to know of that; see `record`."""
+
+    _demand_numbers: Callable[..., None]
 
     def __init__(self, *, frozen=True, abstract=False, parent=None):
         self.graph = Graph()
@@ -258,6 +261,11 @@ class Recording(Interpreter):
             for t in self._alive
             if (v := self._values.get(id(t))) is not None and (v.kind == "ref" or id(v) in outer)
         ]
+
+    def settle(self, root=None):
+        """Demand what was only noted so far; `root` is the log density, a 0-d tensor, of one."""
+        self.leave_turns()
+        self._demand_numbers(root)
 
     def forward(self, result):
         """Return a graph of what was recorded so far, with `result` as its output."""
