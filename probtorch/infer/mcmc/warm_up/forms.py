@@ -69,9 +69,9 @@ WIDEST = 2000
 # makes 0.2.
 WORTH_IT = 0.2
 # Directions whose variance is within this factor of the others' are left out: in few dimensions
-# they cost nothing, in many to learn them costs more than they do, unless later draws say that they
-# are known well enough.
-CUT, CUT_IF_SMALL, CUT_IF_KNOWN = 2.0, 1.25, 1.5
+# they cost nothing, in many to learn them costs more than they do, unless there are so many draws
+# per dimension, and the later ones say that directions are known well enough.
+CUT, CUT_IF_SMALL, CUT_IF_KNOWN, KNOWN = 2.0, 1.25, 1.5, 2
 
 
 class Form(Generic[M]):
@@ -253,7 +253,8 @@ class LowRank(Form[LowRankMetric]):
             return self.of_variance(variance)
         pairs = window.pairs()
         some = Rows(pairs[:, :: -(-count // LOOKED_AT)])
-        gain, ridge, cut = self._best(some, both_ways=last)
+        finest = min(self.cut, CUT_IF_KNOWN) if count >= KNOWN * self.dim else self.cut
+        gain, ridge, cut = self._best(some, finest, both_ways=last)
         # What the start knew, or an earlier window, may be better than what few draws say.
         if count < ENOUGH and kept > max(gain, self.least_gain):
             return metric
@@ -332,15 +333,15 @@ class LowRank(Form[LowRankMetric]):
         gain = estimates.plain_misfit(rows, variance) - estimates.misfit(rows, present)
         return 2.0 * self.dim * gain
 
-    def _best(self, rows: Rows, both_ways: bool) -> tuple[float, float, float]:
+    def _best(self, rows: Rows, finest: float, both_ways: bool) -> tuple[float, float, float]:
         """What directions from the earlier half of the draws gain on the later, at best.
 
         Summed over all dimensions; the mean of that and the other way round where asked for. With
-        it the ridge, and the factor within which directions are left out.
+        it the ridge, and the factor within which directions are left out: `finest`, where that
+        gains more.
         """
         ridges = [ridge for ridge in self._ridges(rows.count) if ridge > 0.0]
         early, late = rows.halves()
-        finest = min(self.cut, CUT_IF_KNOWN)
         gains = np.zeros((2, len(ridges)))
         for sample, judge in [(early, late), (late, early)][: 1 + both_ways]:
             variance = estimates.diagonal(sample.squares, 1.0)
