@@ -165,7 +165,7 @@ def fit(
             intractable = str(error).splitlines()[0]
     free = method is None and guide is None and init_strategy is None
     if free and target is not None and facts.numbers <= FEW:
-        facts = replace(facts, found=separate_modes(target, Generator(0)))
+        facts = replace(facts, found=separate_modes(target, Generator(0), gradient))
     plan = planned(
         facts,
         gradient,

@@ -45,8 +45,9 @@ def climb(
     tolerance: float,
     patience: float,
     reluctance: float,
-) -> tuple[BestPoints, int]:
-    """Climb from each row of `starts`; returns the best points and the number of evaluations.
+) -> tuple[BestPoints, int, int]:
+    """Climb from each row of `starts`; returns the best points, the number of evaluations, and that
+    of paths on which the model raised.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def climb(
         [settings[n] if n in settings else getattr(lbfgs_paths, n.upper()) for n in NUMBERS], float
     )
     found = np.zeros((count, found_size(dim, HISTORY)))
-    work, evaluations = np.empty(work_size(dim, HISTORY)), 0
+    work, evaluations, raised = np.empty(work_size(dim, HISTORY)), 0, 0
     starts, gradients = (np.ascontiguousarray(x, float) for x in (starts, gradients))
     routine, density = _routine(), (context.function, context.address)
     rest = dim, HISTORY, max_gradients, address(numbers)
@@ -78,7 +79,7 @@ def climb(
         try:
             context.raise_error()
         except Exception:  # a point without a density
-            pass
+            raised += 1
     position, gradient, diagonal = (found[:, k * dim : (k + 1) * dim].copy() for k in range(3))
     stop = (3 + 2 * HISTORY) * dim
     pairs = found[:, 3 * dim : stop].reshape(count, 2, HISTORY, dim)
@@ -87,4 +88,8 @@ def climb(
     newest = of.pop("pairs").astype(int)[:, None]
     order = newest - (newest - 1 - np.arange(HISTORY)) % HISTORY
     hessian = InverseHessian(diagonal, pairs, np.maximum(order, 0))
-    return BestPoints(position=position, gradient=gradient, hessian=hessian, **of), evaluations
+    return (
+        BestPoints(position=position, gradient=gradient, hessian=hessian, **of),
+        evaluations,
+        raised,
+    )

@@ -177,11 +177,13 @@ class Evaluations:
     context : DensityContext
         Of this thread.
     count : int
+    raised : int
+        Paths of climbs on which the model raised.
     """
 
     def __init__(self, target: Target) -> None:
         self.context = target.density.context()
-        self.count = 0
+        self.count = self.raised = 0
 
     def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return values (rows,) and gradients (rows, dim).
@@ -312,7 +314,7 @@ def climbed_from(
 ) -> BestPoints:
     """Return the points of paths from such starts, with log densities and gradients there."""
     dim = starts.shape[1]
-    best, more = climb(
+    best, more, raised = climb(
         evaluate.context,
         *(starts, values, gradients),
         max_gradients=max_gradients - 1,
@@ -321,6 +323,7 @@ def climbed_from(
         reluctance=min(RELUCTANCE, RELUCTANCE_PER_DIM * dim),
     )
     evaluate.count += more
+    evaluate.raised += raised
     return best
 
 
