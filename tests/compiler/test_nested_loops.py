@@ -160,6 +160,31 @@ def test_turns_that_hold_loops_leave_no_nodes(monkeypatch):
     assert (len(inner), outer) == (2, SERIES - 2)  # two series show that there is a loop around
 
 
+ZERO = probtorch.tensor(0.0, dtype=probtorch.float64)
+LONG = RNG.standard_normal((30, 100))
+
+
+def begun_outside(y, a):
+    """Each series begins at one tensor, so that its first turn looks like all others."""
+    total = probtorch.tensor(0.0, dtype=probtorch.float64)
+    for s in range(30):
+        level = ZERO
+        for t in range(100):
+            level = a * level + (1.0 - a) * y[s, t]
+            total = total - 0.5 * (y[s, t] - level) ** 2
+    return total
+
+
+def test_the_outer_loop_is_seen_where_first_turns_look_like_the_others():
+    given = [wrap(LONG), wrap(np.array(0.3))]
+    rec, _ = record(begun_outside, given, turns=True)
+    followed = [n.attrs["turns"] for n in rec.graph.nodes if n.name == "turns"]
+    assert len(followed[-1].operations) >= 100
+    compiled = compile(begun_outside)
+    for _ in range(3):
+        np.testing.assert_allclose(compiled(*given).array, begun_outside(*given).array, rtol=1e-11)
+
+
 def panel(y):
     a = probtorch.sample("a", dist.Normal(0.5, 0.1))
     scale = probtorch.sample("scale", dist.HalfNormal(1.0))

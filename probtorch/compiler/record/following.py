@@ -398,6 +398,7 @@ class Following:
         """
         recorder, watch, nodes = self.recorder, self.recorder.watch, self.recorder.graph.nodes
         self._note()
+        behind = len(self.log) - self.known * self.period
         if self.worth:
             rest = self.log[self.known * self.period :]
             self._forget(self.known)
@@ -434,7 +435,7 @@ class Following:
             )
             set_grad_enabled(grad)
             watch.events.append((operation.op, inputs, attrs, out, node))
-        watch.ended(self.period)
+        watch.ended(self.period, behind)
 
 
 class _Constants:

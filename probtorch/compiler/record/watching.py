@@ -5,6 +5,7 @@ and operands come from the same places in each turn, it returns a `Following` (f
 """
 
 import itertools
+import math
 import operator
 
 import numpy as np
@@ -32,6 +33,8 @@ MAX_PERIOD = 40_000
 MAX_LAG = 16
 # Looks in vain, or that found no more than a few turns, after which there are no others.
 MAX_VAIN = 10
+# Turns of a loop around others that may go by between two looks.
+MAX_UNSEEN = 16
 
 
 class TurnsWatch:
@@ -74,8 +77,15 @@ class TurnsWatch:
         """Return a `Following` if the last operations are turns of a loop, else None."""
         events, signatures = self.events, self._signatures
         signatures += map(hash, map(_signature, events[len(signatures) :]))
-        found = _period(np.array(signatures, np.int64))
-        following = None if found is None else _begin(self.recorder, events, *found)
+        heard = np.array(signatures, np.int64)
+        following = None
+        if self._around:
+            # Turns of the outer loop may look like so many of the inner one.
+            covered = _covered(heard, self._around)
+            following = _begin(self.recorder, events, self._around, covered)
+        if following is None:
+            found = _period(heard)
+            following = None if found is None else _begin(self.recorder, events, *found)
         if self._around:
             self._around = 0
             self._ends.clear()
@@ -84,19 +94,22 @@ class TurnsWatch:
             self.later()
         return following
 
-    def ended(self, period):
-        """Hear that turns of so many operations ended, and put off the next look.
+    def ended(self, period, behind):
+        """Hear that turns of so many operations ended, and put off the next look; `behind` them are
+        so many of the last operations.
 
         Where that happened before, they may be the turns of a loop in a loop. The outer one is
         looked for when there are enough of its turns.
         """
-        now = self.heard + len(self.events)
+        now = self.heard + len(self.events) - behind
         self._ends = [*self._ends, (period, now)][-3:]
         self.later()
-        around = [b - a for (p, a), (q, b) in itertools.pairwise(self._ends) if p == q == period]
-        if around and around[-1] <= MAX_PERIOD and around.count(around[-1]) == len(around):
-            self._around = around[-1]
-            self.due = (least_turns(self._around) + 2) * self._around
+        gaps = [b - a for (p, a), (q, b) in itertools.pairwise(self._ends) if p == q == period]
+        # Turns of the outer loop may have gone by unseen between two ends.
+        around = math.gcd(*gaps)
+        if period < around <= MAX_PERIOD and max(gaps) <= MAX_UNSEEN * around:
+            self._around = around
+            self.due = (least_turns(around) + 2) * around
 
     def vain(self):
         """Hear that a look was in vain."""
@@ -120,14 +133,19 @@ def _period(signatures):
     """Return how many operations the last turns have, and how many there are in all of them."""
     n, best = len(signatures), None
     for period in likely_periods(signatures, min(MAX_PERIOD, n // FEW_TURNS)):
-        breaks = np.flatnonzero(signatures[:-period] != signatures[period:])
-        covered = n - (int(breaks[-1]) + 1 if len(breaks) else 0)
+        covered = _covered(signatures, period)
         if covered < least_turns(period) * period:
             continue
         # A multiple of the true period covers no more than the period itself.
         if best is None or covered > best[1] + 2 * period:
             best = period, covered
     return best
+
+
+def _covered(signatures, period):
+    """Return how many operations there are in the last turns of so many, as far as one can see."""
+    breaks = np.flatnonzero(signatures[:-period] != signatures[period:])
+    return len(signatures) - (int(breaks[-1]) + 1 if len(breaks) else 0)
 
 
 def _behind_last_turn(events, made, period, covered):
