@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant
 from probtorch.distributions.constraints import Constraint
 from probtorch.ops.arithmetic import where
@@ -35,14 +38,23 @@ def with_ends(
         What `level` is at the ends.
     """
     least, most = support.ends()
+    if is_constant(x) and _within(x.array, least, most):
+        return level(x)
     short, far = x == -math.inf, x == math.inf
     short = short if least is None else short | (x < least)
     far = far if most is None else far | (x > most)
     past = short | far
-    if is_constant(past) and not past.array.any():
-        return level(x)
     inside = level(where(past, support.interior(x), x))
     return where(short, below, where(far, above, inside))
+
+
+def _within(x: np.ndarray, least: float | Tensor | None, most: float | Tensor | None) -> bool:
+    """Whether no element is past an end, seen without an operation where that is quickly done."""
+    for end, past in ((least, np.less), (most, np.greater)):
+        bound = end.array if isinstance(end, TensorBase) else end
+        if bound is not None and past(x, bound).any():
+            return False
+    return not np.isinf(x).any()
 
 
 def log_of_level(p: Tensor) -> Tensor:

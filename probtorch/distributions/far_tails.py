@@ -120,7 +120,7 @@ def _log_integral(d: Distribution, x: Tensor, above: bool) -> Tensor:
         near = r < farthest
         y = origin + reach * exp(where(near, outwards * r, 0.0))
         known = near & (sign * (y - x) >= 0.0)
-        known = known if end is None else known & (y != end)
+        known = known if end is None else known & (sign * (end - y) > 0.0)
         height = d.log_prob_inside(where(known, y, x)) + outwards * r
         return where(known & (height < math.inf), height, -math.inf)
 
@@ -158,6 +158,7 @@ def _log_sum(d: Distribution, x: Tensor, above: bool) -> Tensor:
     rest, ahead = log_mass(after), log_mass(after + sign)
     going = (ahead > -math.inf) & (rest > near - 30.0)
     after = where(going, after, x)
-    fall = where(going, rest, 0.0) - where(going, ahead, 0.0)
-    beyond = logaddexp(_log_integral(d, after, above), rest + log(0.5 + fall / 12.0))
+    rest, ahead = where(going, rest, 0.0), where(going, ahead, 0.0)
+    integral = where(going, _log_integral(d, after, above), 0.0)
+    beyond = logaddexp(integral, rest + log(0.5 + (rest - ahead) / 12.0))
     return where(going, logaddexp(near, where(going, beyond, 0.0)), near)

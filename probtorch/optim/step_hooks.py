@@ -62,7 +62,7 @@ class _Around:
                     fix="return the arguments of step and its keyword arguments",
                 )
             args, kwargs = found
-        result = type(self.optimizer).step(self.optimizer, *args, **kwargs)  # type: ignore[arg-type]
+        result = type(self.optimizer).step(self.optimizer, *args, **kwargs)  # type: ignore[call-overload]
         for hook in list(self.after.values()):
             hook(self.optimizer, args, kwargs)
         return result

@@ -8,6 +8,7 @@ from probtorch.core.tensor_base import is_tensor
 
 __all__ = [
     "FIXED",
+    "NUMBERS",
     "as_given",
     "hand_over",
     "shapes_apart",
@@ -18,6 +19,8 @@ __all__ = [
     "what_is_alike",
 ]
 
+# What there are too many of where numbers keep changing.
+NUMBERS = "values of numbers"
 # Types of arguments that are numbers or texts, and no objects.
 FIXED = (bool, int, float, complex, str, bytes, type(None))
 
@@ -59,11 +62,13 @@ def stand_ins(tensors, known, environment):
 
 
 def as_given(items, leaves):
-    """Return items with the array of a tensor where the caller has given an array."""
-    return [
-        x.array if is_tensor(x) and issubclass(type(given), np.ndarray) else x
-        for x, given in zip(items, leaves, strict=True)
-    ]
+    """Return items with an array or a number in the place of a tensor where a call had one."""
+    found = []
+    for x, given in zip(items, leaves, strict=True):
+        if is_tensor(x) and not is_tensor(given):
+            x = x.array if issubclass(type(given), np.ndarray) else given
+        found.append(x)
+    return found
 
 
 def _has_no_history(t):
@@ -103,7 +108,7 @@ def _of_tensor(v):
 
 def too_many(most, alike, key):
     """Return what to say of more than `most` versions that are alike, of which this is one."""
-    what = "values of numbers"
+    what = NUMBERS
     if any(isinstance(k, type) and k not in FIXED for k in alike[1]):
         what = "other objects"
     if key[-1] is not None:

@@ -43,6 +43,7 @@ from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.objectives.site_estimators import RERUNS
 from probtorch.infer.vi.fit_memory import FitMemory
 from probtorch.infer.vi.fit_state import FitState, GeneratorStates, StepInfo
+from probtorch.infer.vi.numbers_as_tensors import NumbersAsTensors
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
@@ -68,8 +69,8 @@ class _NotFinite(Exception):
     """The loss or a gradient of this step is not finite: nothing was moved."""
 
 
-class _OtherWithArrays(Exception):
-    """Arrays among the arguments do not mean what tensors of them do."""
+class _Other(Exception):
+    """Arguments do not mean what tensors in their place do."""
 
     def __init__(self) -> None:
         super().__init__("the loss is another (x.std(), say, is not that of a tensor)")
@@ -91,13 +92,10 @@ class CompiledStep:
     def __init__(self, fit: FitMemory) -> None:
         self.fit = fit
         self.reason: str | None = None
-        # Whether NumPy's arrays stay what they are, numbers of Python's that are watched, or come
-        # as tensors, which may be others at each step.
-        self._keeps_arrays = False
+        self._numbers_in = NumbersAsTensors()
         # Why steps are eager, which is told at the next one: an error that the eager step raises,
         # too, tells it better.
         self._to_tell: tuple[str, str] | None = None
-        self._not_tensors = ""  # why they do not come as tensors
         self._strangers = 0  # recordings that met a loader which the step before had not
         self._function: CompiledFunction | None = None
         self._before: FitState | None = None  # what a run in Python began with
@@ -141,7 +139,7 @@ class CompiledStep:
                 roots=self._roots,
                 values=self._which_rates,
                 saving=True,
-                convert=None if self._keeps_arrays else _as_tensor,
+                convert=self._numbers_in.convert,
                 quiet=True,  # `_give_up` tells
                 name="SVI.step",
             )
@@ -242,16 +240,19 @@ class CompiledStep:
         # The batches of plates with loaders are inputs as the arguments are.
         inputs = (args, kwargs, fit.feed.batches())
         assert function is not None  # made by ready()
-        if self._is_new(inputs):
+        leaves = flatten(inputs)[0]
+        if self._is_new(leaves):
             return None
+        if self._numbers_in.floats_change(leaves):
+            return self._in_another_way(args, kwargs)
         start = fit.generator_states()
         self._before = None  # until a run in Python notes it
         try:
             with enable_grad():
                 loss = function(*inputs)
                 if (path := function.recorded) is not None:
-                    if not self._keeps_arrays and _has_arrays(inputs):
-                        self._compare_arrays(loss, start, inputs)
+                    if self._numbers_in.stand_in(inputs):
+                        self._compare_as_given(loss, start, inputs)
 
                     def put_back():
                         path.restore()
@@ -272,43 +273,56 @@ class CompiledStep:
                 error, (_NotFinite, StrangeLoader, *OUTSIDE)
             ):
                 what = str(error)
-                if not isinstance(error, _OtherWithArrays):
+                if not isinstance(error, _Other):
                     what = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
-                self._give_up(what, "", inputs)
+                if self._gives_up(what, "", inputs):
+                    return self._in_another_way(args, kwargs)
             return None
         reason = function.reason or function.paths.aside
-        if reason is not None and function.last is None:
-            self._give_up(*reason, inputs)
+        if reason is not None and function.last is None and self._gives_up(*reason, inputs):
+            if self._before is not None:
+                fit.restore(self._before)
+            fit.set_generator_states(start)
+            return self._in_another_way(args, kwargs)
         self._remember(function.last, start, fit.num_steps)
         return StepInfo(float(loss.item()))
 
-    def _give_up(self, reason: str, place: str, inputs: object) -> None:
-        """Go on with NumPy's arrays as they are, if steps had tensors of them; else eagerly."""
+    def _in_another_way(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> StepInfo | None:
+        """Take the step by a function that is made anew: its numbers are native ones, too."""
+        self._function = None
+        return self(args, kwargs) if self.ready() else None
+
+    def _gives_up(self, reason: str, place: str, inputs: object) -> bool:
+        """Go on with what tensors stood for, if they stood for anything, and return True; else take
+        steps eagerly.
+        """
         function = self._function
         assert function is not None  # one that did not go
-        if not self._keeps_arrays and not function.paths.told and _has_arrays(inputs):
-            self._keeps_arrays, self._function, self._not_tensors = True, None, reason
-            return
-        if self._not_tensors and not function.reason:
+        if not function.paths.told and self._numbers_in.retreat(reason, inputs):
+            return True
+        if self._numbers_in.why_not and not function.reason:
             reason = (
-                f"arrays among the arguments change from step to step, and {self._not_tensors} "
-                "where tensors come in their place: pass tensors"
+                f"arrays among the arguments change from step to step, and "
+                f"{self._numbers_in.why_not} where tensors come in their place: pass tensors"
             )
         place = place or user_location()
         if not function.paths:
             self.reason = reason + (f" (at {place})" if place else "")
         if not function.paths.told and not reason.startswith(RERUNS):
             self._to_tell = reason, place
+        return False
 
-    def _compare_arrays(self, loss: TensorBase, start: GeneratorStates, inputs: tuple) -> None:
-        """See whether the step that was recorded with tensors of arrays is that with the arrays.
+    def _compare_as_given(self, loss: TensorBase, start: GeneratorStates, inputs: tuple) -> None:
+        """See whether the step that was recorded with tensors is that with what they stand for.
 
         An array has methods that mean something else than a tensor's (``y.std()``), or that a
         tensor has not.
 
         Raises
         ------
-        _OtherWithArrays
+        _Other
         """
         fit, before = self.fit, self._before
         assert before is not None  # noted by the run that was recorded
@@ -318,17 +332,17 @@ class CompiledStep:
         try:
             other = self._step(*inputs)
         except Exception as error:
-            raise _OtherWithArrays from error
+            raise _Other from error
         tolerance = 1e-4 if loss.array.dtype == np.float32 else 1e-7
         if not np.allclose(other.array, loss.array, rtol=tolerance, atol=tolerance):
-            raise _OtherWithArrays
+            raise _Other
         fit.restore(after)
         fit.set_generator_states(states)
         self._before = before
 
-    def _is_new(self, inputs: object) -> bool:
+    def _is_new(self, leaves: list[object]) -> bool:
         """Whether arguments have shapes that no step had, where others had some: notes them."""
-        shapes = tuple([_shape_of(x) for x in flatten(inputs)[0]])
+        shapes = tuple([_shape_of(x) for x in leaves])
         number = self._shapes.get(shapes)
         if number is None:
             if len(self._shapes) >= MAX_SHAPES:
@@ -483,17 +497,6 @@ def _shape_of(x: object) -> object:
     # Of the type first: a proxy may have nothing to stand for.
     dtype = getattr(x, "dtype", None) if hasattr(type(x), "dtype") else None
     return None if dtype is None else (getattr(x, "shape", None), str(dtype))
-
-
-def _as_tensor(x):
-    """NumPy arrays as tensors on the same memory, so that each call reads them anew."""
-    if issubclass(type(x), np.ndarray) and x.dtype.kind in "fiub":
-        return wrap(x)
-    return x
-
-
-def _has_arrays(inputs: object) -> bool:
-    return any(_as_tensor(x) is not x for x in flatten(inputs)[0])
 
 
 def _same_rate(a, b):
