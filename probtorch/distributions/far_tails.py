@@ -8,7 +8,7 @@ first, and the rule of integration is laid over it. Slopes are those of the inte
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -89,16 +89,17 @@ def _with_tail(d: Distribution, p: Tensor, x: Tensor, above: bool) -> Tensor:
     shape, lost = _shape(d, p, x), _lost(p)
     wide = d if d._dtype is float64 else map_tree(_wide, d)
     # Elsewhere a tail may have no end that floats reach: nothing of it is used.
-    at = where(lost, expand(_wide(x), shape), wide.support.interior(x))
+    at = where(lost, expand(cast(x, float64), shape), wide.support.interior(x))
     # Densities this far out overflow on the way to 0.
     with np.errstate(all="ignore"):
         tail = _log_sum(wide, at, above) if d.is_discrete else _log_integral(wide, at, above)
     return where(lost, cast(tail, p.array.dtype), log(where(lost, 1.0, p)))
 
 
-def _wide(leaf: Any) -> Any:
-    number = isinstance(leaf, TensorBase) and leaf.array.dtype.kind in "fiu"
-    return cast(leaf, float64) if number else leaf
+def _wide(leaf: object) -> object:
+    if isinstance(leaf, TensorBase) and leaf.array.dtype.kind in "fiu":
+        return cast(leaf, float64)
+    return leaf
 
 
 def _log_integral(d: Distribution, x: Tensor, above: bool) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
+from typing import cast as typed
 
 from probtorch.core.dtype import finfo
 from probtorch.core.told import is_constant
@@ -213,8 +214,15 @@ def log_beta(df: Tensor) -> Tensor:
     return 0.5 * LOG_PI - lgamma_difference(df * 0.5, 0.5)
 
 
+class Scaled(Protocol):
+    """A distribution with a scale."""
+
+    @property
+    def scale(self) -> Tensor: ...
+
+
 def log_power_tail(
-    d: Any,
+    d: Scaled,
     level: Callable[[Tensor], Tensor],
     x: Tensor,
     way: Tensor,
@@ -242,9 +250,9 @@ def log_power_tail(
     scale = d.scale
     lost = (way / scale == math.inf) & (way < math.inf)
     if is_constant(lost) and not lost.array.any():
-        return log_of_tail(d, level(x), x, above)
+        return log_of_tail(typed(Distribution, d), level(x), x, above)
     at = where(lost, (x * 0.0 + scale).detach(), x)
-    near = log_of_tail(d, level(at), at, above)
+    near = log_of_tail(typed(Distribution, d), level(at), at, above)
     ratio = log(where(lost, way, 1.0)) - log(scale)
     if df is None:
         power = -ratio - LOG_PI

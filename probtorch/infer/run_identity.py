@@ -16,7 +16,8 @@ import hashlib
 import math
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from typing import cast as typed
 
 import numpy as np
 
@@ -105,22 +106,22 @@ def _add_array(digest, x: np.ndarray) -> None:
     )
 
 
-def options_of(optim: Any, options: Mapping[str, object]) -> dict[str, str]:
+def options_of(optim: object, options: Mapping[str, object]) -> dict[str, str]:
     """Return what an optimizer was asked for, by name, each as a text."""
     if issubclass(type(optim), Optimizer):
         found: dict[str, object] = {"optimizer": type(optim).__name__}
-        for i, group in enumerate(optim.param_groups):
+        for i, group in enumerate(typed(Optimizer, optim).param_groups):
             found |= {
                 f"{k} of group {i}" if i else k: group.get("initial_lr", v) if k == "lr" else v
                 for k, v in group.items()
                 if k != "params"
             }
     elif hasattr(optim, "pt_optim_constructor"):
-        made = optim.pt_optim_constructor
+        made = getattr(optim, "pt_optim_constructor")  # noqa: B009
         found = {"optimizer": f"{type(optim).__name__} of {getattr(made, '__name__', '')}"}
         for kept in ("pt_optim_args", "pt_clip_args", "pt_scheduler_args", "kwargs"):
-            given: Any = getattr(optim, kept, None)
-            found |= given if issubclass(type(given), Mapping) else {}
+            given = getattr(optim, kept, None)
+            found |= typed(dict[str, object], given if issubclass(type(given), Mapping) else {})
     else:
         found = {"optimizer": getattr(optim, "__name__", type(optim).__name__), **options}
     return {k: _shown(v) for k, v in found.items() if _shown(v)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMULAS", "activated"]
 
 # Of activations and their slopes, by the names of their native functions.
-FORMULAS: dict[str, Callable[..., Any]] = {}
+FORMULAS: dict[str, Callable[..., TensorBase]] = {}
 
 
 class _TensorAlgebra:
@@ -48,8 +48,8 @@ _SAMPLES = np.array([-7.3, -2.2, -0.8, -0.2, 0.3, 0.9, 2.5, 6.4])
 
 def _activation(
     name: str,
-    formula: Callable[..., Any],
-    slope: Callable[..., Any],
+    formula: Callable[..., TensorBase],
+    slope: Callable[..., TensorBase],
     numbers: dict[str, float],
     doc: str,
 ) -> Op:
@@ -111,7 +111,7 @@ def _activation(
     )
 
 
-def _on_arrays(formula: Callable[..., Any], x: np.ndarray, **attrs: float) -> np.ndarray:
+def _on_arrays(formula: Callable[..., TensorBase], x: np.ndarray, **attrs: float) -> np.ndarray:
     return np.asarray(formula(numpy_algebra, x, *attrs.values()))
 
 

@@ -18,7 +18,7 @@ from probtorch.config import settings
 from probtorch.core import dtype as dtypes
 from probtorch.core.native_code import native_function
 
-__all__ = ["alike", "as_rows", "native_elements", "native_rows"]
+__all__ = ["alike", "as_rows", "certain_elements", "native_elements", "native_rows"]
 
 _LETTERS = {dtypes.float64: "d", dtypes.float32: "f"}
 # Functions by name and dtype, where asked for before; None where there is none.
@@ -51,6 +51,13 @@ def native_elements(name: str, x: np.ndarray) -> np.ufunc | None:
         return _known[name, x.dtype]
     except KeyError:
         return _found(name, x.dtype)
+
+
+def certain_elements(name: str, x: np.ndarray) -> np.ufunc:
+    """Return `native_elements` where it is known that there are such."""
+    found = native_elements(name, x)
+    assert found is not None
+    return found
 
 
 def _scattered(dims: tuple[int, ...], ndim: int) -> bool:

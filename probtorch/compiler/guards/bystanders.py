@@ -9,7 +9,6 @@ only show (`SHOWING`) are nobody's affair, others make it run eagerly.
 
 import types
 from collections.abc import Callable
-from typing import Any
 
 from probtorch.compiler.guards.reading import attribute, has_dict
 
@@ -41,7 +40,7 @@ def named_parts(x, names):
     """
     own = attribute(x, "__dict__") if has_dict(x) else None
     own, called = own if type(own) is dict else {}, False
-    places: list[tuple[Callable[[Any, Any], Any], object, str, object]] = []
+    places: list[tuple[Callable[..., object], object, str, object]] = []
     for name in names:
         if name == COUNTED and type(own.get(name)) not in (list, tuple, dict, set, range):
             continue  # loaders and the like, which are for whoever goes through them

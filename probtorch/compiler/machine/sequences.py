@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -19,9 +18,9 @@ _POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 SEQUENCES = {"uniforms": "pt_uniforms", "normals": "pt_normals", "exponentials": "pt_exponentials"}
 
 
-def _place(array: Any) -> int:
+def _place(array: np.ndarray) -> int:
     """Where the elements of a new array are; `array.ctypes` takes 2 us to say so."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # it is a buffer
 
 
 def bits_at(address: int) -> Callable[..., np.ndarray]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
+from typing import cast as typed
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class ModelCall:
         return flatten((self.args, self.kwargs))[1]
 
 
-def calls_of(datasets: Any) -> dict[object, ModelCall]:
+def calls_of(datasets: object) -> dict[object, ModelCall]:
     """Return the call of each data set, by its label: its key, or its number.
 
     A data set is a tuple of positional arguments, a dict of named ones, or the only argument.
@@ -62,11 +63,11 @@ def calls_of(datasets: Any) -> dict[object, ModelCall]:
         If there are none, or they are no sequence and no mapping.
     """
     if issubclass(type(datasets), Mapping):
-        items = list(datasets.items())
+        items = list(typed(Mapping[object, object], datasets).items())
     elif issubclass(type(datasets), (str, bytes)) or not hasattr(datasets, "__iter__"):
         items = []
     else:
-        items = list(enumerate(datasets))
+        items = list(enumerate(typed(Iterable[object], datasets)))
     if not items:
         raise ArgumentError(
             "fit_many(model, datasets)",
@@ -94,10 +95,12 @@ def _in_order(first: Tree, other: Tree) -> Tree:
     return other
 
 
-def _call(data: Any) -> ModelCall:
+def _call(data: object) -> ModelCall:
     if issubclass(type(data), Mapping):
-        return ModelCall((), {str(name): _plain(x) for name, x in data.items()})
-    args = data if issubclass(type(data), tuple) else (data,)
+        return ModelCall(
+            (), {str(name): _plain(x) for name, x in typed(Mapping[object, Leaf], data).items()}
+        )
+    args = typed(tuple[Leaf, ...], data if issubclass(type(data), tuple) else (data,))
     return ModelCall(tuple(_plain(x) for x in args), {})
 
 
@@ -161,7 +164,7 @@ def padded(calls: Mapping[object, ModelCall], mask: str) -> dict[object, ModelCa
     return {label: made(label, call) for label, call in calls.items()}
 
 
-def _is_data(leaf: Any) -> bool:
+def _is_data(leaf: Leaf) -> bool:
     return issubclass(type(leaf), np.ndarray) and leaf.dtype.kind in "fiub"
 
 

@@ -4,15 +4,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled, unheard, unseen, wrap
 from probtorch.ops.movement import another, reshape
-from probtorch.ops.native_rows import native_elements
+from probtorch.ops.native_rows import certain_elements, native_elements
 from probtorch.ops.standardise import standardise
 from probtorch.tensor import Tensor
 
@@ -45,7 +43,7 @@ def batch_normalised(
 
 def _normalised(x: np.ndarray, weight: Tensor, bias: Tensor, eps: float) -> tuple[np.ndarray, ...]:
     """Return the result, and mean, variance and inverse deviation of each channel in doubles."""
-    native: Any = native_elements("batch_norm", x)
+    native = certain_elements("batch_norm", x)
     laid = (np.ascontiguousarray(a) for a in (x, weight.array, bias.array))
     return tuple(native(*laid, eps))
 
@@ -78,7 +76,7 @@ class _BatchNorm(Function):
         x, weight, bias = ctx.saved_tensors
         if grad_enabled():
             return *_again(x, weight, bias, ctx.eps, g), None, None
-        native: Any = native_elements("batch_norm_slope", x.array)
+        native = certain_elements("batch_norm_slope", x.array)
         laid = (np.ascontiguousarray(t.array) for t in (g, x, weight))
         slopes, *sums = native(*laid, *ctx.kept)
         dtype = x.array.dtype

@@ -8,7 +8,7 @@ over all steps at the end. Elsewhere, and for derivatives of derivatives, layers
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast as typed
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled, unheard, wrap
 from probtorch.nn.functional.recurrent import by_steps
 from probtorch.ops.movement import another
-from probtorch.ops.native_rows import native_elements
+from probtorch.ops.native_rows import certain_elements, native_elements
 from probtorch.tensor import Tensor
 
 __all__ = ["whole_layer"]
@@ -69,7 +69,8 @@ def _again(
     ctx: FunctionCtx, saved: Sequence[Tensor | None], gs: Sequence[Tensor]
 ) -> tuple[Tensor | None, ...]:
     """Return gradients that can be differentiated: those of the steps, taken once more."""
-    under: list[Any] = [t if t is None else another(t) for t in saved]
+    # None where there is no bias.
+    under = typed(list[Tensor], [t if t is None else another(t) for t in saved])
     projected, weight, bias, *states = under
     found, last = by_steps(ctx.step, projected, tuple(states), [weight, bias], reverse=ctx.reverse)
     wanted = [t for t in under if t is not None and t.requires_grad]
@@ -107,7 +108,7 @@ class _Lstm(Function):
         h0: Tensor,
         c0: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        step: Any = native_elements("lstm", projected.array)
+        step = certain_elements("lstm", projected.array)
         p, w = np.ascontiguousarray(projected.array), weight.array
         count, n, wide = p.shape
         kept = count if any(ctx.needs_input_grad) else 1  # of one step where nobody comes back
@@ -122,8 +123,7 @@ class _Lstm(Function):
                 of_state += bias.array
             at = k % kept
             step(p[t], of_state, c[k], h[k + 1], c[k + 1], bent[at], gates[at])
-        kept_inputs: Any = projected, weight, bias, h0, c0
-        ctx.save_for_backward(*kept_inputs)
+        ctx.save_for_backward(projected, weight, typed(Tensor, bias), h0, c0)
         ctx.kept, ctx.reverse, ctx.step = (h, c, bent, gates), reverse, one_step
         found = h[:0:-1] if reverse else h[1:]
         return wrap(found.copy()), wrap(h[-1].copy()), wrap(c[-1].copy())
@@ -134,7 +134,7 @@ class _Lstm(Function):
         if grad_enabled():
             return None, None, *_again(ctx, saved, (g, gh, gc))
         (h, c, bent, gates), w = ctx.kept, saved[1].array.T
-        step: Any = native_elements("lstm_slope", h)
+        step = certain_elements("lstm_slope", h)
         into, places = np.empty_like(gates), gates.shape[0]
         of_h, of_c = gh.array.copy(), np.ascontiguousarray(gc.array)
         for k in range(places - 1, -1, -1):
@@ -161,7 +161,7 @@ class _Gru(Function):
         bias: Tensor | None,
         h0: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        step: Any = native_elements("gru", projected.array)
+        step = certain_elements("gru", projected.array)
         p, w = np.ascontiguousarray(projected.array), weight.array
         count, n, wide = p.shape
         kept = count if any(ctx.needs_input_grad) else 1
@@ -174,8 +174,7 @@ class _Gru(Function):
             if bias is not None:
                 of_state[at] += bias.array
             step(p[t], of_state[at], h[k], h[k + 1], gates[at])
-        kept_inputs: Any = projected, weight, bias, h0
-        ctx.save_for_backward(*kept_inputs)
+        ctx.save_for_backward(projected, weight, typed(Tensor, bias), h0)
         ctx.kept, ctx.reverse, ctx.step = (h, of_state, gates), reverse, one_step
         found = h[:0:-1] if reverse else h[1:]
         return wrap(found.copy()), wrap(h[-1].copy())
@@ -186,7 +185,7 @@ class _Gru(Function):
         if grad_enabled():
             return None, None, *_again(ctx, saved, (g, gh))
         (h, of_state, gates), w = ctx.kept, saved[1].array.T
-        step: Any = native_elements("gru_slope", h)
+        step = certain_elements("gru_slope", h)
         into, into_state, places = np.empty_like(gates), np.empty_like(gates), gates.shape[0]
         of_h = gh.array.copy()
         beside = np.empty_like(of_h)

@@ -7,7 +7,6 @@ of `coupling`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 from typing import cast as typed
 
 from probtorch.core.signatures import explain_calls
@@ -174,7 +173,7 @@ class ConditionalSplineCoupling(ConditionalTransformModule):
         lower = None if self.lower_spline is None else self.lower_spline.condition(context)
         network, size = InContext(self.nn, context), self.input_dim - self.split_dim
         # What is asked of the network here is a call.
-        upper = ConditionalSpline(typed(Any, network), size, **self._settings)
+        upper = ConditionalSpline(typed(Module, network), size, **self._settings)
         return ConditionedSplineCoupling(self.split_dim, lower, upper)
 
 
