@@ -284,7 +284,8 @@ def _sparse_product(
 ) -> TensorBase:
     """Slices of what one matrix is multiplied with are further columns."""
     if any(flags[:6]):
-        return _looped(op, inputs, flags, attrs, size)
+        slices = [[x[i] if f else x for x, f in zip(inputs, flags)] for i in range(size)]
+        return stack([apply(op, tuple(given), attrs) for given in slices], 0)
     n, k = inputs[6].array.shape[1:]
     columns = reshape(permute(inputs[6], (1, 0, 2)), (n, size * k))
     found = apply(op, (*inputs[:6], columns), attrs)

@@ -21,6 +21,8 @@ for _module in pkgutil.walk_packages(probtorch.ops.__path__, "probtorch.ops."):
     importlib.import_module(_module.name)
 
 SIZE = 3
+# Whose integers say together what a matrix is.
+MATRICES = ("sparse_product",)
 
 
 def batches_of(case, flags):
@@ -38,7 +40,7 @@ def batches_of(case, flags):
             if case.op.name in ("det_hessian",):
                 rows = [a + 0.01 * rng.standard_normal(a.shape) for _ in range(SIZE)]
             whole.append(np.stack(rows))
-        elif a.dtype == bool or case.op.family == "elementwise":
+        elif a.dtype == bool or case.op.family == "elementwise" or case.op.name in MATRICES:
             whole.append(np.stack([a] * SIZE))
         elif a.ndim and i:
             whole.append(np.stack([np.roll(a, k) for k in range(SIZE)]))
@@ -151,7 +153,7 @@ def test_rules_by_name_are_for_what_core_dims_do_not_say():
         *("reshape", "permute", "expand", "slice", "unslice", "slice_put", "windows"),
         "strided",
         *("overlap_add", "argmax", "argmin", "searchsorted", "take", "untake", "put"),
-        *("matmul", "solve", "solve_triangular", "room"),
+        *("matmul", "sparse_product", "solve", "solve_triangular", "room"),
     }
 
 

@@ -7,6 +7,7 @@ that have no public function of their name are reached through the one that user
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import probtorch
 import probtorch.distributions as dist
@@ -77,6 +78,10 @@ CALLS = {
         (SHAPE, lambda: VECTOR.reshape(2, 2)),
         (SHAPE, lambda: VECTOR.reshape(-1, -1)),
         (SHAPE, lambda: MATRIX.reshape(-1, 4)),
+    ],
+    "sparse_product": [
+        (SHAPE, lambda: sparse.csr_array(np.eye(2)) @ VECTOR),
+        (TYPE, lambda: sparse.csr_array(np.eye(3) * 1j) @ VECTOR),
     ],
     "searchsorted": [
         (TYPE, lambda: probtorch.searchsorted(VECTOR, "text")),
