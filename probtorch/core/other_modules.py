@@ -85,6 +85,17 @@ MODULES["probtorch.contrib.easyguide"] = "probtorch.infer"
 MODULES["probtorch.contrib.autoguide"] = "probtorch.infer.autoguide"
 
 
+class _Room(ModuleType):
+    """A package whose public names stay when a module of the same name is imported: as in Pyro,
+    where `transforms.spline` is the function though there is a module of that name.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        made_here = isinstance(value, ModuleType) and value.__name__ in MODULES
+        if not (made_here and name in self.__all__):
+            super().__setattr__(name, value)
+
+
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Asked by Python for modules that are no files; makes those of the table."""
 
@@ -115,6 +126,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                     fix=error.fix,
                 ) from error
 
+        package, _, name = module.__name__.rpartition(".")
+        parent = sys.modules[package]
+        if name in getattr(parent, "__all__", ()) and type(parent) is ModuleType:
+            parent.__class__ = _Room
         module.__dict__.update(__getattr__=fetch, __dir__=lambda: dir(room))
 
 

@@ -49,3 +49,19 @@ def test_what_the_room_has_not_is_told_as_by_the_room():
 def test_they_are_there_in_a_fresh_process():
     code = "from probtorch.nn.modules.module import Module; assert Module.__name__ == 'Module'"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE.parent)
+
+
+def test_a_function_is_not_hidden_by_the_module_of_its_name():
+    hidden = []
+    for name in MODULES:
+        package, _, last = name.rpartition(".")
+        parent = importlib.import_module(package)
+        if last in getattr(parent, "__all__", ()):
+            found = getattr(parent, last)
+            importlib.import_module(name)
+            hidden += (
+                [name] if getattr(parent, last) is not found or last not in dir(parent) else []
+            )
+            assert not isinstance(found, type(sys)), name
+    assert hidden == []
+    assert "probtorch.distributions.transforms.spline" in MODULES
