@@ -293,13 +293,14 @@ def elementwise(
     elif arity == 2:
         call = binary_door(op, fn, general, written)
     else:
+        quickly = not (extra or {}).get("integers_only")
 
         def call(*operands: Operand, out: TensorBase | None = None, **named: Operand) -> Output:
             if named:
                 operands = _by_name(op, operands, named)
             if len(operands) != arity:
                 return _other_count(op, operands)
-            if out is None and (quick := of_one_dtype(op, fn, operands)) is not None:
+            if out is None and quickly and (quick := of_one_dtype(op, fn, operands)) is not None:
                 return quick
             return general(op, fn, operands, out)
 
