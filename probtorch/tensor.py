@@ -128,6 +128,9 @@ class Tensor(TensorBase):
     def __rfloordiv__(self, other):
         return arithmetic.floor_divide(other, self)
 
+    def __round__(self, ndigits=None):
+        return arithmetic.round(self, decimals=ndigits or 0)
+
     def __rmatmul__(self, other):
         return contraction.matmul(other, self)
 

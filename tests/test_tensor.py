@@ -496,3 +496,10 @@ def test_numbers_of_classes_of_their_own_are_the_numbers_that_they_are():
             assert y.dtype == z.dtype and y.tolist() == z.tolist()
         assert probtorch.as_tensor(number).tolist() == plain
         assert probtorch.where(x > 2.0, x, number).tolist() == [plain, 3.0]
+
+
+def test_pythons_round_is_the_tensors():
+    x = tensor([1.234, -2.5, 3.5])
+    assert round(x, 1).tolist() == x.round(decimals=1).tolist()
+    assert round(x).tolist() == [1.0, -2.0, 4.0]
+    assert round(tensor(1.236, dtype=np.float64), 2).item() == 1.24
