@@ -92,10 +92,22 @@ def keeping_all():
         yield
     finally:
         if collecting:
-            if not gc.get_freeze_count():  # what others have frozen stays so
+            if not _frozen_by_others():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+_frozen: list[bool] = []  # filled once something was found
+
+
+def _frozen_by_others() -> bool:
+    """Whether objects are frozen that are to stay so: counting them takes a look at each, which is
+    done once.
+    """
+    if not _frozen and gc.get_freeze_count():
+        _frozen.append(True)
+    return bool(_frozen)
 
 
 class Recorder(Subgraphs):
