@@ -2,8 +2,18 @@
 
 import numpy as np
 
-from probtorch.array_functions.arguments import absent, is_given, plain_arrays, tensor_of, whole
-from probtorch.ops import arithmetic, comparisons, complex_numbers, special
+from probtorch.array_functions.arguments import (
+    UnknownArgument,
+    absent,
+    is_given,
+    plain_arrays,
+    tensor_of,
+    whole,
+)
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
+from probtorch.ops import arithmetic, comparisons, complex_numbers, movement, special
+from probtorch.ops.take_put import put
 
 __all__ = ["CHOICES"]
 
@@ -30,9 +40,9 @@ def _nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
         return x
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
-    x = arithmetic.where(comparisons.isnan(x), float(nan), x)
-    x = arithmetic.where(x == np.inf, float(high), x)
-    return arithmetic.where(x == -np.inf, float(low), x)
+    x = arithmetic.where(comparisons.isnan(x), nan, x)
+    x = arithmetic.where(x == np.inf, high, x)
+    return arithmetic.where(x == -np.inf, low, x)
 
 
 def _select(condlist, choicelist, default=0):
@@ -46,14 +56,25 @@ def _select(condlist, choicelist, default=0):
 
 def _piecewise(x, condlist, funclist, *args, **kw):
     x = tensor_of(x)
-    conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
+    given = condlist if isinstance(condlist, (list, tuple)) else [condlist]
+    if len(given) == 1 and np.ndim(plain_arrays(given[0], force=True)) > x.array.ndim:
+        given = list(plain_arrays(given[0], force=True))
+    conditions = [np.asarray(plain_arrays(c, force=True), bool) for c in given]
+    if any(c.shape != x.array.shape for c in conditions):
+        raise UnknownArgument("condlist")
     if len(conditions) not in (len(funclist), len(funclist) - 1):
         raise ValueError("with n conditions there are n or n + 1 functions")
-    pieces = [tensor_of(f(x, *args, **kw) if callable(f) else f) for f in funclist]
-    out = pieces[-1] if len(pieces) > len(conditions) else tensor_of(0.0)
-    # Of two conditions that hold the later one counts.
-    for condition, piece in zip(conditions, pieces, strict=False):
-        out = arithmetic.where(tensor_of(condition), piece, out)
+    if len(funclist) > len(conditions):
+        conditions.append(~np.any(conditions, axis=0))
+    out = wrap(np.zeros(x.array.shape, x.array.dtype))
+    # Of two conditions that hold the later one counts; a function sees what is its own.
+    for condition, function in zip(conditions, funclist, strict=True):
+        if not condition.any():
+            continue
+        where = [wrap(a) for a in np.nonzero(condition)]
+        value = function(x[tuple(where)], *args, **kw) if callable(function) else function
+        value = movement.expand(cast(tensor_of(value), x.array.dtype), (int(condition.sum()),))
+        out = put(out, value, tuple(range(x.array.ndim)), where, False)
     return out
 
 

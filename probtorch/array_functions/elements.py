@@ -77,6 +77,12 @@ def _rgamma(x):
     return _sign_of_gamma(x) * exponentials.exp(-special.lgamma(x))
 
 
+def _beta(a, b):
+    a, b = tensor_of(a), tensor_of(b)
+    sign = _sign_of_gamma(a) * _sign_of_gamma(b) * _sign_of_gamma(a + b)
+    return sign * exponentials.exp(special.betaln(a, b))
+
+
 def _box_cox(of_log):
     """`boxcox` of x has log(x), `boxcox1p` log(1 + x)."""
 
@@ -132,7 +138,10 @@ def _exprel(x):
 
 
 def _powm1(x, y):
-    return exponentials.expm1(special.xlogy(tensor_of(y), tensor_of(x)))
+    x, y = tensor_of(x), tensor_of(y)
+    above = x > 0.0
+    near = exponentials.expm1(y * exponentials.log(arithmetic.where(above, x, 1.0)))
+    return arithmetic.where(above, near, exponentials.pow(x, y) - 1.0)
 
 
 def _heaviside(x1, x2):
@@ -145,7 +154,7 @@ def _heaviside(x1, x2):
 _COMPOSED = {
     "gamma": _gamma,
     "rgamma": _rgamma,
-    "beta": lambda a, b: exponentials.exp(special.betaln(tensor_of(a), tensor_of(b))),
+    "beta": _beta,
     "boxcox": _box_cox(exponentials.log),
     "boxcox1p": _box_cox(exponentials.log1p),
     "inv_boxcox": _inverse_box_cox(exponentials.exp),

@@ -36,7 +36,9 @@ def _interp(x, xp, fp, left=None, right=None, period=None):
     at = arithmetic.clamp(at, 1, n - 1)
     x0, x1, y0, y1 = xp[at - 1], xp[at], fp[at - 1], fp[at]
     inside = arithmetic.clamp(x, xp[0], xp[-1])
-    y = y0 + (inside - x0) * ((y1 - y0) / (x1 - x0))
+    width = arithmetic.where(x1 == x0, 1.0, x1 - x0)
+    y = y0 + (inside - x0) * ((y1 - y0) / width)
+    y = arithmetic.where(x >= xp[-1], fp[-1], y)
     y = arithmetic.where(x < xp[0], fp[0] if left is None else tensor_of(left), y)
     return arithmetic.where(x > xp[-1], fp[-1] if right is None else tensor_of(right), y)
 
@@ -67,7 +69,7 @@ def _convolve(a, v, mode="full"):
 def _trapezoid(y, x=None, dx=1.0, axis=-1):
     y = tensor_of(y)
     if x is None:
-        return scans.trapezoid(y, dx=float(dx), dim=axis)
+        return scans.trapezoid(y, dim=axis) * dx
     return scans.trapezoid(y, tensor_of(x), dim=axis)
 
 

@@ -165,7 +165,7 @@ def _split_along(axis):
 def _pad(array, pad_width, mode="constant", **kwargs):
     value = kwargs.pop("constant_values", 0)
     absent(kwargs)
-    if mode not in ("constant", "edge", "wrap", "reflect") or np.ndim(value):
+    if mode not in ("constant", "edge", "wrap", "reflect") or not isinstance(value, (int, float)):
         raise UnknownArgument("mode")
     x = tensor_of(array)
     widths = np.broadcast_to(np.asarray(pad_width), (x.array.ndim, 2))

@@ -393,6 +393,7 @@ class CompiledFunction(Compiled):
         """Run in Python, and record that; returns the result, and the new path if there is one."""
         found, plain, made = [], [], []
         rec = Recorder(frozen=False)
+        rec.pins = not detached  # what goes backwards later may meet another mask
 
         def flat(*stand_ins):
             walk = iter(stand_ins)

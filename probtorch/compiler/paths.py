@@ -222,7 +222,7 @@ class Paths(Sequence[P]):
         if self.whole:
             self.aside = self.aside or (reason, place)
             self.refuse()
-        if self.quiet and not loud:
+        if self.quiet and (self.told or not loud):
             return
         self.told = True
         place = place or self.home

@@ -130,7 +130,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         parent = sys.modules[package]
         if name in getattr(parent, "__all__", ()) and type(parent) is ModuleType:
             parent.__class__ = _Room
-        module.__dict__.update(__getattr__=fetch, __dir__=lambda: dir(room))
+        names = list(getattr(room, "__all__", [n for n in dir(room) if not n.startswith("_")]))
+        module.__dict__.update(__getattr__=fetch, __dir__=lambda: dir(room), __all__=names)
 
 
 sys.meta_path.append(_Finder())

@@ -41,6 +41,8 @@ class Mixed:
 class WithAtoms(Distribution):
     """A distribution that states `_mixed`; where it is None there are no points."""
 
+    _mass_on_ends = True
+
     @abc.abstractmethod
     def _mixed(self) -> Mixed | None:
         """What it is made of."""

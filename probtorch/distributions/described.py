@@ -38,11 +38,15 @@ __all__ = ["Described"]
 class Described:
     """The half of `Distribution` that answers questions."""
 
+    # Whether there may be mass on an end of the support, as of what is inflated or made of others.
+    _mass_on_ends = False
+
     if TYPE_CHECKING:
         _batch_shape: Shape
         _event_shape: Shape
         _dtype: DType | None
         has_enumerate_support: bool
+        is_discrete: bool
 
         @property
         def support(self) -> Constraint: ...
@@ -114,7 +118,9 @@ class Described:
         x = self._as_value(value)
         if self._event_shape:
             return self._answer(level(x), value)
-        return self._answer(with_ends(level, x, self.support, below, above), value)
+        smooth = not (self._mass_on_ends or self.is_discrete)
+        found = with_ends(level, x, self.support, below, above, smooth=smooth)
+        return self._answer(found, value)
 
     def entropy(self) -> Tensor:
         """Return the entropy in nats, shape `batch_shape`: a closed form or a finite sum."""

@@ -473,6 +473,8 @@ class Independent(Distribution):
         How many batch dims become event dims.
     """
 
+    _mass_on_ends = True
+
     __static_fields__ = ("reinterpreted_batch_ndims", *INSTANCE_STATE)
     __tree_fields__ = ("base_dist",)
 
@@ -582,6 +584,8 @@ class MaskedDistribution(Distribution):
     base_dist : Distribution
     mask : bool, or Tensor of bool that broadcasts with the batch shape
     """
+
+    _mass_on_ends = True
 
     __tree_fields__ = ("base_dist", "_mask")
 

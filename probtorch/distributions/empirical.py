@@ -54,6 +54,8 @@ class Empirical(Distribution):
     is none of them has none. The signature is Pyro's; moments of whole numbers are allowed.
     """
 
+    _mass_on_ends = True
+
     __tree_fields__ = ("samples", "log_weights")
     __static_fields__ = ("_expanded", "_validate_args", "_weak")
     has_enumerate_support = True

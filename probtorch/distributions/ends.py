@@ -23,7 +23,13 @@ __all__ = ["log_of_level", "log_of_rest", "with_ends"]
 
 
 def with_ends(
-    level: Callable[[Tensor], Tensor], x: Tensor, support: Constraint, below: float, above: float
+    level: Callable[[Tensor], Tensor],
+    x: Tensor,
+    support: Constraint,
+    below: float,
+    above: float,
+    *,
+    smooth: bool = False,
 ) -> Tensor:
     """Return ``level(x)``, but `below` and `above` without a slope where x is past an end.
 
@@ -36,21 +42,28 @@ def with_ends(
         Of single numbers.
     below, above : float
         What `level` is at the ends.
+    smooth : bool
+        Whether there is no mass on the ends of the support, so that they are past it, too.
     """
     least, most = support.ends()
-    if is_constant(x) and _within(x.array, least, most):
+    if is_constant(x) and _within(x.array, least, most, smooth):
         return level(x)
     short, far = x == -math.inf, x == math.inf
-    short = short if least is None else short | (x < least)
-    far = far if most is None else far | (x > most)
+    if least is not None:
+        short = short | (x <= least if smooth else x < least)
+    if most is not None:
+        far = far | (x >= most if smooth else x > most)
     past = short | far
     inside = level(where(past, support.interior(x), x))
     return where(short, below, where(far, above, inside))
 
 
-def _within(x: np.ndarray, least: float | Tensor | None, most: float | Tensor | None) -> bool:
+def _within(
+    x: np.ndarray, least: float | Tensor | None, most: float | Tensor | None, smooth: bool
+) -> bool:
     """Whether no element is past an end, seen without an operation where that is quickly done."""
-    for end, past in ((least, np.less), (most, np.greater)):
+    tests = (np.less_equal, np.greater_equal) if smooth else (np.less, np.greater)
+    for end, past in zip((least, most), tests, strict=True):
         bound = end.array if isinstance(end, TensorBase) else end
         if bound is not None and past(x, bound).any():
             return False

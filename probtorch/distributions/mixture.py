@@ -47,6 +47,8 @@ class MixtureSameFamily(Distribution):
     element, each given those before (Graves 2016). It can be taken once.
     """
 
+    _mass_on_ends = True
+
     __tree_fields__ = ("mixture_distribution", "component_distribution")
     __static_fields__ = ("_expanded", "_validate_args", "_weak")
 

@@ -67,6 +67,8 @@ class MixtureGeneral(Distribution):
         density 0 outside its own.
     """
 
+    _mass_on_ends = True
+
     __tree_fields__ = ("mixing_distribution", "component_distributions")
     __static_fields__ = ("_support", *INSTANCE_STATE)
 
@@ -242,6 +244,8 @@ class MaskedMixture(Distribution):
     component0, component1 : Distribution
         Of the same event shape.
     """
+
+    _mass_on_ends = True
 
     __tree_fields__ = ("mask_", "component0", "component1")
     __static_fields__ = INSTANCE_STATE

@@ -97,6 +97,8 @@ class TransformedDistribution(Distribution):
     for transforms that are costly to invert; see `remembering`.
     """
 
+    _mass_on_ends = True
+
     __tree_fields__ = ("base_dist",)
     __static_fields__ = ("transforms", "_expanded", "_validate_args", "_weak")
 

@@ -154,6 +154,8 @@ class Delta(Distribution):
     A draw is `v` itself, so gradients flow to it; the density is not differentiable in the value.
     """
 
+    _mass_on_ends = True
+
     _total = True
     _takes_integers = True
     __tree_fields__ = ("v", "log_density")

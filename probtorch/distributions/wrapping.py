@@ -23,6 +23,8 @@ __all__ = ["Wrapped", "given_or_none", "log_between", "univariate"]
 class Wrapped(Distribution):
     """A distribution made of `base_dist`, whose dtype and device it has."""
 
+    _mass_on_ends = True
+
     _parts: ClassVar[tuple[str, ...]] = ("base_dist",)
     base_dist: Distribution
 

@@ -272,7 +272,7 @@ def _has_no_nan(x: TensorBase) -> bool:
     """Whether that is seen, where nobody listens who would have to hear of it."""
     if not unheard() or type(x.array) is not np.ndarray:
         return False
-    return not math.isnan(np.maximum.reduce(x.array, None))
+    return not x.array.size or not math.isnan(np.maximum.reduce(x.array, None))
 
 
 _BETWEEN = ("linear", "lower", "higher", "nearest", "midpoint")

@@ -218,7 +218,7 @@ def split(
                 fix="check split_size",
             )
     ends = list(itertools.accumulate(sizes, initial=0))
-    if unseen(tensor) and min(sizes) >= 0:
+    if unseen(tensor) and min(sizes, default=0) >= 0:
         array, before = tensor.array, (slice(None),) * dim
         parts = [array[(*before, slice(at, end))] for at, end in itertools.pairwise(ends)]
         return _views(tensor, parts)

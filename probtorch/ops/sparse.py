@@ -194,7 +194,10 @@ def sparse_product(matrix: SparseMatrix, other: TensorLike) -> TensorBase:
     x = cast(x, dtype)
     # Batches are further columns.
     batch = given[:-2]
-    columns = reshape(movedim(x, -2, 0) if batch else x, (shape[1], math.prod(given) // shape[1]))
+    columns = reshape(
+        movedim(x, -2, 0) if batch else x,
+        (shape[1], math.prod(batch) * (1 if vector else given[-1])),
+    )
     found = apply(_SPARSE, (*parts, columns))
     if vector:
         return reshape(found, (shape[0],))

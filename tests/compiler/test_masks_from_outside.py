@@ -100,3 +100,30 @@ def test_a_mask_with_draws_is_no_constant():
     with pytest.warns(CompileWarning, match="depends on the values of a tensor"):
         found = {dropped(X).item() for _ in range(20)}
     assert len(found) > 3
+
+
+def test_a_mask_with_other_memory_is_read_anew():
+    mask = tensor([1.0, -1.0, 1.0, -1.0])
+
+    @compile
+    def chosen(x):
+        return x[mask > 0.0].sum()
+
+    assert [chosen(X).item() for _ in range(3)] == [4.0] * 3
+    mask.data = tensor([1.0, 1.0, 1.0, 1.0])
+    assert chosen(X).item() == 10.0
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.CompileWarning")
+def test_a_mask_that_changes_before_a_gradient_does_not_change_it():
+    mask = tensor([True, False, True, False])
+    squares = compile(lambda x: (x[mask] ** 2).sum())
+    for turn in range(3):
+        x = (X + turn).requires_grad_()
+        squares(x).backward()
+        assert x.grad.tolist() == (2.0 * (X + turn) * mask).tolist()
+    x = X.clone().requires_grad_()
+    y = squares(x)
+    mask[1] = True
+    y.backward()
+    assert x.grad.tolist() == [2.0, 0.0, 6.0, 0.0]

@@ -275,12 +275,12 @@ def test_every_rule_is_of_an_op_that_is_tested_here_or_of_a_node_of_the_compiler
 
 
 def test_rules_by_name_are_for_ops_that_are_no_routine_and_no_part_of_a_nest():
-    """Nodes of the compiler, memory put together from pieces, integer indices, and five others."""
+    """Nodes of the compiler, memory put together from pieces, integer indices, and six others."""
     assert set(RULES) == {
         *("view", "reduce", "scan", "routine", "function"),
         *("guard", "while", "cond", "accumulate", "native_density"),
         *("unslice", "diag_embed", "cat", "slice_put", "put", "untake", "take"),
-        *("matmul", "searchsorted", "demand", "to_device", "room"),
+        *("matmul", "sparse_product", "searchsorted", "demand", "to_device", "room"),
     }
 
 

@@ -166,6 +166,7 @@ def content(state, but=()):
 # -------------------------------------------------------------------------------------------- laws
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 @of_each
 def test_a_step_depends_on_state_and_batch_alone(make, jit):
     with configure(jit=jit, check_gradients=False):
@@ -201,6 +202,7 @@ def test_steps_of_states_are_those_of_step(make, jit):
     assert content(state) == content(one.take())
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 @of_each
 def test_a_state_from_a_file_goes_on_bit_for_bit(make, jit, tmp_path):
     with configure(jit=jit, check_gradients=False):
@@ -237,6 +239,7 @@ def test_a_refused_step_uses_up_draws_and_nothing_else(make, jit):
     assert after.generators != before.generators
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 @of_each
 def test_a_run_that_stops_is_at_the_state_before_its_last_good_step(make, jit):
     with configure(jit=jit, check_gradients=False):

@@ -37,6 +37,7 @@ def fitted(**kwargs):
     return result
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 @pytest.mark.parametrize("branch", [False, True], ids=["vmap", "one by one"])
 def test_importance_ratios_are_those_of_the_draws(branch):
     result = fitted(branch=branch)

@@ -175,6 +175,7 @@ def test_results_keep_their_weights_when_training_goes_on():
     assert np.abs(z.mean(0) - expected).max() < 6.0 / np.sqrt(4000)
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 def test_network_made_in_each_run_is_refused_and_trained_where_it_takes_the_stored_values():
     def model(x, y, update):
         made = nn.Linear(2, 1, dtype=probtorch.float64)

@@ -188,6 +188,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "use",

@@ -9,6 +9,7 @@ from probtorch.core.tensor_base import is_tensor
 __all__ = [
     "FIXED",
     "NUMBERS",
+    "OBJECTS",
     "as_given",
     "hand_over",
     "shapes_apart",
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 # What there are too many of where numbers keep changing.
-NUMBERS = "values of numbers"
+NUMBERS, OBJECTS = "values of numbers", "other objects"
 # Types of arguments that are numbers or texts, and no objects.
 FIXED = (bool, int, float, complex, str, bytes, type(None))
 
@@ -62,11 +63,13 @@ def stand_ins(tensors, known, environment):
 
 
 def as_given(items, leaves):
-    """Return items with an array or a number in the place of a tensor where a call had one."""
+    """Return items with the caller's array in the place of a tensor that shows it, and an array in
+    that of one with other numbers.
+    """
     found = []
     for x, given in zip(items, leaves, strict=True):
-        if is_tensor(x) and not is_tensor(given):
-            x = x.array if issubclass(type(given), np.ndarray) else given
+        if is_tensor(x) and issubclass(type(given), np.ndarray):
+            x = x.array if x.array.flags.writeable else given
         found.append(x)
     return found
 
@@ -110,7 +113,7 @@ def too_many(most, alike, key):
     """Return what to say of more than `most` versions that are alike, of which this is one."""
     what = NUMBERS
     if any(isinstance(k, type) and k not in FIXED for k in alike[1]):
-        what = "other objects"
+        what = OBJECTS
     if key[-1] is not None:
         what = "tensors, which it finds outside too,"
     return f"more than {most} {what} among the arguments: pass what changes as a tensor"

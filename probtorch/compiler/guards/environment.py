@@ -138,12 +138,12 @@ class Environment(Walk):
             tensors = self.tensors().values()
             self._answers = [(t, t.requires_grad, t.grad_fn is None) for t in tensors]
 
-    def watch_elements(self, arrays):
-        """Watch arrays, given with what they were; returns whether they are so still."""
-        for x, _ in arrays:
-            self._arrays.add(x)
+    def watch_elements(self, tensors):
+        """Watch tensors, given with what they held; returns whether they hold it still."""
+        for t, _ in tensors:
+            self._arrays.add_of(t)
         self._filled = None
-        return all(x.tobytes() == before.tobytes() for x, before in arrays)
+        return all(t.array.tobytes() == before.tobytes() for t, before in tensors)
 
     def __len__(self):
         return sum(map(len, (*self._of_dicts, *self._others)))

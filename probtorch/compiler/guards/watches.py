@@ -205,9 +205,15 @@ class WatchedArrays:
 
     def __init__(self):
         self._rows = []
+        self._holders = []  # tensors, and the arrays that they have to keep
 
     def __len__(self):
-        return len(self._rows)
+        return len(self._rows) + len(self._holders)
+
+    def add_of(self, t):
+        """Note the elements of a tensor, and that it has this memory."""
+        self.add(t.array)
+        self._holders.append((t, t.array))
 
     def add(self, x):
         """Note the elements of an array, unless nobody can write to its memory."""
@@ -219,6 +225,9 @@ class WatchedArrays:
 
     def changed(self):
         """Return how to call what has changed, None if nothing has."""
+        for t, x in self._holders:
+            if t.array is not x:
+                return "the memory of a tensor"
         for x, shape, dtype, flat, kept in self._rows:
             if x.shape != shape or x.dtype != dtype:
                 return "the elements of an array"

@@ -308,7 +308,7 @@ class Recorder(Subgraphs):
         """Take for a constant what is made of tensors and arrays from outside alone, as a mask is:
         their elements are watched. Returns whether it is so.
         """
-        if not self._replays_effects():
+        if not (self.pins and self._replays_effects()):
             return False
         found, todo, seen = [], [v], set()
         while todo:
@@ -319,12 +319,12 @@ class Recorder(Subgraphs):
             if x.kind == "node" and len(seen) <= MOST_PINNED:
                 todo += x.node.inputs
             elif id(x) in self.outside and self._stays(x.array):
-                found.append(x.array.array)
+                found.append(x.array)
             else:
                 return False
-        for array in found:
-            if not any(array is known for known, _ in self.pinned):
-                self.pinned.append((array, array.copy()))
+        for t in found:
+            if not any(t is known for known, _ in self.pinned):
+                self.pinned.append((t, t.array.copy()))
         return True
 
     def _stays(self, t):

@@ -48,9 +48,9 @@ class Recording(Interpreter):
         self._made = set()  # ids of the tensors that came into being while this recorded
         self._views = {}  # id of a tensor -> weak references to the views of its memory
         self._stale = set()  # ids of views whose base changed since
-        # Ids of values that are tensors or arrays from outside, and arrays among these of which
-        # elements are part of the recording, with what they held.
-        self.outside, self.pinned = set(), []
+        # Ids of values that are tensors or arrays from outside, and those of these tensors of which
+        # elements are part of the recording, with what they held; whether there may be such.
+        self.outside, self.pinned, self.pins = set(), [], True
         self.updates = {}  # id -> tensor made outside and changed in place
         self.originals = []  # copies of what these held before
         # (generator, count, seed, stream, first counter), the last three tensors

@@ -139,6 +139,11 @@ class ManyTarget(ModelTarget):
         return self._values_map({"q": positions, "data": rows}, 3)
 
 
+def _without_labels(x: Any) -> object:
+    """The array of a table or column of pandas, which goes by its labels."""
+    return x.to_numpy() if hasattr(x, "to_numpy") else x
+
+
 def check_meaning(target: ManyTarget, data: object) -> None:
     """Refuse a model to which arrays mean something else than tensors of them, which it gets here.
 
@@ -153,8 +158,9 @@ def check_meaning(target: ManyTarget, data: object) -> None:
     InferenceError
     """
     named = issubclass(type(data), Mapping)
-    args: tuple[object, ...] = () if named else data if isinstance(data, tuple) else (data,)
-    kwargs = {str(name): x for name, x in data.items()} if named else {}  # type: ignore[attr-defined]
+    given = () if named else data if isinstance(data, tuple) else (data,)
+    args = tuple(map(_without_labels, given))
+    kwargs = {str(n): _without_labels(x) for n, x in data.items()} if named else {}  # type: ignore[attr-defined]
     if all(is_tensor(x) for x in flatten((args, kwargs))[0]):
         return
     q = wrap(uniform_point(Generator(0), (target.dim,)))

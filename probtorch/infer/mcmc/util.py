@@ -83,7 +83,7 @@ def initialize_model(
             got=str(num_chains),
             fix="say how many chains start",
         )
-    source = Generator(seed) if isinstance(seed, int) else seed
+    source = seed if isinstance(seed, Generator) or seed is None else Generator(int(seed))
     infos = [
         util.initialize_model(
             model, model_args, model_kwargs, init_strategy=init_strategy, seed=source

@@ -496,9 +496,19 @@ def check_value_names(strategy: Strategy, known: Iterable[str], subject: str) ->
     known = list(known)
     there = [name for name in values if name in known]
     for name in values:
-        other = any(x.startswith(f"{name}_") or name.startswith(f"{x}_") for x in there)
+        other = any(_reparameterised(x, name) or _reparameterised(name, x) for x in there)
         if name not in known and not other:
             raise unknown_name(f"init_to_value: {subject} has no latent site {name!r}", name, known)
+
+
+# What reparameterisations call the site in the place of another one.
+_IN_PLACE = ("base", "decentered", "gamma", "normal", "split_", "std", "uniform", "unwrapped")
+
+
+def _reparameterised(name: str, other: str) -> bool:
+    """Whether `other` is the name of what stands in the place of the site `name`."""
+    begins = (f"{name}_{kind}" for kind in _IN_PLACE)
+    return any(other == x or (x[-1] == "_" and other.startswith(x)) for x in begins)
 
 
 explain_calls(globals())

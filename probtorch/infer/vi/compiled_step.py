@@ -41,9 +41,9 @@ from probtorch.effects.minibatches import StrangeLoader
 from probtorch.errors import user_location
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.objectives.site_estimators import RERUNS
+from probtorch.infer.vi.arrays_as_tensors import ArraysAsTensors
 from probtorch.infer.vi.fit_memory import FitMemory
 from probtorch.infer.vi.fit_state import FitState, GeneratorStates, StepInfo
-from probtorch.infer.vi.numbers_as_tensors import NumbersAsTensors
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
@@ -92,7 +92,7 @@ class CompiledStep:
     def __init__(self, fit: FitMemory) -> None:
         self.fit = fit
         self.reason: str | None = None
-        self._numbers_in = NumbersAsTensors()
+        self._arrays_in = ArraysAsTensors()
         # Why steps are eager, which is told at the next one: an error that the eager step raises,
         # too, tells it better.
         self._to_tell: tuple[str, str] | None = None
@@ -125,8 +125,8 @@ class CompiledStep:
         """Whether the next step may be compiled."""
         self._look()
         if self._to_tell is not None and self._function is not None:
-            self._function.paths.warn(*self._to_tell, loud=True)
-            self._to_tell = None
+            telling, self._to_tell = self._to_tell, None
+            self._function.paths.warn(*telling, loud=True)
         if self.reason is not None or not settings.jit or recorder() is not None:
             return False
         # What comes into being at the first step is no part of a step.
@@ -139,7 +139,7 @@ class CompiledStep:
                 roots=self._roots,
                 values=self._which_rates,
                 saving=True,
-                convert=self._numbers_in.convert,
+                convert=self._arrays_in.convert,
                 quiet=True,  # `_give_up` tells
                 name="SVI.step",
             )
@@ -243,16 +243,16 @@ class CompiledStep:
         leaves = flatten(inputs)[0]
         if self._is_new(leaves):
             return None
-        if self._numbers_in.floats_change(leaves):
-            return self._in_another_way(args, kwargs)
         start = fit.generator_states()
         self._before = None  # until a run in Python notes it
         try:
             with enable_grad():
                 loss = function(*inputs)
+                # Whenever Python has run, on tensors: also where nothing has come of the recording.
+                in_python = function.recorded is not None or function.last is None
+                if in_python and self._before is not None and self._arrays_in.stand_in(inputs):
+                    self._compare_as_given(loss, start, inputs)
                 if (path := function.recorded) is not None:
-                    if self._numbers_in.stand_in(inputs):
-                        self._compare_as_given(loss, start, inputs)
 
                     def put_back():
                         path.restore()
@@ -272,9 +272,11 @@ class CompiledStep:
             if self._strangers > MAX_STRANGERS or not isinstance(
                 error, (_NotFinite, StrangeLoader, *OUTSIDE)
             ):
-                what = str(error)
-                if not isinstance(error, _Other):
-                    what = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
+                what = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
+                if isinstance(error, _Other):
+                    what = str(error)
+                    self._arrays_in.retreat(what, inputs)
+                    return self._in_another_way(args, kwargs)
                 if self._gives_up(what, "", inputs):
                     return self._in_another_way(args, kwargs)
             return None
@@ -291,8 +293,12 @@ class CompiledStep:
         self, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> StepInfo | None:
         """Take the step by a function that is made anew: its numbers are native ones, too."""
+        told = self._function is not None and self._function.paths.told
         self._function = None
-        return self(args, kwargs) if self.ready() else None
+        if not self.ready() or self._function is None:
+            return None
+        self._function.paths.told = told
+        return self(args, kwargs)
 
     def _gives_up(self, reason: str, place: str, inputs: object) -> bool:
         """Go on with what tensors stood for, if they stood for anything, and return True; else take
@@ -300,12 +306,12 @@ class CompiledStep:
         """
         function = self._function
         assert function is not None  # one that did not go
-        if not function.paths.told and self._numbers_in.retreat(reason, inputs):
+        if not function.paths.told and self._arrays_in.retreat(reason, inputs):
             return True
-        if self._numbers_in.why_not and not function.reason:
+        if self._arrays_in.why_not and not function.reason:
             reason = (
                 f"arrays among the arguments change from step to step, and "
-                f"{self._numbers_in.why_not} where tensors come in their place: pass tensors"
+                f"{self._arrays_in.why_not} where tensors come in their place: pass tensors"
             )
         place = place or user_location()
         if not function.paths:

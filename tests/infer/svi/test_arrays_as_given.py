@@ -135,6 +135,61 @@ def test_steps_that_stay_eager_say_so_once():
     assert caught[0].filename == __file__
 
 
+def test_a_model_that_notes_each_run_has_the_losses_of_python():
+    def noting(y):
+        seen.append(type(y).__name__)
+        m = sample("m", dist.Normal(0.0, 10.0))
+        with plate("rows", len(y)):
+            sample("y", dist.Normal(m, y.std()), obs=y)
+
+    seen = []
+    with configure(jit=False):
+        expected, _ = losses(noting, [Y] * 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        found, _ = losses(noting, [Y] * 6)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_an_array_that_the_model_changes_is_changed_once_a_step():
+    def scaling(y):
+        y /= 10.0
+        m = sample("m", dist.Normal(0.0, 1.0))
+        with plate("rows", len(y)):
+            sample("y", dist.Normal(m, 1.0), obs=y)
+
+    def batches():
+        return [Y * (i + 1) for i in range(6)]
+
+    given, again = batches(), batches()
+    with configure(jit=False):
+        expected, _ = losses(scaling, given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        found, _ = losses(scaling, again)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_array_equal(again, given)
+
+
+def test_floats_that_change_are_told_to_be_tensors():
+    def weighted(y, weight):
+        scale = 10.0 if isinstance(weight, float) and weight < 0.5 else 1.0
+        m = sample("m", dist.Normal(0.0, scale))
+        with plate("rows", len(y)):
+            sample("y", dist.Normal(m, 1.0), obs=y)
+
+    def steps():
+        probtorch.clear_param_store()
+        svi = SVI(weighted, AutoNormal(weighted), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+        return [svi.step(Y, 1.0 - i / 20) for i in range(20)]
+
+    with configure(jit=False):
+        expected = steps()
+    with pytest.warns(CompileWarning, match="values of numbers.* pass what changes as a tensor"):
+        found = steps()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_an_array_from_outside_that_is_indexed_by_rows_of_a_plate_says_what_to_make_of_it():
     data = np.arange(40.0)
 
@@ -146,43 +201,3 @@ def test_an_array_from_outside_that_is_indexed_by_rows_of_a_plate_says_what_to_m
     svi = SVI(rows, AutoNormal(rows), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
     with pytest.warns(CompileWarning, match=r"X = probtorch\.tensor\(X\)"):
         svi.run(5, progress_bar=False)
-
-
-def with_weight(y, weight):
-    with probtorch.handlers.scale(scale=weight):
-        m = sample("m", dist.Normal(0.0, 5.0))
-    with plate("rows", len(y)):
-        sample("y", dist.Normal(m, 1.0), obs=y)
-
-
-def with_asked_weight(y, weight):
-    # To be found out: a tensor is no float.
-    scale = 5.0 * weight if isinstance(weight, float) else 0.1
-    m = sample("m", dist.Normal(0.0, scale))
-    with plate("rows", len(y)):
-        sample("y", dist.Normal(m, 1.0), obs=y)
-
-
-def weighted(model, weights):
-    probtorch.clear_param_store()
-    svi = SVI(model, AutoNormal(model), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
-    return [svi.step(Y, w) for w in weights], svi
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_weight_that_grows_from_step_to_step_has_one_path():
-    weights = [min(1.0, 0.1 + i / 20) for i in range(25)]
-    with configure(jit=False):
-        expected, _ = weighted(with_weight, weights)
-    found, svi = weighted(with_weight, weights)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    assert "1 compiled path" in svi.explain()
-
-
-def test_a_float_that_is_asked_what_it_is_stays_one():
-    weights = [0.2 + i / 10 for i in range(15)]
-    with configure(jit=False):
-        expected, _ = weighted(with_asked_weight, weights)
-    with pytest.warns(CompileWarning, match="values of numbers among the arguments"):
-        found, _ = weighted(with_asked_weight, weights)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)

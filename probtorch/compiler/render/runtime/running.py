@@ -21,7 +21,8 @@ def _running(r: Row, x: Value, out: Value, start: float, join: Callable[..., Val
 
 
 def _running_sum(r: Row, x: Value, out: Value) -> None:
-    _running(r, x, out, 0.0, lambda a, b: a + b)
+    # The zero that changes nothing: 0.0 and -0.0 would give 0.0.
+    _running(r, x, out, -0.0, lambda a, b: a + b)
 
 
 def _running_product(r: Row, x: Value, out: Value) -> None:

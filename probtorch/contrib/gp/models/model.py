@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable
 
 from probtorch.autograd.modes import no_grad
-from probtorch.contrib.gp.kernels.kernel import Kernel
+from probtorch.contrib.gp.kernels.kernel import Kernel, Warping
 from probtorch.contrib.gp.parameterized import Parameterized, reading
 from probtorch.core.dtype import get_default_dtype
 from probtorch.core.signatures import explain_calls
@@ -64,8 +64,8 @@ class GPModel(Parameterized, abc.ABC):
         # Buffers: other data of the same shape are no reason to compile anew.
         self.register_buffer("X", None, persistent=False)
         self.register_buffer("y", None, persistent=False)
-        self.set_data(X, y)
         self.kernel, self.mean_function = kernel, mean_function
+        self.set_data(X, y)
         if jitter is None:
             jitter = 1e-6 if self.X.array.dtype.itemsize >= 8 else 1e-4
         self.jitter = jitter
@@ -84,7 +84,8 @@ class GPModel(Parameterized, abc.ABC):
             # Whole numbers are numbers: in the precision of what is observed there.
             kind = get_default_dtype() if values is None else values.dtype
             x = x.to(kind if kind.kind == "f" else get_default_dtype())
-        if x.array.ndim < 1:
+        warped = any(isinstance(m, Warping) for m in self.kernel.modules())
+        if x.array.ndim < 1 or (x.array.ndim > 2 and not warped):
             raise ShapeError(
                 type(self).__name__,
                 expected="X of shape (points, dims), or with more dims for a Warping",
