@@ -77,7 +77,8 @@ class TruncatedDistribution(Wrapped):
         validate_args: bool | None = None,
     ) -> None:
         base = univariate(base_dist, "TruncatedDistribution")
-        self.low, self.high = given_or_none(low, "low"), given_or_none(high, "high")
+        self.low = _unless_nothing(given_or_none(low, "low"), -math.inf, base)
+        self.high = _unless_nothing(given_or_none(high, "high"), math.inf, base)
         if base.is_discrete:
             # No count lies between a bound and the next whole number inside.
             self.low = None if self.low is None else self.low.ceil()
@@ -182,6 +183,14 @@ class TruncatedDistribution(Wrapped):
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._inside(quantile(self, rng.uniform(shape)))
+
+
+def _unless_nothing(bound: Tensor | None, infinity: float, base: Distribution) -> Tensor | None:
+    """A bound, None where it bounds nothing and adds no batch dim."""
+    if bound is None or bound.array.shape not in ((), tuple(base.batch_shape)):
+        return bound
+    nothing = is_constant(bound) and (bound.array == infinity).all()
+    return None if nothing else bound
 
 
 def at_most(x: Tensor, high: Tensor | None) -> Tensor:

@@ -347,3 +347,18 @@ def test_mixtures_and_transformed_distributions_are_wrapped_too():
     cut = dist.Truncated(shifted, 0.0, 2.5)
     expected = beta.logpdf(X) - np.log(beta.cdf(2.5) - beta.cdf(0.0))
     assert_close(cut.log_prob(tensor(X)), expected)
+
+
+def test_an_infinite_bound_is_none():
+    for infinity in (math.inf, np.inf, tensor(math.inf), np.full(3, np.inf)):
+        d = dist.TruncatedDistribution(dist.Normal(tensor([0.0, 1.0, 2.0]), 1.0), 0.5, infinity)
+        whole = dist.TruncatedDistribution(dist.Normal(tensor([0.0, 1.0, 2.0]), 1.0), 0.5)
+        assert_close(d.icdf(tensor(0.3)), whole.icdf(tensor(0.3)))
+        assert d.support.check(tensor(1e30)).all()
+        draws = d.sample((2000,))
+        assert draws.min() >= 0.5 and len(np.unique(draws.numpy())) > 5000
+    left = dist.TruncatedDistribution(dist.Normal(0.0, 1.0), -np.inf, 1.0)
+    assert_close(
+        left.icdf(tensor(0.3)),
+        dist.TruncatedDistribution(dist.Normal(0.0, 1.0), None, 1.0).icdf(tensor(0.3)),
+    )
