@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.dtype import float64, promote_types
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.told import is_constant
 from probtorch.distributions.constraints import Boolean, Circular, Constraint
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, where
@@ -86,9 +89,31 @@ def bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor |
 def _real(d: Distribution, p: Tensor) -> Tensor:
     low, high = bounds(d.support)
     centre, unit = _place(d)
+    rows_differ = _infinite_somewhere(low) or _infinite_somewhere(high)
 
     def at(t: Tensor) -> tuple[Tensor, Tensor]:
         """Return the point of the support that t stands for, and its slope in t."""
+        return between(t, low, high) if not rows_differ else at_rows(t)
+
+    def at_rows(t: Tensor) -> tuple[Tensor, Tensor]:
+        """The same where some rows have a bound and others have not."""
+        left = t * 0.0 + (-math.inf if low is None else low)
+        right = t * 0.0 + (math.inf if high is None else high)
+        begins, ends = left > -math.inf, right < math.inf
+        a = where(begins, left, where(ends, right - 1.0, 0.0))
+        b = where(ends, right, a + 1.0)
+        found = between(t, None, None)
+        for here, (x, slope) in (
+            (begins & ~ends, between(t, a, None)),
+            (ends & ~begins, between(t, None, b)),
+            (begins & ends, between(t, a, b)),
+        ):
+            found = where(here, x, found[0]), where(here, slope, found[1])
+        return found
+
+    def between(
+        t: Tensor, low: float | Tensor | None, high: float | Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         if low is None:
             if high is None:
                 return centre + unit * sinh(t), unit * cosh(t)
@@ -147,6 +172,10 @@ def _real(d: Distribution, p: Tensor) -> Tensor:
         x = where((d.cdf(x) < p - 1e-9) & (after <= high), after, x)
     x = where(beyond, math.inf if high is None else high, x)
     return where(nothing, -math.inf if low is None else low, x)
+
+
+def _infinite_somewhere(bound: float | Tensor | None) -> bool:
+    return isinstance(bound, Tensor) and is_constant(bound) and bool(np.isinf(bound.array).any())
 
 
 def _place(d: Distribution) -> tuple[Tensor | float, Tensor | float]:

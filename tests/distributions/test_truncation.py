@@ -362,3 +362,19 @@ def test_an_infinite_bound_is_none():
         left.icdf(tensor(0.3)),
         dist.TruncatedDistribution(dist.Normal(0.0, 1.0), None, 1.0).icdf(tensor(0.3)),
     )
+    rows = dist.TruncatedDistribution(dist.Normal(0.0, 1.0), 0.5, np.full(3, np.inf))
+    assert rows.batch_shape == (3,)
+
+
+def test_rows_with_and_without_bounds_have_their_own_quantiles():
+    low, high = [-np.inf, 0.5, -np.inf, -1.0], [np.inf, np.inf, 1.0, 2.0]
+    d = dist.TruncatedDistribution(dist.Logistic(tensor(0.3), 1.2), np.array(low), np.array(high))
+    p = np.array([1e-6, 0.1, 0.5, 0.9, 0.999])[:, None]
+    base = stats.logistic(0.3, 1.2)
+    start, end = base.cdf(low), base.cdf(high)
+    expected = base.ppf(start + p * (end - start))
+    assert_close(d.icdf(tensor(p)), expected, rtol=1e-6, atol=1e-7)
+    draws = d.sample((4000,), Generator(3)).numpy()
+    for i in range(4):
+        uniform = (base.cdf(draws[:, i]) - start[i]) / (end[i] - start[i])
+        assert stats.kstest(uniform, "uniform").pvalue > 1e-4
