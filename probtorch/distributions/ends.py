@@ -43,26 +43,34 @@ def with_ends(
     below, above : float
         What `level` is at the ends.
     smooth : bool
-        Whether there is no mass on the ends of the support, so that they are past it, too.
+        Whether there is no mass on the ends of the support: where `level` is -inf there, they are
+        past it, too. A probability has a slope there, which is the density.
     """
     least, most = support.ends()
-    if is_constant(x) and _within(x.array, least, most, smooth):
+    closed = smooth and below == -math.inf, smooth and above == -math.inf
+    if is_constant(x) and _within(x.array, least, most, closed):
         return level(x)
     short, far = x == -math.inf, x == math.inf
     if least is not None:
-        short = short | (x <= least if smooth else x < least)
+        short = short | (x <= least if closed[0] else x < least)
     if most is not None:
-        far = far | (x >= most if smooth else x > most)
+        far = far | (x >= most if closed[1] else x > most)
     past = short | far
     inside = level(where(past, support.interior(x), x))
     return where(short, below, where(far, above, inside))
 
 
 def _within(
-    x: np.ndarray, least: float | Tensor | None, most: float | Tensor | None, smooth: bool
+    x: np.ndarray,
+    least: float | Tensor | None,
+    most: float | Tensor | None,
+    closed: tuple[bool, bool],
 ) -> bool:
     """Whether no element is past an end, seen without an operation where that is quickly done."""
-    tests = (np.less_equal, np.greater_equal) if smooth else (np.less, np.greater)
+    tests = (
+        np.less_equal if closed[0] else np.less,
+        np.greater_equal if closed[1] else np.greater,
+    )
     for end, past in zip((least, most), tests, strict=True):
         bound = end.array if isinstance(end, TensorBase) else end
         if bound is not None and past(x, bound).any():
