@@ -189,7 +189,14 @@ def _unless_nothing(bound: Tensor | None, infinity: float, base: Distribution) -
     """A bound, None where it bounds nothing and adds no batch dim."""
     if bound is None or bound.array.shape not in ((), tuple(base.batch_shape)):
         return bound
-    nothing = is_constant(bound) and (bound.array == infinity).all()
+    if not is_constant(bound):
+        return bound
+    nothing = (bound.array == infinity).all()
+    end = base.support.ends()[0 if infinity < 0.0 else 1]
+    if isinstance(end, (int, float)) and not (base.is_discrete or base._mass_on_ends):
+        # A bound on the end of what is there anyway, where slopes of a cdf may be no numbers.
+        past = bound.array <= end if infinity < 0.0 else bound.array >= end
+        nothing = nothing or past.all()
     return None if nothing else bound
 
 
