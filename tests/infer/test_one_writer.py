@@ -201,7 +201,9 @@ def test_where_the_file_system_knows_no_locks_nobody_is_refused(tmp_path, monkey
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", unknown)
+    assert sum(p.stat().st_size for p in tmp_path.rglob("*") if p.is_file()) == 0
     mcmc(tmp_path)
+    assert sum(p.stat().st_size for p in tmp_path.rglob("*") if p.is_file()) > 0
 
 
 def draws_of(seed=2, length=40, **options):

@@ -98,7 +98,9 @@ class CompiledStep:
         self._to_tell: tuple[str, str] | None = None
         self._strangers = 0  # recordings that met a loader which the step before had not
         self._function: CompiledFunction | None = None
-        self._before: FitState | None = None  # what a run in Python began with
+        # What a run in Python began with, and the parameters that there were.
+        self._before: FitState | None = None
+        self._known: list[TensorBase] = []
         self._loss: tuple[object, ...] | None = None  # what says how the loss is computed
         self._settled: tuple[object, ...] | None = (
             None  # the last triple that was given the time to settle
@@ -244,7 +246,6 @@ class CompiledStep:
         if self._is_new(leaves):
             return None
         start = fit.generator_states()
-        known = [p for _, p in fit.params.named_parameters()]
         self._before = None  # until a run in Python notes it
         try:
             with enable_grad():
@@ -252,9 +253,9 @@ class CompiledStep:
                 # Whenever Python has run, on tensors: also where nothing has come of the recording.
                 in_python = function.recorded is not None or function.last is None
                 if in_python and self._before is not None and self._arrays_in.stand_in(inputs):
-                    now = [p for _, p in fit.params.named_parameters()]
+                    now = self._parameters()
                     # One that has made parameters would find them there.
-                    if len(now) == len(known) and all(map(operator.is_, now, known)):
+                    if len(now) == len(self._known) and all(map(operator.is_, now, self._known)):
                         self._compare_as_given(loss, start, inputs)
                 if (path := function.recorded) is not None:
 
@@ -397,7 +398,7 @@ class CompiledStep:
     def _step(self, args: tuple[object, ...], kwargs: dict[str, object], batches) -> TensorBase:
         """One step in Tensor operations."""
         fit, updater = self.fit, self.fit.updater
-        self._before = fit.take()
+        self._before, self._known = fit.take(), self._parameters()
         with fit.active(), fit.feed.lending(batches):
             loss, gradients = self._loss_and_gradients(args, kwargs)
         check = loss
@@ -412,6 +413,9 @@ class CompiledStep:
             updater.step()
             updater.zero_grad()
         return loss
+
+    def _parameters(self) -> list[TensorBase]:
+        return [p for _, p in self.fit.params.named_parameters()]
 
     def _loss_and_gradients(self, args, kwargs):
         fit = self.fit

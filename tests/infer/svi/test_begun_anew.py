@@ -58,7 +58,7 @@ def test_who_says_what_is_meant_is_not_told(options):
     first = stepped(guide)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stepped(guide, **options(first))
+        assert stepped(guide, **options(first)).params["where"].requires_grad
 
 
 def test_automatic_guides_are_told_of_like_functions():
@@ -72,4 +72,4 @@ def test_other_functions_are_not_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         stepped(guide)
-        stepped(AutoNormal(model))
+        assert stepped(AutoNormal(model)).params.keys() != {"where"}
