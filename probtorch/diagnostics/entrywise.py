@@ -7,6 +7,7 @@ one entry is said in `convergence.py` and `intervals.py`.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probtorch.compiler.native.threads import get_num_threads
-from probtorch.errors import DomainError, DTypeError, ShapeError
+from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 
 __all__ = ["MIN_DRAWS", "checked_draws", "checked_prob", "per_entry"]
 
@@ -138,7 +139,13 @@ def checked_draws(subject: str, x: ArrayLike) -> np.ndarray:
 
 def checked_prob(subject: str, prob: float) -> float:
     """Return a probability inside (0, 1), or say what it should have been."""
-    prob = float(prob)
+    try:
+        prob = float(prob)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            subject, expected="a probability inside (0, 1)", got=reprlib.repr(prob),
+            fix="write 90 % as 0.9; names of parameters are given as names=[...]",
+        ) from error  # fmt: skip
     if not 0.0 < prob < 1.0:
         raise DomainError(
             subject, expected="a probability inside (0, 1)", got=repr(prob),

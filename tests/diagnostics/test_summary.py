@@ -146,6 +146,11 @@ def test_unknown_names_are_refused_with_a_cure(schools):
         schools.summary()["nu"]
 
 
+def test_names_in_the_place_of_the_probability_are_told_where_they_go(schools):
+    with pytest.raises(ArgumentError, match=r"names=\[\.\.\.\]"):
+        schools.summary(hdi_prob=["mu"])
+
+
 def test_a_summary_and_its_checks_import_nothing_heavy(tmp_path):
     # In a fresh interpreter: this one has imported ArviZ for the other tests.
     code = (
