@@ -141,11 +141,11 @@ def checked_prob(subject: str, prob: float) -> float:
     """Return a probability inside (0, 1), or say what it should have been."""
     try:
         prob = float(prob)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError):
         raise ArgumentError(
             subject, expected="a probability inside (0, 1)", got=reprlib.repr(prob),
             fix="write 90 % as 0.9; names of parameters are given as names=[...]",
-        ) from error  # fmt: skip
+        ) from None  # fmt: skip
     if not 0.0 < prob < 1.0:
         raise DomainError(
             subject, expected="a probability inside (0, 1)", got=repr(prob),
