@@ -39,7 +39,14 @@ from probtorch.nn.parameter import Parameter
 from probtorch.serialization import load, save
 from probtorch.tensor import Tensor
 
-__all__ = ["ParamStore", "clear_param_store", "get_param_store", "read_owned", "read_param"]
+__all__ = [
+    "ParamStore",
+    "as_shares",
+    "clear_param_store",
+    "get_param_store",
+    "read_owned",
+    "read_param",
+]
 
 
 class ParamStore:
@@ -122,7 +129,8 @@ class ParamStore:
         Raises
         ------
         DomainError
-            If `init` violates the constraint.
+            If `init` violates the constraint. Rows of positive numbers are weights of a simplex,
+            and divided by their sum.
         """
         if name not in self._leaves:
             self._put(name, init() if callable(init) else init, constraint)
@@ -174,13 +182,14 @@ class ParamStore:
         elif not isinstance(init, TensorBase) and not hasattr(init, "dtype"):
             # Numbers in the source become the default dtype, as probtorch.tensor makes them.
             value = cast(value, dtypes.default_dtype())
+        value = as_shares(value, constraint)
         valid = constraint.check(value)
         if not bool(valid.all()):
             raise DomainError(
                 f"parameter {name!r}",
                 expected=f"an initial value in {constraint}",
                 got=f"{np.array2string(value.detach().numpy(), threshold=8)}",
-                fix="divide it by its sum: x / x.sum(-1, keepdim=True)"
+                fix="start from positive numbers, which are divided by their sum"
                 if constraint is constraints.simplex
                 else "start inside it, or state another one: param(name, init, constraint=...)",
             )
@@ -389,6 +398,17 @@ def clear_param_store() -> None:
 def _overwrite(tensor: Tensor, saved: Tensor) -> None:
     tensor.array[...] = saved.array
     mark_changed(tensor)
+
+
+def as_shares(value: Tensor, constraint: Constraint) -> Tensor:
+    """Positive rows that are to start a simplex, divided by their sums, as Pyro's are."""
+    numbers = value.array
+    if constraint is constraints.simplex and numbers.ndim and numbers.shape[-1]:
+        totals = numbers.sum(axis=-1, keepdims=True)
+        off = abs(totals - 1.0) > 1e-6
+        if bool((numbers > 0.0).all()) and bool(off.any()) and bool((totals < np.inf).all()):
+            return wrap(numbers / totals)
+    return value
 
 
 def read_param(

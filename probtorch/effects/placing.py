@@ -15,7 +15,7 @@ from probtorch.effects.runtime import STATE, Handler, Placement
 from probtorch.effects.site import Frame, Site
 from probtorch.errors import ShapeError
 
-__all__ = ["PARTICLES", "particles", "place", "replicate"]
+__all__ = ["PARTICLES", "give_size", "particles", "place", "push", "replicate"]
 
 # The plate of several runs at once; a name that no model gives.
 PARTICLES = "(particles)"
@@ -110,11 +110,48 @@ def particles(size: int, dim: int) -> Iterator[Frame]:
     """
     frame = Frame(PARTICLES, size, size, dim)
     now = STATE.plates
-    STATE.plates = Placement((frame, *now.frames), with_size(now.shape, dim, size), now.scale, now)
+    shape = with_size(now.shape, dim, size)
+    STATE.plates = Placement((frame, *now.frames), shape, now.scale, now, now.waiting)
     try:
         yield frame
     finally:
         STATE.plates = now
+
+
+def push(frame: Frame) -> None:
+    """Go into a plate."""
+    now = STATE.plates
+    shape = now.shape if frame.dim is None else with_size(now.shape, frame.dim, frame.size)
+    STATE.plates = Placement(
+        now.frames + (frame,), shape, now.scale * frame.scale, now, now.waiting
+    )
+
+
+def give_size(shape: Shape) -> Placement:
+    """Give plates that were made without a size that of `shape`, of a statement inside them.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The statement's batch shape. Where it has no dim of a plate, that has one row.
+
+    Returns
+    -------
+    Placement
+        What is in force from now on.
+    """
+    now = STATE.plates
+    if now.waiting:
+        assert now.outer is not None  # where the plate was entered
+        STATE.plates = now.outer
+        give_size(shape)
+        if len(now.waiting) > len(now.outer.waiting):
+            plate = now.waiting[-1]
+            assert plate.dim is not None  # it was entered
+            push(plate.sized(shape[plate.dim] if -plate.dim <= len(shape) else 1))
+        else:
+            push(now.frames[-1])
+    return STATE.plates
 
 
 def with_size(shape: Shape, dim: int, size: int) -> Shape:

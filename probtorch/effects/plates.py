@@ -20,10 +20,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import SupportsIndex
 
 from probtorch.core.signatures import explain_calls
-from probtorch.core.typed import Shape, TensorLike, Tree
+from probtorch.core.typed import TensorLike, Tree
 from probtorch.distributed.shards import Shard, own_shard
 from probtorch.effects.minibatches import rows_there_are
-from probtorch.effects.placing import with_size
+from probtorch.effects.placing import push
 from probtorch.effects.plate_arguments import (
     check_alone,
     check_shard,
@@ -32,7 +32,7 @@ from probtorch.effects.plate_arguments import (
     subsample_size_of,
 )
 from probtorch.effects.plate_rows import all_rows, rows_between
-from probtorch.effects.runtime import STATE, Placement, perform
+from probtorch.effects.runtime import STATE, perform
 from probtorch.effects.site import Frame, Site, as_value, calling_line
 from probtorch.errors import ArgumentError, ModelError, user_frame
 from probtorch.tensor import Tensor
@@ -58,7 +58,8 @@ class plate:
         Names the dim of every site inside, in traces and in results.
     size : int or DataLoader, optional
         Number of rows; may be left out when `coords` says it. 0 is allowed: the rows contribute
-        nothing. A loader in its place is the same as ``loader=``.
+        nothing. A loader in its place is the same as ``loader=``. Where nothing says it, the plate
+        takes the rows of the first statement inside, and gives no indices.
     subsample_size : int, optional
         Work on that many rows drawn at random without replacement; log densities inside are scaled
         by ``size / subsample_size``.
@@ -138,14 +139,19 @@ class plate:
         self.dim = negative(name, dim)
         self._device = "cuda" if use_cuda else device
         self._data = None
+        self.size = self.full_size = -1  # not known yet
         self._shard: Shard | None = None
         self._shared = False  # by several processes, and not by one
+        self._where = calling_line(2)
+        given = (size, coords, loader, subsample_size, subsample)
+        if not shard and all(value is None for value in given):
+            return  # until a statement inside says how many rows there are
         if loader is None:
             self._of_rows(size, subsample_size, subsample, shard)
         else:
             check_alone(name, subsample_size, subsample)
             self._of_batches(loader, size, shard)
-        if not self.size and self._shard is None:
+        if self.size == 0 and self._shard is None:
             message = f"plate {name!r} has no rows: what is inside contributes nothing"
             file, line = user_frame() or ("<unknown>", 0)
             warnings.warn_explicit(message, EmptyPlateWarning, file, line, registry=_TOLD)
@@ -213,7 +219,7 @@ class plate:
         self.size = site.notes["size"] = batch.size
 
     def _site(self, value: Tensor | None, size: int | None) -> Site:
-        code, instruction = calling_line(4)
+        code, instruction = self._where
         return Site(
             "plate",
             self.name,
@@ -223,6 +229,12 @@ class plate:
             instruction=instruction,
             notes={"full_size": self.full_size, "size": size},
         )
+
+    def sized(self, size: int) -> Frame:
+        """Return its frame: the plate has no size yet, and has `size` rows from now on."""
+        if self.full_size < 0:
+            self._of_rows(size, None, None, False)
+        return self._frame(self.dim)
 
     @property
     def indices(self) -> Tensor:
@@ -244,18 +256,23 @@ class plate:
         return self.size
 
     def __len__(self) -> int:
+        if self.size < 0:
+            full_size_of(self.name, None, None, None)  # which says what is missing
         return self.size
 
-    def __enter__(self) -> Tree:
+    def __enter__(self) -> Tree | None:
         self._check_place()
         now = STATE.plates
-        taken = {frame.dim for frame in now.frames}
+        taken = {frame.dim for frame in now.frames} | {plate.dim for plate in now.waiting}
         if self.dim is None:
             self.dim = _free_dim(taken)
         elif self.dim in taken:
             raise self._collision(taken)
+        if self.full_size < 0:
+            STATE.plates = now._replace(outer=now, waiting=(*now.waiting, self))
+            return None
         found = self.indices if self.loader is None else self._data
-        self._push(self._frame(self.dim), with_size(now.shape, self.dim, self.size))
+        push(self._frame(self.dim))
         return found
 
     def __exit__(self, *exc: object) -> None:
@@ -265,6 +282,8 @@ class plate:
 
     def __iter__(self) -> Iterator[int]:
         self._check_place()
+        if self.full_size < 0:
+            full_size_of(self.name, None, None, None)  # which says what is missing
         if self.loader is not None:
             raise ModelError(
                 f"plate {self.name!r} with a loader is no loop",
@@ -275,7 +294,7 @@ class plate:
         rows = range(self.full_size) if self._chosen is None else self._chosen.tolist()
         for row in rows:
             outer = STATE.plates
-            self._push(self._frame(None, row), outer.shape)
+            push(self._frame(None, row))
             try:
                 yield row
             finally:
@@ -295,10 +314,6 @@ class plate:
             self._shared,
         )
 
-    def _push(self, frame: Frame, shape: Shape) -> None:
-        now = STATE.plates
-        STATE.plates = Placement(now.frames + (frame,), shape, now.scale * frame.scale, now)
-
     def _check_place(self) -> None:
         """See that the plates around this one let it in."""
         around = STATE.plates.frames
@@ -313,7 +328,8 @@ class plate:
                 fix="shard one of them only, the one with more rows, and leave shard=True out of "
                 "the other",
             )
-        if any(frame.name == self.name for frame in around):
+        waiting = STATE.plates.waiting
+        if self.name in [*(f.name for f in around), *(p.name for p in waiting)]:
             raise ModelError(
                 f"plate {self.name!r} is entered inside itself",
                 expected="nested plates of different names",
@@ -322,11 +338,13 @@ class plate:
             )
 
     def _collision(self, taken: Collection[int | None]) -> ModelError:
-        other = next(frame for frame in STATE.plates.frames if frame.dim == self.dim)
+        names = {frame.dim: frame.name for frame in STATE.plates.frames}
+        names |= {plate.dim: plate.name for plate in STATE.plates.waiting}
+        other = names[self.dim]
         return ModelError(
-            f"plates {other.name!r} and {self.name!r} collide at dim={self.dim}",
+            f"plates {other!r} and {self.name!r} collide at dim={self.dim}",
             expected="a dim of its own for every active plate",
-            got=f"plate {self.name!r} at dim={self.dim}, where {other.name!r} already is",
+            got=f"plate {self.name!r} at dim={self.dim}, where {other!r} already is",
             fix=f"give plate {self.name!r} dim={_free_dim(taken)} where it is made",
         )
 

@@ -19,7 +19,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.params import read_owned, read_param
-from probtorch.effects.placing import place
+from probtorch.effects.placing import give_size, place
 from probtorch.effects.plate_rows import take_rows
 from probtorch.effects.runtime import STATE, default_for, perform
 from probtorch.effects.site import Site, as_mask, as_value
@@ -157,7 +157,9 @@ def sample_from(
     plates = STATE.plates
     if type(name) is not str or not hasattr(fn, "log_prob") or isinstance(fn, type):
         check_statement(name, fn)
-    elif plates.shape:
+    elif plates.shape or plates.waiting:
+        if plates.waiting:
+            plates = give_size(_rows_stated(name, fn, obs))
         fn = place(fn, name, plates.frames, plates.shape)
     site = Site(
         "sample",
@@ -253,6 +255,8 @@ def factor(name: str, log_factor: TensorLike, *, has_rsample: bool | None = None
     """
     plates = STATE.plates
     value = as_value(log_factor, name)
+    if plates.waiting:
+        plates = give_size(tuple(value.shape))
     if plates.shape and value.shape != plates.shape:
         value = value.expand(
             broadcast_shapes(tuple(value.shape), plates.shape, op=f"factor {name!r}")
@@ -337,6 +341,16 @@ def _read_param(site: Site) -> Tensor:
     if leaf is None:
         return read_param(site.name, init, constraint)
     return read_owned(site.name, leaf, constraint, site.notes["from_store"])
+
+
+def _rows_stated(name: str, fn: Distribution, obs: TensorLike | None) -> tuple[int, ...]:
+    """The batch shape of a distribution with its data, for plates without a size."""
+    batch = tuple(fn.batch_shape)
+    if obs is None:
+        return batch
+    data = tuple(as_value(obs, name).shape)
+    rows = data[: len(data) - len(fn.event_shape)]
+    return broadcast_shapes(rows, batch, op=f"site {name!r}")
 
 
 def _partly_observed(

@@ -32,6 +32,7 @@ from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.transforms.registry import transform_to
 from probtorch.effects.modules import name_tree, state_weights
+from probtorch.effects.params import as_shares
 from probtorch.effects.primitives import owned_param, sample_from
 from probtorch.effects.priors import Prior, fit_prior
 from probtorch.effects.site import as_value
@@ -482,11 +483,10 @@ def _assign(module: Module, name: str, value: TensorLike) -> None:
 
 
 def _unconstrained(module: Module, name: str, value: TensorLike, constraint: Constraint) -> Tensor:
-    """The unconstrained numbers of a value, as a tensor of its own."""
+    """The unconstrained numbers of a value, a new tensor; of numbers in the default dtype."""
     if not isinstance(value, TensorBase):
-        # Numbers become the default dtype, arrays keep theirs.
         value = tensor(value) if not hasattr(value, "dtype") else as_value(value, name)
-    value = value.detach()
+    value = as_shares(value.detach(), constraint)
     if not bool(constraint.check(value).all()):
         raise DomainError(
             f"PyroParam {_path(module, name)!r}",

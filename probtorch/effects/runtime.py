@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from probtorch.effects.markov import Link
     from probtorch.effects.minibatches import RowSource
     from probtorch.effects.params import ParamStore
+    from probtorch.effects.plates import plate
 
 __all__ = [
     "STATE",
@@ -67,12 +68,15 @@ class Placement(NamedTuple):
         Product of the frames' scales.
     outer : Placement or None
         What was in force before the innermost plate.
+    waiting : tuple of plate
+        Those that were made without a size, which the first statement inside gives them.
     """
 
     frames: tuple[Frame, ...] = ()
     shape: tuple[int, ...] = ()
     scale: float = 1.0
     outer: Placement | None = None
+    waiting: tuple[plate, ...] = ()
 
 
 class Chains(NamedTuple):

@@ -10,6 +10,7 @@ from probtorch.effects.params import ParamStore, clear_param_store, get_param_st
 from probtorch.effects.primitives import param
 from probtorch.errors import ArgumentError, DomainError
 from probtorch.tensor import tensor
+from probtorch.testing import assert_close
 
 
 def test_leaf_is_unconstrained_and_value_constrained():
@@ -117,6 +118,15 @@ def test_scope_is_a_store_within_the_store():
         assert param("w").item() == 2.0
 
 
-def test_weights_that_do_not_sum_to_1_are_refused_with_what_makes_them():
-    with pytest.raises(DomainError, match=r"x / x.sum\(-1, keepdim=True\)"):
-        param("weights", tensor([0.5, 0.7]), constraint=constraints.simplex)
+def test_weights_that_do_not_sum_to_1_are_divided_by_their_sum():
+    weights = tensor([[0.5, 0.7], [3.0, 1.0]])
+    found = param("weights", weights, constraint=constraints.simplex)
+    assert_close(found, weights / weights.sum(-1, keepdim=True))
+    exact = param("exact", tensor([0.3, 0.7]), constraint=constraints.simplex)
+    assert_close(exact, tensor([0.3, 0.7]))
+
+
+@pytest.mark.parametrize("weights", [[0.5, -0.7], [1.0, math.inf], [0.5, math.nan], [0.0, 3.0]])
+def test_weights_that_are_no_positive_numbers_start_no_simplex(weights):
+    with pytest.raises(DomainError, match="positive numbers, which are divided"):
+        param("weights", tensor(weights), constraint=constraints.simplex)

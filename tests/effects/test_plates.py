@@ -12,10 +12,11 @@ from probtorch.effects.handlers import block, replay, scale, seed, trace
 from probtorch.effects.placing import replicate
 from probtorch.effects.plate_rows import subsample
 from probtorch.effects.plates import EmptyPlateWarning, plate, plate_stack
-from probtorch.effects.primitives import deterministic, param, sample
+from probtorch.effects.primitives import deterministic, factor, param, sample
 from probtorch.effects.runtime import STATE
 from probtorch.effects.trace import plate_info
 from probtorch.errors import ArgumentError, ModelError, ShapeError
+from probtorch.factories import zeros
 from probtorch.tensor import tensor
 
 STANDARD = Normal(0.0, 1.0)
@@ -264,13 +265,52 @@ def test_subsample_has_no_labels():
     assert plate_info(tr).coords == {} and plate_info(tr).sizes == {"a": 2}
 
 
+# ------------------------------------------------------------------------------ without a size
+
+
+@pytest.mark.parametrize("size", [None, 5], ids=["without", "with"])
+def test_a_plate_without_a_size_takes_that_of_the_first_statement(size):
+    def model():
+        with plate("outer", 3, dim=-2), plate("data", size), plate("inner", 2, dim=-3):
+            z = sample("z", Normal(zeros(5), 1.0))
+            factor("f", 0.0 * z)
+        with plate("data", size):
+            sample("y", Normal(zeros(5, 2), 1.0).to_event(1))
+
+    run = trace(model).get_trace()
+    frames = {name: [(p.name, p.size, p.dim) for p in s.plates] for name, s in run.nodes.items()}
+    around = [("outer", 3, -2), ("data", 5, -1), ("inner", 2, -3)]
+    assert frames["z"] == frames["f"] == around and frames["y"] == [("data", 5, -1)]
+    assert run["z"].value.shape == (2, 3, 5) and run["y"].value.shape == (5, 2)
+    assert STATE.plates.frames == STATE.plates.waiting == ()
+
+
+def test_data_say_the_size_of_a_plate_that_has_none():
+    with trace() as run, plate("d"):
+        sample("x", Normal(0.0, 1.0), obs=zeros(4))
+    assert run["x"].fn.batch_shape == (4,) and run["x"].plates[0].size == 4
+
+
+def test_rows_of_a_plate_without_a_size_stay_the_same():
+    with plate("d"):
+        sample("x", Normal(zeros(4), 1.0))
+        with pytest.raises(ShapeError, match="4 vs 3"):
+            sample("y", Normal(zeros(3), 1.0))
+    assert STATE.plates.frames == STATE.plates.waiting == ()
+    with plate("a"), pytest.raises(ModelError, match="'a' and 'b' collide"), plate("b", 4, dim=-1):
+        pass
+    with plate("a"), pytest.raises(ModelError, match="inside itself"), plate("a", 4):
+        pass
+
+
 # ------------------------------------------------------------------------------ errors
 
 
 @pytest.mark.parametrize(
     "make, parts",
     [
-        (lambda: plate("d"), ("a size", "neither", "len(data)")),
+        (lambda: list(plate("d")), ("a size", "neither", "len(data)")),
+        (lambda: plate("d", subsample=[1]), ("a size", "only a subsample", "len(data)")),
         (lambda: plate("d", 2.5), ("integer", "2.5", "size=len")),
         (lambda: plate("d", -1), ("integer >= 0", "-1", "size=len")),
         (lambda: plate("d", 3, coords="ab"), ("3 of them", "2 coords", "leave size out")),

@@ -396,3 +396,11 @@ def test_statements_inside_forward_keep_their_own_names():
             return sample("z", NORMAL) + param("shift", probtorch.tensor(1.0))
 
     assert list(traced(Mixed("net"))) == ["z", "shift"]
+
+
+def test_weights_of_a_simplex_are_divided_by_their_sum():
+    net = PyroModule()
+    net.shares = PyroParam(probtorch.tensor([1.0, 3.0]), constraint=constraints.simplex)
+    assert_close(net.shares, probtorch.tensor([0.25, 0.75]))
+    net.shares = probtorch.tensor([2.0, 2.0])
+    assert_close(net.shares, probtorch.tensor([0.5, 0.5]))
