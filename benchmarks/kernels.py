@@ -70,7 +70,7 @@ def _walkers(target: Target) -> int:
 KERNELS = {
     "NUTS": Entry(NUTS, 1000),
     "NUTS, adaptive steps": Entry(lambda t: NUTS(t, adaptive_steps=True), 1000),
-    "HMC, length 2": Entry(lambda t: HMC(t, trajectory_length=2.0, jitter=0.2), 2000),
+    "HMC": Entry(HMC, 2000),
     "DynamicHMC": Entry(DynamicHMC, 2000),
     "ChEESHMC": Entry(ChEESHMC, 250, 2),
     "SNAPERHMC": Entry(SNAPERHMC, 250, 2),

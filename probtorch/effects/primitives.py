@@ -28,8 +28,18 @@ from probtorch.errors import ShapeError
 from probtorch.ops.arithmetic import where
 from probtorch.tensor import Tensor
 
-__all__ = ["deterministic", "factor", "owned_param", "param", "sample", "sample_from"]
+__all__ = [
+    "UNOBSERVED",
+    "deterministic",
+    "factor",
+    "owned_param",
+    "param",
+    "sample",
+    "sample_from",
+]
 
+# Of data with gaps: what the site of what is drawn for them is called, after the data.
+UNOBSERVED = "_unobserved"
 # The frame of the statement, seen from the function: `explain_calls` stands between.
 WRITTEN = 2
 
@@ -374,7 +384,7 @@ def _partly_observed(
             "NanMaskedMultivariateNormal takes data with nan",
         )
     observed = sample_from(f"{name}_observed", fn, (), {}, data, there, infer, where_from)
-    unobserved = sample_from(f"{name}_unobserved", fn, (), {}, None, None, infer, where_from)
+    unobserved = sample_from(name + UNOBSERVED, fn, (), {}, None, None, infer, where_from)
     for _ in fn.event_shape:
         there = there.unsqueeze(-1)
     return deterministic(name, where(there, observed, unobserved), len(fn.event_shape))

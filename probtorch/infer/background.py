@@ -48,6 +48,8 @@ class BackgroundRun(Generic[R]):
     ) -> None:
         self._control, self._lock = Control(), threading.Lock()
         self._finish = finish
+        # Not `Thread.join`: up to Python 3.12 a Ctrl-C there marks a thread as ended that goes on.
+        self._ended = threading.Event()
         self._returned: object = None
         self._error: BaseException | None = None
         self._made: list[R] = []
@@ -66,10 +68,10 @@ class BackgroundRun(Generic[R]):
                 self._error = error
             finally:
                 set_grad_enabled(True)  # threads without a tape are counted
+                self._ended.set()
 
         # A daemon: nothing waits for it when the process ends.
-        self._thread = threading.Thread(target=run, name="probtorch run", daemon=True)
-        self._thread.start()
+        threading.Thread(target=run, name="probtorch run", daemon=True).start()
 
     # -------------------------------------------------------------------------------------- telling
 
@@ -94,7 +96,7 @@ class BackgroundRun(Generic[R]):
         InferenceError
             If there was nothing to keep yet. The run has ended all the same.
         """
-        if self._thread.is_alive():
+        if not self.finished:
             self._control.aborted = True
             self._control.stop()
         return self._collected(None)
@@ -104,7 +106,7 @@ class BackgroundRun(Generic[R]):
     @property
     def finished(self) -> bool:
         """Whether the run has ended, well or badly."""
-        return not self._thread.is_alive()
+        return self._ended.is_set()
 
     @property
     def paused(self) -> bool:
@@ -125,7 +127,7 @@ class BackgroundRun(Generic[R]):
         timeout : float, optional
             As long as it takes by default. Ctrl-C ends the wait; the run goes on.
         """
-        self._thread.join(timeout)
+        self._ended.wait(timeout)
         return self.finished
 
     def result(self, timeout: float | None = None) -> R:

@@ -1,6 +1,8 @@
 """Runs that end before their time, and runs in the background: what they keep and what they say."""
 
 import itertools
+import signal
+import threading
 import time
 import warnings
 from types import SimpleNamespace
@@ -189,6 +191,19 @@ def test_a_run_in_the_background_waits_goes_on_and_ends_as_told():
         run.result(timeout=0.01)
     found = run.abort()
     assert found.interrupted and run.finished and "finished" in repr(run)
+
+
+def test_ctrl_c_ends_the_wait_for_a_run_and_not_the_run():
+    """A second one, too; up to Python 3.12 `Thread.join` calls such a thread ended."""
+    gate, main = threading.Event(), threading.main_thread().ident
+    run = in_background(gate.wait)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT]).start()
+            run.result(timeout=60.0)
+        assert not run.finished and "running" in repr(run)
+    gate.set()
+    assert run.result() is True and run.finished
 
 
 def test_what_a_run_returns_and_raises_comes_with_its_result():

@@ -9,7 +9,7 @@ from probtorch.diagnostics import Draws
 from probtorch.distributions import Bernoulli, HalfNormal, Normal
 from probtorch.effects import deterministic, handlers, param, plate, sample
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
-from probtorch.infer import Predictive, log_likelihood
+from probtorch.infer import MCMC, NUTS, Predictive, log_likelihood
 from probtorch.tensor import tensor
 
 RNG = np.random.default_rng(0)
@@ -240,6 +240,45 @@ def test_log_likelihood_of_a_model_with_branches_is_right():
 def test_log_likelihood_needs_every_latent_site():
     with pytest.raises(ModelError, match=r"(?s)no samples for site 'scale'.*expected.*got.*fix"):
         log_likelihood(line, {"slope": np.zeros(3)}, X, np.zeros(3))
+
+
+GAPPY, THERE = tensor([4.0, 5.0, 0.0, 6.0]), tensor([True, True, False, True])
+
+
+def gappy(y=None, rows=4):
+    mu = sample("mu", Normal(0.0, 10.0))
+    with plate("row", rows):
+        sample("y", Normal(mu, 0.5), obs=y, obs_mask=None if y is None else THERE)
+
+
+@pytest.mark.parametrize("rows", [4, 7])
+def test_data_with_gaps_are_not_returned_as_predictions(rows):
+    """Draws of `y` joined with its data are no draws of data that are left out."""
+    mcmc = MCMC(NUTS(gappy), 300, 200, num_chains=2, seed=0, progress_bar=False)
+    draws = mcmc.run(GAPPY)
+    assert draws["y"][..., 0].std() < 1e-6 and draws["y"][..., 2].std() > 0.3
+    for samples in (draws, mcmc.get_samples()):
+        for sites in ((), ["y"]):
+            found = Predictive(gappy, samples, return_sites=sites, seed=1)(rows=rows)
+            assert list(found) == ["y"]
+            y = found["y"].numpy().reshape(-1, rows)
+            # Of the posterior of mu 0.29 and of the noise 0.5: five standard errors.
+            np.testing.assert_allclose(y.std(0), np.hypot(0.5, 0.5 / np.sqrt(3)), rtol=0.2)
+        # With the data, it is what the model makes of them.
+        found = Predictive(gappy, samples, return_sites=["y"], seed=1)(GAPPY)["y"].numpy()
+        np.testing.assert_allclose(found, samples["y"])
+
+
+def test_sites_that_are_named_like_gaps_keep_their_samples():
+    def model():
+        sample("y", Normal(0.0, 1.0))
+        sample("y_unobserved", Normal(0.0, 1.0))
+        sample("z", Normal(0.0, 1.0))
+
+    samples = {"y": np.arange(3.0), "y_unobserved": np.ones(3)}
+    found = Predictive(model, samples, return_sites=["y", "y_unobserved"], seed=0)()
+    np.testing.assert_array_equal(found["y"].numpy(), samples["y"])
+    np.testing.assert_array_equal(found["y_unobserved"].numpy(), samples["y_unobserved"])
 
 
 # ------------------------------------------------------------------------------ refusals

@@ -104,7 +104,7 @@ def test_draws_agree_with_the_reference(name, reference):
 
 # As they are made, draws of each chain, and chains.
 KERNELS = {
-    "hmc": (lambda m: HMC(m, trajectory_length=2.0, jitter=0.2), 4000, 4),
+    "hmc": (HMC, 4000, 4),
     "dynamic hmc": (DynamicHMC, 4000, 4),
     "ghmc": (GHMC, 20_000, 4),
     "mala": (MALA, 20_000, 4),

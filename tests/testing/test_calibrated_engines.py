@@ -234,7 +234,7 @@ def test_posterior_that_is_no_function_is_refused():
 
 EVERYWHERE = {
     "NUTS": NUTS,
-    "HMC": functools.partial(HMC, trajectory_length=2.0, jitter=0.3),
+    "HMC": HMC,
     "ChEES": ChEESHMC,
     "Gibbs": functools.partial(Gibbs, init_strategy=init_to_sample),
     "SMC": lambda m: SMC(NUTS(m), 128, num_threads=1),

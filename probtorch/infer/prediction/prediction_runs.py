@@ -34,6 +34,7 @@ from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.minibatches import AllRows
 from probtorch.effects.placing import replicate
+from probtorch.effects.primitives import UNOBSERVED
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
@@ -135,6 +136,7 @@ class PredictionRuns:
 
     def look(self, batch_ndims: int | None, num_samples: int | None) -> None:
         """Run once at the first draw, to learn about the sites; flatten the samples."""
+        self._drop_data(batch_ndims)
         first = FirstDraw(self.samples, batch_ndims)
         self.first = self.run(first)
         self._drop_others()
@@ -175,6 +177,24 @@ class PredictionRuns:
             n: x.reshape(self.count, *x.shape[len(self.lead) :]) for n, x in used.items()
         }
         self.given = frozenset(self.samples)
+
+    def _drop_data(self, batch_ndims: int | None) -> None:
+        """Leave out samples of data with gaps, where they are no data but a site to draw.
+
+        ``sample(name, obs=data, obs_mask=m)`` joins data and what was drawn for the gaps under
+        `name`: given these samples, a run without data would return the data for predictions.
+        """
+        joined = {n: part for n in self.samples if (part := n + UNOBSERVED) in self.samples}
+        if not joined:
+            return
+        others = {n: x for n, x in self.samples.items() if n not in joined}
+        sites = self.run(FirstDraw(others, batch_ndims))
+        for name, part in joined.items():
+            if name in sites.stochastic_nodes and part not in sites:
+                del others[part]
+            else:
+                others[name] = self.samples[name]
+        self.samples = others
 
     def _drop_others(self) -> None:
         """Leave out samples of no site, as of a model that has groups besides; not misspelt ones.
