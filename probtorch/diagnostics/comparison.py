@@ -133,6 +133,8 @@ def stacking_weights(pointwise: Sequence[ArrayLike | Elpd] | np.ndarray) -> np.n
 
     Raises
     ------
+    ArgumentError
+        If it is a dict, or draws are among them.
     ShapeError
         If models have different observations.
 
@@ -150,6 +152,14 @@ def stacking_weights(pointwise: Sequence[ArrayLike | Elpd] | np.ndarray) -> np.n
     >>> stacking_weights(np.log([[0.9, 0.1, 0.5], [0.1, 0.9, 0.5]])).round(3)
     array([0.5, 0.5])
     """
+    if isinstance(pointwise, Mapping) or any(isinstance(x, Draws) for x in pointwise):
+        raise ArgumentError(
+            "stacking_weights(pointwise)",
+            expected="log predictive densities of each model, one after the other",
+            got="a dict" if isinstance(pointwise, Mapping) else "draws",
+            fix="write stacking_weights([loo(a), loo(b)]); compare({'a': a, 'b': b}) takes draws "
+            "by name, and has these weights in its table",
+        )
     each = [x.pointwise if isinstance(x, Elpd) else x for x in pointwise]
     rows = [np.asarray(x, np.float64) for x in each]
     shapes = {x.shape for x in rows}

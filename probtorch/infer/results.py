@@ -166,7 +166,8 @@ class SampledDraws(Draws):
         ----------
         log_likelihood : bool, optional
             Add the log density of each observation at each draw, for leave-one-out
-            cross-validation. By default if it takes at most 256 MiB.
+            cross-validation. By default if it takes at most 256 MiB, and the draws have no such
+            group of their own (`with_group`).
         posterior_predictive : bool or dict
             Add replications of the data, one per draw; or the given ones, as `Predictive` returns
             them: (chain * draw, ...), one chain after the other, or (chain, draw, ...).
@@ -198,7 +199,9 @@ class SampledDraws(Draws):
         groups = dict(self.groups)
         if log_likelihood is None:
             stored = self.target is not None and self.target.parts.stored
-            log_likelihood = not stored and self._log_likelihood_bytes() <= LIKELIHOOD_BYTES
+            known = "log_likelihood" in groups
+            small = self._log_likelihood_bytes() <= LIKELIHOOD_BYTES
+            log_likelihood = small and not stored and not known
         if log_likelihood and isinstance(self.target, ModelTarget):
             groups["log_likelihood"] = self.target.log_likelihood(self.positions)
         if isinstance(posterior_predictive, Mapping):

@@ -140,6 +140,9 @@ def test_what_cannot_be_compared_is_refused():
         compare({"a": found, "b": waic(DRAWS)})
     with pytest.raises(ShapeError, match=r"(?s)the same observations.*same data"):
         stacking_weights([found.pointwise, found.pointwise[1:]])
+    for given in ({"a": found, "b": found}, [DRAWS, DRAWS]):
+        with pytest.raises(ArgumentError, match=r"(?s)one after the other.*compare\("):
+            stacking_weights(given)
     two = DRAWS.with_group("log_likelihood", {"a": np.zeros((4, 5000)), "b": np.zeros((4, 5000))})
     with pytest.raises(ArgumentError, match=r"(?s)one observed site.*a, b.*var_name"):
         loo(two)

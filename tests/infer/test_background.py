@@ -197,10 +197,14 @@ def test_ctrl_c_ends_the_wait_for_a_run_and_not_the_run():
     """A second one, too; up to Python 3.12 `Thread.join` calls such a thread ended."""
     gate, main = threading.Event(), threading.main_thread().ident
     run = in_background(gate.wait)
+
+    def wait():
+        threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT]).start()
+        run.result(timeout=60.0)
+
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT]).start()
-            run.result(timeout=60.0)
+            wait()
         assert not run.finished and "running" in repr(run)
     gate.set()
     assert run.result() is True and run.finished

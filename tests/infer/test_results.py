@@ -127,6 +127,13 @@ def test_narrowed_draws_predict_as_the_whole(draws):
     np.testing.assert_array_equal(draws.select("mu").predict(seed=1)["y"], whole)
 
 
+def test_a_log_likelihood_of_ones_own_stays(draws):
+    """As where sites with the same rows are added up for `loo`."""
+    own = draws.with_group("log_likelihood", {"sum": np.zeros((*draws.positions.shape[:2], 3))})
+    assert list(own.extended().groups["log_likelihood"]) == ["sum"]
+    assert list(own.extended(log_likelihood=True).groups["log_likelihood"]) == ["y"]
+
+
 def test_large_log_likelihood_is_computed_only_when_asked_for(draws, monkeypatch):
     monkeypatch.setattr(results, "LIKELIHOOD_BYTES", 8 * 2 * 30 * 3 - 1)
     assert "log_likelihood" not in draws.extended().groups

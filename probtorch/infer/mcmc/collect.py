@@ -21,7 +21,7 @@ from probtorch.infer.control import TimeIsUp
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.kernel import Kernel
-from probtorch.infer.mcmc.recording import DrawRecord
+from probtorch.infer.mcmc.recording import DrawRecord, most_draws
 from probtorch.infer.mcmc.stored_record import StoredRecord
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
@@ -34,7 +34,6 @@ __all__ = [
     "LastStates",
     "by_chain",
     "draws_so_far",
-    "most_draws",
     "sampled_draws",
     "states_of",
     "survivors",
@@ -345,10 +344,3 @@ def by_chain(parts: list[np.ndarray], event_dims: int) -> np.ndarray:
     if parts[0].ndim > 1 + event_dims:
         parts = [member for part in parts for member in np.moveaxis(part, 1, 0)]
     return np.stack(parts)
-
-
-def most_draws(counts: dict[int, int]) -> tuple[list[int], int]:
-    """Return which chains, and how many draws of each, keep the most; `counts` is by chain."""
-    ordered = sorted(counts, key=lambda i: (-counts[i], i))
-    best = max(range(len(ordered)), key=lambda k: (k + 1) * counts[ordered[k]])
-    return sorted(ordered[: best + 1]), counts[ordered[best]]

@@ -17,7 +17,7 @@ from probtorch.core.typed import Tree
 from probtorch.infer.mcmc.kernel import statistics
 from probtorch.infer.mcmc.running import BatchMoments
 
-__all__ = ["DrawBlock", "DrawRecord"]
+__all__ = ["DrawBlock", "DrawRecord", "most_draws"]
 
 # From the field of an info to its array.
 Info: TypeAlias = Callable[[str], np.ndarray]
@@ -215,3 +215,10 @@ class DrawRecord:
     def tail(self) -> Tree:
         """Return how many transitions there were, and the row that is being filled."""
         return self.snapshot(self.complete)
+
+
+def most_draws(counts: dict[int, int]) -> tuple[list[int], int]:
+    """Return which chains, and how many draws of each, keep the most; `counts` is by chain."""
+    ordered = sorted(counts, key=lambda i: (-counts[i], i))
+    best = max(range(len(ordered)), key=lambda k: (k + 1) * counts[ordered[k]])
+    return sorted(ordered[: best + 1]), counts[ordered[best]]

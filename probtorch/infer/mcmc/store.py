@@ -35,6 +35,7 @@ from probtorch.errors import ArgumentError, FileError
 from probtorch.infer.checkpoint import claim_folder, warn_of_checkpoint
 from probtorch.infer.mapping import FEW
 from probtorch.infer.mcmc.kernel import statistics
+from probtorch.infer.mcmc.recording import most_draws
 from probtorch.infer.mcmc.settings import without_places
 from probtorch.infer.mcmc.stored_record import StoredRecord
 from probtorch.infer.potential import DensityTarget, Target
@@ -114,6 +115,8 @@ class DrawStore:
         self._lock = threading.Lock()  # of the map to the model's space
         self._next = 0.0
         self._attrs: dict[str, object] = {"inference_library": "probtorch", "interrupted": True}
+        # What the result has; of a run that goes on `_tell` looks.
+        self._rows: int | None = None
         self._chains: list[int] = []
 
     def _take_over(self, resumed: bool, anew: bool, resumed_id: str) -> None:
@@ -164,7 +167,6 @@ class DrawStore:
         """
         members = math.prod(positions.shape[1:-1])
         chains, rows = len(positions) * members, iterations // thinning
-        self._chains = list(range(chains))
         self._members = members
         example = positions.reshape(-1, positions.shape[-1])
         plan: _Plan = {POSITIONS: {POSITIONS: (example.shape[1:], example.dtype)}}
@@ -296,29 +298,33 @@ class DrawStore:
             self._tell()
             give_back()
 
-    def sync(self, rows: int | None = None) -> None:
-        """Have all that was written on the disk, and tell of it, or of so many rows."""
-        rows = self._rows() if rows is None else rows
+    def sync(self) -> None:
+        """Have all that was written on the disk, and tell of it."""
         try:
             for descriptor, *_ in self._files.values():
                 os.fsync(descriptor)
         except OSError as error:
             raise self._failed(error) from error
-        self._tell(rows)
+        self._tell()
 
-    def _rows(self) -> int:
-        return min((record.readable for record in self._records), default=0)
-
-    def _tell(self, rows: int | None = None) -> None:
+    def _tell(self) -> None:
+        rows, chains, attrs = self._rows, self._chains, self._attrs
+        if rows is None:
+            # One chain that is long in its warm-up hides the draws of no other.
+            counts = {record.number: record.readable for record in self._records}
+            kept, rows = most_draws(counts)
+            chains = self._of(kept)
+            if rows and len(kept) < len(counts):
+                attrs = attrs | {"missing_chains": sorted(counts.keys() - set(kept))}
         manifest = {
             "settings": self._settings,
             "id": self.id,
-            "rows": self._rows() if rows is None else rows,
-            "chains": self._chains,
+            "rows": rows,
+            "chains": chains,
             "arrays": self._arrays,
             "dims": self.target.dims,
             "coords": json_ready({name: list(x) for name, x in self.target.coords.items()}),
-            "attrs": json_ready(self._attrs),
+            "attrs": json_ready(attrs),
         }
         write_manifest(self.path, manifest)
 
@@ -367,7 +373,8 @@ class DrawStore:
     def close(self, draws: SampledDraws, kept: Sequence[int]) -> None:
         """Write the last manifest, with what is known of the run now, and close the files."""
         self._attrs, self._chains = dict(draws.attrs), self._of(kept)
-        self.sync(draws.num_draws)
+        self._rows = draws.num_draws
+        self.sync()
         give_back()
         for descriptor, *_ in self._files.values():
             os.close(descriptor)

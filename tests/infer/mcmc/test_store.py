@@ -1,5 +1,6 @@
 """Draws that stream to a folder: the same draws, whatever breaks the run off, in bounded memory."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -102,10 +103,31 @@ def test_a_stored_run_broken_off_anywhere_goes_on_bit_for_bit(tmp_path):
             assert seen.attrs["interrupted"] is True
             assert seen.num_draws > 3
             whole = np.frombuffer(expected["posterior", "scale"]).reshape(2, -1)
-            assert np.array_equal(seen["scale"], whole[:, : seen.num_draws])
+            # Of both chains, or of the first alone where that has more than twice as many.
+            assert np.array_equal(seen["scale"], whole[: seen.num_chains, : seen.num_draws])
     for _ in range(2):  # complete, it returns at once
         assert everything(mcmc_of().run(Y, **where)) == expected
     assert everything(Draws.load(tmp_path)) == expected
+
+
+def test_a_chain_that_draws_late_hides_no_draws_of_the_others(tmp_path, monkeypatch):
+    """As `peek` has it. With a hook chains go one after the other: the second draws nothing yet."""
+    expected, drawn, seen = mcmc_of().run(Y), [], []
+
+    def hook(kernel, params, stage, i):
+        drawn.append(stage)
+        while drawn.count("Sample") == 82 and not seen:
+            with contextlib.suppress(FileError):  # until the folder's writer has been there
+                seen.append(Draws.load(tmp_path))
+
+    monkeypatch.setattr(stores, "EVERY", 0.0)
+    mcmc = mcmc_of()
+    mcmc.hook_fn = hook
+    mcmc.run(Y, store=tmp_path)
+    (found,) = seen
+    assert found.num_chains == 1 and found.attrs["missing_chains"] == [1]
+    np.testing.assert_array_equal(found["scale"], expected["scale"][:1, : found.num_draws])
+    assert "missing_chains" not in Draws.load(tmp_path).attrs
 
 
 def test_a_checkpoint_does_not_grow_with_the_draws_on_the_disk(tmp_path):
