@@ -101,11 +101,20 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.mcmc.kernels.ghmc import (
         GHMC as GHMC,
     )
+    from probtorch.infer.mcmc.kernels.gist import (
+        GIST as GIST,
+    )
     from probtorch.infer.mcmc.kernels.hmc import (
         HMC as HMC,
     )
+    from probtorch.infer.mcmc.kernels.independent import (
+        IndependentMH as IndependentMH,
+    )
     from probtorch.infer.mcmc.kernels.mala import (
         MALA as MALA,
+    )
+    from probtorch.infer.mcmc.kernels.malt import (
+        MALT as MALT,
     )
     from probtorch.infer.mcmc.kernels.mclmc import (
         MCLMC as MCLMC,
@@ -132,12 +141,18 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.mcmc.kernels.slice import (
         Slice as Slice,
     )
+    from probtorch.infer.mcmc.kernels.smmala import (
+        SMMALA as SMMALA,
+    )
     from probtorch.infer.mcmc.kernels.snaper import (
         SNAPERHMC as SNAPERHMC,
     )
     from probtorch.infer.mcmc.pilot import (
         FormsOfSites as FormsOfSites,
         choose_reparam as choose_reparam,
+    )
+    from probtorch.infer.mcmc.subsampling.cyclical_sgld import (
+        CyclicalSGLD as CyclicalSGLD,
     )
     from probtorch.infer.mcmc.subsampling.hmcecs import (
         HMCECS as HMCECS,
@@ -233,8 +248,11 @@ else:
         "mcmc.kernels.elliptical_slice": "EllipticalSlice",
         "mcmc.kernels.ensemble_slice": "ESS",
         "mcmc.kernels.ghmc": "GHMC",
+        "mcmc.kernels.gist": "GIST",
         "mcmc.kernels.hmc": "HMC",
+        "mcmc.kernels.independent": "IndependentMH",
         "mcmc.kernels.mala": "MALA",
+        "mcmc.kernels.malt": "MALT",
         "mcmc.kernels.mclmc": "MCLMC",
         "mcmc.kernels.meads": "MEADS",
         "mcmc.kernels.nuts": "NUTS",
@@ -243,8 +261,10 @@ else:
         "mcmc.kernels.rmhmc": "RMHMC",
         "mcmc.kernels.sample_adaptive": "SA",
         "mcmc.kernels.slice": "Slice",
+        "mcmc.kernels.smmala": "SMMALA",
         "mcmc.kernels.snaper": "SNAPERHMC",
         "mcmc.pilot": "FormsOfSites choose_reparam",
+        "mcmc.subsampling.cyclical_sgld": "CyclicalSGLD",
         "mcmc.subsampling.hmcecs": "HMCECS",
         "mcmc.subsampling.sghmc": "SGHMC",
         "mcmc.subsampling.sgld": "SGLD",

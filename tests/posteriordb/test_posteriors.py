@@ -16,18 +16,22 @@ from scipy.special import ndtri
 from probtorch.diagnostics import mcse_mean, mcse_quantile, mcse_sd, rhat
 from probtorch.infer import (
     GHMC,
+    GIST,
     HMC,
     MALA,
+    MALT,
     MCLMC,
     MCMC,
     MEADS,
     NUTS,
     RMHMC,
+    SMMALA,
     SNAPERHMC,
     AdjustedMCLMC,
     BarkerMH,
     ChEESHMC,
     DynamicHMC,
+    IndependentMH,
 )
 from tests.posteriordb.models import MODELS, as_arguments
 from tests.posteriordb.mutants import MUTANTS
@@ -113,6 +117,10 @@ KERNELS = {
     "snaper": (SNAPERHMC, 1500, 1),
     "meads": (MEADS, 12_000, 1),
     "adjusted mclmc": (AdjustedMCLMC, 4000, 4),
+    "malt": (MALT, 4000, 4),
+    "gist": (GIST, 4000, 4),
+    "smmala": (SMMALA, 20_000, 4),
+    "independent metropolis": (IndependentMH, 20_000, 4),
     "rmhmc": (RMHMC, 2500, 4),
     # A bias that these many draws cannot see.
     "mclmc": (lambda m: MCLMC(m, desired_energy_var=1e-6), 4000, 4),

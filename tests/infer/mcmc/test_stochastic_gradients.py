@@ -8,7 +8,7 @@ import probtorch.distributions as dist
 from probtorch.diagnostics.convergence import ess_mean
 from probtorch.diagnostics.findings import ConvergenceWarning, InferenceWarning
 from probtorch.errors import InferenceError
-from probtorch.infer import MCMC, NUTS, SGHMC, SGLD, SGNHT
+from probtorch.infer import MCMC, NUTS, SGHMC, SGLD, SGNHT, CyclicalSGLD, Target
 from probtorch.infer.mcmc.subsampling.subsampled import SubsampledTarget
 from probtorch.infer.mcmc.warm_up.modes import mode_of
 
@@ -36,6 +36,12 @@ def run(kernel, num_samples, **settings):
 
 KERNELS = {
     "sgld": (lambda: SGLD(regression), 20000),
+    "cyclical sgld": (
+        lambda: CyclicalSGLD(
+            regression, control_variates=True, step_size=0.3, exploration=0.1, temperature=1.0
+        ),
+        20000,
+    ),
     "sghmc": (lambda: SGHMC(regression), 4000),
     "sgnht": (lambda: SGNHT(regression), 6000),
     "sgnht, noisy": (lambda: SGNHT(regression, control_variates=False, step_size=0.1), 20000),
@@ -134,6 +140,22 @@ def test_models_that_cannot_be_looked_at_in_part_are_refused():
         run(NUTS(regression), 10).run(*DATA)
 
 
+def test_the_mode_of_a_target_follows_data_that_are_exchanged():
+    """As `sbc` exchanges them: a mode that was kept would be that of other data."""
+    data = probtorch.tensor(np.array([1.0, 2.0]))
+
+    def model(y):
+        loc = probtorch.sample("loc", dist.Normal(0.0, 10.0))
+        probtorch.sample("y", dist.Normal(loc, 1.0).expand([2]).to_event(1), obs=y)
+
+    target = Target.from_model(model, data)
+    first = mode_of(target, np.zeros(1))
+    assert mode_of(target, np.zeros(1)) is first
+    data.array[...] = 7.0
+    second = mode_of(target, np.zeros(1))
+    np.testing.assert_allclose([first.position[0], second.position[0]], [3 / 2.01, 14 / 2.01])
+
+
 def test_steps_that_lead_nowhere_are_told_of_as_divergences():
     def steep(y):
         a = probtorch.sample("a", dist.Normal(0.0, 1.0))
@@ -144,3 +166,44 @@ def test_steps_that_lead_nowhere_are_told_of_as_divergences():
         draws = mcmc.run(probtorch.tensor(1.0))
     assert np.isfinite(draws.posterior["a"]).all()
     assert draws.sample_stats["diverging"].any()
+
+
+def test_cycles_leave_the_mode_that_they_end_in_and_small_steps_do_not():
+    """Two modes 4 sd from the middle: between them the density is 3000 times as small."""
+
+    def hills(q):
+        return probtorch.logaddexp(-0.5 * (q[0] - 4.0) ** 2, -0.5 * (q[0] + 4.0) ** 2)
+
+    target, start = Target.from_density(hills, dim=1), np.full((2, 1), 4.0)
+    found = {}
+    for name, kernel in {
+        "constant": SGLD(target, step_size=0.3, inverse_mass_matrix=[1.0]),
+        "cyclical": CyclicalSGLD(target, step_size=1.9, temperature=1.0, inverse_mass_matrix=[1.0]),
+    }.items():
+        x = run(kernel, 4000, num_chains=2).run(init_params=start)["x"]
+        found[name] = float((x < 0.0).mean())
+    assert found["constant"] == 0.0
+    assert 0.2 < found["cyclical"] < 0.8
+
+
+def test_a_cycle_explores_before_its_first_draw_and_ends_in_steps_of_nothing():
+    kernel = CyclicalSGLD(
+        regression, step_size=0.2, cycle_length=10, exploration=0.3, control_variates=True
+    )
+    draws = run(kernel, 21, num_chains=1).run(*DATA)
+    # The warm-up of 300 transitions ends 6 draws into a cycle of 7.
+    steps = draws.sample_stats["n_steps"][0]
+    assert steps.tolist() == [2] + 2 * ([8] + 6 * [2]) + [8] + 5 * [2]
+    squares = (draws.sample_stats["step_size"][0][1:8] / 0.2) ** 2
+    expected = 0.5 * (np.cos(np.pi * np.arange(3, 10) / 10) + 1.0)
+    np.testing.assert_allclose(squares, expected, rtol=1e-12)
+
+
+def test_exploration_without_noise_climbs_to_the_mode():
+    kernel = CyclicalSGLD(
+        regression, step_size=0.5, cycle_length=400, exploration=0.95, control_variates=True
+    )
+    draws = run(kernel, 20, num_chains=4).run(*DATA)
+    # Noise of the last 20 steps moves it by a tenth of a standard deviation or so.
+    z = (draws.posterior["w"] - MEAN) / np.sqrt(np.diag(COVARIANCE))
+    assert np.abs(z).max() < 0.5

@@ -28,9 +28,13 @@ from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.core.typed import TensorLike
-from probtorch.errors import ArgumentError, ShapeError
 from probtorch.infer.mcmc.kernel import Kernel, setting, statistic
-from probtorch.infer.mcmc.kernels.gaussian_prior import Gaussian, gaussian_prior
+from probtorch.infer.mcmc.kernels.gaussian_prior import (
+    Gaussian,
+    check_together,
+    gaussian_prior,
+    given_gaussian,
+)
 from probtorch.infer.mcmc.kernels.random_walk import PointState
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
 from probtorch.ops.arithmetic import where
@@ -113,27 +117,7 @@ class EllipticalSlice(Kernel[PointState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.loc is None) != (self.covariance is None):
-            raise ArgumentError(
-                self.name,
-                expected="loc and covariance together, or neither",
-                got="covariance alone" if self.loc is None else "loc alone",
-                fix="leave both out if the model's prior is a Gaussian",
-            )
-
-    def _given(self, target: Target) -> Gaussian:
-        """The Gaussian of the user, checked."""
-        loc = self.loc
-        mean = target.pack(loc) if isinstance(loc, Mapping) else _array(loc)
-        covariance, dim = _array(self.covariance), target.dim
-        if mean.shape != (dim,) or covariance.shape not in ((dim,), (dim, dim)):
-            raise ShapeError(
-                f"{self.name}(loc=..., covariance=...)",
-                expected=f"shape ({dim},), and ({dim},) or ({dim}, {dim})",
-                got=f"{mean.shape} and {covariance.shape}",
-                fix="give a number for each unconstrained coordinate, in the order of the sites",
-            )
-        return Gaussian.of(mean, covariance)
+        check_together(self.name, self.loc, self.covariance, "if the model's prior is a Gaussian")
 
     def first_values(
         self, target: Target, state: PointState, spectrum: Spectrum | None, warming: bool
@@ -141,7 +125,7 @@ class EllipticalSlice(Kernel[PointState]):
         """Return the Gaussian that was given, or the model's prior."""
         if self.covariance is None:
             return {"gaussian": gaussian_prior(target, self.name)}
-        return {"gaussian": self._given(target)}
+        return {"gaussian": given_gaussian(self.name, self.loc, self.covariance, target)}
 
     def blank_values(self, dim: int, leaves: Sequence[np.ndarray]) -> Mapping[str, object]:
         """Return a Gaussian of the kind that a saved chain has."""
@@ -194,7 +178,3 @@ class EllipticalSlice(Kernel[PointState]):
             counter + 1 + tries,
         )
         return new, EllipticalSliceInfo(new.logdensity, tries)
-
-
-def _array(value: TensorLike | None) -> np.ndarray:
-    return np.asarray(as_tensor(value).array, np.float64)

@@ -10,18 +10,20 @@ unconstrained coordinate is normal.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.compiler.density import NativeDensity
 from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
+from probtorch.core.typed import TensorLike
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
-from probtorch.errors import InferenceError
+from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.slots import Evaluation
@@ -30,7 +32,7 @@ from probtorch.ops.contraction import matmul
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.metrics import Metric
 
-__all__ = ["Gaussian", "gaussian_prior"]
+__all__ = ["Gaussian", "check_together", "gaussian_prior", "given_gaussian"]
 
 # Gradients that differ from a Gaussian's by no more than this share of their size are rounding.
 TOLERANCE = 1e-7
@@ -79,6 +81,63 @@ class Gaussian:
         if self.precision.array.ndim == 1:
             return self.precision * x
         return matmul(self.precision, x)
+
+
+def check_together(owner: str, loc: object, covariance: object, instead: str) -> None:
+    """Refuse a mean without a covariance, or the other way round.
+
+    Parameters
+    ----------
+    owner : str
+        The kernel that they are given to.
+    loc, covariance
+    instead : str
+        What leaving both out means.
+    """
+    if (loc is None) != (covariance is None):
+        raise ArgumentError(
+            owner,
+            expected="loc and covariance together, or neither",
+            got="covariance alone" if loc is None else "loc alone",
+            fix=f"leave both out {instead}",
+        )
+
+
+def given_gaussian(
+    owner: str,
+    loc: TensorLike | Mapping[str, TensorLike] | None,
+    covariance: TensorLike | None,
+    target: Target,
+) -> Gaussian:
+    """Return the Gaussian that a user states for the coordinates of a target.
+
+    Parameters
+    ----------
+    owner : str
+        The kernel that it is given to.
+    loc : array_like, shape (dim,), or dict of arrays by site
+    covariance : array_like, shape (dim,) or (dim, dim)
+    target : Target
+
+    Raises
+    ------
+    ShapeError
+        If they do not fit the target.
+    """
+    mean = target.pack(loc) if isinstance(loc, Mapping) else _array(loc)
+    spread, dim = _array(covariance), target.dim
+    if mean.shape != (dim,) or spread.shape not in ((dim,), (dim, dim)):
+        raise ShapeError(
+            f"{owner}(loc=..., covariance=...)",
+            expected=f"shape ({dim},), and ({dim},) or ({dim}, {dim})",
+            got=f"{mean.shape} and {spread.shape}",
+            fix="give a number for each unconstrained coordinate, in the order of the sites",
+        )
+    return Gaussian.of(mean, spread)
+
+
+def _array(value: TensorLike | None) -> np.ndarray:
+    return np.asarray(as_tensor(value).array, np.float64)
 
 
 class _LatentDensity(Handler):

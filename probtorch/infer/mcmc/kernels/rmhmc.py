@@ -20,64 +20,35 @@ look at the way back.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from probtorch.core.arguments import count_of
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, replace, static
-from probtorch.core.typed import TensorLike
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.kernel import setting, statistic, tuned
+from probtorch.infer.mcmc.kernels.curved_kernel import CurvedKernel, CurvedState
 from probtorch.infer.mcmc.kernels.curved_space import (
     CurvedPoint,
     CurvedSpace,
-    curved,
     generalised_leapfrog,
     norm,
 )
 from probtorch.infer.mcmc.kernels.hmc import DIVERGENCE_THRESHOLD, acceptance, energy_drop
-from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
-from probtorch.infer.mcmc.warm_up.adaptation import AcceptanceTuner, Tuner
 from probtorch.ops.arithmetic import ceil, clamp, where
 from probtorch.ops.control import cond, while_loop
 
-if TYPE_CHECKING:
-    from probtorch.compiler.density import NativeDensity
-    from probtorch.infer.potential import Target
-
-__all__ = ["RMHMC", "RMHMCInfo", "RMHMCState"]
+__all__ = ["RMHMC", "RMHMCInfo"]
 
 # The way back from an end may miss the start by so many tolerances, for each step it takes.
 RETURN = 10.0
-
-
-@record
-class RMHMCState:
-    """What the next transition needs.
-
-    Parameters
-    ----------
-    position : Tensor, shape (dim,), float64
-    logdensity : Tensor, 0-d
-    grad : Tensor, shape (dim,)
-    hessian : Tensor, shape (dim, dim)
-        Of minus the log density.
-    counter : Tensor, 0-d int64
-        The first random counter not used yet.
-    """
-
-    position: TensorBase
-    logdensity: TensorBase
-    grad: TensorBase
-    hessian: TensorBase
-    counter: TensorBase
 
 
 @record
@@ -113,7 +84,7 @@ class RMHMCInfo:
 _Way: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, TensorBase, CurvedPoint]
 
 
-class RMHMC(SteppingKernel[RMHMCState]):
+class RMHMC(CurvedKernel):
     """Riemannian Hamiltonian Monte Carlo [girolami2011]_ with the softabs metric [betancourt2013]_.
 
     The mass matrix is that of the place, so one step size suits necks and wide parts alike: it
@@ -189,47 +160,20 @@ class RMHMC(SteppingKernel[RMHMCState]):
 
     info = RMHMCInfo
     follows = "accept_symmetric"
-    # They bring densities of their own, without curvature.
-    moves_particles = False
 
     step_size: float | TensorBase = tuned(default=0.2, between=(0.0, math.inf))
-    metric: Any = tuned(default="diag")
     target_accept_prob: float = setting(default=0.9, between=(0.0, 1.0))
     trajectory_length: float | TensorBase = tuned(default=4.5, between=(0.0, math.inf))
-    alpha: float | TensorBase = tuned(default=1.0, between=(0.0, math.inf))
     jitter: float = static(default=0.2)
     max_num_steps: int = static(default=100)
     tolerance: float = static(default=1e-6)
     max_iterations: int = static(default=40)
     reversible: bool = static(default=True)
-    max_dim: int = setting(default=30)
 
     def __post_init__(self) -> None:
-        if self.find_heuristic_step_size:
-            raise ArgumentError(
-                "RMHMC(find_heuristic_step_size=...)",
-                expected="False",
-                got=repr(self.find_heuristic_step_size),
-                fix="leave it out: steps are in units of the curvature, 0.2 is a start",
-            )
-        self._set(find_heuristic_step_size=False)
         super().__post_init__()
-        if self.metric != "diag":
-            raise ArgumentError(
-                "RMHMC(metric=...)",
-                expected="'diag'",
-                got=f"{self.metric!r:.60}",
-                fix="leave it out: correlations are in the curvature of each point",
-            )
-        for name in ("max_num_steps", "max_iterations", "max_dim"):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value >= 1):
-                raise ArgumentError(
-                    f"RMHMC({name}=...)",
-                    expected="an int of at least 1",
-                    got=f"{value!r:.60}",
-                    fix="leave it out for the default",
-                )
+        for name in ("max_num_steps", "max_iterations"):
+            self._set(**{name: count_of(self.name, name, getattr(self, name))})
         for name, top in (("jitter", 1.0), ("tolerance", 1e-2)):
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and 0.0 <= value < top):
@@ -241,53 +185,11 @@ class RMHMC(SteppingKernel[RMHMCState]):
                 )
             self._set(**{name: float(value)})
 
-    def target(
-        self,
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
-        init_params: TensorLike | Mapping[str, TensorLike] | None = None,
-    ) -> Target:
-        """Return the `Target` for the arguments of a run."""
-        target = super().target(args, kwargs, init_params)
-        if target.dim > self.max_dim:
-            raise InferenceError(
-                "RMHMC",
-                expected=f"at most {self.max_dim} unconstrained coordinates: the metric takes all "
-                "second and third derivatives",
-                got=f"{target.dim} in {target.name}",
-                fix="take NUTS(model, adaptive_steps=True), or NUTS(model, reparam='auto') for "
-                f"hierarchical sites; or wait, with RMHMC(model, max_dim={target.dim})",
-            )
-        return target
-
-    def native(self, target: Target) -> NativeDensity:
-        """Return the density with its curvature."""
-        return target.curved_density
-
-    def evaluated_at(self, position: np.ndarray) -> np.ndarray:
-        """Return a position with the identity behind it."""
-        return np.concatenate([position, np.eye(position.shape[0]).reshape(-1)])
-
-    def tuner(self) -> Tuner:
-        """Return what tunes the step size, as a chain begins with it."""
-        return AcceptanceTuner.around(
-            np.asarray(self.step_size), self.target_accept_prob, searches=False
-        )
-
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
-        own = {"trajectory_length": self.trajectory_length, "alpha": self.alpha}
-        return {**super().attrs(), **own}
+        return {**super().attrs(), "trajectory_length": self.trajectory_length}
 
-    def init(self, position: TensorBase, counter: TensorBase | int = 0) -> RMHMCState:
-        """Return the state at a position."""
-        return RMHMCState(position, *curved(self.density, position), as_tensor(counter))
-
-    def resumed(self, state: RMHMCState) -> RMHMCState:
-        """Return a state to go on from, its density taken anew."""
-        return self.init(state.position, state.counter)
-
-    def step(self, key: Key, state: RMHMCState) -> tuple[RMHMCState, RMHMCInfo]:
+    def step(self, key: Key, state: CurvedState) -> tuple[CurvedState, RMHMCInfo]:
         """Return ``(state, info)`` after one trajectory, accepted at its end or not."""
         (dim,) = state.position.shape
         counter = state.counter + dim
@@ -324,7 +226,7 @@ class RMHMC(SteppingKernel[RMHMCState]):
             )
         accepted, unsolved = wanted & returned, ~(solved & returned)
         accept_prob, accept_symmetric = acceptance(where(unsolved, -math.inf, drop))
-        new = RMHMCState(
+        new = CurvedState(
             where(accepted, end.position, state.position),
             where(accepted, end.logdensity, state.logdensity),
             where(accepted, end.grad, state.grad),

@@ -33,6 +33,8 @@ class Mode:
     Parameters
     ----------
     position, gradient : ndarray, shape (dim,)
+    value : float
+        The log density there.
     covariance : ndarray, shape (dim, dim)
         The inverse of minus the second derivatives; along directions in which the density bends
         upwards, of their magnitude.
@@ -40,6 +42,7 @@ class Mode:
 
     position: np.ndarray
     gradient: np.ndarray
+    value: float
     covariance: np.ndarray
 
 
@@ -47,11 +50,20 @@ _found: weakref.WeakKeyDictionary[Target, Mode] = weakref.WeakKeyDictionary()
 
 
 def mode_of(target: Target, start: np.ndarray) -> Mode:
-    """Return the `Mode` of a target, found once by climbing from `start`, shape (dim,)."""
-    if target not in _found:
-        position, gradient, scale = _climbed(target, start)
-        _found[target] = Mode(position, gradient, _covariance(target, position, scale))
-    return _found[target]
+    """Return the `Mode` of a target, found by climbing from `start`, shape (dim,).
+
+    It is kept for other chains; data that were exchanged since are noticed at the mode itself.
+    """
+    known = _found.get(target)
+    if known is not None:
+        value, gradient = target.value_and_grad(known.position)
+        if value == known.value and np.array_equal(gradient, known.gradient):
+            return known
+    position, _, scale = _climbed(target, start)
+    value, gradient = target.value_and_grad(position)
+    covariance = _covariance(target, position, scale)
+    _found[target] = mode = Mode(position, gradient.copy(), float(value), covariance)
+    return mode
 
 
 def _climbed(target: Target, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
