@@ -4,14 +4,9 @@ from __future__ import annotations
 
 __all__ = ["INSTEAD"]
 
-_SECOND = "func.hessian has second derivatives; LBFGS and infer.NaturalGradientVI use some"
-
 INSTEAD = {
     "DCTAdam": "ClippedAdam: time series have guides that know their order, such as AutoGaussian",
     "HorovodOptimizer": "SVI(..., distributed=True) has the gradients of all processes",
     "Minimize": "LBFGS, for losses without noise; AutoLaplaceApproximation finds its mode itself",
-    "PyroMultiOptimizer": _SECOND,
-    "SM3": "Adafactor, which keeps sums of rows and columns of each matrix, too",
     "optax_to_numpyro": "optimizers are those of this module",
-    "multi": _SECOND,
 }
