@@ -56,6 +56,7 @@ __all__ = ["CompiledFunction"]
 _PYTHON = object()  # in place of a path
 _CALLED = "a call of {}, which may answer otherwise each time"
 _OF_LEAVES = "an optimizer that it may make of an argument, which has to be the caller's own tensor"
+_NUMBERED = "the id of an argument, which has to be the caller's own tensor"
 _FILLED = "{} that it changes"
 _NO_KEY = (
     "an argument with an attribute that may change (a list, say) and is none of its parameters"
@@ -305,6 +306,9 @@ class CompiledFunction(Compiled):
                 return self._in_python(args, kwargs)
             if environment.takes_leaves and any(t.is_leaf and t.requires_grad for t in tensors):
                 self._untape(_OF_LEAVES, "")
+                return self._in_python(args, kwargs)
+            if environment.asks_id:
+                self._untape(_NUMBERED, "")
                 return self._in_python(args, kwargs)
             key = self._known.met(environment, tensors, (args, kwargs), key)
             if key[-1] is not None:

@@ -287,6 +287,24 @@ def module(rng):
     return (lambda v: m.k), lambda: setattr(m, "k", number(rng))
 
 
+def module_without_it(rng):
+    m = types.ModuleType("of_a_random_program")
+
+    def change():
+        if hasattr(m, "k") and rng.random() < 0.4:
+            del m.k
+        else:
+            m.k = number(rng)
+
+    return (lambda v: getattr(m, "k", 1.5)), change
+
+
+def function_of_numpy(rng):
+    state = [number(rng)]
+    each = np.frompyfunc(lambda k: k + state[0], 1, 1)
+    return (lambda v: each(0.5)), lambda: state.__setitem__(0, number(rng))
+
+
 def by_name(rng):
     thing, name = Thing(number(rng)), "".join(["k"])
     return (lambda v: getattr(thing, name)), lambda: setattr(thing, name, number(rng))
@@ -650,8 +668,9 @@ PLACES = [
     cell, cell_of_a_cell, attribute, deep_attribute, replaced_attribute, method, callable_object,
     new_class, patched_method, slot, dataclass, frozen_dataclass, dictionary, list_of_numbers,
     long_list, tuple_with_a_list, list_of_functions, set_of_numbers, deque, default_dict,
-    chain_map, namespace, module, by_name, in_dict_of_object, getter, default_argument,
-    keyword_default, partial, decorated, function_attribute, cached, cached_property,
+    chain_map, namespace, module, module_without_it, function_of_numpy, by_name,
+    in_dict_of_object, getter, default_argument, keyword_default, partial, decorated,
+    function_attribute, cached, cached_property,
     context_variable, thread_local, weak_reference, enum_member, kind_of_number, sign_of_zero,
     number_with_more, list_with_more, small_array, long_array, view_of_an_array, object_array,
     array_of_the_library, tensor_in_place, tensor_replaced, tensor_of_another_shape, frame,
@@ -660,7 +679,10 @@ PLACES = [
     array_to_fill,
 ]  # fmt: skip
 # Those that may make a function eager are rarer, so that most programs are compiled.
-_EAGER = random_numbers, iterator, list_to_fill, dict_to_fill, attribute_to_set, array_to_fill
+_EAGER = (
+    *(random_numbers, iterator, function_of_numpy),
+    *(list_to_fill, dict_to_fill, attribute_to_set, array_to_fill),
+)
 _WEIGHTS = [0.1 if p in _EAGER else 1.0 for p in PLACES]
 
 

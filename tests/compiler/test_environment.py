@@ -211,7 +211,7 @@ def test_a_walk_ends_on_cycles_and_large_data():
     thing.data = list(range(10_000))
     found = Environment([thing])
     assert found.changed() is None
-    assert len(found) < 50
+    assert len(found) < 100  # with what code may ask of every tensor
     thing.data[-1] = 1
     assert found.changed() == "the items of Thing.data, a list"
     thing.data.append(1)

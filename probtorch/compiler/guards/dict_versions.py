@@ -22,8 +22,8 @@ __all__ = ["DictVersions", "available"]
 # Behind the reference count, the type and the number of items.
 _OFFSET = 3 * ctypes.sizeof(ctypes.c_void_p)
 _RELEASES = ((3, 11), (3, 12))
-# Of fewer dicts the tags are read one by one: a call of native code takes as long as ten of them.
-_FEW = 10
+# Of fewer dicts the tags are read one by one: a call of native code takes as long as 16 of them.
+_FEW = 16
 
 
 @functools.cache

@@ -44,7 +44,6 @@ _CONSTANT = (
     types.UnionType,
     typing.TypeVar,
     typing.ForwardRef,
-    np.ufunc,
     np.finfo,
     np.iinfo,
     Op,
@@ -131,6 +130,9 @@ _IMPURE = {
     "numpy.set_printoptions", "genericpath.exists", "genericpath.isfile", "genericpath.getsize",
     "genericpath.getmtime", "genericpath.isdir", "probtorch.serialization", "sys.getrefcount",
     "sys.getallocatedblocks", "sys._current_frames", "sys.getrecursionlimit",
+    # The frames of callers, whose variables nobody watches.
+    "sys._getframe", "inspect.currentframe", "inspect.stack", "inspect.trace",
+    "traceback.extract_stack", "traceback.format_stack", "traceback.walk_stack",
     "probtorch.core.rng.Generator.initial_seed", "probtorch.core.rng.Generator.get_state",
     "builtins.id",
     "_decimal.getcontext", "pandas._libs.tslibs.timestamps.Timestamp.now",
@@ -198,6 +200,9 @@ def is_constant(x):
     kind = type(x)
     if is_value(x) or isinstance(x, _CONSTANT) or kind.__name__ in _FUNCTIONS:
         return True
+    if isinstance(x, np.ufunc):
+        # One that knows nothing but objects may call a function of Python's: `np.frompyfunc`.
+        return any("O" not in signature for signature in x.types)
     if kind in CLOCKS:
         return is_constant(x.tzinfo)
     if hasattr(kind, "n_sequence_fields"):  # named tuples of Python's own

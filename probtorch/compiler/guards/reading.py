@@ -29,6 +29,7 @@ __all__ = [
     "key_label",
     "key_name",
     "name_of",
+    "none_of",
     "numpy_errors",
     "own_names",
     "slot",
@@ -36,6 +37,7 @@ __all__ = [
     "teller",
     "to_enter",
     "variable",
+    "warning_filters",
 ]
 
 # Of longer dicts and lists the items are not named in messages.
@@ -75,6 +77,11 @@ def contents(cell, _=None):
         return cell.cell_contents
     except ValueError:
         return None
+
+
+def none_of(d, names):
+    """Whether a dict has none of some keys."""
+    return d.keys().isdisjoint(names)
 
 
 def variable(x, _):
@@ -120,6 +127,17 @@ def decimal_context(module, _):
 def numpy_errors(module, _):
     """What NumPy does about overflow and its kin in this thread."""
     return repr(module.geterr())
+
+
+# What the filters of warnings were, by their contents, and a number for it.
+_FILTERS: dict[tuple, int] = {}
+
+
+def warning_filters(module, _):
+    """A number for what becomes of warnings in this thread."""
+    # From Python 3.14 on a context may have its own.
+    found = getattr(module, "_get_filters", lambda: module.filters)()
+    return _FILTERS.setdefault(tuple(found), len(_FILTERS))
 
 
 def abc_token(module, _):

@@ -15,12 +15,13 @@ import gc
 import operator
 import sys
 import types
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from probtorch.compiler.guards.bystanders import COUNTED, named_parts
+from probtorch.compiler.guards.by_name import ByName
 from probtorch.compiler.guards.code import (
     asks_who,
     computes_names,
@@ -33,7 +34,6 @@ from probtorch.compiler.guards.entering import parts_of, tensors_kept
 from probtorch.compiler.guards.kinds import (
     IMPURE_NAMES,
     all_in_the_open,
-    impure,
     in_library,
     is_constant,
     is_harmless,
@@ -50,9 +50,7 @@ from probtorch.compiler.guards.reading import (
     contents,
     decimal_context,
     has_dict,
-    item_name,
     key_label,
-    key_name,
     numpy_errors,
     own_names,
     slot,
@@ -60,8 +58,9 @@ from probtorch.compiler.guards.reading import (
     teller,
     to_enter,
     variable,
+    warning_filters,
 )
-from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts, raw
+from probtorch.compiler.guards.watches import raw
 from probtorch.core.rng import Generator
 from probtorch.core.sameness import PLAIN
 from probtorch.core.tensor_base import TensorBase
@@ -91,10 +90,11 @@ class Entries(NamedTuple):
     busy: bool = False
 
 
-# What Python may ask of a tensor that no recording can answer for another one.
+# What Python may ask of a tensor, or of a frame, that no recording can answer for another one.
 _OF_NO_RECORDING = {
     "grad_fn": "the place of a tensor on the tape",
     "data_ptr": "where the elements of a tensor lie",
+    "f_back": "the frame of a caller",
     "_version": "how often a tensor was changed",
 }
 
@@ -105,15 +105,13 @@ class Known(NamedTuple):
     objects: tuple[object, ...]
 
 
-class Walk:
+class Walk(ByName):
     """What was met so far, and what is watched of it.
 
     Attributes
     ----------
     opaque : str or None
         The first object met that can be neither entered nor watched, by the way to it.
-    suspicious : bool
-        Whether a function was met that may answer otherwise each time.
     asks_who : bool
         Whether code was met that may ask which object another one is.
     asks_id : bool
@@ -123,30 +121,11 @@ class Walk:
     """
 
     def __init__(self):
-        self.opaque, self.suspicious, self.asks_who, self.asks_id = None, False, False, False
+        super().__init__()
+        self.opaque, self.asks_who, self.asks_id = None, False, False
         self.takes_leaves = False
-        # Containers first, so that no item is looked for where there is none.
-        self._items = Contents(iter, item_name)
-        self._keys = Contents(iter, item_name, texts=True)
-        self._values = Contents(dict.values, key_name)
-        self._dicts = Places()
-        self._places = Places()
-        self._parts = WatchedParts()
-        self._arrays = WatchedArrays()
-        self._of_dicts: tuple[Contents | Places, ...] = self._keys, self._values, self._dicts
-        self._others: tuple[Contents | Places | WatchedParts | WatchedArrays, ...] = (
-            self._items,
-            self._places,
-            self._parts,
-            self._arrays,
-        )
         # (function that tells the state of a random generator, state, what to call it)
         self._generators = [(f, f(), name) for name, f in OF_MODULES.items()]
-        self._seen = {}
-        # Which attributes of modules count follows from the names in all code that was met.
-        self._modules, self._named = {}, {}
-        self._anywhere = self._computed = False
-        self._bystanders = []  # with the ways to them
         # Of dicts of ours, by id, what a replay reads anew: values by keys, and the names in code
         # that make them count all the same.
         self._followed, self._owners = {}, set()
@@ -161,6 +140,9 @@ class Walk:
             self._bystanders.append((x, path))
             self._suspect(module_of(type(x)))
             return
+        if any(x is f for f in _WARNING):
+            filters = warning_filters(warnings, "")
+            self._places.add(warning_filters, warnings, "the filters of warnings", filters)
         if isinstance(x, types.FunctionType):
             self._function(x, path, todo)
         elif isinstance(x, types.MethodType):
@@ -211,7 +193,7 @@ class Walk:
         if parts is not None:
             found = self._parts.add(x, parts)
             todo += ((y, path) for y in found)
-            todo += ((c, path) for c in kind.__mro__ if not in_library(module_of(c)))
+            todo += self._classes_of(kind.__mro__, path)
             return
         self._container(x, path, todo)
         library = in_library(module_of(kind))
@@ -237,10 +219,6 @@ class Walk:
             if module_of(kind) not in ("builtins", "__main__"):
                 name = f"{module_of(kind)}.{name}"
             self.opaque = f"{path}, a {name}, whose state cannot be watched"
-
-    def _suspect(self, name):
-        if name is not None and in_library(name) and impure(name):
-            self.suspicious = True
 
     def _builtin(self, x, path, todo):
         owner = x.__self__
@@ -336,41 +314,6 @@ class Walk:
             self._places.add(dict.get, d, key, x)
         return others
 
-    def _attributes(self, todo):
-        """Note attributes of the modules that were met, by the names that code was seen to use;
-        returns what there is to visit.
-        """
-        for x, path in list(self._modules.values()):
-            own = x.__dict__
-            library = in_library(x.__name__)
-            whole = (self._anywhere or self._computed) and not library
-            if whole and (id(x), None) not in self._seen:
-                self._seen[id(x), None] = None
-                self._items.add(own)
-                named = [n for n in own if not (n.startswith("__") and n.endswith("__"))]
-            else:
-                named = list(self._named)
-            if not library and "__getattr__" in own:  # for what else is asked of the module
-                named.append("__getattr__")
-            found = [n for n in named if n in own and (id(x), n) not in self._seen]
-            for name in found:
-                self._seen[id(x), name] = None
-            if library:
-                for name in found:
-                    self._dicts.add(dict.get, own, name, own[name])
-                    todo.append((own[name], Way(path, f".{name}")))
-            else:
-                self._entries(own, found, path, todo)
-        for x, path in self._bystanders:
-            names = [n for n in (*self._named, COUNTED) if (id(x), n) not in self._seen]
-            self._seen.update(((id(x), n), None) for n in names)
-            parts, called = named_parts(x, names)
-            self.suspicious = self.suspicious or called
-            for get, place, name, value in parts:
-                self._places.add(get, place, name, value)
-                todo.append((value, Way(path, f".{name}")))
-        return todo
-
     def _class(self, x, path, todo):
         if x is decimal.Decimal:
             self._places.add(
@@ -381,6 +324,7 @@ class Walk:
         if in_library(x.__module__):
             self._suspect(f"{x.__module__}.{x.__name__}")
             self.takes_leaves = self.takes_leaves or hasattr(x, "__takes_leaves__")
+            todo += self._classes_of(x.__mro__, path)
             return
         if type(x) is abc.ABCMeta:
             # Who counts as an instance is kept where only this tells of a change.
@@ -390,16 +334,10 @@ class Walk:
         self._entries(x.__dict__, own_names(x), path, todo)
         todo += ((c, path) for c in (type(x), *x.__mro__[1:]))
 
-    def _entries(self, d, keys, path, todo):
-        # Not among the dicts: in a script, a loop writes another global at each turn.
-        get = dict.get if isinstance(d, dict) else types.MappingProxyType.get
-        for key in keys:
-            self._places.add(get, d, key, d[key])
-            todo.append((d[key], Way(path, f".{key}")))
-
     def _object(self, x, path, todo):
         module = module_of(type(x))
-        if in_library(module):
+        # What goes on is moved by Python's `next`, which nobody hears.
+        if in_library(module) and not isinstance(x, Iterator):
             foreign = module.partition(".")[0] != "probtorch"
             path = Way(path.before, path.label, max(1, path.inside + foreign))
             if path.inside > MAX_DEPTH:
@@ -418,7 +356,7 @@ class Walk:
             value = slot(x, name)
             self._places.add(slot if value is None else attribute, x, name, value)
             todo.append((value, Way(path, f".{name}")))
-        todo += ((cls, path) for cls in type(x).__mro__ if not in_library(cls.__module__))
+        todo += self._classes_of(kind.__mro__, path)
 
     def _function(self, fn, path, todo):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
@@ -465,6 +403,8 @@ class Walk:
                 # A global may come to hide what is built in.
                 self._places.add(dict.get, known, name, known.get(name))
                 todo.append((known.get(name), Way(None, name)))
+            elif not (name in known or name in vars(builtins)):
+                self._places.add(dict.get, known, name, None)  # which a function may try, or define
             if name not in known and name in vars(builtins):
                 if name == "id":
                     self.asks_who = self.asks_id = True
@@ -477,6 +417,8 @@ class Walk:
             todo.append((module, Way(None, name)))
 
 
+# What they do is for the filters to say.
+_WARNING = (warnings.warn, warnings.warn_explicit, warnings.catch_warnings)
 _WATCHED_CONTAINERS = {array.array, bytearray}
 _WATCHED = (list, dict, tuple, set, frozenset, collections.deque)
 # Their attributes are not in a dict, although they may have one.

@@ -1,0 +1,140 @@
+"""`ByName`: attributes of modules and of libraries' classes count where code names them.
+
+A module of a library has thousands, a class of one hundreds; what a function does depends on those
+that it names. Names are collected from all code that the walk meets (walk.py), and when it has
+nothing else to visit, it goes on with what bears one of them.
+"""
+
+import gc
+import types
+
+from probtorch.compiler.guards import dict_versions
+from probtorch.compiler.guards.bystanders import COUNTED, named_parts
+from probtorch.compiler.guards.kinds import impure, in_library, module_of
+from probtorch.compiler.guards.reading import Way, item_name, key_name, none_of
+from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts
+from probtorch.core.op import Op
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = ["ByName"]
+
+# Code with one of these names asks whether something is there.
+_ASKING = {"getattr", "hasattr", "AttributeError", "Exception", "__getattr__"}
+
+
+class ByName:
+    """What is watched: places, containers, arrays, and what names lead to.
+
+    Attributes
+    ----------
+    suspicious : bool
+        Whether a function was met that may answer otherwise each time.
+    """
+
+    def __init__(self):
+        self.suspicious = False
+        # Containers first, so that no item is looked for where there is none.
+        self._items = Contents(iter, item_name)
+        self._keys = Contents(iter, item_name, texts=True)
+        self._values = Contents(dict.values, key_name)
+        self._dicts = Places()
+        self._places = Places()
+        self._parts = WatchedParts()
+        self._arrays = WatchedArrays()
+        self._of_dicts: tuple[Contents | Places, ...] = self._keys, self._values, self._dicts
+        self._others: tuple[Contents | Places | WatchedParts | WatchedArrays, ...] = (
+            self._items,
+            self._places,
+            self._parts,
+            self._arrays,
+        )
+        self._seen = {}
+        # Which attributes of modules count follows from the names in all code that was met.
+        self._modules, self._named = {}, {}
+        # So it is with those of classes of libraries, by id, with the ways to them.
+        self._library_classes = {}
+        self._classes_of(TensorBase.__subclasses__(), Way(None, "Tensor"))
+        self._anywhere = self._computed = False
+        self._bystanders = []  # with the ways to them
+
+    def _suspect(self, name):
+        if name is not None and in_library(name) and impure(name):
+            self.suspicious = True
+
+    def _attributes(self, todo):
+        """Note attributes of the modules that were met, by the names that code was seen to use;
+        returns what there is to visit.
+        """
+        for x, path in list(self._modules.values()):
+            own = x.__dict__
+            library = in_library(x.__name__)
+            whole = (self._anywhere or self._computed) and not library
+            if whole and (id(x), None) not in self._seen:
+                self._seen[id(x), None] = None
+                self._items.add(own)
+                named = [n for n in own if not (n.startswith("__") and n.endswith("__"))]
+            else:
+                named = list(self._named)
+            if not library and "__getattr__" in own:  # for what else is asked of the module
+                named.append("__getattr__")
+            found = [n for n in named if n in own and (id(x), n) not in self._seen]
+            for name in found:
+                self._seen[id(x), name] = None
+            if not library and not _ASKING.isdisjoint(named):
+                # What is not there now may come.
+                absent = [
+                    n for n in named if n not in own and (id(x), n, "absent") not in self._seen
+                ]
+                self._seen.update(((id(x), n, "absent"), None) for n in absent)
+                if absent:
+                    self._places.add(none_of, own, frozenset(absent), True)
+            if library:
+                for name in found:
+                    self._dicts.add(dict.get, own, name, own[name])
+                    todo.append((own[name], Way(path, f".{name}")))
+            else:
+                self._entries(own, found, path, todo)
+        for x, path in self._library_classes.values():
+            own = vars(x)
+            for name in sorted(self._named.keys() & own.keys()):
+                if (id(x), name) in self._seen:
+                    continue
+                self._seen[id(x), name] = None
+                self._dicts.add(dict.get, _dict_behind(own), name, own[name])
+                if not isinstance(own[name], (types.FunctionType, Op)):  # its calls are heard
+                    todo.append((own[name], Way(path, f".{name}")))
+        for x, path in self._bystanders:
+            names = [n for n in (*self._named, COUNTED) if (id(x), n) not in self._seen]
+            self._seen.update(((id(x), n), None) for n in names)
+            parts, called = named_parts(x, names)
+            self.suspicious = self.suspicious or called
+            for get, place, name, value in parts:
+                self._places.add(get, place, name, value)
+                todo.append((value, Way(path, f".{name}")))
+        return todo
+
+    def _classes_of(self, order, path):
+        """Note the classes of libraries in an order of resolution; returns the others to visit."""
+        others = []
+        for c in order:
+            if not in_library(module_of(c)):
+                others.append((c, path))
+            elif id(c) not in self._library_classes:
+                self._library_classes[id(c)] = c, path
+                if module_of(c).partition(".")[0] == "probtorch" and dict_versions.available():
+                    # Ours, whole: methods call others, and somebody may replace those.
+                    self._keys.add(_dict_behind(vars(c)))
+                    self._values.add(_dict_behind(vars(c)))
+        return others
+
+    def _entries(self, d, keys, path, todo):
+        # Not among the dicts: in a script, a loop writes another global at each turn.
+        get = dict.get if isinstance(d, dict) else types.MappingProxyType.get
+        for key in keys:
+            self._places.add(get, d, key, d[key])
+            todo.append((d[key], Way(path, f".{key}")))
+
+
+def _dict_behind(proxy):
+    """The dict of a class, which keeps versions, unlike the view that stands for it."""
+    return gc.get_referents(proxy)[0]
