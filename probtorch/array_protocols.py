@@ -30,7 +30,7 @@ from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import AutogradError, DTypeError, ProbtorchError
+from probtorch.errors import ArgumentError, AutogradError, DTypeError, ProbtorchError, ShapeError
 from probtorch.ops import (
     cholesky_factors,
     extremes,
@@ -77,17 +77,23 @@ def array_function(func, args, kwargs):
     """Carry out ``func(*args, **kwargs)``, a function of NumPy's; see ``__array_function__``."""
     handler = FUNCTIONS.get(func)
     if handler is not None:
+        out = kwargs.get("out")
+        rest = kwargs if out is None else {k: v for k, v in kwargs.items() if k != "out"}
         try:
-            result = handler(*args, **kwargs)
-        except UnknownArgument:
+            result = handler(*args, **rest)
+        except UnknownArgument as unknown:
+            if out is not None or unknown.args == ("out",):
+                raise _no_place(_name_of(func)) from None
             result = NotImplemented
         if result is not NotImplemented:
-            return result
+            return result if out is None else _filled(_name_of(func), result, out)
     if func in LOOKS:
         # Their results are facts or Python's booleans: nothing goes on from them.
         return func(*plain_arrays(args, force=True), **plain_arrays(kwargs, force=True))
     _refuse_taped(_name_of(func), (args, kwargs))
-    return func(*plain_arrays(args), **plain_arrays(kwargs))
+    found = func(*plain_arrays(args), **plain_arrays(kwargs))
+    # What an entry gives tensors for is tensors with any argument.
+    return found if handler is None else _tensors_of(found)
 
 
 def refuse_array(tensor, asker=""):
@@ -227,6 +233,39 @@ def _wrapped(found, out):
         return out[0]
     numeric = isinstance(found, (np.ndarray, np.generic)) and found.dtype.kind in "biufc"
     return wrap(np.asarray(found)) if numeric else found
+
+
+def _tensors_of(found):
+    """The same with tensors in the place of arrays, which NumPy also lists and names."""
+    if isinstance(found, list):
+        return [_tensors_of(x) for x in found]
+    if isinstance(found, tuple):
+        items = map(_tensors_of, found)
+        return type(found)(*items) if hasattr(found, "_fields") else tuple(items)
+    return _wrapped(found, (None,))
+
+
+def _no_place(name):
+    return ArgumentError(
+        name,
+        expected="a call whose result probtorch computes, or no out=",
+        got="out= by place, or beside an argument that only NumPy knows",
+        fix="leave out= away and keep the result; or copy it, out[...] = result",
+    )
+
+
+def _filled(name, result, out):
+    """Put a result where ``out=`` of a function says, which is of its shape."""
+    if type(result) is not type(out) and not isinstance(result, TensorBase):
+        raise _no_place(name)
+    if tuple(np.shape(out)) != tuple(result.array.shape):
+        raise ShapeError(
+            name,
+            expected=f"out of shape {tuple(result.array.shape)}",
+            got=f"shape {tuple(np.shape(out))}",
+            fix="leave out= away",
+        )
+    return _written(name, result, out)
 
 
 def _written(name, result, out):

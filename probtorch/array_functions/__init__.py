@@ -8,14 +8,16 @@ import numpy as np
 
 from probtorch.array_functions.arguments import UnknownArgument, plain_arrays
 from probtorch.array_functions.choices import CHOICES
+from probtorch.array_functions.joins import JOINS
 from probtorch.array_functions.lines import LINES
+from probtorch.array_functions.orders import ORDERS
 from probtorch.array_functions.products import PRODUCTS
 from probtorch.array_functions.reductions import REDUCE, REDUCTIONS, reduced
 from probtorch.array_functions.shapes import SHAPES
 
 __all__ = ["FUNCTIONS", "LOOKS", "REDUCE", "UnknownArgument", "plain_arrays", "reduced"]
 
-FUNCTIONS = {**REDUCTIONS, **SHAPES, **PRODUCTS, **CHOICES, **LINES}
+FUNCTIONS = {**REDUCTIONS, **ORDERS, **JOINS, **SHAPES, **PRODUCTS, **CHOICES, **LINES}
 
 LOOKS = {
     np.shape,

@@ -3,21 +3,28 @@
 import numpy as np
 
 from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
-from probtorch.ops import movement
+from probtorch.errors import ShapeError
+from probtorch.ops import arithmetic, movement
 
 __all__ = [
     "UnknownArgument",
     "absent",
-    "as_given",
     "at_least",
     "flat",
     "is_given",
+    "kept",
     "of_one_dtype",
+    "one_axis",
+    "one_of",
     "ours",
     "plain_arrays",
+    "rearranged",
     "tensor_of",
+    "where_true",
     "whole",
 ]
 
@@ -88,16 +95,6 @@ def ours(fn, most=2):
     return handler
 
 
-def as_given(fn):
-    """The same for one whose further arguments are no tensors."""
-
-    def handler(a, *args, **kwargs):
-        absent(kwargs)
-        return fn(tensor_of(a), *args)
-
-    return handler
-
-
 class UnknownArgument(Exception):
     """An argument that an entry of the table does not know."""
 
@@ -107,8 +104,46 @@ def flat(x):
     return movement.reshape(tensor_of(x), (-1,))
 
 
+def rearranged(fn, x, *args, **kwargs):
+    """Return what a function of NumPy's that only moves elements makes of a tensor."""
+    places = fn(np.arange(x.array.size).reshape(x.array.shape), *args, **kwargs)
+    return flat(x)[wrap(np.array(places))]
+
+
 def whole(x, name):
     """Return a Python integer; what is none is an argument that the entry does not know."""
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
         raise UnknownArgument(name)
     return int(x)
+
+
+def one_axis(axis, x, op):
+    """Return NumPy's axis of a tensor from 0 up; an error of ours where it has none."""
+    return normalize_dim(axis, x.array.ndim, op)
+
+
+def one_of(name, value, *known):
+    """Refuse what is not known of an argument that is one of a few words."""
+    if value not in known:
+        raise UnknownArgument(name)
+
+
+def kept(keepdims):
+    """Return NumPy's ``keepdims`` as a bool, False where it was not given."""
+    return bool(is_given(keepdims) and keepdims)
+
+
+def where_true(where, x, other):
+    """Return `x` with another number where a mask, which broadcasts to its shape, is not true."""
+    mask = tensor_of(where)
+    shape = tuple(x.array.shape)
+    if broadcast_shapes(tuple(mask.array.shape), shape, op="where") != shape:
+        raise ShapeError(
+            "where",
+            expected=f"a mask that broadcasts to {shape}",
+            got=f"shape {tuple(mask.array.shape)}",
+            fix="expand the array first",
+        )
+    if mask.array.dtype.kind != "b":
+        raise UnknownArgument("where")
+    return arithmetic.where(mask, x, other)

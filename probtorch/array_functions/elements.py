@@ -1,12 +1,11 @@
 """Functions of NumPy and of `scipy.special` that are computed element by element."""
 
-import math
 import sys
 
 import numpy as np
 
 from probtorch.array_functions.arguments import tensor_of
-from probtorch.core.casting import cast
+from probtorch.array_functions.composed import COMPOSED, float_power, heaviside
 from probtorch.ops import (
     arithmetic,
     comparisons,
@@ -22,7 +21,7 @@ __all__ = ["named_operation", "operation_of"]
 
 # NumPy's name, and ours where it differs.
 _NUMPY_TABLE = (
-    "add subtract=sub multiply=mul true_divide=div power=pow float_power=pow negative=neg "
+    "add subtract=sub multiply=mul true_divide=div power=pow negative=neg "
     "absolute=abs fabs=abs exp exp2 expm1 log log2 log10 log1p sqrt square sin cos tan sinh cosh "
     "tanh arcsin=asin arccos=acos arctan=atan arctan2=atan2 arcsinh=asinh arccosh=acosh "
     "arctanh=atanh hypot maximum minimum fmax fmin equal=eq not_equal=ne less=lt less_equal=le "
@@ -58,118 +57,6 @@ def named_operation(name):
     return None
 
 
-# ------------------------------------------------------------- functions in terms of others of ours
-
-
-def _sign_of_gamma(x):
-    # Below 0 gamma changes its sign at each whole number.
-    even = arithmetic.floor(x) * 0.5 == arithmetic.floor(arithmetic.floor(x) * 0.5)
-    return arithmetic.where((x > 0.0) | even, 1.0, -1.0)
-
-
-def _gamma(x):
-    x = tensor_of(x)
-    return _sign_of_gamma(x) * exponentials.exp(special.lgamma(x))
-
-
-def _rgamma(x):
-    x = tensor_of(x)
-    return _sign_of_gamma(x) * exponentials.exp(-special.lgamma(x))
-
-
-def _beta(a, b):
-    a, b = tensor_of(a), tensor_of(b)
-    sign = _sign_of_gamma(a) * _sign_of_gamma(b) * _sign_of_gamma(a + b)
-    return sign * exponentials.exp(special.betaln(a, b))
-
-
-def _box_cox(of_log):
-    """`boxcox` of x has log(x), `boxcox1p` log(1 + x)."""
-
-    def transformed(x, lmbda):
-        log, power = of_log(tensor_of(x)), tensor_of(lmbda)
-        none = power == 0.0
-        used = arithmetic.where(none, 1.0, power)
-        return arithmetic.where(none, log, exponentials.expm1(used * log) / used)
-
-    return transformed
-
-
-def _inverse_box_cox(from_log):
-    def transformed(y, lmbda):
-        y, power = tensor_of(y), tensor_of(lmbda)
-        none = power == 0.0
-        used = arithmetic.where(none, 1.0, power)
-        return from_log(arithmetic.where(none, y, exponentials.log1p(used * y) / used))
-
-    return transformed
-
-
-def _rel_entr(x, y):
-    x, y = tensor_of(x), tensor_of(y)
-    both, zero = (x > 0.0) & (y > 0.0), (x == 0.0) & (y >= 0.0)
-    x_used, y_used = arithmetic.where(both, x, 1.0), arithmetic.where(both, y, 1.0)
-    inside = x_used * exponentials.log(x_used / y_used)
-    unknown = (x != x) | (y != y)
-    outside = arithmetic.where(unknown, math.nan, arithmetic.where(zero, 0.0, math.inf))
-    return arithmetic.where(both, inside, outside)
-
-
-def _huber(delta, r):
-    delta, size = tensor_of(delta), arithmetic.abs(tensor_of(r))
-    loss = arithmetic.where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
-    return arithmetic.where(delta < 0.0, math.inf, loss)
-
-
-def _pseudo_huber(delta, r):
-    delta, r = tensor_of(delta), tensor_of(r)
-    used = arithmetic.where(delta > 0.0, delta, 1.0)
-    u = (r / used) * (r / used)
-    loss = used * used * (u / (1.0 + arithmetic.sqrt(1.0 + u)))
-    return arithmetic.where(delta > 0.0, loss, arithmetic.where(delta == 0.0, 0.0, math.inf))
-
-
-def _exprel(x):
-    x = tensor_of(x)
-    near = x == 0.0
-    used = arithmetic.where(near, 1.0, x)
-    # The slope at 0 is 1/2.
-    return arithmetic.where(near, 1.0 + 0.5 * x, exponentials.expm1(used) / used)
-
-
-def _powm1(x, y):
-    x, y = tensor_of(x), tensor_of(y)
-    above = x > 0.0
-    near = exponentials.expm1(y * exponentials.log(arithmetic.where(above, x, 1.0)))
-    return arithmetic.where(above, near, exponentials.pow(x, y) - 1.0)
-
-
-def _heaviside(x1, x2):
-    x, at_zero = tensor_of(x1), tensor_of(x2)
-    dtype = np.result_type(x.array.dtype, at_zero.array.dtype)
-    return numeric.heaviside(cast(x, dtype), cast(at_zero, dtype))
-
-
-# Of scipy.special, by name.
-_COMPOSED = {
-    "gamma": _gamma,
-    "rgamma": _rgamma,
-    "beta": _beta,
-    "boxcox": _box_cox(exponentials.log),
-    "boxcox1p": _box_cox(exponentials.log1p),
-    "inv_boxcox": _inverse_box_cox(exponentials.exp),
-    "inv_boxcox1p": _inverse_box_cox(exponentials.expm1),
-    "rel_entr": _rel_entr,
-    "kl_div": lambda x, y: _rel_entr(x, y) - tensor_of(x) + tensor_of(y),
-    "huber": _huber,
-    "pseudo_huber": _pseudo_huber,
-    "exp10": lambda x: exponentials.exp(math.log(10.0) * tensor_of(x)),
-    "exprel": _exprel,
-    "powm1": _powm1,
-    "cosm1": lambda x: -2.0 * arithmetic.square(trigonometry.sin(0.5 * tensor_of(x))),
-}
-
-
 # ------------------------------------------------------------------------------------ the tables
 
 
@@ -186,7 +73,8 @@ def _table(source, entries):
 _UFUNCS = _table(np, _NUMPY_TABLE)
 _UFUNCS[np.matmul] = contraction.matmul
 _UFUNCS[np.positive] = tensor_of
-_UFUNCS[np.heaviside] = _heaviside
+_UFUNCS[np.heaviside] = heaviside
+_UFUNCS[np.float_power] = float_power
 _scipy_ufuncs: dict = {}
 
 
@@ -198,7 +86,7 @@ def operation_of(ufunc):
         source = sys.modules["scipy.special"]
         _scipy_ufuncs.update(_table(source, _SCIPY_TABLE))
         _scipy_ufuncs.update(
-            {getattr(source, n): fn for n, fn in _COMPOSED.items() if hasattr(source, n)}
+            {getattr(source, n): fn for n, fn in COMPOSED.items() if hasattr(source, n)}
         )
         _UFUNCS.update(_scipy_ufuncs)
         op = _UFUNCS.get(ufunc)

@@ -1,16 +1,31 @@
-"""Sums, extremes, spreads, quantiles and orders along NumPy's axes."""
+"""Sums, extremes, means and spreads along NumPy's axes, and running ones."""
+
+import math
 
 import numpy as np
 
-from probtorch.array_functions.arguments import UnknownArgument, absent, flat, is_given, tensor_of
-from probtorch.core.casting import cast
-from probtorch.core.tensor_base import TensorBase
+from probtorch.array_functions.arguments import (
+    UnknownArgument,
+    absent,
+    flat,
+    is_given,
+    kept,
+    of_one_dtype,
+    one_axis,
+    tensor_of,
+    where_true,
+)
+from probtorch.core.casting import cast, to_inexact
+from probtorch.core.dispatch import wrap
+from probtorch.core.shape import normalize_dims
+from probtorch.errors import ShapeError
 from probtorch.ops import (
+    arithmetic,
     extremes,
-    order_statistics,
+    movement,
+    pieces,
     reduction,
     scans,
-    sorting,
     statistics,
 )
 
@@ -27,53 +42,117 @@ REDUCE = {
 
 
 def reduced(fn, x, axis, keepdims, **more):
-    """Return a reduction of ours along NumPy's axis."""
+    """Return a reduction of ours along NumPy's axis: None for all, () for none of them."""
     x = tensor_of(x)
-    if axis is None:
-        axis = tuple(range(x.array.ndim))
-    if isinstance(axis, int):
-        return fn(x, axis, keepdim=bool(keepdims), **more)
-    axis = tuple(i % x.array.ndim for i in axis)
-    if fn in (reduction.sum, reduction.mean, reduction.var, reduction.std):
-        return fn(x, axis, keepdim=bool(keepdims), **more) if axis else fn(x[None], 0, **more)
-    for i in sorted(axis, reverse=True):
-        x = fn(x, i, keepdim=bool(keepdims), **more)
-    return x if axis else tensor_of(x)
+    dims = normalize_dims(axis, x.array.ndim, fn.__name__)
+    if dims:
+        return fn(x, dims, keepdim=kept(keepdims), **more)
+    # Of one element each: the same numbers, as a reduction gives them.
+    return fn(x[None], 0, **more)
 
 
-def _reduction(fn):
-    def handler(a, axis=None, dtype=None, out=None, keepdims=False, **kwargs):
-        absent({**kwargs, "out": out})
-        keepdims = keepdims if is_given(keepdims) else False
-        found = reduced(fn, a, axis, keepdims)
-        return cast(found, np.dtype(dtype)) if dtype is not None else found
+def _begun(found, initial, combined):
+    """A result with the number that the reduction begins with."""
+    if not is_given(initial):
+        return found
+    number = tensor_of(initial)
+    kinds = found.array.dtype.kind, number.array.dtype.kind
+    # A number of the kind of the result, or one that it holds.
+    holds = kinds[0] in "iufc" and "biufc".index(kinds[1]) <= "biufc".index(kinds[0])
+    if number.array.ndim or not holds:
+        raise UnknownArgument("initial")
+    return combined(found, cast(number, found.array.dtype))
+
+
+def _without(fn, neutral, combined):
+    """A sum or product: `neutral` counts for what is left out."""
+
+    def handler(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
+        absent({"out": out})
+        x = tensor_of(a)
+        if is_given(where) and where is not True:
+            x = where_true(where, x, neutral)
+        dtype = None if dtype is None else np.dtype(dtype)
+        return _begun(reduced(fn, x, axis, keepdims, dtype=dtype), initial, combined)
 
     return handler
 
 
-def _extremum(fn):
-    def handler(a, axis=None, out=None, keepdims=False, **kwargs):
-        absent({**kwargs, "out": out})
-        return reduced(fn, a, axis, keepdims if is_given(keepdims) else False)
+def _of_floats(dtype):
+    """A dtype in which means are computed, None for that of what is given."""
+    if dtype is not None and np.dtype(dtype).kind not in "fc":
+        raise UnknownArgument("dtype")
+    return None if dtype is None else np.dtype(dtype)
+
+
+def _mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
+    absent({"out": out})
+    dtype = _of_floats(dtype)
+    if not is_given(where) or where is True:
+        return reduced(reduction.mean, a, axis, keepdims, dtype=dtype)
+    x = tensor_of(a)
+    x = to_inexact(x) if dtype is None else cast(x, dtype)
+    total = reduced(reduction.sum, where_true(where, x, 0.0), axis, keepdims)
+    counted = movement.expand(cast(tensor_of(where), x.array.dtype), tuple(x.array.shape))
+    return total / reduced(reduction.sum, counted, axis, keepdims)
+
+
+def _extremum(fn, combined):
+    def handler(a, axis=None, out=None, keepdims=False, initial=None, where=None):
+        absent({"out": out})
+        x = tensor_of(a)
+        if is_given(where) and where is not True:
+            if not is_given(initial) or x.array.dtype.kind != "f":
+                raise UnknownArgument("where")
+            x = where_true(where, x, cast(tensor_of(initial), x.array.dtype))
+        elif is_given(initial) and not x.array.size:
+            raise UnknownArgument("initial")
+        return _begun(reduced(fn, x, axis, keepdims), initial, combined)
+
+    return handler
+
+
+def _truth(fn, neutral):
+    def handler(a, axis=None, out=None, keepdims=False, *, where=True):
+        absent({"out": out})
+        x = tensor_of(a)
+        if is_given(where) and where is not True:
+            x = where_true(where, cast(x, np.dtype(bool)), neutral)
+        return reduced(fn, x, axis, keepdims)
 
     return handler
 
 
 def _spread(fn):
     def handler(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **kwargs):
-        absent({**kwargs, "out": out, "dtype": dtype})
-        ddof = kwargs.get("correction", ddof)
-        keepdims = keepdims if is_given(keepdims) else False
-        return reduced(fn, a, axis, keepdims, correction=ddof)
+        absent({k: v for k, v in kwargs.items() if k != "correction" and v is not True}, "out")
+        absent({"out": out})
+        correction = kwargs.get("correction", np._NoValue)
+        if is_given(correction) and ddof:
+            raise UnknownArgument("correction")
+        ddof = correction if is_given(correction) else ddof
+        x, dtype = tensor_of(a), _of_floats(dtype)
+        if dtype is not None:
+            if dtype.kind == "c":
+                raise UnknownArgument("dtype")
+            x = cast(x, dtype)
+        dims = normalize_dims(axis, x.array.ndim, fn.__name__)
+        count = math.prod(x.array.shape[d] for d in dims)
+        if count <= ddof:
+            # NumPy divides by 0 there, and says so.
+            raise UnknownArgument("ddof")
+        return reduced(fn, x, axis, keepdims, correction=ddof)
 
     return handler
 
 
 def _running(fn):
     def handler(a, axis=None, dtype=None, out=None):
-        absent({"out": out, "dtype": dtype})
+        absent({"out": out})
         x = tensor_of(a)
-        return fn(flat(x), 0) if axis is None else fn(x, axis)
+        dim = 0 if axis is None else one_axis(axis, x, fn.__name__)
+        x = flat(x) if axis is None or not x.array.ndim else x
+        return fn(x, dim, dtype=None if dtype is None else np.dtype(dtype))
 
     return handler
 
@@ -81,112 +160,144 @@ def _running(fn):
 def _place(fn):
     def handler(a, axis=None, out=None, *, keepdims=False):
         absent({"out": out})
-        keepdims = keepdims if is_given(keepdims) else False
-        return fn(tensor_of(a), axis, keepdim=keepdims) if axis is not None else fn(tensor_of(a))
+        x = tensor_of(a)
+        dim = None if axis is None else one_axis(axis, x, fn.__name__)
+        return fn(x, dim, keepdim=kept(keepdims))
 
     return handler
 
 
-def _diff(a, n=1, axis=-1, **kwargs):
-    absent(kwargs)
-    return scans.diff(tensor_of(a), n, axis)
-
-
-def _sort(a, axis=-1, **kwargs):
-    absent({k: v for k, v in kwargs.items() if k != "kind"})
+def _diff(a, n=1, axis=-1, prepend=None, append=None):
     x = tensor_of(a)
-    x, axis = (flat(x), 0) if axis is None else (x, axis)
-    return sorting.sort(x, axis)[0]
+    if n == 0:
+        return x
+    if not x.array.ndim:
+        return scans.diff(x)  # an error
+    dim = one_axis(axis, x, "diff")
+
+    def end(given):
+        values = tensor_of(given)
+        if values.array.ndim:
+            return values
+        shape = [1 if d == dim else s for d, s in enumerate(x.array.shape)]
+        return movement.expand(values, shape)
+
+    ends = [[end(e)] if is_given(e) else [] for e in (prepend, append)]
+    if ends[0] or ends[1]:
+        x = pieces.cat(of_one_dtype([*ends[0], x, *ends[1]]), dim)
+    return scans.diff(x, n, dim)
 
 
-def _argsort(a, axis=-1, **kwargs):
-    absent({k: v for k, v in kwargs.items() if k != "kind"})
-    return sorting.argsort(tensor_of(a), axis)
-
-
-def _average(a, axis=None, weights=None, returned=False, **kwargs):
-    absent(kwargs)
-    if returned:
-        raise UnknownArgument("returned")
+def _average(a, axis=None, weights=None, returned=False, *, keepdims=False):
+    x = tensor_of(a)
+    dims = normalize_dims(axis, x.array.ndim, "average")
     if weights is None:
-        return reduced(reduction.mean, a, axis, False)
-    a, w = tensor_of(a), tensor_of(weights)
-    if w.array.shape != a.array.shape:
-        raise UnknownArgument("weights")
-    return reduced(reduction.sum, a * w, axis, False) / reduced(reduction.sum, w, axis, False)
+        found = reduced(reduction.mean, x, axis, keepdims)
+        count = math.prod(x.array.shape[d] for d in dims)
+        total = wrap(np.full(found.array.shape, count, found.array.dtype))
+    else:
+        w = tensor_of(weights)
+        if w.array.shape != x.array.shape:
+            w = _laid_along(w, x, axis)
+        w = cast(w, np.result_type(w.array.dtype, x.array.dtype, np.float32))
+        total = reduced(reduction.sum, movement.expand(w, tuple(x.array.shape)), axis, keepdims)
+        found = reduced(reduction.sum, x * w, axis, keepdims) / total
+    return (found, total) if returned else found
 
 
-def _median(a, axis=None, **kwargs):
-    return _quantile(a, 0.5, axis, **kwargs)
+def _laid_along(w, x, axis):
+    """Weights of the axes alone in a shape that broadcasts with all of `x`."""
+    axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    places = [one_axis(i, x, "average") for i in axes]
+    if tuple(w.array.shape) != tuple(x.array.shape[i] for i in places) or not places:
+        raise ShapeError(
+            "average",
+            expected="weights of the shape of a, or of its axes that are averaged",
+            got=f"weights of shape {tuple(w.array.shape)}, a of {tuple(x.array.shape)}, "
+            f"axis={axis!r}",
+            fix="pass axis=, or expand the weights",
+        )
+    w = movement.permute(w, tuple(int(i) for i in np.argsort(places)))
+    shape = [s if d in places else 1 for d, s in enumerate(x.array.shape)]
+    return movement.reshape(w, shape)
 
 
-def _quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False):
-    absent({"out": out, "method": None if method == "linear" else method})
-    if not (axis is None or isinstance(axis, int)):
-        raise UnknownArgument("axis")
+def _nansum(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
+    absent({"out": out})
     x = tensor_of(a)
-    keepdims = is_given(keepdims) and bool(keepdims)
-    if axis is None and not keepdims:
-        x, axis = flat(x), 0
-    elif axis is None:
-        raise UnknownArgument("keepdims")
-    x = x if x.array.dtype.kind == "f" else cast(x, np.dtype(np.float64))
-    q = cast(tensor_of(q), x.array.dtype)
-    return order_statistics.quantile(x, q, axis, keepdim=keepdims)
+    x = x if not is_given(where) or where is True else where_true(where, x, 0)
+    dtype = None if dtype is None else np.dtype(dtype)
+    found = reduced(statistics.nansum, x, axis, keepdims, dtype=dtype)
+    return _begun(found, initial, arithmetic.add)
 
 
-def _percentile(a, q, *args, **kwargs):
-    level = q if isinstance(q, TensorBase) else np.asarray(q, float)
-    return _quantile(a, level / 100.0, *args, **kwargs)
-
-
-def _without_nan(fn):
-    def handler(a, axis=None, dtype=None, out=None, keepdims=False, **kwargs):
-        absent({**kwargs, "out": out, "dtype": dtype})
-        axis = axis if axis is None or isinstance(axis, int) else tuple(axis)
-        return fn(tensor_of(a), axis, bool(is_given(keepdims) and keepdims))
-
-    return handler
+def _nanmean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
+    absent({"out": out})
+    x, dtype = tensor_of(a), _of_floats(dtype)
+    if x.array.dtype.kind != "f":
+        return _mean(x, axis, dtype, None, keepdims, where=where)
+    x = x if not is_given(where) or where is True else where_true(where, x, math.nan)
+    return reduced(statistics.nanmean, x, axis, keepdims, dtype=dtype)
 
 
 def _range(a, axis=None, out=None, keepdims=False):
     absent({"out": out})
-    keepdims = is_given(keepdims) and keepdims
-    return reduced(extremes.amax, a, axis, keepdims) - reduced(extremes.amin, a, axis, keepdims)
+    x = tensor_of(a)
+    if x.array.dtype.kind == "b":
+        raise UnknownArgument("a")
+    return reduced(extremes.amax, x, axis, keepdims) - reduced(extremes.amin, x, axis, keepdims)
 
 
-def _covariance(m, y=None, rowvar=True, bias=False, ddof=None, **kwargs):
-    absent({**kwargs, "y": y})
-    x = tensor_of(m)
-    x = x if rowvar or x.array.ndim < 2 else x.mT
-    return statistics.cov(x, correction=int(not bias) if ddof is None else ddof)
+def _observed(m, y, rowvar, dtype):
+    """Rows of variables: those of `m`, and of `y` below."""
+
+    def rows(given):
+        x = tensor_of(given)
+        x = to_inexact(x) if dtype is None else cast(x, dtype)
+        return x if rowvar or x.array.ndim < 2 else x.mT
+
+    if y is None:
+        return rows(m)
+    if any(tensor_of(x).array.ndim > 2 for x in (m, y)):
+        raise UnknownArgument("y")
+    both = [rows(x) for x in (m, y)]
+    both = [x if x.array.ndim == 2 else movement.reshape(x, (1, -1)) for x in both]
+    return pieces.cat(of_one_dtype(both), 0)
 
 
-def _correlation(x, y=None, rowvar=True, **kwargs):
-    absent({**kwargs, "y": y})
-    x = tensor_of(x)
-    return statistics.corrcoef(x if rowvar or x.array.ndim < 2 else x.mT)
+def _covariance(
+    m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, *, dtype=None
+):
+    dtype = _of_floats(dtype)
+    if ddof is None:
+        ddof = int(not bias)
+    elif ddof != int(ddof):
+        raise UnknownArgument("ddof")
+    return statistics.cov(
+        _observed(m, y, rowvar, dtype), correction=ddof, fweights=fweights, aweights=aweights
+    )
+
+
+def _correlation(x, y=None, rowvar=True, *, dtype=None):
+    return statistics.corrcoef(_observed(x, y, rowvar, _of_floats(dtype)))
 
 
 REDUCTIONS = {
-    np.sum: _reduction(reduction.sum),
-    np.mean: _reduction(reduction.mean),
-    np.prod: _reduction(reduction.prod),
-    np.max: _extremum(extremes.amax),
-    np.amax: _extremum(extremes.amax),
-    np.min: _extremum(extremes.amin),
-    np.amin: _extremum(extremes.amin),
-    np.any: _extremum(reduction.any),
-    np.all: _extremum(reduction.all),
+    np.sum: _without(reduction.sum, 0, arithmetic.add),
+    np.prod: _without(reduction.prod, 1, arithmetic.mul),
+    np.mean: _mean,
+    np.max: _extremum(extremes.amax, arithmetic.maximum),
+    np.amax: _extremum(extremes.amax, arithmetic.maximum),
+    np.min: _extremum(extremes.amin, arithmetic.minimum),
+    np.amin: _extremum(extremes.amin, arithmetic.minimum),
+    np.any: _truth(reduction.any, False),
+    np.all: _truth(reduction.all, True),
     np.ptp: _range,
     np.var: _spread(reduction.var),
     np.std: _spread(reduction.std),
     np.average: _average,
-    np.nansum: _without_nan(statistics.nansum),
-    np.nanmean: _without_nan(statistics.nanmean),
-    np.median: _median,
-    np.quantile: _quantile,
-    np.percentile: _percentile,
+    np.nansum: _nansum,
+    np.nanmean: _nanmean,
     np.cov: _covariance,
     np.corrcoef: _correlation,
     np.argmax: _place(extremes.argmax),
@@ -194,6 +305,4 @@ REDUCTIONS = {
     np.cumsum: _running(reduction.cumsum),
     np.cumprod: _running(scans.cumprod),
     np.diff: _diff,
-    np.sort: _sort,
-    np.argsort: _argsort,
 }

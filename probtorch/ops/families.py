@@ -30,7 +30,7 @@ from probtorch.core.op import REGISTRY, Attrs, Op, register
 from probtorch.core.operands import general, of_one_dtype, prepared, written
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.ops.accumulate import add_up
 from probtorch.ops.scalar import numpy_algebra, special_function
 
@@ -120,6 +120,20 @@ def _rule(
             fix="declare in saves= what it reads, and take that in this order",
         )
     return i, _given(partial, at), tuple(j for j in at if j >= 0), -1 in at
+
+
+def _refusing(name: str, argument: str, instead: str) -> Rule:
+    """Return the rule of an input in which there is a slope that is not known here."""
+
+    def rule(g: TensorBase, out: TensorBase, inputs: Sequence[Operand]) -> TensorBase:
+        raise NotDifferentiableError(
+            name,
+            expected=f"a constant {argument}, as no derivative is known in it",
+            got="one that requires grad",
+            fix=instead,
+        )
+
+    return rule
 
 
 def _places(saves: str, inputs: tuple[str, ...]) -> list[int]:
@@ -218,6 +232,7 @@ def elementwise(
     complex: bool | Callable[..., TensorBase] = False,
     doc: str = "",
     extra: Mapping[str, object] | None = None,
+    underivable: Mapping[int, str] | None = None,
 ) -> Any:
     """Declare an elementwise op and return its public function.
 
@@ -245,7 +260,11 @@ def elementwise(
         Dtype rule; "float" turns integers into the default float dtype first.
     complex : bool or callable
         Whether formula and partials hold for complex numbers, or what is computed of those instead.
+    underivable : mapping of int to str
+        Inputs without a partial in which there is a slope all the same, and what to do about it:
+        a gradient in them is refused, not left out.
     """
+    underivable = {} if underivable is None else underivable
     differentiable = any(p is not None for p in partials)
     inputs = _names(formula, 1)
     saves = ("",) * len(partials) if saves is None else saves
@@ -253,6 +272,9 @@ def elementwise(
         _rule(name, i, partial, reads, inputs)
         for i, (partial, reads) in enumerate(zip(partials, saves, strict=True))
         if partial is not None
+    ]
+    rules += [
+        (i, _refusing(name, inputs[i], instead), (), False) for i, instead in underivable.items()
     ]
     # What reads more takes more memory, and comes before there are other gradients beside it.
     rules.sort(key=lambda rule: -len(rule[2]) - rule[3])

@@ -78,7 +78,8 @@ def norm(
         powers = powers**p
     total = sum(powers, dims, keep)
     flat = eq(total, 0.0)
-    return where(flat, 0.0, where(flat, 1.0, total) ** (1.0 / p))
+    # A power below 0 adds up to 0 of infinite numbers alone, or of none.
+    return where(flat, math.inf if p < 0 else 0.0, where(flat, 1.0, total) ** (1.0 / p))
 
 
 def _nuclear(x: TensorBase, dims: tuple[int, ...], keep: bool) -> TensorBase:

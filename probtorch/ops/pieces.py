@@ -210,15 +210,15 @@ def split(
         )
     else:
         sizes = list(split_size_or_sections)
-        if sum(sizes) != n:
+        if sum(sizes) != n or min(sizes, default=0) < 0:
             raise ShapeError(
                 "split",
-                expected=f"sizes that add up to {n}",
+                expected=f"sizes, none of them negative, that add up to {n}",
                 got=str(sizes),
                 fix="check split_size",
             )
     ends = list(itertools.accumulate(sizes, initial=0))
-    if unseen(tensor) and min(sizes, default=0) >= 0:
+    if unseen(tensor):
         array, before = tensor.array, (slice(None),) * dim
         parts = [array[(*before, slice(at, end))] for at, end in itertools.pairwise(ends)]
         return _views(tensor, parts)

@@ -22,7 +22,7 @@ from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.arithmetic import ceil, maximum, minimum, where
 from probtorch.ops.comparisons import gt
-from probtorch.ops.complex_numbers import conj
+from probtorch.ops.complex_numbers import conj, real
 from probtorch.ops.contraction import matmul
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import log2
@@ -426,7 +426,8 @@ def lstsq(
     rank, values = matrix_rank(A, rtol=tol), svdvals(A)
     residuals = solution[..., :0, :].reshape(-1)[:0]
     if m > n and bool((rank == n).all()):
-        residuals = sum((matmul(A, solution) - B) ** 2, -2)
+        apart = matmul(A, solution) - B
+        residuals = sum(real(apart * conj(apart)), -2)
     return Lstsq(solution[..., 0] if vector else solution, residuals, rank, values)
 
 

@@ -171,6 +171,8 @@ def _run_untake(
         if rows is not None:
             return rows
     out = namespace(g).zeros(shape, g.dtype)
+    if not g.size:
+        return out  # of nothing NumPy takes from any place
     if isinstance(g, np.ndarray):
         np.add.at(out, _key(len(shape), dims, index), g)
     else:

@@ -167,7 +167,7 @@ def differentiable_inputs(op: Op, arrays: Sequence[np.ndarray]) -> tuple[int, ..
     if op.vjp is None:
         return ()
     if op.rules:
-        return tuple(sorted(i for i, *_ in op.rules))
+        return tuple(sorted(i for i, *_ in op.rules if op.partials[i] is not None))
     fixed = op.extra.get("not_differentiable", ())
     return tuple(i for i, a in enumerate(arrays) if a.dtype.kind in "fc" and i not in fixed)
 

@@ -101,6 +101,7 @@ zeta: Binary = elementwise(
     reference=_zeta_reference,
     result="float",
     doc="Hurwitz zeta function, sum over k >= 0 of (k + q) ** -x; differentiable in q.",
+    underivable={0: "detach() the exponent, or add up the terms n**-x"},
 )
 
 

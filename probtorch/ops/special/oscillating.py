@@ -78,7 +78,7 @@ bessel_y0: Unary = elementwise(
 bessel_y1: Unary = elementwise(
     "bessel_y1",
     formula=lambda s, x: s.y1(x),
-    partials=(lambda g, y, x: g * (bessel_y0(x) - y / x),),
+    partials=(lambda g, y, x: g * where(eq(x, 0.0), math.inf, bessel_y0(x) - y / x),),
     saves=("out x",),
     domain=("positive",),
     eager="special.y1",
@@ -108,10 +108,21 @@ modified_bessel_k1: Unary = elementwise(
     result="float",
     doc="Modified Bessel function of the second kind, order 1.",
 )
+
+
+# At 0 these are differences of infinities, of which the second grows faster.
+def _k0e_slope(g: TensorBase, y: TensorBase, x: TensorBase) -> TensorBase:
+    return g * where(eq(x, 0.0), -math.inf, y - scaled_modified_bessel_k1(x))
+
+
+def _k1e_slope(g: TensorBase, y: TensorBase, x: TensorBase) -> TensorBase:
+    return g * where(eq(x, 0.0), -math.inf, y - scaled_modified_bessel_k0(x) - y / x)
+
+
 scaled_modified_bessel_k0: Unary = elementwise(
     "scaled_modified_bessel_k0",
     formula=lambda s, x: s.k0e(x),
-    partials=(lambda g, y, x: g * (y - scaled_modified_bessel_k1(x)),),
+    partials=(_k0e_slope,),
     saves=("out x",),
     domain=("positive",),
     eager="special.k0e",
@@ -122,7 +133,7 @@ scaled_modified_bessel_k0: Unary = elementwise(
 scaled_modified_bessel_k1: Unary = elementwise(
     "scaled_modified_bessel_k1",
     formula=lambda s, x: s.k1e(x),
-    partials=(lambda g, y, x: g * (y - scaled_modified_bessel_k0(x) - y / x),),
+    partials=(_k1e_slope,),
     saves=("out x",),
     domain=("positive",),
     eager="special.k1e",
