@@ -85,6 +85,9 @@ def _single(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     in_one_piece = len(dims) == x.ndim and (x.flags.c_contiguous or x.flags.f_contiguous)
     if terms <= 2 * _STRETCH or in_one_piece:
         return x.sum(axis=dims, keepdims=keepdim)  # type: ignore[call-overload,unused-ignore]
+    if len(dims) == x.ndim:
+        total = x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.float64)  # type: ignore[call-overload,unused-ignore]
+        return np.asarray(total).astype(x.dtype)
     longest = max(slow, key=lambda d: x.shape[d])
     step = max(1, _STRETCH * x.shape[longest] // terms)
     cut = [slice(None)] * x.ndim

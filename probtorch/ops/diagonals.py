@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -104,6 +105,21 @@ def diag_embed(input: TensorLike, offset: int = 0, dim1: int = -2, dim2: int = -
     return made if (dim1, dim2) == (-2, -1) else movedim(made, (-2, -1), (dim1, dim2))
 
 
+_LARGE = 65536  # of larger matrices no mask is kept
+
+
+@functools.lru_cache(16)
+def _kept(
+    n: int, m: int, diagonal: int, keep: Callable[[np.ndarray, int], np.ndarray]
+) -> np.ndarray:
+    """Return where in a matrix `keep` holds of the number of the diagonal, read-only."""
+    columns = np.arange(m)
+    rows = columns if n == m else np.arange(n)
+    kept = keep(columns - rows[:, None], diagonal)
+    kept.setflags(write=False)
+    return kept
+
+
 def _triangle(
     x: TensorLike, diagonal: int, keep: Callable[[np.ndarray, int], np.ndarray]
 ) -> TensorBase:
@@ -116,9 +132,7 @@ def _triangle(
             fix="unsqueeze a vector into a matrix",
         )
     n, m = x.array.shape[-2:]
-    columns = np.arange(m)
-    rows = columns if n == m else np.arange(n)
-    kept = keep(columns - rows[:, None], diagonal)
+    kept = (_kept if n * m <= _LARGE else _kept.__wrapped__)(n, m, diagonal, keep)
     if unseen(x):
         return wrap(np.where(kept, x.array, x.array.dtype.type(0)))
     mask = as_tensor(kept)
@@ -131,10 +145,10 @@ def _triangle(
 @takes_out
 def tril(input: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
     """Return `input` with the elements above diagonal `diagonal` of its last two dims set to 0."""
-    return _triangle(input, diagonal, lambda d, k: d <= k)
+    return _triangle(input, diagonal, np.less_equal)
 
 
 @takes_out
 def triu(input: TensorLike, diagonal: int = 0, *, out: TensorBase | None = None) -> TensorBase:
     """Return `input` with the elements below diagonal `diagonal` of its last two dims set to 0."""
-    return _triangle(input, diagonal, lambda d, k: d >= k)
+    return _triangle(input, diagonal, np.greater_equal)

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import mark_changed
 from probtorch.core.dtype import check_fits, float64
@@ -25,6 +26,7 @@ from probtorch.ops.arithmetic import clone, floor
 from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.movement import expand, slice_
+from probtorch.ops.random_numbers import array_of, rounded_array
 from probtorch.ops.trigonometry import tan
 
 __all__ = [
@@ -98,11 +100,16 @@ def zero_(self: TensorBase) -> TensorBase:
     return fill_(self, 0)
 
 
+def _holding(x: TensorBase, array: np.ndarray) -> TensorBase:
+    """Return `x`, of which `is_plain` holds, with the elements of an array of its shape."""
+    x.array[...] = array
+    mark_changed(x)
+    return x
+
+
 def _filled(op: str, x: TensorBase, draws: TensorBase) -> TensorBase:
     if draws.array.shape == x.array.shape and not draws.requires_grad and is_plain(x):
-        x.array[...] = draws.array
-        mark_changed(x)
-        return x
+        return _holding(x, draws.array)
     if type(x.array) is not np.ndarray:
         draws = draws.to(device=x.device)
     return assign(x, cast(draws, x.array.dtype), op)
@@ -146,6 +153,14 @@ def uniform_(
         raise DomainError(
             "uniform_", expected="from <= to", got=f"{from_} and {to}", fix="exchange them"
         )
+    if x.array.dtype.char in "fd" and is_plain(x):
+        array = rounded_array(
+            "uniforms", array_of("uniforms", x.array.shape, generator), x.array.dtype
+        )
+        if not (from_ == 0.0 and to == 1.0):
+            array *= to - from_
+            array += from_
+        return _holding(x, array)
     draws = sampling.rand(x.array.shape, generator=generator, dtype=x.array.dtype)
     if not (from_ == 0.0 and to == 1.0):
         draws = draws * (to - from_) + from_
@@ -162,6 +177,13 @@ def normal_(
     _number("normal_", "std", std)
     if not std >= 0:
         raise DomainError("normal_", expected="std >= 0", got=repr(std), fix="check std")
+    if x.array.dtype.char in "fd" and is_plain(x):
+        array = array_of("normals", x.array.shape, generator)
+        if not (mean == 0.0 and std == 1.0):
+            array = array.astype(x.array.dtype, copy=False)
+            array *= std
+            array += mean
+        return _holding(x, array)
     draws = sampling.randn(x.array.shape, generator=generator, dtype=x.array.dtype)
     if not (mean == 0.0 and std == 1.0):
         draws = draws * std + mean
@@ -179,12 +201,16 @@ def log_normal_(
     return _filled("log_normal_", x, exp(draws * std + mean))
 
 
+@in_our_words
 def exponential_(
     x: TensorBase, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> TensorBase:
     """Fill `x` with exponential draws of a rate, and return it."""
     _of_floats("exponential_", x)
     _positive("exponential_", "lambd", lambd)
+    if is_plain(x):
+        u = array_of("uniforms", x.array.shape, generator)
+        return _holding(x, np.negative(np.log(u, out=u), out=u) / lambd)
     u = sampling.rand(x.array.shape, generator=generator, dtype=float64)
     return _filled("exponential_", x, -log(u) / lambd)
 
@@ -213,6 +239,10 @@ def bernoulli_(
     x: TensorBase, p: TensorLike = 0.5, *, generator: Generator | None = None
 ) -> TensorBase:
     """Fill `x` with 1 with probability `p` (one number, or a tensor of them), else 0."""
+    if type(p) is float and 0.0 <= p <= 1.0 and is_plain(x):
+        return _holding(
+            x, array_of("uniforms", x.array.shape, generator) < dtypes.default_dtype().type(p)
+        )
     odds = as_tensor(p, "bernoulli_")
     odds = cast(odds, float64) if odds.array.dtype.kind != "f" else odds
     draws = categories.bernoulli(expand(odds, x.array.shape), generator=generator)

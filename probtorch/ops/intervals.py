@@ -1,4 +1,5 @@
-"""Means over intervals that cover a dim, each as even as can be: what adaptive pooling takes.
+"""Means and largest elements over intervals that cover a dim, each as even as can be: what adaptive
+pooling takes.
 
 Neighbouring intervals may overlap, so the transpose adds up over intervals, too: over those that an
 element belongs to.
@@ -7,19 +8,29 @@ element belongs to.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.dispatch import apply
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops.accumulate import floats, wider
-from probtorch.ops.families import linear
+from probtorch.ops.arithmetic import maximum
+from probtorch.ops.comparisons import eq
+from probtorch.ops.extremes import amax
+from probtorch.ops.families import linear, structured
 from probtorch.ops.movement import slice_
 from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import mean, sum
+from probtorch.ops.take_put import take, untake
 
-__all__ = ["interval_means", "intervals", "part_of"]
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs
+
+__all__ = ["interval_maxima", "interval_means", "intervals", "part_of"]
 
 Bounds = tuple[tuple[int, int], ...]
 
@@ -137,6 +148,114 @@ _SPREAD = linear(
     doc="Numbers spread evenly over intervals that cover a dim: the transpose of `interval_means`.",
 )
 _SPREAD.extra["decompose"] = _decomposed_spread
+
+
+def _run_maxima(x: np.ndarray, dim: int, count: int) -> np.ndarray:
+    if type(x) is not np.ndarray:
+        xp, before = namespace(x), (slice(None),) * dim
+        parts = [x[(*before, slice(a, b))].max(dim) for a, b in intervals(x.shape[dim], count)]
+        return xp.stack(parts, dim)
+    size = x.shape[dim]
+    if size % count == 0:
+        parted = x.reshape(*x.shape[:dim], count, size // count, *x.shape[dim + 1 :])
+        return np.maximum.reduce(parted, dim + 1)
+    # From each place to the next; every other one is asked for.
+    places = [place for pair in intervals(size, count) for place in pair]
+    if count > size:  # several end behind the last element, where there has to be one
+        x = np.concatenate((x, x.take([-1], dim)), dim)
+    else:
+        places.pop()
+    return np.maximum.reduceat(x, places, dim)[(*(slice(None),) * dim, slice(None, None, 2))]
+
+
+@functools.lru_cache(64)
+def _members(size: int, count: int) -> tuple[np.ndarray, ...]:
+    """Return the elements of all intervals one after the other, the interval that each stands in,
+    and where each interval begins; then an order of these members that has them element by element,
+    and where each element begins in that.
+    """
+    bounds = intervals(size, count)
+    cells = np.concatenate([np.arange(a, b) for a, b in bounds])
+    owner = np.repeat(np.arange(count), [b - a for a, b in bounds])
+    order = np.argsort(cells, kind="stable")
+    found = cells, owner, np.searchsorted(owner, np.arange(count)), order
+    return (*found, np.searchsorted(cells[order], np.arange(size)))
+
+
+def _slopes_of_maxima(g: np.ndarray, x: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
+    """Return `g` at the largest elements of intervals, shared by equal ones, on arrays."""
+    cells, owner, begins, order, elements = _members(x.shape[dim], out.shape[dim])
+    hit = (x.take(cells, dim) == out.take(owner, dim)).astype(x.dtype)
+    share = g * (1.0 / np.maximum(np.add.reduceat(hit, begins, dim), 1.0))
+    hit *= share.take(owner, dim)
+    if len(cells) == x.shape[dim]:  # every element belongs to one interval
+        return hit
+    return np.add.reduceat(hit.take(order, dim), elements, dim)
+
+
+def _shares(
+    x: TensorBase, out: TensorBase, dim: int
+) -> tuple[TensorBase, list[TensorBase], list[TensorBase]]:
+    """Return for each member of an interval its share in the largest element, and the members'
+    elements and intervals.
+    """
+    cells, owner = (wrap(a) for a in _members(x.array.shape[dim], out.array.shape[dim])[:2])
+    hit = cast(eq(take(x, (dim,), [cells]), take(out, (dim,), [owner])), x.array.dtype)
+    count = maximum(untake(hit, (dim,), [owner], out.array.shape), 1.0)
+    return hit / take(count, (dim,), [owner]), [cells], [owner]
+
+
+def _maxima_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, ...]:
+    (x,), dim = inputs, attrs["dim"]
+    if unseen(g, x, out):
+        return (wrap(_slopes_of_maxima(g.array, x.array, out.array, dim)),)
+    share, cells, owner = _shares(x, out, dim)
+    return (untake(take(g, (dim,), owner) * share, (dim,), cells, x.array.shape),)
+
+
+def _maxima_jvp(
+    tangents: Sequence[TensorBase], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
+) -> TensorBase:
+    dim = attrs["dim"]
+    share, cells, owner = _shares(inputs[0], out, dim)
+    return untake(take(tangents[0], (dim,), cells) * share, (dim,), owner, out.array.shape)
+
+
+def _decomposed_maxima(x: TensorBase, dim: int, count: int) -> TensorBase:
+    bounds = intervals(x.array.shape[dim], count)
+    return stack([amax(part_of(x, dim, *bound), dim) for bound in bounds], dim)
+
+
+_MAXIMA = structured(
+    "interval_maxima",
+    "reduction",
+    run=_run_maxima,
+    vjp=_maxima_vjp,
+    jvp=_maxima_jvp,
+    saves="x out",
+    core="dim",
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 7)),), {"dim": 1, "count": 3}),
+        ((rng.standard_normal((6, 2)),), {"dim": 0, "count": 3}),
+        ((rng.standard_normal((3, 2)),), {"dim": 0, "count": 5}),
+    ],
+    reference=lambda x, dim, count: np.stack(
+        [np.take(x, range(a, b), dim).max(dim) for a, b in intervals(x.shape[dim], count)], dim
+    ),
+    doc="Largest elements of intervals that cover a dim; ties share the gradient.",
+    extra={"picks": True, "decompose": _decomposed_maxima},
+)
+
+
+def interval_maxima(x: TensorBase, dim: int, count: int) -> TensorBase:
+    """Return the largest elements of `x` in `count` intervals that cover a dim with elements."""
+    return apply(_MAXIMA, (x,), {"dim": dim, "count": count})
 
 
 def interval_means(x: TensorBase, dim: int, count: int) -> TensorBase:

@@ -19,7 +19,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast, to_inexact
-from probtorch.core.dispatch import apply, wrap
+from probtorch.core.dispatch import apply, unwatched, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.native import Routine
@@ -29,6 +29,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError
 from probtorch.ops import lapack
+from probtorch.ops.accumulate import add_up
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.contraction import matmul
 from probtorch.ops.diagonals import diagonal, tril, triu
@@ -509,7 +510,10 @@ def inv(A: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
 
 def trace(input: TensorLike) -> TensorBase:
     """Return the sum of the diagonal of each matrix; integers give int64."""
-    return sum(diagonal(as_matrix("trace", input, square=False, floats=False), 0, -2, -1), -1)
+    x = as_matrix("trace", input, square=False, floats=False)
+    if x.array.dtype.kind == "f" and unwatched(x):
+        return wrap(add_up(x.array.diagonal(0, -2, -1), (x.array.ndim - 2,), False))
+    return sum(diagonal(x, 0, -2, -1), -1)
 
 
 @takes_out

@@ -9,6 +9,7 @@ What joins tensors is in pieces.py, diagonals and triangles are in diagonals.py.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -161,7 +162,7 @@ _PERMUTE = linear(
     "permute",
     "movement",
     run=lambda x, dims: x.transpose(dims),
-    transpose=lambda g, x, dims: permute(g, tuple(int(i) for i in np.argsort(dims))),
+    transpose=lambda g, x, dims: _permuted(g, _inverse(dims)),
     native="view",
     samples=lambda rng: [
         ((rng.standard_normal((2, 3, 4)),), {"dims": (2, 0, 1)}),
@@ -171,6 +172,12 @@ _PERMUTE = linear(
     view=True,
     doc="Dims in another order.",
 )
+
+
+@functools.lru_cache(256)
+def _inverse(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the order of dims that undoes an order."""
+    return tuple(sorted(range(len(dims)), key=dims.__getitem__))
 
 
 def permute(input: TensorLike, *order: SizeLike, dims: Sequence[int] | None = None) -> TensorBase:

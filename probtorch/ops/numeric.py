@@ -13,6 +13,7 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, to_float
+from probtorch.core.dispatch import unseen
 from probtorch.core.dtype import promote, promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
@@ -362,6 +363,8 @@ def nan_to_num(
         )
     if not _is_float(input):
         return clone(input)
+    if unseen(input) and np.isfinite(input.array).all():
+        return clone(input)  # as nearly always
     limits = np.finfo(input.array.dtype)
     found = where(isnan(input), 0.0 if nan is None else nan, input)
     found = where(isposinf(input), float(limits.max) if posinf is None else posinf, found)

@@ -44,6 +44,7 @@ __all__ = [
     "placed",
     "recorded_bits",
     "reserved",
+    "rounded_array",
     "scaled",
 ]
 
@@ -191,12 +192,12 @@ def scaled(
         x = placed(_rounded(kind, draws_of(kind, name, shape, generator), dtype), device, False)
         return _affine(x, scale, shift)
     if scale is None and shift is None:
-        return wrap(_rounded_array(kind, array_of(kind, shape, generator), dtype))
+        return wrap(rounded_array(kind, array_of(kind, shape, generator), dtype))
     a = scale.array if isinstance(scale, TensorBase) else _ONE
     b = shift.array if isinstance(shift, TensorBase) else _ZERO
     if a.ndim == b.ndim == 0 and dtype == np.float64:
         return wrap(array_of(kind, shape, generator, a.item(), b.item()))
-    out = _rounded_array(kind, array_of(kind, shape, generator), dtype)
+    out = rounded_array(kind, array_of(kind, shape, generator), dtype)
     if not all(y.ndim == 0 or (y.dtype == dtype and _fits(y.shape, shape)) for y in (a, b)):
         return _affine(wrap(out), scale, shift)
     # Numbers take part in the dtype of the draws.
@@ -230,7 +231,7 @@ def inside_open_interval(u: TensorBase, dtype: DType) -> TensorBase:
     return clamp(cast(u, dtype), float(least), float(most))
 
 
-def _rounded_array(kind: str, x: np.ndarray, dtype: DType) -> np.ndarray:
+def rounded_array(kind: str, x: np.ndarray, dtype: DType) -> np.ndarray:
     """`_rounded` of an array that is nobody else's."""
     if dtype == np.float64:
         return x

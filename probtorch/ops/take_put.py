@@ -8,6 +8,7 @@ bounds raise; negative ones count from the end.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -251,6 +252,34 @@ _UNTAKE = structured(
 )
 
 
+# From so many numbers on it pays to count elements in a row before they are added up.
+_MANY = 256
+
+
+def _element_numbers(
+    x: np.ndarray, v: np.ndarray, index: tuple[np.ndarray, ...]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return which elements of the memory of `x` are meant by indices of its first dims, and what
+    goes there, each as a vector; None where an index is not from 0 to below its size.
+
+    NumPy adds at places of a vector in a fifth of the time that it takes with several dims.
+    """
+    rest = x.shape[len(index) :]
+    shape = (*np.broadcast_shapes(*[i.shape for i in index]), *rest)
+    if math.prod(shape) < _MANY or np.broadcast_shapes(v.shape, shape) != shape:
+        return None
+    numbers: np.ndarray | int = 0
+    for n, i in zip(x.shape, index, strict=False):
+        if i.min() < 0 or i.max() >= n:
+            return None
+        numbers = numbers * n + i
+    if rest:
+        inner = math.prod(rest)
+        numbers = np.add.outer(numbers * inner, np.arange(inner))
+    numbers = np.broadcast_to(np.asarray(numbers).reshape(shape), shape)
+    return numbers.reshape(-1), np.broadcast_to(v, shape).reshape(-1)
+
+
 def _run_put(
     x: np.ndarray, v: np.ndarray, *index: np.ndarray, dims: tuple[int, ...], accumulate: bool
 ) -> np.ndarray:
@@ -258,7 +287,13 @@ def _run_put(
         _check_bounds(x.shape, dims, index)  # of GPUs' arrays nothing else looks
     out, key = x.copy(), _key(x.ndim, dims, index)
     try:
-        if accumulate:
+        if accumulate and type(x) is np.ndarray and dims == ALL_DIMS[len(dims)]:
+            found = _element_numbers(out, v, index)
+            if found is None:
+                np.add.at(out, key, v)
+            else:
+                np.add.at(out.reshape(-1), *found)
+        elif accumulate:
             namespace(x).add.at(out, key, v)
         else:
             out[key] = v

@@ -324,6 +324,10 @@ def _max_slopes(
     hits = [x[key] == out for key in keys]
     count = functools.reduce(np.add, hits, np.zeros(out.shape, x.dtype))
     share, slopes = g * (1.0 / np.maximum(count, 1.0)), np.zeros_like(x)
+    if all(s > d * (k - 1) for k, s, d in zip(sizes, stride, dilation)):  # windows lie apart
+        for key, hit in zip(keys, hits, strict=True):
+            np.copyto(slopes[key], share, where=hit)
+        return slopes
     for key, hit in zip(keys, hits, strict=True):
         slopes[key] += share * hit
     return slopes

@@ -128,6 +128,10 @@ CALLS["interval_means"] = [
     (SHAPE, lambda: F.adaptive_avg_pool1d(VECTOR, 2)),
     (ValueError, lambda: F.adaptive_avg_pool1d(MATRIX, 0)),
 ]
+CALLS["interval_maxima"] = [
+    (SHAPE, lambda: F.adaptive_max_pool1d(VECTOR, 2)),
+    (ValueError, lambda: F.adaptive_max_pool1d(MATRIX, 0)),
+]
 ROOMS = (probtorch, linalg, special)
 
 

@@ -262,3 +262,32 @@ def test_in_place_forms_have_the_derivative_of_the_others(change):
     assert gradcheck(lambda x, s: change(x.clone(), s), (at, s))
     x = torch.tensor(X)
     assert change(x, torch.tensor(Y)) is x
+
+
+@pytest.mark.parametrize("along", [0, 1])
+def test_many_numbers_are_added_at_indices_in_their_order(along):
+    rng = np.random.default_rng(7)
+    x, source = rng.standard_normal((9, 40)), rng.standard_normal((12, 40))
+    index = rng.integers(0, 9, (12, 40))
+    if along:
+        x, source, index = (np.ascontiguousarray(a.T) for a in (x, source, index))
+    x, source = x.astype(np.float32), source.astype(np.float32)
+    wanted, slices = x.copy(), x.copy()
+    rows = index[:, 0] if along == 0 else index[0]
+    for place in np.ndindex(*index.shape):
+        there = list(place)
+        there[along] = index[place]
+        wanted[tuple(there)] += source[place]
+        there[along] = rows[place[along]]
+        slices[tuple(there)] += source[place]
+    made = torch.tensor(x).scatter_add(along, torch.tensor(index), torch.tensor(source))
+    np.testing.assert_array_equal(made.numpy(), wanted)
+    made = torch.tensor(x).index_add(along, torch.tensor(rows), torch.tensor(source))
+    np.testing.assert_array_equal(made.numpy(), slices)
+    # Negative indices count from the end, and what is beyond is refused.
+    at = torch.tensor(rows - x.shape[along])
+    if along == 0:
+        made = torch.tensor(x).index_put((at,), torch.tensor(source), accumulate=True)
+        np.testing.assert_array_equal(made.numpy(), slices)
+        with pytest.raises(IndexError, match="indices in"):
+            torch.tensor(x).index_put((at + 18,), torch.tensor(source), accumulate=True)

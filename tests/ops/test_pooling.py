@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import probtorch
 import probtorch.nn.functional as F
 from probtorch.core.dispatch import wrap
 from probtorch.errors import ArgumentError, ShapeError
@@ -121,6 +122,20 @@ def test_adaptive_windows_of_images_are_products():
     np.testing.assert_allclose(got.numpy()[:, 1], x.numpy()[:, 2:].mean(1))
     top = F.adaptive_max_pool2d(x, (1, 3))
     np.testing.assert_array_equal(top.numpy()[:, 0, 1], x.numpy()[:, :, 2:5].max((1, 2)))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4], ids=str)
+def test_adaptive_maxima_have_the_gradient_that_is_recorded_for_them(count):
+    x = wrap(np.random.default_rng(1).integers(0, 3, (2, 7, 4)).astype(float)).requires_grad_()
+    weights = wrap(np.random.default_rng(2).random((2, count, 2)))
+
+    def loss(x):
+        return (F.adaptive_max_pool2d(x, (count, 2)) * weights).sum()
+
+    (eager,) = probtorch.autograd.grad(loss(x), [x])
+    compiled = probtorch.compile(lambda x: probtorch.autograd.grad(loss(x), [x])[0])
+    assert_close(compiled(x), eager)
+    assert_close(compiled(x), eager)  # the second call is native
 
 
 def test_ties_share_the_gradient_of_a_maximum():

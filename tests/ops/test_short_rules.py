@@ -33,6 +33,13 @@ CASES = {
     "median": (lambda x: x.median(), X),
     "median, of equal elements": (lambda x: x.median(1).values, np.round(X)),
     "kthvalue, kept": (lambda x: x.kthvalue(2, 0, True).values, X),
+    "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 3), X),
+    "adaptive_max_pool1d, more than there are": (lambda x: F.adaptive_max_pool1d(x, 7), X),
+    "adaptive_max_pool1d of equal elements": (lambda x: F.adaptive_max_pool1d(x, 3), np.round(X)),
+    "max_pool1d of equal elements": (lambda x: F.max_pool1d(x, 2), np.round(X)),
+    "max_pool1d, windows that overlap": (lambda x: F.max_pool1d(x, 2, 1), np.round(X)),
+    "trace": (lambda x: probtorch.trace(x), X),
+    "permute": (lambda x: x.reshape(5, 2, 2).permute(2, 0, 1), X),
     "cross_entropy, some ignored": (
         lambda x: F.cross_entropy(x, tensor([0, -100, 1, 2, -100])),
         X,
