@@ -203,6 +203,9 @@ def zeros_like(
     memory_format: MemoryFormat | None = None,
 ) -> Tensor:
     """Return zeros in the shape of `input`, by default in its dtype and on its device."""
+    if isinstance(input, Tensor) and dtype is device is None and not requires_grad:
+        if type(input.array) is np.ndarray:
+            return wrap(np.zeros(input.array.shape, input.array.dtype))
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 

@@ -385,7 +385,8 @@ def applied_in_turn(
     the view `last` that this makes of it.
     """
     between = around(array)
-    if x._base is None and x._extra is None:  # as most are; nobody will ask it to learn anything
+    if x._base is None and (x._extra is None or "root" not in x._extra):
+        # As most are; nobody will ask the one between to learn anything.
         between._base, between._version = x, _CLOCK
     else:
         _know_memory(x, between)
@@ -419,13 +420,13 @@ def finish(op: Op, inputs: tuple[Operand, ...], result: np.ndarray | np.generic)
     """Return an elementwise result as a tensor, on the tape and told to the recorder."""
     if type(result) is not _ndarray and not hasattr(result, "__cuda_array_interface__"):
         result = np.asarray(result)
-    t = wrap(result)
-    if (
-        _MODE.grad
-        and op.vjp is not None
-        and any(x.requires_grad for x in inputs if isinstance(x, TensorBase))
-    ):
-        _attach(TapeNode(op, inputs, EMPTY), t, False)
+    t = wrap(result) if _RECORDING else around(result)
+    if op.vjp is not None:
+        for x in inputs:
+            if isinstance(x, TensorBase) and x.requires_grad:
+                if not _UNTAPED or _MODE.grad:
+                    _attach(TapeNode(op, inputs, EMPTY), t, False)
+                break
     if _RECORDING:
         _tell(op, inputs, EMPTY, t)
     return t

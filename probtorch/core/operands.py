@@ -29,6 +29,7 @@ from probtorch.errors import DomainError, DTypeError
 
 __all__ = ["general", "of_one_dtype", "prepared", "written"]
 
+_ndarray = np.ndarray
 _PYTHON_NUMBERS = (bool, int, float, complex)
 # Products and quotients of halves and a number that is none, such as 1e6, are computed in single,
 # as in PyTorch; other operations round the number first.
@@ -115,28 +116,28 @@ def of_one_dtype(
     """
     skip = op.extra.get("mask_inputs", ())
     dtype: DType | None = None
-    inputs: list[Operand] = []
     arrays: list[np.ndarray | float] = []
     for i, x in enumerate(operands):
         if isinstance(x, TensorBase):
             array = x.array
-            if type(array) is not np.ndarray:
+            if type(array) is not _ndarray:
                 return None
             if i in skip:
                 if array.dtype.kind != "b":
                     return None
-            elif array.dtype.kind != "f" or (dtype is not None and array.dtype is not dtype):
-                return None
-            else:
+            elif array.dtype is not dtype:
+                if dtype is not None or array.dtype.kind != "f":
+                    return None
                 dtype = array.dtype
-            inputs.append(x)
             arrays.append(array)
-        elif i not in skip and (type(x) is float or type(x) is int):
+        elif type(x) is float and i not in skip:
+            arrays.append(x)
+        elif type(x) is int and i not in skip:
             try:
                 number = float(x)
             except OverflowError:
                 return None
-            inputs.append(number)
+            operands = (*operands[:i], number, *operands[i + 1 :])
             arrays.append(number)
         else:
             return None
@@ -146,7 +147,7 @@ def of_one_dtype(
         result = fn(*arrays)
     except (TypeError, ValueError, DomainError):
         return None  # for an error of ours
-    return finish(op, tuple(inputs), result)
+    return finish(op, operands, result)
 
 
 def prepared(op: Op, x: TensorBase) -> TensorBase:

@@ -33,8 +33,9 @@ from probtorch.distributions.validation import require, without_tape
 from probtorch.distributions.windows import weighted
 from probtorch.errors import DomainError
 from probtorch.ops.arithmetic import clamp, floor, where
+from probtorch.ops.classes import class_log_probs
 from probtorch.ops.comparisons import eq
-from probtorch.ops.exponential_sums import class_log_probs, log_softmax, softmax
+from probtorch.ops.exponential_sums import log_softmax, softmax
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.extremes import amax, argmax
 from probtorch.ops.indexing import vindex

@@ -1,5 +1,5 @@
-"""Shares and logarithms of sums of exponentials: logsumexp, softmax, log_softmax, and the latter at
-one class for each row.
+"""Shares and logarithms of sums of exponentials: logsumexp, softmax, log_softmax. The latter at one
+class for each row is in classes.py.
 
 The largest element is subtracted first. x - logsumexp(x) would have the absolute error of the
 rounded x: at logits of 1e6 in single precision, shares that sum to 0.97.
@@ -18,7 +18,6 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, converted, to_float
 from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.outputs import takes_out
-from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.ops.accumulate import add_up, floats, over_short_rows, reduced
@@ -26,9 +25,8 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, isfinite
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.extremes import peak
-from probtorch.ops.families import structured, unbroadcast
-from probtorch.ops.gathering import gather
-from probtorch.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
+from probtorch.ops.families import structured
+from probtorch.ops.movement import reshape
 from probtorch.ops.native_rows import alike, as_rows, native_rows
 from probtorch.ops.reduction import (
     Sample,
@@ -43,7 +41,7 @@ from probtorch.ops.reduction import (
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op
 
-__all__ = ["class_log_probs", "log_softmax", "logsumexp", "softmax"]
+__all__ = ["log_softmax", "logsumexp", "run_log_softmax", "shares", "softmax"]
 
 
 def _top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
@@ -180,9 +178,10 @@ def _run_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     return e
 
 
-def _run_log_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+def run_log_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    """Return the log softmax of an array."""
     if x.dtype == dtypes.float16:
-        return _run_log_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
+        return run_log_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
     native = native_rows("log_softmax", x, dims)
     if native is not None:
         return native(x)
@@ -266,7 +265,8 @@ def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-def _shares(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+def shares(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    """Return the softmax of an array as its formula says, which tests hold results against."""
     return np.exp(x) / np.sum(np.exp(x), axis=dims, keepdims=True)
 
 
@@ -279,20 +279,20 @@ _SOFTMAX = structured(
     saves="out",
     core="dims",
     samples=_softmax_samples,
-    reference=_shares,
+    reference=shares,
     doc="exp(x) divided by its sum over dims.",
     extra={"decompose": _decomposed_softmax},
 )
 _LOG_SOFTMAX = structured(
     "log_softmax",
     "reduction",
-    run=_run_log_softmax,
+    run=run_log_softmax,
     vjp=_log_softmax_vjp,
     jvp=_log_softmax_jvp,
     saves="out",
     core="dims",
     samples=_softmax_samples,
-    reference=lambda x, dims: np.log(_shares(x, dims)),
+    reference=lambda x, dims: np.log(shares(x, dims)),
     doc="Logarithm of the softmax over dims.",
     extra={"decompose": _decomposed_log_softmax},
 )
@@ -333,126 +333,3 @@ def _along(name: str, op: Op, x: TensorBase, dim: Dims) -> TensorBase:
         return apply(op, (x,), {"dims": (dim % ndim,)})  # as below, with nothing to ask for
     x, dims = reduction_arguments(x, dim, None, name)
     return apply(op, (to_float(x),), {"dims": dims})
-
-
-# ---------------------------------------------------------------------------------- of one class
-
-
-def _run_class_log_probs(x: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if index.shape == x.shape[:-1] and index.dtype is dtypes.int64:
-        native = native_rows("class_log_probs", x, (x.ndim - 1,))
-        if native is not None:
-            at_class, logp = native(x, index)
-            return np.asarray(at_class), logp
-    logp = _run_log_softmax(x, (x.ndim - 1,))
-    if index.shape != x.shape[:-1]:
-        shape = broadcast_shapes(index.shape, x.shape[:-1])
-        xp = namespace(x)
-        index = xp.broadcast_to(index, shape)
-        logp = xp.ascontiguousarray(xp.broadcast_to(logp, (*shape, x.shape[-1])))
-    if logp.ndim == 2:
-        return logp[_rows(logp), index], logp
-    return namespace(x).take_along_axis(logp, index[..., None], -1)[..., 0], logp
-
-
-def _rows(x: np.ndarray) -> np.ndarray:
-    return namespace(x).arange(x.shape[0])
-
-
-def _decomposed_class_log_probs(x: TensorBase, index: TensorBase) -> tuple[TensorBase, TensorBase]:
-    shape = broadcast_shapes(index.array.shape, x.array.shape[:-1])
-    logp = expand(log_softmax(x, -1), (*shape, x.array.shape[-1]))
-    return _at_class(logp, expand(index, shape)), logp
-
-
-def _at_class(x: TensorBase, index: TensorBase) -> TensorBase:
-    return squeeze(gather(x, -1, unsqueeze(index, -1)), -1)
-
-
-def _class_log_probs_vjp(
-    g: Sequence[TensorBase | None],
-    out: tuple[TensorBase, TensorBase],
-    inputs: tuple[TensorBase, TensorBase],
-    attrs: Attrs,
-    needs: Sequence[bool],
-) -> tuple[TensorBase | None, ...]:
-    (at_class, of_all), (_, logp), (x, index) = g, out, inputs
-    if (
-        at_class is not None
-        and of_all is None
-        and unseen(at_class, logp)
-        and logp.array.ndim == 2
-        and x.array.shape == logp.array.shape
-    ):
-        native = native_rows("class_slope", logp.array, (1,))
-        if native is not None and index.array.dtype is dtypes.int64:
-            return wrap(native(logp.array, index.array, at_class.array)), None
-        slope = np.exp(logp.array)
-        slope *= -at_class.array[:, None]
-        slope[_rows(slope), index.array] += at_class.array
-        return wrap(slope), None
-    if at_class is not None:
-        classes = wrap(namespace(logp.array).arange(logp.array.shape[-1]))
-        hot = cast(eq(unsqueeze(index, -1), classes), logp.array.dtype)
-        mine = hot * unsqueeze(at_class, -1)
-        of_all = mine if of_all is None else of_all + mine
-    assert of_all is not None
-    slopes = of_all - exp(logp) * sum(of_all, -1, True)
-    return unbroadcast(slopes, x.array.shape), None
-
-
-def _class_log_probs_jvp(
-    tangents: list[TensorBase],
-    out: tuple[TensorBase, TensorBase],
-    inputs: tuple[TensorBase, TensorBase],
-    attrs: Attrs,
-) -> tuple[TensorBase, TensorBase]:
-    (_, logp), index = out, inputs[1]
-    moved = expand(tangents[0] - sum(exp(logp) * tangents[0], -1, True), logp.array.shape)
-    return _at_class(moved, expand(index, logp.array.shape[:-1])), moved
-
-
-def _class_samples(rng: np.random.Generator) -> list[Sample]:
-    return [
-        ((rng.standard_normal((4, 3)), np.array([0, 2, 1, 2])), {}),
-        ((rng.standard_normal((2, 3, 4)), rng.integers(0, 4, (2, 3))), {}),
-        ((rng.standard_normal(3), np.array(1)), {}),
-    ]
-
-
-def _class_reference(x: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    logp = np.log(_shares(x, (x.ndim - 1,)))
-    return np.take_along_axis(logp, np.asarray(index)[..., None], -1)[..., 0], logp
-
-
-_CLASS_LOG_PROBS = structured(
-    "class_log_probs",
-    "reduction",
-    run=_run_class_log_probs,
-    vjp=_class_log_probs_vjp,
-    jvp=_class_log_probs_jvp,
-    saves="index out",
-    num_outputs=2,
-    core="(c),()->(),(c)",
-    samples=_class_samples,
-    reference=_class_reference,
-    doc="Log softmax over the last dim, at one class of each row and at all.",
-    extra={"decompose": _decomposed_class_log_probs},
-)
-
-
-def class_log_probs(
-    x: TensorBase, index: TensorBase, dim: int = -1
-) -> tuple[TensorBase, TensorBase]:
-    """Return `log_softmax` of `x` at one class of each row, and at all of them (which see `dim`
-    last): as one operation, what the loss of a classifier takes.
-
-    Parameters
-    ----------
-    x : Tensor of floats
-        Its dim `dim` is that of the classes.
-    index : Tensor of int64, in the shape of `x` without that dim
-        Numbers of classes, known to be in range.
-    """
-    last = x.array.ndim - 1
-    return apply(_CLASS_LOG_PROBS, (x if dim in (last, -1) else movedim(x, dim, last), index))

@@ -209,8 +209,8 @@ def exponential_(
     _of_floats("exponential_", x)
     _positive("exponential_", "lambd", lambd)
     if is_plain(x):
-        u = array_of("uniforms", x.array.shape, generator)
-        return _holding(x, np.negative(np.log(u, out=u), out=u) / lambd)
+        waits = np.log(array_of("uniforms", x.array.shape, generator))
+        return _holding(x, np.negative(waits, out=waits) / lambd)
     u = sampling.rand(x.array.shape, generator=generator, dtype=float64)
     return _filled("exponential_", x, -log(u) / lambd)
 

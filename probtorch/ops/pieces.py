@@ -105,7 +105,7 @@ def cat(
             got=f"a tensor of shape {dim.array.shape} in the place of dim",
             fix="write cat([a, b]): the tensors are one argument",
         )
-    tensors = [as_tensor(t, "cat") for t in tensors]
+    tensors = [t if isinstance(t, TensorBase) else as_tensor(t, "cat") for t in tensors]
     if not tensors:
         raise ArgumentError(
             "cat",
@@ -119,18 +119,22 @@ def cat(
             "cat", expected="tensors with at least one dim", got="a 0-d tensor", fix="use stack"
         )
     dim = normalize_dim(dim, first.ndim, "cat")
-    dtype = first.dtype
+    dtype, a = first.dtype, first.shape
+    alike = True
     for i, t in enumerate(tensors[1:], 1):
-        a, b = first.shape, t.array.shape
-        if len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
+        b = t.array.shape
+        if b != a and (len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]):
             raise ShapeError(
                 "cat",
                 expected=f"shapes equal to {a} except in dim {dim}",
                 got=f"{b} for tensor {i}",
                 fix="check the dim argument, or use stack to join along a new dim",
             )
-        dtype = promote_types(dtype, t.array.dtype)
-    return apply(_CAT, tuple(cast(t, dtype) for t in tensors), {"dim": dim})
+        if t.array.dtype is not dtype:
+            alike, dtype = False, promote_types(dtype, t.array.dtype)
+    if not alike:
+        tensors = [cast(t, dtype) for t in tensors]
+    return apply(_CAT, tuple(tensors), {"dim": dim})
 
 
 @takes_out

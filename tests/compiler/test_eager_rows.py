@@ -11,7 +11,7 @@ import probtorch
 from probtorch.compiler.native import cache, elf, host
 from probtorch.config import configure
 from probtorch.nn.functional import layer_norm
-from probtorch.ops.exponential_sums import class_log_probs
+from probtorch.ops.classes import class_log_probs
 from probtorch.ops.native_rows import native_elements, native_rows
 from probtorch.ops.orders import order
 from probtorch.ops.standardise import standardise

@@ -359,7 +359,15 @@ def _sparse(rng):
         yield (*parts, rng.standard_normal((columns, width))), {}
 
 
+def _classified(rng):
+    """Rows with a class each: as many rows as classes are named."""
+    for shape in ((3,), (1, 3), (4, 3), (2, 3, 4), (2, 1, 1)):
+        x, classes = rng.standard_normal(shape), rng.integers(0, shape[-1], shape[:-1])
+        yield (x, classes), {}
+
+
 MOVED = {
+    "class_loss": _classified,
     "permute": _permutations,
     "expand": _expansions,
     "reshape": _reshapes,

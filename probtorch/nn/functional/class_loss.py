@@ -22,8 +22,9 @@ from probtorch.nn.arguments import reduction_of
 from probtorch.nn.functional.loss import reduced, same_shape, warn_of_probabilities
 from probtorch.ops import reduction as ops
 from probtorch.ops.arithmetic import where
+from probtorch.ops.classes import class_log_probs, class_loss
 from probtorch.ops.comparisons import ne
-from probtorch.ops.exponential_sums import class_log_probs, log_softmax
+from probtorch.ops.exponential_sums import log_softmax
 from probtorch.ops.gathering import gather
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import reshape, squeeze, unsqueeze
@@ -94,6 +95,8 @@ def cross_entropy(
         same_shape("cross_entropy", x, t)
         return _soft_targets(logp, t, weight, reduction, label_smoothing, dim)
     if x.array.dtype in (float32, float64) and not label_smoothing:
+        if reduction == "mean" and weight is None and _all_count(x, t, ignore_index, dim):
+            return class_loss(x, t, dim)
 
         def at_classes(classes: Tensor) -> Tensor:
             return class_log_probs(x, cast(classes, int64), dim)[0]
@@ -104,6 +107,18 @@ def cross_entropy(
     return _nll(
         "cross_entropy", logp, _picked(logp, dim), t, weight, ignore_index, reduction, dim, spread
     )
+
+
+def _all_count(x: Tensor, t: Tensor, ignore_index: int, dim: int) -> bool:
+    """Whether targets are classes without exception, none of them to be ignored, and nobody asks
+    how their loss comes about.
+    """
+    a, shape = t.array, x.array.shape
+    if not unheard() or a.dtype is not int64 or not a.size or type(a) is not np.ndarray:
+        return False
+    if a.shape != shape[:dim] + shape[dim + 1 :] or 0 <= ignore_index < shape[dim]:
+        return False
+    return bool(a.view(np.uint64).max() < shape[dim])  # numbers below 0 are large ones as well
 
 
 def _picked(logp: Tensor, dim: int) -> Callable[[Tensor], Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import recorder, unheard
-from probtorch.core.dtype import promote
+from probtorch.core.dtype import int64, promote
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
@@ -224,7 +224,12 @@ def _check_rows(index: Tensor, rows: int, sparse: bool) -> None:
             got=str(index.array.dtype),
             fix="convert them with .long()",
         )
-    if index.array.size and not 0 <= index.array.min() <= index.array.max() < rows:
+    a = index.array
+    if a.dtype is int64 and type(a) is np.ndarray and a.size:
+        fine = a.view(np.uint64).max() < rows  # numbers below 0 are large ones as well
+    else:
+        fine = not a.size or 0 <= a.min() <= a.max() < rows
+    if not fine:
         raise TensorIndexError(
             "embedding",
             expected=f"row numbers in [0, {rows - 1}]",
