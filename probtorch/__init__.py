@@ -572,7 +572,6 @@ from probtorch.ops.special import (
     sinc as sinc,
     xlogy as xlogy,
 )
-from probtorch.ops.spectral import svd as svd
 from probtorch.ops.statistics import (
     aminmax as aminmax,
     corrcoef as corrcoef,
@@ -605,6 +604,7 @@ from probtorch.ops.reflections import (
     ormqr as ormqr,
     pca_lowrank as pca_lowrank,
     svd_lowrank as svd_lowrank,
+    svd_old as svd,
     triangular_solve as triangular_solve,
 )
 from probtorch.ops.segments import (

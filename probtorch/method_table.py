@@ -54,7 +54,6 @@ from probtorch.ops import (
     searching,
     sorting,
     special,
-    spectral,
     spectrograms,
     statistics,
     striding,
@@ -128,7 +127,6 @@ METHODS: dict[ModuleType, str] = {
     determinants: "det logdet slogdet",
     orthogonal: "qr",
     pseudoinverses: "pinv",
-    spectral: "svd",
     sorting: "argsort sort unique",
     order_statistics: "kthvalue median quantile topk",
     searching: "bincount histc",
@@ -146,6 +144,7 @@ OTHER_NAMES = {
     "lu_solve": factorisations.lu_solve_old,
     "orgqr": reflections.householder_product,
     "put_": scattering.put_flat,
+    "svd": reflections.svd_old,
     **{name: getattr(filling, name) for name in filling.__all__},
     **{name: getattr(in_place_shapes, name) for name in in_place_shapes.__all__},
 }

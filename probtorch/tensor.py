@@ -465,6 +465,7 @@ class Tensor(TensorBase):
     detach = methods.detach
     detach_ = methods.detach_
     register_hook = methods.register_hook
+    register_post_accumulate_grad_hook = methods.register_post_accumulate_grad_hook
     retain_grad = methods.retain_grad
 
     # ----------------------------------------------------------------------------------- conversion
@@ -542,6 +543,13 @@ class Tensor(TensorBase):
         empty = np.empty(sizes("new_empty", size), dtype)
         made = wrap(to_device(empty, self.device if device is None else device))
         return made.requires_grad_() if requires_grad else made
+
+    def new(self, *data):
+        """Return a tensor of this dtype and device: of these numbers, or uninitialised of sizes.
+
+        PyTorch's older form of `new_tensor` and `new_empty`.
+        """
+        return Tensor(*data, dtype=self.array.dtype).to(device=self.device)
 
     def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
         """Return `data` as a tensor of this dtype and device unless others are given."""

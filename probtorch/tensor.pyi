@@ -29,9 +29,9 @@ from probtorch.core.typed import (
     TensorLike,
 )
 from probtorch.ops.membership import Histogram
-from probtorch.ops.named import Qr, Slogdet, Svd, ValuesIndices
+from probtorch.ops.named import Qr, Slogdet, ValuesIndices
 from probtorch.ops.numeric import Frexp
-from probtorch.ops.reflections import Geqrf, TriangularSolve
+from probtorch.ops.reflections import Geqrf, LowRankSvd, TriangularSolve
 from probtorch.ops.statistics import MinMax
 
 __all__ = ["Tensor", "from_dlpack", "from_numpy", "retyped", "tensor"]
@@ -149,6 +149,7 @@ class Tensor:
         device: str | None = None,
         requires_grad: builtins.bool = False,
     ) -> Tensor: ...
+    def new(self, *data: TensorLike) -> Tensor: ...
     def as_subclass(self, cls: type[_Class]) -> _Class: ...
     def element_size(self) -> builtins.int: ...
     def is_floating_point(self) -> builtins.bool: ...
@@ -195,6 +196,9 @@ class Tensor:
     def detach(self) -> Tensor: ...
     def detach_(self) -> Tensor: ...
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle: ...
+    def register_post_accumulate_grad_hook(
+        self, hook: Callable[[Tensor], None]
+    ) -> HookHandle: ...
     def retain_grad(self) -> None: ...
     def to(
         self,
@@ -704,11 +708,11 @@ class Tensor:
     def slogdet(self, *, out: tuple[Tensor, ...] | None = None) -> Slogdet: ...
     def svd(
         self,
-        full_matrices: builtins.bool = False,
+        some: builtins.bool = True,
+        compute_uv: builtins.bool = True,
         *,
-        driver: str | None = None,
         out: tuple[Tensor, ...] | None = None,
-    ) -> Svd: ...
+    ) -> LowRankSvd: ...
     def argsort(
         self,
         dim: builtins.int = -1,

@@ -181,3 +181,10 @@ def test_functions_of_autocast_decorate_custom_functions():
     Square.apply(x).backward()
     assert float(x.grad) == 6.0
     assert torch.amp.is_autocast_available("cpu") and not torch.amp.is_autocast_available("mps")
+
+
+def test_new_makes_tensors_of_the_same_dtype():
+    x = torch.zeros(2, dtype=torch.float64)
+    assert x.new(3, 2).shape == (3, 2) and x.new(3, 2).dtype == torch.float64
+    assert_close(x.new([1, 2]), torch.tensor([1.0, 2.0], dtype=torch.float64))
+    assert torch.tensor([1]).new([2.7]).tolist() == [2]

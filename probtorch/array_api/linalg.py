@@ -140,9 +140,8 @@ class SVDResult(NamedTuple):
 
 
 def svd(x: TensorBase, /, *, full_matrices: bool = True) -> SVDResult:
-    """Return the singular value decomposition; with ``full_matrices=True`` of square ones only."""
-    square = x.array.shape[-1] == x.array.shape[-2]
-    return SVDResult(*spectral.svd(x, full_matrices and not square))
+    """Return the singular value decomposition."""
+    return SVDResult(*spectral.svd(x, full_matrices))
 
 
 def tensordot(

@@ -162,9 +162,7 @@ def _svd(a, full_matrices=True, compute_uv=True, hermitian=False):
     a = _of_triangle(a) if hermitian else tensor_of(a)
     if not compute_uv:
         return spectral.svdvals(a)
-    if full_matrices and a.array.shape[-1:] != a.array.shape[-2:-1]:
-        raise UnknownArgument("full_matrices")
-    return spectral.svd(a, False)
+    return spectral.svd(a, full_matrices)
 
 
 def _only_rounding(rcond):

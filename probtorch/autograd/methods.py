@@ -23,6 +23,7 @@ __all__ = [
     "detach_",
     "meant",
     "register_hook",
+    "register_post_accumulate_grad_hook",
     "requires_grad_",
     "retain_grad",
     "set_data",
@@ -115,6 +116,32 @@ def register_hook(t: TensorBase, hook: Callable[[TensorBase], TensorBase | None]
             t.grad_fn.hooks = {}
         table, entry = t.grad_fn.hooks, (t._index, hook)
     return HookHandle(table, entry)
+
+
+def register_post_accumulate_grad_hook(
+    t: TensorBase, hook: Callable[[TensorBase], None]
+) -> HookHandle:
+    """Call ``hook(t)`` each time a backward pass has added to the `.grad` of this leaf.
+
+    An optimizer's step there, and then ``t.grad = None``, trains with one gradient in memory after
+    another.
+
+    Returns
+    -------
+    handle
+        Its ``remove()`` takes the hook off again.
+    """
+    if not t.requires_grad or t.grad_fn is not None:
+        raise AutogradError(
+            "register_post_accumulate_grad_hook",
+            expected="a leaf that requires grad",
+            got="the result of an operation" if t.requires_grad else "requires_grad=False",
+            fix="use register_hook for results" if t.requires_grad else "requires_grad_() it first",
+        )
+    place_changed(t, "register_post_accumulate_grad_hook()")
+    if t._extra is None:
+        t._extra = {}
+    return HookHandle(t._extra.setdefault("after_grad", {}), hook)
 
 
 def retain_grad(t: TensorBase) -> None:

@@ -84,6 +84,9 @@ def backward(
     found, leaves = _sweep(seeds, targets, keep, create_graph)
     for leaf, g in leaves.values():
         _accumulate(leaf, g, create_graph)
+        if leaf._extra is not None and "after_grad" in leaf._extra:
+            for hook in list(leaf._extra["after_grad"].values()):
+                hook(leaf)
     for t in {id(t): t for t in inputs or ()}.values():
         g = found.get(_place(t))
         if g is not None and t.grad_fn is not None:

@@ -188,7 +188,7 @@ def retain(t: TensorBase) -> None:
 
 def hooked(t: TensorBase) -> bool:
     """Whether a leaf has gradient hooks."""
-    return t._extra is not None and bool(t._extra.get("hooks"))
+    return t._extra is not None and any(map(t._extra.get, ("hooks", "after_grad")))
 
 
 def hooks_changed(by: int = 0) -> int:

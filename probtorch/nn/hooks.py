@@ -7,9 +7,10 @@ inputs, where they leave.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.core.tensor_base import TensorBase
@@ -69,6 +70,7 @@ class Hooks:
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[object, Entry]] = {kind: {} for kind in self.KINDS}
+        self.compiled: Callable[..., object] | None = None  # what calls go through, see `compile`
 
     def add(
         self, kind: str, hook: Hook, *, prepend: bool = False, **options: bool
@@ -91,8 +93,26 @@ class Hooks:
             out.tables[kind].update((object(), deepcopy(e, memo)) for e in table.values())
         return out
 
+    def __getstate__(self) -> dict[str, object]:
+        # What was compiled stays behind.
+        return {**self.__dict__, "compiled": None}
+
+    def compile(self, module: Module, options: dict[str, Any]) -> None:
+        """Have calls of `module` compiled from now on, its hooks among them."""
+        compile = importlib.import_module("probtorch.compiler.compile").compile
+
+        def run(*args: object, **kwargs: object) -> object:
+            return self._call(module, args, kwargs)
+
+        self.compiled = compile(run, **options)
+
     def call(self, module: Module, args: Arguments, kwargs: dict[str, object]) -> object:
-        """Run the forward pass of `module` with its hooks."""
+        """Run the forward pass of `module` with its hooks, compiled if that was asked for."""
+        if self.compiled is not None:
+            return self.compiled(*args, **kwargs)
+        return self._call(module, args, kwargs)
+
+    def _call(self, module: Module, args: Arguments, kwargs: dict[str, object]) -> object:
         failed, done = True, set()
         result = None
         try:

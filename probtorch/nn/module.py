@@ -148,6 +148,19 @@ class Module(Stateful):
         """Return what `probtorch.compile` makes of a module."""
         return compiled_module(self, make)
 
+    def compile(self, **options: Any) -> None:
+        """Compile the calls of this module from now on, where `probtorch.compile` returns another.
+
+        Parameters
+        ----------
+        **options
+            Those of `probtorch.compile`.
+        """
+        self._check_ready("compile")
+        if self._hooks is None:
+            self._hooks = Hooks()
+        self._hooks.compile(self, options)
+
     # ----------------------------------------------------------------------------------- attributes
 
     @_SharedName

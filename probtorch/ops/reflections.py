@@ -20,13 +20,13 @@ from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import clone
 from probtorch.ops.contraction import matmul
-from probtorch.ops.linalg import as_matrix, mt, solve_triangular
+from probtorch.ops.linalg import as_matrix, mh, mt, solve_triangular
 from probtorch.ops.movement import expand, unsqueeze
 from probtorch.ops.orthogonal import qr
 from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import mean
 from probtorch.ops.sampling import randn
-from probtorch.ops.spectral import svd
+from probtorch.ops.spectral import svd, svdvals
 
 __all__ = [
     "Geqrf",
@@ -37,6 +37,7 @@ __all__ = [
     "ormqr",
     "pca_lowrank",
     "svd_lowrank",
+    "svd_old",
     "triangular_solve",
 ]
 
@@ -228,8 +229,41 @@ def svd_lowrank(
     for _ in range(niter):
         basis = qr(matmul(mt(a), basis)).Q
         basis = qr(matmul(a, basis)).Q
-    u, s, vh = svd(matmul(mt(basis), a))
+    u, s, vh = svd(matmul(mt(basis), a), False)
     return LowRankSvd(matmul(basis, u), s, mt(vh))
+
+
+@takes_out
+def svd_old(
+    input: TensorLike,
+    some: bool = True,
+    compute_uv: bool = True,
+    *,
+    out: tuple[TensorBase, ...] | None = None,
+) -> LowRankSvd:
+    """Return ``(U, S, V)`` with ``input = U @ diag(S) @ V.mH``: PyTorch's older form.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., m, n)
+    some : bool
+        Leave U and V thin, of min(m, n) columns.
+    compute_uv : bool
+        Without it, U and V are square matrices of zeros.
+
+    Returns
+    -------
+    U : Tensor, shape (..., m, k), with k = min(m, n), or m if not `some`
+    S : Tensor, shape (..., min(m, n))
+    V : Tensor, shape (..., n, k), not its transpose
+    """
+    if compute_uv:
+        u, s, vh = svd(input, not some)
+        return LowRankSvd(u, s, mh(vh))
+    a = as_matrix("svd", input, square=False)
+    *batch, m, n = a.array.shape
+    u, v = (wrap(to_device(np.zeros((*batch, k, k), a.array.dtype), a.device)) for k in (m, n))
+    return LowRankSvd(u, svdvals(a), v)
 
 
 @in_our_words

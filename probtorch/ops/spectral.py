@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
+from probtorch.backends.registry import to_device
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply, recorder
+from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.native import Routine
 from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
@@ -38,6 +39,7 @@ from probtorch.ops.families import structured
 from probtorch.ops.linalg import LinAlgError, as_matrix, general_samples, mh, symmetric_part
 from probtorch.ops.movement import expand, unsqueeze
 from probtorch.ops.named import Eigh, Svd
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import all as all_of
 from probtorch.ops.workspace import eigh_space, svd_space
 
@@ -350,7 +352,7 @@ SVD = structured(
 @takes_out
 def svd(
     A: TensorLike,
-    full_matrices: bool = False,
+    full_matrices: bool = True,
     *,
     driver: str | None = None,
     out: tuple[TensorBase, ...] | None = None,
@@ -361,15 +363,15 @@ def svd(
     ----------
     A : Tensor, shape (..., m, n)
     full_matrices : bool
-        False unless matrices are square: the thin factors are the differentiable ones.
+        Whether U and Vh are square. What completes them is some basis, and has no gradient.
     driver : str, optional
         For PyTorch's sake: there is one routine.
 
     Returns
     -------
-    U : Tensor, shape (..., m, k), with k = min(m, n)
+    U : Tensor, shape (..., m, m), or (..., m, k) with k = min(m, n) if not `full_matrices`
     S : Tensor, shape (..., k)
-    Vh : Tensor, shape (..., k, n)
+    Vh : Tensor, shape (..., n, n), or (..., k, n)
 
     Notes
     -----
@@ -377,14 +379,25 @@ def svd(
     """
     x = as_matrix("svd", A, square=False)
     rows, columns = x.array.shape[-2:]
-    if full_matrices and rows != columns:
-        raise ArgumentError(
-            "svd",
-            expected="full_matrices=False, or square matrices",
-            got=f"full_matrices=True, matrices of {rows} rows and {columns} columns",
-            fix="complete the basis with numpy.linalg.svd on the array, outside the graph",
-        )
-    return Svd(*apply(SVD, (finite_replay(x),)))
+    u, s, vh = apply(SVD, (finite_replay(x),))
+    if full_matrices and rows > columns:
+        u = _completed(u)
+    elif full_matrices and rows < columns:
+        vh = mh(_completed(mh(vh)))
+    return Svd(u, s, vh)
+
+
+def _completed(basis: TensorBase) -> TensorBase:
+    """Orthonormal columns, with further ones beside them that make the matrix square.
+
+    These span the space of eigenvalue 1 of the projector onto what is left, which has no others
+    but 0: so they are found well whatever the columns are.
+    """
+    rows, columns = basis.array.shape[-2:]
+    fixed = basis.detach()
+    eye = wrap(to_device(np.eye(rows, dtype=basis.array.dtype), basis.device))
+    others = eigh(eye - matmul(fixed, mh(fixed)))[1][..., columns:]
+    return cat([basis, others], -1)
 
 
 @takes_out
@@ -392,4 +405,4 @@ def svdvals(
     A: TensorLike, *, driver: str | None = None, out: TensorBase | None = None
 ) -> TensorBase:
     """Return the singular values of each matrix, descending; `driver` as for `svd`."""
-    return svd(A)[1]
+    return svd(A, False)[1]

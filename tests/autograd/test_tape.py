@@ -350,3 +350,58 @@ def test_error_in_a_hook_leaves_the_grad_mode_as_it_was():
     with pytest.raises(KeyError, match="on purpose"):
         h.sum().backward()
     assert probtorch.is_grad_enabled()
+
+
+def test_hooks_after_accumulation_see_the_leaf_with_its_gradient():
+    x, y, seen = leaf(1.0, 2.0), leaf(3.0), []
+    handle = x.register_post_accumulate_grad_hook(lambda t: seen.append((t is x, t.grad.tolist())))
+    ((x * x).sum() * y).sum().backward()
+    ((x * x).sum() * y).sum().backward()
+    assert seen == [(True, [6.0, 12.0]), (True, [12.0, 24.0])]
+    grad((x * x).sum(), x)  # leaves every .grad as it is
+    handle.remove()
+    (x * x).sum().backward()
+    assert len(seen) == 2
+    for wrong in (x.detach(), x * 2.0):
+        with pytest.raises(AutogradError, match="a leaf that requires grad"):
+            wrong.register_post_accumulate_grad_hook(print)
+
+
+def test_an_optimizer_may_step_in_the_backward_pass():
+    def train(in_backward):
+        w = [leaf(0.5, -1.0), leaf(2.0)]
+        steps = {p: probtorch.optim.Adam([p], lr=0.1) for p in w}
+
+        def step(p):
+            steps[p].step()
+            p.grad = None
+
+        if in_backward:
+            for p in w:
+                p.register_post_accumulate_grad_hook(step)
+        for _ in range(5):
+            ((w[0] * w[1]).exp().sum() + w[1].square()).sum().backward()
+            if not in_backward:
+                for p in w:
+                    step(p)
+        return w
+
+    for one, other in zip(train(True), train(False), strict=True):
+        assert_close(one, other, rtol=1e-12)
+
+
+def test_a_hook_after_accumulation_makes_a_compiled_function_eager():
+    seen = []
+
+    def fn(x):
+        w = (x * 1.0).detach().requires_grad_()
+        w.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.tolist()))
+        (w * w).sum().backward()
+        return w.grad * 1.0
+
+    compiled = probtorch.compile(fn)
+    with pytest.warns(probtorch.compiler.paths.CompileWarning, match="a hook"):
+        assert_close(compiled(probtorch.tensor([0.0])), [0.0])
+    for i in range(1, 4):
+        assert_close(compiled(probtorch.tensor([float(i)])), [2.0 * i])
+    assert seen == [[0.0], [2.0], [4.0], [6.0]]

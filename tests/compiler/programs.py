@@ -227,7 +227,7 @@ def _factor(x, *, kind):
         return orthogonal.qr(a)[1]
     if kind == "eigh":
         return spectral.eigh(a)[0]
-    return spectral.svd(a)[1]
+    return spectral.svd(a, False)[1]
 
 
 def _solve(x, y, *, kind):

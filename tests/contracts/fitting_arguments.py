@@ -432,6 +432,7 @@ KINDS = {
     "positions": positions,
     "src": lambda d: d.data(d.shape, d.dtype),
     "flag": choice(True, False),
+    "no": choice(False),
     "dtype": lambda d: DType(d.pick([*FLOATS, "int64", "int32", "bool", "uint8"])),
     "float": lambda d: DType(d.pick(FLOATS)),
     "number": choice(0.5, 2, 0, -1.0, 1.5),

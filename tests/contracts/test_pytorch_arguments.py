@@ -19,10 +19,10 @@ NOT_TAKEN = {
         "compile",
         "of another compiler; what is compiled comes first",
     ),
-    "some compute_uv": ("qr svd Tensor.qr Tensor.svd", "both are those of linalg"),
+    "some": ("qr Tensor.qr", "that of linalg"),
     "symmetric": ("matrix_rank", "taken away by PyTorch; hermitian is its name"),
     "input": (
-        "cholesky det inverse matrix_power matrix_rank orgqr pinverse qr slogdet svd Tensor.put",
+        "cholesky det inverse matrix_power matrix_rank orgqr pinverse qr slogdet Tensor.put",
         "the function of linalg, whose A it is",
     ),
     "A": ("linalg.diagonal", "the function of tensors, whose input it is"),

@@ -37,13 +37,15 @@ UP_TO_SIGN = {
     "svd_lowrank",
     "pca_lowrank",
     "linalg.svd",
+    "Tensor.svd",
+    "svd",
     "linalg.eigh",
     "linalg.qr",
     "Tensor.qr",
     "qr",
 }
 # They take functions, end in files or other processes, draw, take or give complex numbers, or set
-# what is in force; PyTorch has taken `matrix_rank` away, and its `svd` is an older form.
+# what is in force; PyTorch has taken `matrix_rank` away.
 # Those of complex numbers are called by test_complex_against_torch.py.
 NOT_CALLED = set(
     "Tensor.cdouble Tensor.cfloat complex imag istft linalg.eig linalg.eigvals polar stft "
@@ -51,7 +53,7 @@ NOT_CALLED = set(
     "Tensor.apply_ Tensor.as_subclass Tensor.bernoulli_ Tensor.cauchy_ Tensor.data_ptr "
     "Tensor.exponential_ Tensor.geometric_ Tensor.log_normal_ Tensor.map_ Tensor.new_empty "
     "Tensor.normal_ Tensor.random_ Tensor.uniform_ get_rng_state initial_seed matrix_rank seed "
-    "set_printoptions set_rng_state svd typename "
+    "set_printoptions set_rng_state typename "
     "Tensor.backward Tensor.cuda Tensor.register_hook Tensor.retain_grad compile cond "
     "enable_grad from_dlpack from_numpy get_default_dtype get_num_threads inference_mode "
     "is_grad_enabled load manual_seed no_grad save set_default_dtype set_num_threads vmap "

@@ -137,3 +137,25 @@ def test_names_of_the_modules_own_come_first():
     compiled = probtorch.compile(Named())
     assert isinstance(compiled.last, nn.Linear)
     assert (compiled.reason, compiled.explain()) == ("mine", "mine, too")
+
+
+def test_compile_in_place_is_of_the_calls_of_this_module_alone():
+    probtorch.manual_seed(0)
+    net = Net().eval()
+    plain = copy.deepcopy(net)
+    net.compile(fullgraph=True)
+    net.register_forward_hook(lambda module, args, out: out + 1.0)
+    net.first.register_forward_pre_hook(lambda module, args: (args[0] * 2.0,))
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    other = optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(6):
+        found, expected = net(X), plain(2.0 * X) + 1.0
+        assert_close(found, expected)
+        for loss, steps in ((found.square().mean(), optimizer), (expected.square().mean(), other)):
+            steps.zero_grad()
+            loss.backward()
+            steps.step()
+    assert net._hooks.compiled.paths is not None
+    for again in (copy.deepcopy(net), pickle.loads(pickle.dumps(plain))):
+        assert again._hooks is None or again._hooks.compiled is None
+    assert list(net.state_dict()) == list(plain.state_dict())

@@ -27,6 +27,7 @@ from probtorch.ops.linalg import (
 from probtorch.ops.norms import matrix_norm
 from probtorch.ops.orthogonal import qr
 from probtorch.ops.pseudoinverses import matrix_rank, pinv
+from probtorch.ops.reflections import svd_old
 from probtorch.ops.spectral import eigh, eigvalsh, svd, svdvals
 from probtorch.tensor import tensor
 from probtorch.testing.compare import assert_close
@@ -271,22 +272,63 @@ def test_qr_is_unique_and_differentiates_for_every_shape(shape):
 @pytest.mark.parametrize("shape", [(4, 2), (2, 4), (2, 3, 3)], ids=str)
 def test_svd_rebuilds_the_matrix_and_invariant_losses_differentiate_twice(shape):
     a = leaf(RNG.standard_normal(shape))
-    u, s, vh = svd(a)
+    u, s, vh = svd(a, full_matrices=False)
     assert_close((u * s.unsqueeze(-2)) @ vh, a.detach(), rtol=1e-10)
 
     def polar(x):
-        left, _, right = svd(x)
+        left, _, right = svd(x, full_matrices=False)
         return left @ right
 
     assert gradcheck(polar, (a,))
     assert gradgradcheck(svdvals, (a,))
 
 
-def test_the_full_svd_is_refused_with_a_way_out_unless_it_is_the_thin_one():
-    with pytest.raises(ArgumentError, match=r"expected: full_matrices=False(.*\n)+.*fix:.*numpy"):
-        svd(tensor(GENERAL[..., :2]), full_matrices=True)
-    for full, thin in zip(svd(tensor(GENERAL), full_matrices=True), svd(tensor(GENERAL))):
-        assert_close(full, thin, rtol=0, atol=0)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4), (3, 5, 2), (3, 0), (0, 3), (3, 3)], ids=str)
+def test_the_full_svd_completes_both_bases(shape, dtype):
+    x = RNG.standard_normal(shape).astype(dtype)
+    if dtype is np.complex128:
+        x = x + 1j * RNG.standard_normal(shape)
+    if shape == (4, 2):
+        x[:, 1] = x[:, 0]  # of rank 1: what belongs to the singular value 0 is arbitrary, too
+    u, s, vh = svd(tensor(x))
+    rows, columns, k = *shape[-2:], min(shape[-2:])
+    assert (u.shape, s.shape, vh.shape) == (
+        (*shape[:-2], rows, rows),
+        (*shape[:-2], k),
+        (*shape[:-2], columns, columns),
+    )
+    atol = 1e-5 if dtype is np.float32 else 1e-12
+    for basis in (u, vh):
+        assert_close(
+            basis.mH @ basis, np.broadcast_to(np.eye(basis.shape[-1]), basis.shape), atol=atol
+        )
+    assert_close((u[..., :k] * s.unsqueeze(-2)) @ vh[..., :k, :], x, atol=10 * atol)
+
+
+def test_what_completes_a_basis_has_no_gradient():
+    a = leaf(RNG.standard_normal((4, 2)))
+
+    def projector(x):
+        u = svd(x)[0][:, :2]
+        return u @ u.mT
+
+    assert gradcheck(projector, (a,))
+    (slope,) = grad(svd(a)[0][:, 2:].sum() + 0.0 * a.sum(), a)
+    assert_close(slope, np.zeros((4, 2)), atol=0)
+
+
+def test_the_older_form_of_svd_has_v_and_not_its_transpose():
+    a = tensor(RNG.standard_normal((4, 2)))
+    u, s, v = svd_old(a)
+    thin = svd(a, full_matrices=False)
+    assert u.shape == (4, 2)
+    assert_close((u * s) @ v.mT, a, rtol=1e-10)
+    assert_close(v, thin.Vh.mT, rtol=0, atol=0)
+    assert_close(a.svd(some=False).U.abs(), svd(a).U.abs(), rtol=1e-10)
+    u, s, v = a.svd(compute_uv=False)
+    assert_close(s, thin.S, rtol=1e-12)
+    assert u.shape == (4, 4) and v.shape == (2, 2) and not u.any() and not v.any()
 
 
 # ------------------------------------------------------------------------------------- compositions

@@ -456,6 +456,8 @@ class Recorder(Subgraphs):
             self.rejoined = True  # what the hook makes of a gradient is not in the nodes
         if what == "detach_()" and t.requires_grad:
             self.cut.add(id(t))
+        if what == "register_post_accumulate_grad_hook()":
+            self.refuse("a hook that runs when a gradient is there")
         if not self._made_here(t):
             self.refuse(f"{what} of an argument or of a tensor made outside")
 

@@ -302,7 +302,7 @@ class LowRankWeight(Module):
                 got=str(self.rank),
                 fix="a matrix of full rank needs no parametrization",
             )
-        u, s, vh = svd(value)
+        u, s, vh = svd(value, full_matrices=False)
         root = s[..., : self.rank] ** 0.5
         return u[..., :, : self.rank] * root[..., None, :], vh[..., : self.rank, :] * root[
             ..., None
