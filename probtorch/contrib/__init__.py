@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING
 
 from probtorch.core.rooms import late_beside
 
-__all__ = ["bnn", "control_flow", "einstein", "forecast", "gp", "hsgp", "oed"]
+__all__ = ["autoname", "bnn", "control_flow", "einstein", "forecast", "gp", "hsgp", "oed"]
 
 # What does the work of packages that are not here.
 INSTEAD = {
-    "autoname": "handlers.scope names sites; a site is named where it is stated",
     "cevae": "a model and a guide of networks",
     "conjugate": "effects.ConjugateReparam, infer.Gibbs",
     "ecs_proxies": "infer.HMCECS has its proxies itself",
@@ -27,6 +26,14 @@ INSTEAD = {
 if not TYPE_CHECKING:
     __getattr__, __dir__ = late_beside(
         __name__,
-        {"bnn": "", "control_flow": "", "einstein": "", "gp": "", "hsgp": "", "oed": ""},
+        {
+            "autoname": "",
+            "bnn": "",
+            "control_flow": "",
+            "einstein": "",
+            "gp": "",
+            "hsgp": "",
+            "oed": "",
+        },
         INSTEAD,
     )

@@ -83,6 +83,7 @@ MODULES = {f"{room}.{name}": room for room, names in _THEIRS.items() for name in
 # Rooms that go by another name there.
 MODULES["probtorch.contrib.easyguide"] = "probtorch.infer"
 MODULES["probtorch.contrib.autoguide"] = "probtorch.infer.autoguide"
+MODULES["probtorch.infer.inspect"] = "probtorch.viz"
 
 
 class _Room(ModuleType):

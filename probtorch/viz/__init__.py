@@ -5,7 +5,7 @@ installed, `Dot.render` and notebooks do.
 """
 
 from probtorch.viz.dot import Dot
-from probtorch.viz.models import get_model_relations, render_model
+from probtorch.viz.models import get_dependencies, get_model_relations, render_model
 from probtorch.viz.tape import make_dot
 
-__all__ = ["Dot", "get_model_relations", "make_dot", "render_model"]
+__all__ = ["Dot", "get_dependencies", "get_model_relations", "make_dot", "render_model"]

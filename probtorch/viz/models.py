@@ -1,5 +1,7 @@
 """`render_model`: the sites of a model, its plates, and which site depends on which.
 
+`get_model_relations` has what it draws, `get_dependencies` what inference needs of it.
+
 Dependence is found by watching one run: `_Origins` remembers for every tensor from which sites it
 was computed, through whatever operations, discrete ones included. What a site's distribution was
 made of is what the site depends on. What Python reads out of a tensor (`item`, an `if`) and what
@@ -8,8 +10,9 @@ is in a branch that was not taken are not seen.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TypedDict
 
 from probtorch.autograd.function import Function, FunctionCtx
@@ -22,7 +25,13 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.viz.dot import Dot
 
-__all__ = ["ModelRelations", "get_model_relations", "render_model"]
+__all__ = [
+    "Dependencies",
+    "ModelRelations",
+    "get_dependencies",
+    "get_model_relations",
+    "render_model",
+]
 
 _NONE: frozenset[str] = frozenset()
 
@@ -37,6 +46,13 @@ class ModelRelations(TypedDict):
     plate_sample: dict[str, list[str]]
     observed: list[str]
     deterministic: list[str]
+
+
+class Dependencies(TypedDict):
+    """Who depends on whom before and after data are seen; see `get_dependencies`."""
+
+    prior_dependencies: dict[str, dict[str, set[str]]]
+    posterior_dependencies: dict[str, dict[str, set[str]]]
 
 
 class _Origins(Listener):
@@ -136,6 +152,7 @@ def get_model_relations(
     model: Callable[..., object],
     model_args: tuple[object, ...] | None = None,
     model_kwargs: Mapping[str, object] | None = None,
+    include_deterministic: bool = False,
 ) -> ModelRelations:
     """Return which sites of a model depend on which, by one run of it.
 
@@ -144,6 +161,9 @@ def get_model_relations(
     model : callable
     model_args, model_kwargs : tuple, dict, optional
         What it is called with.
+    include_deterministic : bool
+        Whether a site depends on deterministic sites and those of `Delta`. Otherwise it depends on
+        what they depend on.
 
     Returns
     -------
@@ -176,14 +196,16 @@ def get_model_relations(
         "observed": [],
         "deterministic": [],
     }
-    for name, (site, origins) in sites.items():
+    seen = sites if include_deterministic else _random(sites)
+    for name, (site, _) in sites.items():
         if site.kind == "param":
             constraint = site.args[1] if len(site.args) > 1 else None
             found["param_constraint"][name] = "" if constraint is None else str(constraint)
             continue
-        params = {n for n in origins if sites[n][0].kind == "param"}
-        found["sample_sample"][name] = [n for n in sites if n in origins - params]
-        found["sample_param"][name] = [n for n in sites if n in params]
+        origins = _shown_origins(name, sites, seen)
+        params = [n for n in origins if sites[n][0].kind == "param"]
+        found["sample_sample"][name] = [n for n in origins if n not in params]
+        found["sample_param"][name] = params
         found["sample_dist"][name] = _distribution(site)
         for frame in site.plates:
             found["plate_sample"].setdefault(frame.name, []).append(name)
@@ -192,6 +214,94 @@ def get_model_relations(
         if site.kind == "deterministic":
             found["deterministic"].append(name)
     return found
+
+
+def get_dependencies(
+    model: Callable[..., object],
+    model_args: tuple[object, ...] | None = None,
+    model_kwargs: Mapping[str, object] | None = None,
+    include_deterministic: bool = False,
+) -> Dependencies:
+    """Return on which sites each site depends, before data are seen and after, by one run.
+
+    Parameters
+    ----------
+    model : callable
+    model_args, model_kwargs : tuple, dict, optional
+        What it is called with.
+    include_deterministic : bool
+        Whether deterministic sites and those of `Delta` are sites like others. Otherwise what
+        depends on one depends on what that depends on.
+
+    Returns
+    -------
+    dict
+        ``"prior_dependencies"``: of each site, itself and the latent sites that its distribution is
+        made of. ``"posterior_dependencies"``: of each latent site, itself and the sites at or after
+        it that it is not independent of, given the data and all other sites: those that depend on
+        it, and those on which one of these depends besides. Each comes with the plates
+        across whose rows the two depend: where every row of one depends on all rows of the other.
+
+    Notes
+    -----
+    Observations that are masked out by ``mask=False`` are left out. All sites count as if something
+    that depends on them were observed.
+
+    References
+    ----------
+    Webb et al. (2018), Faithful inversion of generative models for effective amortized inference.
+
+    Examples
+    --------
+    >>> from probtorch import distributions as dist, sample
+    >>> def model(y):
+    ...     a, b = (sample(name, dist.Normal(0.0, 1.0)) for name in "ab")
+    ...     sample("y", dist.Normal(a + b, 1.0), obs=y)
+    >>> get_dependencies(model, (1.0,))["posterior_dependencies"]
+    {'a': {'a': set(), 'y': set(), 'b': set()}, 'b': {'b': set(), 'y': set()}}
+    """
+    sites = _run(model, model_args or (), model_kwargs)
+    stated = {
+        name: found
+        for name, found in (sites if include_deterministic else _random(sites)).items()
+        if found[0].kind != "param" and not (_is_data(found[0]) and found[0].mask is False)
+    }
+    latent = [name for name, (site, _) in stated.items() if not _is_data(site)]
+    prior: dict[str, dict[str, set[str]]] = {}
+    for name in stated:
+        origins = {name, *_shown_origins(name, sites, stated)}
+        prior[name] = {n: set() for n in stated if n == name or n in origins.intersection(latent)}
+    posterior: dict[str, dict[str, set[str]]] = {
+        name: {n: set() for n in stated if name in prior[n]} for name in latent
+    }
+    place = {name: i for i, name in enumerate(stated)}
+    plates = {
+        name: {frame.name for frame in site.plates if frame.dim is not None}
+        for name, (site, _) in stated.items()
+    }
+    for name, origins in prior.items():
+        # Those that one site is made of are tied to one another once it is known.
+        tied = [n for n in origins if n in posterior]
+        for one, other in itertools.product(tied, tied):
+            if place[one] <= place[other]:
+                across = posterior[one].setdefault(other, set())
+                across |= plates[one] & plates[other] - plates[name]
+    return {"prior_dependencies": prior, "posterior_dependencies": posterior}
+
+
+def _is_data(site: Site) -> bool:
+    return site.observed or site.kind == "factor"
+
+
+def _random(
+    sites: Mapping[str, tuple[Site, frozenset[str]]],
+) -> dict[str, tuple[Site, frozenset[str]]]:
+    """Sites whose values do not follow from those of others."""
+    return {
+        name: found
+        for name, found in sites.items()
+        if found[0].kind != "deterministic" and _distribution(found[0]) != "Delta"
+    }
 
 
 def render_model(
@@ -288,15 +398,15 @@ def _look(site: Site) -> dict[str, object]:
 
 
 def _shown_origins(
-    name: str, sites: Mapping[str, tuple[Site, frozenset[str]]], shown: Mapping[str, Site]
+    name: str, sites: Mapping[str, tuple[Site, frozenset[str]]], shown: Container[str]
 ) -> list[str]:
     """What a site depends on, through sites that are not shown."""
     found, todo = set(), list(sites[name][1])
     while todo:
         origin = todo.pop()
-        if origin in shown:
+        if origin in shown and origin != name:
             found.add(origin)
-        else:
+        elif origin != name:
             todo += sites[origin][1]
     return [n for n in sites if n in found]
 

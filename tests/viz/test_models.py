@@ -32,7 +32,7 @@ Y = probtorch.zeros(2, 3)
 
 
 def test_relations_are_those_that_the_model_states():
-    found = get_model_relations(schools, (Y,))
+    found = get_model_relations(schools, (Y,), include_deterministic=True)
     assert found == {
         "sample_sample": {
             "mu": [],
