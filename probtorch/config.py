@@ -41,6 +41,40 @@ class Settings:
     verify: bool = True
     cuda_fallback: bool = False
 
+    def get(self, alias=None):
+        """Return a setting by its name, or all of them as a dict.
+
+        Parameters
+        ----------
+        alias : str, optional
+        """
+        every = dataclasses.asdict(self)
+        if alias is None:
+            return every
+        _check_names("settings.get", [alias])
+        return every[alias]
+
+    def set(self, **changes):
+        """Change settings for good; `configure` of this library's own, by Pyro's name.
+
+        Parameters
+        ----------
+        **changes
+            Settings by name.
+        """
+        configure(**changes)
+
+    def context(self, **changes):
+        """Return a context manager and decorator that changes settings while it is entered.
+
+        Parameters
+        ----------
+        **changes
+            Settings by name.
+        """
+        _check_names("settings.context", changes)
+        return _Later(changes)
+
 
 def _from_environment():
     found = Settings()
@@ -78,16 +112,35 @@ def configure(**changes):
     >>> with configure(jit=False):
     ...     pass  # everything runs eagerly here
     """
-    names = [f.name for f in dataclasses.fields(Settings)]
-    for name in changes:
-        if name not in names:
+    _check_names("configure", changes)
+    return _Changed(changes)
+
+
+def _check_names(asked, names):
+    """See that there are settings of these names; `asked` is who asks."""
+    known = [f.name for f in dataclasses.fields(Settings)]
+    for name in names:
+        if name not in known:
             raise ArgumentError(
-                "configure",
-                expected=f"one of {', '.join(names)}",
+                asked,
+                expected=f"one of {', '.join(known)}",
                 got=name,
                 fix="check the spelling",
             )
-    return _Changed(changes)
+
+
+class _Later(contextlib.ContextDecorator):
+    """Changes settings when it is entered."""
+
+    def __init__(self, changes):
+        self._changes, self._entered = changes, []
+
+    def __enter__(self):
+        self._entered.append(_Changed(self._changes))
+        return settings
+
+    def __exit__(self, *error):
+        self._entered.pop().__exit__(*error)
 
 
 class _Changed(contextlib.ContextDecorator):

@@ -83,6 +83,7 @@ MODULES = {f"{room}.{name}": room for room, names in _THEIRS.items() for name in
 # Rooms that go by another name there.
 MODULES["probtorch.contrib.easyguide"] = "probtorch.infer"
 MODULES["probtorch.contrib.autoguide"] = "probtorch.infer.autoguide"
+MODULES["probtorch.settings"] = "probtorch.config"
 MODULES["probtorch.infer.inspect"] = "probtorch.viz"
 
 
@@ -93,8 +94,16 @@ class _Room(ModuleType):
 
     def __setattr__(self, name: str, value: object) -> None:
         made_here = isinstance(value, ModuleType) and value.__name__ in MODULES
-        if not (made_here and name in self.__all__):
+        if not (made_here and _has_other(self, name)):
             super().__setattr__(name, value)
+
+
+def _has_other(package: ModuleType, name: str) -> bool:
+    """Whether a package has something of that name that is no module."""
+    if name in getattr(package, "__all__", ()):
+        return True
+    found = getattr(package, name, None)  # which imports it, where that is late
+    return found is not None and not isinstance(found, ModuleType)
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -129,7 +138,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
         package, _, name = module.__name__.rpartition(".")
         parent = sys.modules[package]
-        if name in getattr(parent, "__all__", ()) and type(parent) is ModuleType:
+        if _has_other(parent, name) and type(parent) is ModuleType:
             parent.__class__ = _Room
         names = list(getattr(room, "__all__", [n for n in dir(room) if not n.startswith("_")]))
         module.__dict__.update(__getattr__=fetch, __dir__=lambda: dir(room), __all__=names)

@@ -7,10 +7,9 @@ inputs, where they leave.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.core.tensor_base import TensorBase
@@ -97,9 +96,10 @@ class Hooks:
         # What was compiled stays behind.
         return {**self.__dict__, "compiled": None}
 
-    def compile(self, module: Module, options: dict[str, Any]) -> None:
+    def compile(self, module: Module, options: Mapping[str, object]) -> None:
         """Have calls of `module` compiled from now on, its hooks among them."""
-        compile = importlib.import_module("probtorch.compiler.compile").compile
+        # Here, as the compiler takes long to import and most networks do without.
+        from probtorch.compiler.compile import compile
 
         def run(*args: object, **kwargs: object) -> object:
             return self._call(module, args, kwargs)

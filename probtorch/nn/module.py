@@ -148,7 +148,7 @@ class Module(Stateful):
         """Return what `probtorch.compile` makes of a module."""
         return compiled_module(self, make)
 
-    def compile(self, **options: Any) -> None:
+    def compile(self, **options: object) -> None:
         """Compile the calls of this module from now on, where `probtorch.compile` returns another.
 
         Parameters

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import Self, TypeVar, overload
 
 from probtorch.core.signatures import explain_calls
 from probtorch.effects import primitives
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.errors import ArgumentError
+from probtorch.tensor import Tensor
 
 __all__ = ["autoname", "sample"]
+
+T = TypeVar("T")
+_STATED: Callable[..., Tensor] = primitives.sample
 
 
 class _Autoname(Handler):
@@ -27,10 +31,9 @@ class _Autoname(Handler):
         self._path = ""
         self._counts: dict[str, int] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.fn is None and len(args) == 1 and not kwargs:
-            return autoname(args[0], self.name)
-        return super().__call__(*args, **kwargs)
+    def _wrap(self, fn: Callable[..., object]) -> Handler:
+        # A loop comes here, too: the handler is called with what it is to be a scope of.
+        return autoname(fn, self.name)
 
     def for_one_run(self) -> Handler:
         return _Autoname(None, self.name)
@@ -54,13 +57,13 @@ class _Autoname(Handler):
         return f"{self._path}/{name}" + (str(count) if count else "")
 
 
-class _Turns:
+class _Turns(Iterable[T]):
     """A loop of which each turn is a scope."""
 
-    def __init__(self, rows: Iterable[Any], name: str) -> None:
+    def __init__(self, rows: Iterable[T], name: str) -> None:
         self.rows, self.name = rows, name
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         for turn, row in enumerate(self.rows):
             with _Autoname(None, self.name, turn):
                 yield row
@@ -71,7 +74,15 @@ def _innermost() -> _Autoname | None:
     return next((h for h in reversed(STATE.handlers) if isinstance(h, _Autoname)), None)
 
 
-def autoname(fn: Any = None, name: str | None = None) -> Any:
+@overload
+def autoname(fn: None = None, name: str | None = None) -> _Autoname: ...
+@overload
+def autoname(fn: Iterable[T], name: str | None = None) -> Iterable[T]: ...
+@overload
+def autoname(fn: Callable[..., object], name: str | None = None) -> Handler: ...
+def autoname(
+    fn: Callable[..., object] | Iterable[T] | None = None, name: str | None = None
+) -> Handler | Iterable[T]:
     """Make a function, a loop or a block a scope, in which sites have names of their own.
 
     Parameters
@@ -126,7 +137,7 @@ def autoname(fn: Any = None, name: str | None = None) -> Any:
     return Handler._wrap(_Autoname(None, fn.__name__ if name is None else name), fn)
 
 
-def sample(*args: Any, **kwargs: Any) -> Any:
+def sample(*args: object, **kwargs: object) -> Tensor:
     """`probtorch.sample`, whose name is completed by `autoname`, and may be left out.
 
     Parameters
@@ -150,11 +161,11 @@ def sample(*args: Any, **kwargs: Any) -> Any:
             fix="write sample(Normal(0.0, 1.0))",
         )
     if isinstance(args[0], str):
-        name, *args = args  # type: ignore[assignment]
+        name, args = args[0], args[1:]
     else:
-        name = kwargs.pop("name", None) or type(args[0]).__name__
+        name = str(kwargs.pop("name", None) or type(args[0]).__name__)
     scope = _innermost()
-    return primitives.sample(name if scope is None else scope.fresh(name), *args, **kwargs)
+    return _STATED(name if scope is None else scope.fresh(name), *args, **kwargs)
 
 
 explain_calls(globals())

@@ -8,7 +8,7 @@ An `Object` makes its attributes when they are asked for, and each knows its add
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import SupportsIndex
 
 from probtorch.effects import primitives
 from probtorch.errors import ModelError
@@ -43,7 +43,7 @@ class Object:
     'state.xs[0]'
     """
 
-    def __init__(self, name: str, _put: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, name: str, _put: Callable[[object], None] | None = None) -> None:
         # Past __setattr__, which makes places of what it is given.
         self.__dict__.update(_name=name, _put=_put, _empty=True)
 
@@ -59,21 +59,21 @@ class Object:
         self.__dict__.update({key: place, "_empty": False})
         return place
 
-    def __setattr__(self, key: str, value: Any) -> None:
+    def __setattr__(self, key: str, value: object) -> None:
         _check_empty(self.__dict__.get(key), f"{self}.{key}")
         if isinstance(value, (List, Dict)):
             value._call(f"{self}.{key}")
         self.__dict__.update({key: value, "_empty": False})
 
-    def sample_(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+    def sample_(self, fn: object, *args: object, **kwargs: object) -> object:
         """State a random site here; returns its value, as `probtorch.sample` does."""
         return self._state(primitives.sample, fn, *args, **kwargs)
 
-    def param_(self, *args: Any, **kwargs: Any) -> Any:
+    def param_(self, *args: object, **kwargs: object) -> object:
         """State a parameter here; returns its value, as `probtorch.param` does."""
         return self._state(primitives.param, *args, **kwargs)
 
-    def _state(self, statement: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _state(self, statement: Callable[..., object], *args: object, **kwargs: object) -> object:
         put = self.__dict__["_put"]
         if put is None or not self.__dict__["_empty"]:
             raise _taken(str(self))
@@ -83,7 +83,7 @@ class Object:
         return value
 
 
-class List(list[Any]):
+class List(list[object]):
     """A list of places, which `add` makes; give it a name, or an attribute of an `Object`."""
 
     def __init__(self, name: str | None = None) -> None:
@@ -105,12 +105,12 @@ class List(list[Any]):
         self.append(place)
         return place
 
-    def __setitem__(self, i: Any, value: Any) -> None:
+    def __setitem__(self, i: SupportsIndex, value: object) -> None:  # type: ignore[override]
         _check_value(self[i], value, f"{self._name}[{i}]")
         super().__setitem__(i, value)
 
 
-class Dict(dict[Any, Any]):
+class Dict(dict[object, object]):
     """A dict that makes places for keys that it has not; named like a `List`."""
 
     def __init__(self, name: str | None = None) -> None:
@@ -124,25 +124,25 @@ class Dict(dict[Any, Any]):
         _check_nameless(self, name)
         self._name = name
 
-    def __missing__(self, key: Any) -> Object:
+    def __missing__(self, key: object) -> Object:
         _check_named(self)
         place = Object(f"{self._name}[{key!r}]", lambda value: dict.__setitem__(self, key, value))
         dict.__setitem__(self, key, place)
         return place
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         _check_value(self.get(key), value, f"{self._name}[{key!r}]")
         super().__setitem__(key, value)
 
 
-def _check_empty(before: Any, address: str) -> None:
+def _check_empty(before: object, address: str) -> None:
     if before is None:
         return
     if not isinstance(before, Object) or not before.__dict__["_empty"]:
         raise _taken(address)
 
 
-def _check_value(before: Any, value: Any, address: str) -> None:
+def _check_value(before: object, value: object, address: str) -> None:
     """See that a container may have `value` at `address`; a container is named by it."""
     _check_empty(before, address)
     if isinstance(value, Object):

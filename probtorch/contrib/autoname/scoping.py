@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 from probtorch.core.signatures import explain_calls
 from probtorch.effects.runtime import Handler, default_for, perform
@@ -63,7 +63,7 @@ class _Scope(Handler):
 
 def scope(
     fn: Callable[..., object] | None = None, prefix: str | None = None, inner: bool | None = None
-) -> Any:
+) -> Handler:
     """Put ``prefix/`` before the names of sites; those of parameters stay.
 
     Parameters
@@ -91,7 +91,7 @@ def scope(
     ['model/a/x']
     """
     made = _Scope(None, prefix, bool(inner))
-    return made if fn is None else made(fn)
+    return made if fn is None else made._wrap(fn)
 
 
 class _NameCount(Handler):
@@ -123,7 +123,7 @@ class _NameCount(Handler):
     on_deterministic = on_factor = on_plate = on_scope = on_sample
 
 
-def name_count(fn: Callable[..., object] | None = None) -> Any:
+def name_count(fn: Callable[..., object] | None = None) -> Handler:
     """Put ``__1``, ``__2`` ... behind names, and prefixes of `scope`, that come again in a run.
 
     Parameters
@@ -142,7 +142,8 @@ def name_count(fn: Callable[..., object] | None = None) -> Any:
     >>> list(handlers.trace(model).get_trace().nodes)
     ['a/x', 'a__1/x']
     """
-    return _NameCount() if fn is None else _NameCount()(fn)
+    made = _NameCount()
+    return made if fn is None else made._wrap(fn)
 
 
 explain_calls(globals())
