@@ -279,9 +279,9 @@ def get_dependencies(
         name: {frame.name for frame in site.plates if frame.dim is not None}
         for name, (site, _) in stated.items()
     }
-    for name, origins in prior.items():
+    for name, upstream in prior.items():
         # Those that one site is made of are tied to one another once it is known.
-        tied = [n for n in origins if n in posterior]
+        tied = [n for n in upstream if n in posterior]
         for one, other in itertools.product(tied, tied):
             if place[one] <= place[other]:
                 across = posterior[one].setdefault(other, set())
