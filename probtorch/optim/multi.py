@@ -92,6 +92,9 @@ class PyroMultiOptimizer(MultiOptimizer):
             )
         self.optim = optim
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.optim!r})"
+
     def prepared(self, loss: Tensor, params: Mapping[str, Tensor]) -> Callable[[], None]:
         """Take the gradients, and return the step; see `MultiOptimizer.prepared`."""
         slopes = grad(loss, list(params.values()), retain_graph=True)
@@ -161,6 +164,9 @@ class MixedMultiOptimizer(MultiOptimizer):
             made.append((tuple(names), found))
         self.parts = made
 
+    def __repr__(self) -> str:
+        return f"MixedMultiOptimizer({self.parts!r})"
+
     def prepared(self, loss: Tensor, params: Mapping[str, Tensor]) -> Callable[[], None]:
         """Differentiate for all parts, and return their step; see `MultiOptimizer.prepared`."""
         moves = [optimizer.prepared(loss, some) for optimizer, some in self._shared_out(params)]
@@ -217,6 +223,9 @@ class Newton(MultiOptimizer):
 
     def __init__(self, trust_radii: Mapping[str, float] | None = None) -> None:
         self.trust_radii = dict(trust_radii or {})
+
+    def __repr__(self) -> str:
+        return f"Newton({self.trust_radii or ''})"
 
     def get_step(self, loss: Tensor, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return what parameters are after a step; see `MultiOptimizer.get_step`."""

@@ -222,8 +222,8 @@ OBJECTIVES = (
     "JitTrace_ELBO JitTraceEnum_ELBO JitTraceGraph_ELBO JitTraceMeanField_ELBO"
 ).split()
 OPTIMIZERS = (
-    "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam NAdam RAdam RMSprop Rprop SGD "
-    "RMSProp RMSPropMomentum SparseAdam"
+    "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam DoG LDoG NAdam RAdam RMSprop "
+    "Rprop SGD SM3 RMSProp RMSPropMomentum SparseAdam"
 ).split()
 DATASET = data.TensorDataset(X, Y)
 TRACE = probtorch.handlers.trace(probtorch.handlers.seed(line, 0)).get_trace(X, Y)
@@ -246,6 +246,16 @@ def near(states, t):
 
 def particle_filter():
     return infer.ParticleFilter(dist.Normal(0.0, 5.0), near, near, num_particles=50)
+
+
+def ensemble_filter():
+    return infer.EnsembleKalmanFilter(dist.Normal(0.0, 5.0), near, near, num_members=20)
+
+
+def multi_moved(optimizer):
+    a = probtorch.tensor([3.0]).requires_grad_()
+    optimizer.step(((a - 1.0) ** 2).sum(), {"a": a})
+    return a
 
 
 class Stepping:
@@ -384,6 +394,30 @@ ROWS = {
     "NestedSampler": (lambda: nested(), lambda s: s.run(X, Y)["a"]),
     "NestedDraws": (lambda: nested().run(X, Y), lambda d: (d.posterior, d.weighted.log_weights)),
     "ParticleFilter": (lambda: particle_filter(), lambda f: f.run(Y, seed=1).mean),
+    "EnsembleKalmanFilter": (lambda: ensemble_filter(), lambda f: f.run(Y, seed=1).mean),
+    "EnsembleStates": (
+        lambda: ensemble_filter().run(Y, seed=1),
+        lambda f: (f.members, f.log_evidence),
+    ),
+    "AIS": (
+        lambda: infer.AIS(
+            infer.Slice(line), 20, temperatures=[0.3, 1.0], seed=1, progress_bar=False
+        ),
+        lambda a: a.run(X, Y).log_ratios,
+    ),
+    "Newton": (lambda: optim.Newton({"a": 1.0}), lambda o: multi_moved(o)),
+    "PyroMultiOptimizer": (
+        lambda: optim.PyroMultiOptimizer(Adam({"lr": 0.1})),
+        lambda o: multi_moved(o),
+    ),
+    "TorchMultiOptimizer": (
+        lambda: optim.TorchMultiOptimizer(Adam, {"lr": 0.1}),
+        lambda o: multi_moved(o),
+    ),
+    "MixedMultiOptimizer": (
+        lambda: optim.MixedMultiOptimizer([(["a"], optim.Newton())]),
+        lambda o: multi_moved(o),
+    ),
     "FilteredStates": (lambda: particle_filter().run(Y, seed=1), lambda f: f.smooth(3, seed=1)),
     "SMCFilter": (lambda: smc_filter(), lambda f: (f.state["z"], f.log_evidence)),
     "InvolutiveMCMC": (lambda: involutive_mcmc(), lambda m: m.run(X, Y).posterior),
@@ -667,7 +701,7 @@ NOT_HERE = {
     "AutoContinuous", "AutoGuide", "ELBO", "ElementwiseOptimizer", "Optimizer", "LRScheduler",
     "Dataset", "IterableDataset", "Sampler", "StoredRows",  # bases
     "ParquetDataset",  # of files, by pyarrow: tests/utils/test_stored_data.py pickles one
-    "AutoMessenger", "EasyGuide",  # bases
+    "AutoMessenger", "EasyGuide", "MultiOptimizer",  # bases
     "Guide", "Objective",  # protocols
     "Estimate",  # a named tuple on the tape
     "WorkerInfo",  # belongs to a process

@@ -3,10 +3,12 @@
 `Importance` (importance.py) weights the draws of a guide or of the prior; `CSIS` (csis.py) trains
 the guide, and `AutoProposal` (proposals.py) is one that writes itself. `SMC` (smc.py) goes from the
 prior to the posterior by temperatures (tempering.py); any kernel moves its particles (mutation.py).
+`AIS` (ais.py) goes the same way by weights alone.
 `NestedSampler` (nested_sampler.py) goes there by levels of the likelihood; the run of both is that
 of `MovedParticles` (moved_particles.py).
 `ParticleFilter` (particle_filter.py) follows the states of a series that is given by functions,
-`SMCFilter` (smc_filter.py) one of sample statements; `ParticleGibbs` (particle_gibbs.py) is a chain
+`EnsembleKalmanFilter` (ensemble_kalman.py) such a series by a Gaussian's members, `SMCFilter`
+(smc_filter.py) one of sample statements; `ParticleGibbs` (particle_gibbs.py) is a chain
 of runs of any program, and so is `InvolutiveMCMC` (involutive.py), by moves that are stated; what
 both share is run_course.py, and their runs are `RunDraws` (run_draws.py). `ABC` (abc.py) and
 `ABCSMC` (abc_smc.py) need simulations only (simulations.py).
@@ -22,11 +24,16 @@ from probtorch.core.rooms import late_names
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.sequential.abc import ABC as ABC, SimulationWarning as SimulationWarning
     from probtorch.infer.sequential.abc_smc import ABCSMC as ABCSMC
+    from probtorch.infer.sequential.ais import AIS as AIS
     from probtorch.infer.sequential.course import (
         SMCWarning as SMCWarning,
     )
     from probtorch.infer.sequential.csis import (
         CSIS as CSIS,
+    )
+    from probtorch.infer.sequential.ensemble_kalman import (
+        EnsembleKalmanFilter as EnsembleKalmanFilter,
+        EnsembleStates as EnsembleStates,
     )
     from probtorch.infer.sequential.importance import (
         Importance as Importance,
@@ -71,8 +78,10 @@ else:
     _HOMES = {
         "abc": "ABC SimulationWarning",
         "abc_smc": "ABCSMC",
+        "ais": "AIS",
         "course": "SMCWarning",
         "csis": "CSIS",
+        "ensemble_kalman": "EnsembleKalmanFilter EnsembleStates",
         "importance": "Importance psis_diagnostic",
         "involutive": "Involution InvolutiveMCMC",
         "nested_course": "NestedSamplingWarning",

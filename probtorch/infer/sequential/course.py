@@ -37,7 +37,7 @@ from probtorch.infer.sequential.weights import (
 if TYPE_CHECKING:
     from probtorch.infer.sequential.smc import SMC
 
-__all__ = ["Course", "SMCWarning"]
+__all__ = ["Course", "SMCWarning", "check_ratios", "next_temperature"]
 
 # Transitions of a stage are doubled until, over coordinates, the mean squared correlation of where
 # particles stand with where they stood is this small (what chance makes of it aside), or until
@@ -170,7 +170,7 @@ class Course:
     def _begin_stage(self) -> None:
         """Choose the temperature, resample, and fit the kernel."""
         smc = self.smc
-        self._check_ratios()
+        check_ratios("SMC", self.target.name, self.ratios)
         temperature = self._next()
         log_weights = (temperature - self.temperature) * self.ratios
         self.log_evidence += log_mean(log_weights)[0]
@@ -185,19 +185,6 @@ class Course:
         steps = self.length - 1 if smc.waste_free else smc.num_steps or 1
         self._moving = _Moving(self.positions, 0, steps)
 
-    def _check_ratios(self) -> None:
-        """Refuse log likelihoods that make no weights."""
-        largest = np.max(self.ratios)
-        if not np.isfinite(largest) or np.isnan(self.ratios).any():
-            raise InferenceError(
-                f"SMC on {self.target.name}: the log likelihood at {len(self.ratios)} particles",
-                expected="finite numbers, at least one",
-                got=f"a largest one of {largest}",
-                fix="look for a density that is not finite"
-                if largest > 0.0 or np.isnan(largest)
-                else "no draw of the prior can have made the data: look at priors and data",
-            )
-
     def _next(self) -> float:
         """The next temperature."""
         smc, now = self.smc, self.temperature
@@ -210,20 +197,7 @@ class Course:
                 got=f"temperature {now:.3g}",
                 fix="the prior is far too wide for the data: give a reference",
             )
-        # Those without any weight are lost at any temperature.
-        wanted = smc.ess_threshold * np.isfinite(self.ratios).sum()
-        rest = 1.0 - now
-        if effective_size(rest * self.ratios) >= wanted:
-            return 1.0
-        # By halves of the logs: the first step from a wide prior may be tiny.
-        low, high = -700.0, math.log(rest)
-        for _ in range(HALVINGS):
-            middle = 0.5 * (low + high)
-            if effective_size(math.exp(middle) * self.ratios) >= wanted:
-                low = middle
-            else:
-                high = middle
-        return max(now + math.exp(low), math.nextafter(now, 2.0))
+        return next_temperature(self.ratios, now, smc.ess_threshold)
 
     def _move(self) -> None:
         """Move the particles at the present temperature until they have forgotten, as is wanted."""
@@ -353,6 +327,57 @@ class Course:
                 f"{families}, after {len(self.temperatures)} stages",
                 "take more particles, or a larger ess_threshold",
             )
+
+
+def check_ratios(owner: str, name: str, ratios: np.ndarray) -> None:
+    """Refuse log likelihoods that make no weights.
+
+    Parameters
+    ----------
+    owner, name : str
+        The engine and the target, for messages.
+    ratios : ndarray, shape (particles,)
+
+    Raises
+    ------
+    InferenceError
+        If one is nan, or none is finite.
+    """
+    largest = np.max(ratios)
+    if not np.isfinite(largest) or np.isnan(ratios).any():
+        raise InferenceError(
+            f"{owner} on {name}: the log likelihood at {len(ratios)} particles",
+            expected="finite numbers, at least one",
+            got=f"a largest one of {largest}",
+            fix="look for a density that is not finite"
+            if largest > 0.0 or np.isnan(largest)
+            else "no draw of the prior can have made the data: look at priors and data",
+        )
+
+
+def next_temperature(ratios: np.ndarray, now: float, share: float) -> float:
+    """Return the temperature, above `now`, that leaves a share of particles in effective number.
+
+    Parameters
+    ----------
+    ratios : ndarray, shape (particles,)
+        Log likelihoods.
+    now, share : float
+    """
+    # Those without any weight are lost at any temperature.
+    wanted = share * np.isfinite(ratios).sum()
+    rest = 1.0 - now
+    if effective_size(rest * ratios) >= wanted:
+        return 1.0
+    # By halves of the logs: the first step from a wide prior may be tiny.
+    low, high = -700.0, math.log(rest)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        if effective_size(math.exp(middle) * ratios) >= wanted:
+            low = middle
+        else:
+            high = middle
+    return max(now + math.exp(low), math.nextafter(now, 2.0))
 
 
 def _correlation(before: np.ndarray, after: np.ndarray, parts: np.ndarray) -> float:

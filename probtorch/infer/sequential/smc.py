@@ -38,7 +38,7 @@ from probtorch.infer.sequential.moved_particles import MovedParticles, ParticleR
 from probtorch.infer.sequential.tempering import TemperedPath
 from probtorch.infer.sequential.weights import checked_resampling
 
-__all__ = ["SMC", "SMCDraws"]
+__all__ = ["SMC", "SMCDraws", "ladder"]
 
 # Length of the chains of waste-free SMC, unless told.
 CHAIN_LENGTH = 20
@@ -169,7 +169,7 @@ class SMC(MovedParticles[Course]):
                 fix=f"write num_particles={50 * (self.num_steps or 1)}",
             )
         self.ess_threshold = checked("SMC", "ess_threshold", ess_threshold, 0.0, 1.0)
-        self.temperatures = None if temperatures is None else _ladder(temperatures)
+        self.temperatures = None if temperatures is None else ladder("SMC", temperatures)
         self.resampling = checked_resampling("SMC", resampling)
 
     def __repr__(self) -> str:
@@ -251,15 +251,15 @@ class SMC(MovedParticles[Course]):
         }
 
 
-def _ladder(temperatures: Sequence[float]) -> list[float]:
-    """Temperatures as they have to be."""
+def ladder(owner: str, temperatures: Sequence[float]) -> list[float]:
+    """Return temperatures as they have to be, or refuse them for `owner`."""
     try:
         steps = [float(t) for t in temperatures]
     except (TypeError, ValueError):
         steps = []
     if not steps or steps[-1] != 1.0 or any(b <= a for a, b in zip([0.0, *steps], steps)):
         raise ArgumentError(
-            "SMC(temperatures=...)",
+            f"{owner}(temperatures=...)",
             expected="ascending numbers in (0, 1], the last one 1",
             got=f"{temperatures!r:.60}",
             fix="leave it out: temperatures are chosen by ess_threshold",

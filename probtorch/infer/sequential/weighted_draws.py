@@ -237,6 +237,7 @@ def weighted(
     log_ratios: np.ndarray,
     owner: str,
     *,
+    cure: str = "give a guide that is closer and wider, draw more, or use SMC",
     values: Sequence[Values] = (),
     dims: Mapping[str, Sequence[str | None]] | None = None,
     coords: Mapping[str, Sequence[object]] | None = None,
@@ -250,6 +251,8 @@ def weighted(
         See `WeightedDraws`.
     owner : str
         What made the draws, for messages.
+    cure : str
+        What to do where the weights are bad.
 
     Raises
     ------
@@ -288,7 +291,7 @@ def weighted(
             f"{owner}: the proposal is far from the posterior\n"
             f"  expected: a Pareto k of at most {pareto_k_limit(count):.2f}\n"
             f"  got:      {k:.2f} from {count} draws, worth {made.ess:.1f}\n"
-            "  fix:      give a guide that is closer and wider, draw more, or use SMC",
+            f"  fix:      {cure}",
             ImportanceWarning,
             *(user_frame() or ("<unknown>", 0)),
         )
