@@ -313,17 +313,19 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         LogUniform as LogUniform,
         LowerTruncatedPowerLaw as LowerTruncatedPowerLaw,
     )
+    from probtorch.distributions.blurred import (
+        ExGaussian as ExGaussian,
+        SoftAsymmetricLaplace as SoftAsymmetricLaplace,
+    )
     from probtorch.distributions.skewed import (
         AsymmetricLaplace as AsymmetricLaplace,
         AsymmetricLaplaceQuantile as AsymmetricLaplaceQuantile,
-        ExGaussian as ExGaussian,
         GeneralizedNormal as GeneralizedNormal,
         JohnsonSU as JohnsonSU,
         Moyal as Moyal,
         SinhArcsinh as SinhArcsinh,
         SkewLogistic as SkewLogistic,
         SkewNormal as SkewNormal,
-        SoftAsymmetricLaplace as SoftAsymmetricLaplace,
     )
     from probtorch.distributions.spellings import (
         PERT as PERT,
@@ -477,6 +479,7 @@ else:
         "bates": "Bates",
         "bernoulli": "Bernoulli Geometric",
         "beta": "Beta Dirichlet",
+        "blurred": "ExGaussian SoftAsymmetricLaplace",
         "categorical": "Categorical Multinomial OneHotCategorical",
         "chains": "DiscreteMarkovChain MarkovChain",
         "circulant": "CirculantNormal",
@@ -557,8 +560,8 @@ else:
         "power_laws": "DoublyTruncatedPowerLaw LogUniform LowerTruncatedPowerLaw",
         "shares": ("ContinuousBernoulli Kumaraswamy LogitNormal RelaxedBernoulli Triangular"),
         "skewed": (
-            "AsymmetricLaplace AsymmetricLaplaceQuantile ExGaussian GeneralizedNormal "
-            "JohnsonSU Moyal SinhArcsinh SkewLogistic SkewNormal SoftAsymmetricLaplace"
+            "AsymmetricLaplace AsymmetricLaplaceQuantile GeneralizedNormal JohnsonSU Moyal "
+            "SinhArcsinh SkewLogistic SkewNormal"
         ),
         "spellings": (
             "PERT AffineBeta BernoulliLogits BernoulliProbs BetaProportion BinomialLogits "

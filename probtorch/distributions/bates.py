@@ -45,6 +45,8 @@ class Bates(Distribution):
     ``total_count ** 2`` operations.
     """
 
+    _flat_ends = True, True
+
     total_count: int = setting()
     low: Parameter = param(constraints.real, default=0.0)
     high: Parameter = param(

@@ -17,7 +17,7 @@ from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, Shape, TensorLike
-from probtorch.distributions.ends import log_of_rest, with_ends
+from probtorch.distributions.ends import log_of_rest, of_probability, with_ends
 from probtorch.distributions.facts import FACTS, has_facts
 from probtorch.distributions.far_tails import log_of_tail
 from probtorch.distributions.formulas import at_most, grown
@@ -40,6 +40,9 @@ class Described:
 
     # Whether there may be mass on an end of the support, as of what is inflated or made of others.
     _mass_on_ends = False
+    # Whether levels have no slope at a lower, an upper end that counts to the support, where the
+    # density may be infinite.
+    _flat_ends = False, False
 
     if TYPE_CHECKING:
         _batch_shape: Shape
@@ -73,7 +76,9 @@ class Described:
         if searched:
             p = p if self._dtype is None or p.array.dtype.kind == "f" else cast(p, self._dtype)
             return self._answer(quantile(as_type("Distribution", self), p), value)
-        return self._answer(self._ask("_icdf", "icdf", p), value)
+        if self._event_shape:
+            return self._answer(self._ask("_icdf", "icdf", p), value)
+        return self._answer(of_probability(lambda q: self._ask("_icdf", "icdf", q), p), value)
 
     def log_cdf(self, value: TensorLike) -> Tensor:
         """Return the log of the probability of a draw at or below `value`."""
@@ -119,9 +124,16 @@ class Described:
         x = self._as_value(value)
         if self._event_shape:
             return self._answer(level(x), value)
-        smooth = not (self._mass_on_ends or self.is_discrete)
-        found = with_ends(level, x, self.support, below, above, smooth=smooth)
-        return self._answer(found, value)
+        support, flat = self.support, (False, False)
+        if not (self._mass_on_ends or self.is_discrete):
+            # At an end of the support levels have the slope of the density; a logarithm that is
+            # -inf there, or the level beside an end that does not count to it, has none.
+            ends, open_ends, infinite = self._flat_ends, support.open_ends, -math.inf
+            flat = (
+                ends[0] or open_ends[0] or below == infinite,
+                ends[1] or open_ends[1] or above == infinite,
+            )
+        return self._answer(with_ends(level, x, support, below, above, flat=flat), value)
 
     def entropy(self) -> Tensor:
         """Return the entropy in nats, shape `batch_shape`: a closed form or a finite sum."""

@@ -2,7 +2,8 @@
 
 At an infinite value, or past the end of a support, a cdf is 0 or 1 whatever the parameters are, and
 has no slope in them. Formulas give the value and nan for the slope, as 0 times infinity: they are
-asked at a value inside instead, and what they say there is not used.
+asked at a value inside instead, and what they say there is not used. Nor is it of a nan, which
+formulas by cases take for a value on one side of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import log, log1p
 from probtorch.tensor import Tensor
 
-__all__ = ["log_of_level", "log_of_rest", "with_ends"]
+__all__ = ["log_of_level", "log_of_rest", "of_probability", "with_ends"]
 
 
 def with_ends(
@@ -29,9 +30,11 @@ def with_ends(
     below: float,
     above: float,
     *,
-    smooth: bool = False,
+    flat: tuple[bool, bool] = (False, False),
 ) -> Tensor:
     """Return ``level(x)``, but `below` and `above` without a slope where x is past an end.
+
+    Where x is nan, so is the result.
 
     Parameters
     ----------
@@ -42,40 +45,46 @@ def with_ends(
         Of single numbers.
     below, above : float
         What `level` is at the ends.
-    smooth : bool
-        Whether there is no mass on the ends of the support: where `level` is -inf there, they are
-        past it, too. A probability has a slope there, which is the density.
+    flat : tuple of two bools
+        Whether an end itself is past the end, too.
     """
     least, most = support.ends()
-    closed = smooth and below == -math.inf, smooth and above == -math.inf
-    if is_constant(x) and _within(x.array, least, most, closed):
+    if is_constant(x) and _within(x.array, least, most, flat):
         return level(x)
     short, far = x == -math.inf, x == math.inf
     if least is not None:
-        short = short | (x <= least if closed[0] else x < least)
+        short = short | (x <= least if flat[0] else x < least)
     if most is not None:
-        far = far | (x >= most if closed[1] else x > most)
-    past = short | far
-    inside = level(where(past, support.interior(x), x))
-    return where(short, below, where(far, above, inside))
+        far = far | (x >= most if flat[1] else x > most)
+    known = x == x
+    inside = level(where(short | far | ~known, support.interior(x), x))
+    return where(short, below, where(far, above, where(known, inside, math.nan)))
 
 
 def _within(
     x: np.ndarray,
     least: float | Tensor | None,
     most: float | Tensor | None,
-    closed: tuple[bool, bool],
+    flat: tuple[bool, bool],
 ) -> bool:
-    """Whether no element is past an end, seen without an operation where that is quickly done."""
+    """Whether no element is past an end or nan, without an operation where that is quickly seen."""
     tests = (
-        np.less_equal if closed[0] else np.less,
-        np.greater_equal if closed[1] else np.greater,
+        np.less_equal if flat[0] else np.less,
+        np.greater_equal if flat[1] else np.greater,
     )
     for end, past in zip((least, most), tests, strict=True):
         bound = end.array if isinstance(end, TensorBase) else end
         if bound is not None and past(x, bound).any():
             return False
-    return not np.isinf(x).any()
+    return bool(np.isfinite(x).all())
+
+
+def of_probability(quantile: Callable[[Tensor], Tensor], p: Tensor) -> Tensor:
+    """Return ``quantile(p)``, nan where p is no probability."""
+    if is_constant(p) and ((p.array >= 0.0) & (p.array <= 1.0)).all():
+        return quantile(p)
+    known = (p >= 0.0) & (p <= 1.0)
+    return where(known, quantile(where(known, p, 0.5)), math.nan)
 
 
 def log_of_level(p: Tensor) -> Tensor:

@@ -218,6 +218,7 @@ class GeneralizedPareto(Stretched):
     scale: Parameter = param(constraints.positive)
     concentration: Parameter = param(constraints.real)
     _floor = True
+    _flat_ends = False, True
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._drawn(rng, rng.exponential(shape))
@@ -297,6 +298,7 @@ class ExtendedGeneralizedPareto(Stretched):
     concentration: Parameter = param(constraints.real)
     kappa: Parameter = param(constraints.positive, default=1.0)
     _floor = True
+    _flat_ends = True, True
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         x = self._drawn(rng, -log1mexp(rng.exponential(shape) / self.kappa))
@@ -394,6 +396,7 @@ class GeneralizedExtremeValue(Stretched):
     loc: Parameter = param(constraints.real)
     scale: Parameter = param(constraints.positive)
     concentration: Parameter = param(constraints.real)
+    _flat_ends = True, True
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._drawn(rng, -log(rng.exponential(shape)))

@@ -24,6 +24,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.dtype import float64
 from probtorch.distributions.constraints import Circular
+from probtorch.distributions.constraints.base import infinite_somewhere
 from probtorch.distributions.quantiles import bounds
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, minimum, where
@@ -91,7 +92,8 @@ class _Points:
         least = 1.0 if d.is_discrete else 1e-300
         self.center = center.detach()
         self.spreads = {s: maximum(w, least).detach() for s, w in zip((-1.0, 1.0), spreads)}
-        self.ends: list[tuple[Tensor, float]] = []
+        # Where half-lines start, on which side, and in which rows.
+        self.ends: list[tuple[Tensor, float, Tensor | None]] = []
         parts = self._counts() if d.is_discrete else self._line()
         if d.has_enumerate_support and self.low is None and self.high is None:
             # Values that are no counts.
@@ -141,13 +143,28 @@ class _Points:
         """Points and log weights between a start and an end on one side of it."""
         batch, spread = tuple(self.d._batch_shape), self.spreads[sign]
         if end is None:
-            self.ends.append((start, sign))
+            self.ends.append((start, sign, None))
             x = start + sign * spread * exp(self._grid(LOG_Y))
             return [(expand(x, (len(T), *batch)), log(spread) + self._grid(LOG_DY))]
+        if infinite_somewhere(end):
+            return self._half_by_rows(start, end, sign)
         # What is far from the start has an integral of its own.
         width = maximum(sign * (end - start), 0.0)
         middle = start + sign * minimum(width, NEARER * spread)
         return [self._between(start, middle, sign), self._between(middle, end, sign)]
+
+    def _half_by_rows(self, start: Tensor, end: Tensor, sign: float) -> _Parts:
+        """The same where some rows have an end, and others points on a half-line."""
+        endless = isinf(end)
+        near = self._half(start, where(endless, start + sign, end), sign)
+        x, weight = (cat([part[i] for part in near], 0) for i in range(2))
+        # The half-line has fewer points: some are there twice.
+        again = np.arange(x.array.shape[0]) % len(T)
+        log_times = np.log(np.bincount(again)[again])
+        line = start + sign * self.spreads[sign] * exp(self._grid(LOG_Y[again]))
+        log_dy = log(self.spreads[sign]) + self._grid(LOG_DY[again] - log_times)
+        self.ends.append((start, sign, endless))
+        return [(where(endless, line, x), where(endless, log_dy, weight))]
 
     def _between(self, start: Tensor, end: Tensor, sign: float) -> tuple[Tensor, Tensor]:
         width = maximum(sign * (end - start), 0.0)
@@ -164,7 +181,9 @@ class _Points:
 
     def _counts(self) -> _Parts:
         batch = tuple(self.d._batch_shape)
-        start = (self.center - COUNTS / 2).floor() if self.low is None else self.low
+        around = (self.center - COUNTS / 2).floor()
+        # Some rows may have a lowest count and others none.
+        start = around if self.low is None else where(isinf(self.low), around, self.low)
         k = expand(start + self._grid(np.arange(COUNTS + 1.0)), (COUNTS + 1, *batch))
         weights = np.ones(COUNTS + 1)
         weights[-2:] = 23.0 / 24.0, 1.0 / 24.0
@@ -180,7 +199,11 @@ class _Points:
         middle = maximum(self.center + 0.25, edge)
         middle = middle if end is None else minimum(middle, end)
         out += self._half(middle, edge, -1.0) + self._half(middle, end, 1.0)
-        return out if self.low is not None else out + self._half(start - 0.5, None, -1.0)
+        if self.low is not None and not infinite_somewhere(self.low):
+            return out
+        rows = None if self.low is None else isinf(self.low)
+        end = None if rows is None else where(rows, -math.inf, start - 0.5)
+        return out + self._half(start - 0.5, end, -1.0)
 
     def mean_of(self, log_size: Tensor, sign: Tensor | float = 1.0) -> Tensor:
         """Mean of ``sign exp(log_size)`` of each point; nan where masses do not sum to 1."""
@@ -195,11 +218,13 @@ class _Points:
     def endless(self, order: float) -> list[tuple[Tensor, float]]:
         """For each infinite end, whether the integral of abs(x)^order has none, and its side."""
         out = []
-        for start, sign in self.ends:
+        for start, sign, rows in self.ends:
             x = start + sign * self.spreads[sign] * exp(self._grid(np.array([NEAR, FAR])))
+            x = x if rows is None else where(rows, x, start)
             log_p = self.d._to_batch(self.d._density(x, True)).detach()
             fall = (log_p[1] - log_p[0]) / (FAR - NEAR)
-            out.append(((log_p[1] > -math.inf) & (fall + order + 1.0 > -1e-4), sign))
+            never = (log_p[1] > -math.inf) & (fall + order + 1.0 > -1e-4)
+            out.append((never if rows is None else never & rows, sign))
         return out
 
 
@@ -297,7 +322,8 @@ def mode(d: Distribution) -> Tensor:
         x, height, raw = gather(x, 0, order), gather(height, 0, order), gather(raw, 0, order)
         best = unsqueeze(argmax(height, 0), 0)
         last = x.array.shape[0] - 1
-        a, b = (gather(x, 0, clamp(best + k, 0, last))[0] for k in (-1, 1))
+        # A neighbour may be the same point again.
+        a, b = (gather(x, 0, clamp(best + k, 0, last))[0] for k in (-2, 2))
         # A density that still grows by a nat over the last points before an end has no bound.
         around = [gather(height, 0, clamp(best + k, 0, last))[0] for k in (-10, 0, 10)]
         ends = [gather(gather(seen, 0, order), 0, clamp(best + k, 0, last))[0] for k in (-1, 1)]

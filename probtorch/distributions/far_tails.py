@@ -18,11 +18,12 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant
 from probtorch.core.tree import map_tree
+from probtorch.distributions.constraints.base import infinite_somewhere
 from probtorch.distributions.ends import log_of_level
 from probtorch.distributions.quantiles import bounds
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import maximum, where
-from probtorch.ops.comparisons import isfinite
+from probtorch.ops.comparisons import isfinite, isinf
 from probtorch.ops.control import cond
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import exp, log, logaddexp
@@ -106,16 +107,19 @@ def _log_integral(d: Distribution, x: Tensor, above: bool) -> Tensor:
     """Log of the integral of the density from `x` outwards."""
     low, high = bounds(d.support)
     start, end, sign = (low, high, 1.0) if above else (high, low, -1.0)
-    middle = getattr(d, "loc", None) if start is None else start
+    loc = getattr(d, "loc", 0.0)
+    # A row may have an end or none.
+    middle = loc if start is None else _unless_infinite(start, loc)
+    endless = x == x if end is None else isinf(x * 0.0 + end)
     # To an end exp(-r) of the way is left. From an end, or from the middle, a way of r = 0 grows as
     # exp(r): so tails that are powers fall off as exp(-r), too.
-    outwards = 1.0 if end is None else -1.0
-    way = absolute(x - end if end is not None else x if middle is None else x - middle)
+    outwards = where(endless, 1.0, -1.0)
+    way = absolute(x - (middle if end is None else _unless_infinite(end, middle)))
     way = where(way > 0.0, way, 1.0)
     reach = way * (sign * outwards)
     origin = x - reach
     # No y is farther out than floats are.
-    farthest = 709.0 - maximum(log(way), 0.0).detach() if end is None else math.inf
+    farthest = where(endless, 709.0 - maximum(log(way), 0.0).detach(), math.inf)
 
     def log_integrand(r: Tensor) -> Tensor:
         near = r < farthest
@@ -131,7 +135,13 @@ def _log_integral(d: Distribution, x: Tensor, above: bool) -> Tensor:
     scale = amax(where(fallen, float(TRIED[0]), tried * 4.0), 0)
     found = _log_total(log_integrand(nodes * scale) + weights) + log(way) + log(scale)
     # Nothing is beyond an end, and nothing is known where even differences overflow.
-    return where(way < math.inf if end is None else x != end, found, -math.inf)
+    beyond = way < math.inf if end is None else where(endless, way < math.inf, x != end)
+    return where(beyond, found, -math.inf)
+
+
+def _unless_infinite(end: float | Tensor, other: float | Tensor) -> float | Tensor:
+    """Return an end of a support, another number where it is infinite."""
+    return where(isinf(end), other, end) if infinite_somewhere(end) else end
 
 
 def _log_total(terms: Tensor) -> Tensor:

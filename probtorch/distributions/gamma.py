@@ -43,6 +43,7 @@ class GammaFamily(Distribution):
     """The mathematics of a gamma with `concentration` and `rate`, however they are given."""
 
     support = constraints.nonnegative
+    _flat_ends = True, False
 
     def as_gamma(self) -> tuple[Tensor, Tensor]:
         """Return the concentration and the rate of the gamma this is."""

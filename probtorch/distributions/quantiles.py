@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.dtype import float64, promote_types
 from probtorch.core.shape import broadcast_shapes
-from probtorch.core.told import is_constant
 from probtorch.distributions.constraints import Boolean, Circular, Constraint
+from probtorch.distributions.constraints.base import infinite_somewhere
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, where
 from probtorch.ops.comparisons import isinf
@@ -89,7 +87,7 @@ def bounds(support: Constraint) -> tuple[float | Tensor | None, float | Tensor |
 def _real(d: Distribution, p: Tensor) -> Tensor:
     low, high = bounds(d.support)
     centre, unit = _place(d)
-    rows_differ = _infinite_somewhere(low) or _infinite_somewhere(high)
+    rows_differ = infinite_somewhere(low, high)
 
     def at(t: Tensor) -> tuple[Tensor, Tensor]:
         """Return the point of the support that t stands for, and its slope in t."""
@@ -174,10 +172,6 @@ def _real(d: Distribution, p: Tensor) -> Tensor:
     return where(nothing, -math.inf if low is None else low, x)
 
 
-def _infinite_somewhere(bound: float | Tensor | None) -> bool:
-    return isinstance(bound, Tensor) and is_constant(bound) and bool(np.isinf(bound.array).any())
-
-
 def _place(d: Distribution) -> tuple[Tensor | float, Tensor | float]:
     """Return where a distribution is and how wide, as its parameters say; 0 and 1 if they do not.
 
@@ -194,15 +188,17 @@ def _whole(d: Distribution, p: Tensor) -> Tensor:
     low, high = bounds(d.support)
     zero = p * 0.0
     # Always cdf(a) < p <= cdf(b).
-    a = zero - 1.0 if low is None else zero + low - 1.0
-    if low is None:
+    left = zero + (-math.inf if low is None else low)
+    endless = isinf(left)
+    a = where(endless, 0.0, left) - 1.0
+    if low is None or infinite_somewhere(low):
         a = while_loop(
-            lambda a: some((d.cdf(a) >= p) & (p > 0.0)),
-            lambda a: where((d.cdf(a) >= p) & (p > 0.0), a * 2.0, a),
+            lambda a: some(endless & (d.cdf(a) >= p) & (p > 0.0)),
+            lambda a: where(endless & (d.cdf(a) >= p) & (p > 0.0), a * 2.0, a),
             a,
         )
     top = math.inf if high is None else high
-    ends = p >= 1.0 if high is None else isinf(zero)
+    ends = (p >= 1.0) & (zero + top == math.inf)
 
     def wider(state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         a, b = state

@@ -1,8 +1,7 @@
 """Distributions of the line that lean to one side, or are shaped by a parameter of their own.
 
-Laplace distributions with two scales, plain and blurred by a normal; an exponential added to a
-normal; transformed normals. What an exponential tail and a normal have in common is one function,
-`log_tilted`, in which neither factor under- or overflows.
+Laplace distributions with two scales, and transformed normals. Those blurred by a normal are in
+blurred.py.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import clamp, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import lt
-from probtorch.ops.exponentials import exp, expm1, log, log1p, logaddexp, softplus
+from probtorch.ops.exponentials import exp, expm1, log, log1p, softplus
 from probtorch.ops.exponentials import pow as power
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum as total
@@ -31,7 +30,6 @@ from probtorch.ops.special import (
     digamma,
     erf,
     erfc,
-    erfcx,
     gammaincc,
     lgamma,
     log1mexp,
@@ -47,14 +45,12 @@ from probtorch.tensor import Tensor
 __all__ = [
     "AsymmetricLaplace",
     "AsymmetricLaplaceQuantile",
-    "ExGaussian",
     "GeneralizedNormal",
     "JohnsonSU",
     "Moyal",
     "SinhArcsinh",
     "SkewLogistic",
     "SkewNormal",
-    "SoftAsymmetricLaplace",
 ]
 
 
@@ -191,155 +187,6 @@ class AsymmetricLaplaceQuantile(TwoSided):
     def sides(self) -> tuple[Tensor, Tensor]:
         """Return the mean lengths of the tail below and above."""
         return self.scale / (1.0 - self.quantile), self.scale / self.quantile
-
-
-def log_tilted(z: Tensor, scale: Tensor, length: Tensor) -> Tensor:
-    """log(exp(-z / length + (scale / length)^2 / 2) ndtr(z / scale - scale / length)).
-
-    An exponential density of mean `length` times that, blurred by a normal of sd `scale`.
-    """
-    u, q = z / scale, scale / length
-    t = q - u
-    far = t > 0.0
-    # ndtr(-t) = exp(-t^2 / 2) erfcx(t / sqrt 2) / 2, and the squares of t cancel.
-    tail = u * u * -0.5 + log(erfcx(where(far, t, 0.0) / ROOT_2)) - math.log(2.0)
-    return where(far, tail, q * (q * 0.5 - where(far, 0.0, u)) + log_ndtr(-where(far, 0.0, t)))
-
-
-class SoftAsymmetricLaplace(Distribution):
-    """Sum of an asymmetric Laplace and a normal number of sd ``scale * softness``.
-
-    Density ``f(x) = (exp(s ** 2 / (2 * R ** 2) - z / R) * Phi(z / s - s / R) + exp(s ** 2 / (2
-    * L ** 2) + z / L) * Phi(-z / s - s / L)) / (L + R)`` with ``z = x - loc`` and ``L = scale
-    * asymmetry`` and ``R = scale / asymmetry`` and ``s = scale * softness``.
-
-    Parameters
-    ----------
-    loc : Tensor or number
-    scale : Tensor or number, positive
-        The tail below is ``scale * asymmetry`` long, the one above ``scale / asymmetry``.
-    asymmetry : Tensor or number, positive
-    softness : Tensor or number, positive
-        Small for a sharp peak.
-    """
-
-    loc: Parameter = param(constraints.real)
-    scale: Parameter = param(constraints.positive)
-    asymmetry: Parameter = param(constraints.positive, default=1.0)
-    softness: Parameter = param(constraints.positive, default=1.0)
-    support = constraints.real
-
-    @property
-    def left_scale(self) -> Tensor:
-        """Mean length of the tail below."""
-        return self.scale * self.asymmetry
-
-    @property
-    def right_scale(self) -> Tensor:
-        """Mean length of the tail above."""
-        return self.scale / self.asymmetry
-
-    @property
-    def soft_scale(self) -> Tensor:
-        """Standard deviation of the normal number."""
-        return self.scale * self.softness
-
-    def _sides(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.left_scale, self.right_scale, self.soft_scale
-
-    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        left, right, soft = self._sides()
-        sharp = right * rng.exponential(shape) - left * rng.exponential(shape)
-        return rng.finite(self.loc + sharp + rng.finite(soft * rng.normal(shape)))
-
-    @doubled
-    def _log_prob(self, x: Tensor) -> Tensor:
-        # The slopes of the two terms cancel around the peak.
-        left, right, soft = self._sides()
-        z = x - self.loc
-        both = logaddexp(log_tilted(z, soft, right), log_tilted(-z, soft, left))
-        return both - log(left + right)
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        left, right, soft = self._sides()
-        z = x - self.loc
-        # Where the integrals of both tails are infinite their tilted densities are 0.
-        above, below = exp(log_tilted(z, soft, right)), exp(log_tilted(-z, soft, left))
-        return ndtr(z / soft) - (right * above - left * below) / (left + right)
-
-    def _survival(self, x: Tensor) -> Tensor:
-        left, right, soft = self._sides()
-        z = x - self.loc
-        above, below = exp(log_tilted(z, soft, right)), exp(log_tilted(-z, soft, left))
-        return ndtr(-z / soft) + (right * above - left * below) / (left + right)
-
-    def _mean(self) -> Tensor:
-        left, right, _ = self._sides()
-        return self.loc + (right - left)
-
-    def _variance(self) -> Tensor:
-        left, right, soft = self._sides()
-        return left * left + right * right + soft * soft
-
-    def _skewness(self) -> Tensor:
-        left, right, _ = self._sides()
-        sd = sqrt(self._variance())
-        return 2.0 * (power(right / sd, 3.0) - power(left / sd, 3.0))
-
-    def _kurtosis(self) -> Tensor:
-        left, right, _ = self._sides()
-        sd = sqrt(self._variance())
-        return 6.0 * (power(right / sd, 4.0) + power(left / sd, 4.0))
-
-
-class ExGaussian(Distribution):
-    """Sum of a normal and an exponential number: a model of reaction times.
-
-    Density ``f(x) = exp((scale / nu) ** 2 / 2 - (x - loc) / nu) * Phi((x - loc) / scale - scale /
-    nu) / nu``.
-
-    Parameters
-    ----------
-    loc : Tensor or number
-        Mean of the normal.
-    scale : Tensor or number, positive
-        Its standard deviation.
-    nu : Tensor or number, positive
-        Mean of the exponential.
-    """
-
-    loc: Parameter = param(constraints.real, default=0.0)
-    scale: Parameter = param(constraints.positive, default=1.0)
-    nu: Parameter = param(constraints.positive, default=1.0)
-    support = constraints.real
-
-    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
-        return rng.finite(
-            self.loc + self.scale * rng.normal(shape) + self.nu * rng.exponential(shape)
-        )
-
-    def _log_prob(self, x: Tensor) -> Tensor:
-        return log_tilted(x - self.loc, self.scale, self.nu) - log(self.nu)
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        z = x - self.loc
-        return ndtr(z / self.scale) - exp(log_tilted(z, self.scale, self.nu))
-
-    def _log_survival(self, x: Tensor) -> Tensor:
-        z = x - self.loc
-        return logaddexp(log_ndtr(-z / self.scale), log_tilted(z, self.scale, self.nu))
-
-    def _mean(self) -> Tensor:
-        return self.loc + self.nu
-
-    def _variance(self) -> Tensor:
-        return self.scale * self.scale + self.nu * self.nu
-
-    def _skewness(self) -> Tensor:
-        return 2.0 * power(self.nu / sqrt(self._variance()), 3.0)
-
-    def _kurtosis(self) -> Tensor:
-        return 6.0 * power(self.nu / sqrt(self._variance()), 4.0)
 
 
 class SkewLogistic(Distribution):

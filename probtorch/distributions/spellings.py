@@ -11,6 +11,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.beta import Beta
+from probtorch.distributions.blurred import ExGaussian
 from probtorch.distributions.categorical import Categorical, Multinomial
 from probtorch.distributions.counts import Binomial, NegativeBinomial
 from probtorch.distributions.extremes import GeneralizedPareto
@@ -19,7 +20,6 @@ from probtorch.distributions.gamma import InverseGamma
 from probtorch.distributions.lkj import LKJCholesky
 from probtorch.distributions.ratios import InverseGaussian
 from probtorch.distributions.shares import RelaxedBernoulli
-from probtorch.distributions.skewed import ExGaussian
 from probtorch.distributions.stable import Stable
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.scalar import AffineTransform

@@ -51,6 +51,8 @@ class TruncatedNormal(Distribution):
         Bounds; minus and plus infinity for none.
     """
 
+    _flat_ends = True, True
+
     loc: Parameter = param(constraints.real, default=0.0)
     scale: Parameter = param(constraints.positive, default=1.0)
     low: Parameter = param(constraints.real, default=-math.inf)

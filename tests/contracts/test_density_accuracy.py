@@ -191,10 +191,12 @@ def slope_error(asked, i, at, got):
 def density_and_slopes(oracle, count):
     """Return a function of columns: the log densities and the slopes of their sum."""
     inner = [j for j in range(count) if j not in oracle.whole]
+    # Not the oracle: from its formulas a compiled function would reach all that mpmath remembers.
+    make = oracle.make
 
     def fn(*columns):
         leaves = [c.detach().requires_grad_() if j in inner else c for j, c in enumerate(columns)]
-        lp = oracle.make(*leaves[:-1]).log_prob(leaves[-1])
+        lp = make(*leaves[:-1]).log_prob(leaves[-1])
         return lp, *grad(lp.sum(), [leaves[j] for j in inner], materialize_grads=True)
 
     return fn
@@ -258,6 +260,7 @@ def test_native_densities_and_slopes_keep_their_digits(name, dtype):
 def test_the_density_of_data_keeps_its_digits(name, dtype):
     """Values and whole parameters known while recording: what is plain then is exact as well."""
     where = asked(name, dtype)
+    make = where.oracle.make
     *given, values = where.tensors()
     known = {j: given[j] for j in where.oracle.whole if j < len(given)}
     # One at a time: whether values are small enough for the plain form is asked of all together.
@@ -268,7 +271,7 @@ def test_the_density_of_data_keeps_its_digits(name, dtype):
         def density(*free, data=data):
             rest = iter(free)
             *all_given, x = (data[j] if j in data else next(rest) for j in range(len(given) + 1))
-            return where.oracle.make(*all_given).log_prob(x)
+            return make(*all_given).log_prob(x)
 
         native, free = compile(density), [c[rows] for j, c in enumerate(given) if j not in known]
         with np.errstate(all="ignore"):
@@ -289,10 +292,10 @@ def test_the_density_of_many_values_keeps_its_digits(name, row):
     """Numbers as parameters, and a vector of data: what they share is computed once."""
     where = asked(name, np.float64)
     *given, values = (np.asarray(c) for c in where.columns)
-    free = [tensor(c[row]) for c in given]
-    draws = where.oracle.make(*free).sample((6,), Generator(row)).numpy().astype(float)
+    free, make = [tensor(c[row]) for c in given], where.oracle.make
+    draws = make(*free).sample((6,), Generator(row)).numpy().astype(float)
     data = tensor(np.concatenate([draws, values[row : row + 1]]))
-    native = compile(lambda *free, data=data: where.oracle.make(*free).log_prob(data))
+    native = compile(lambda *free, data=data: make(*free).log_prob(data))
     with np.errstate(all="ignore"):
         native(*free)
         found = numbers(native(*free))

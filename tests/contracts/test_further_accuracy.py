@@ -65,10 +65,11 @@ def asked(name, dtype, count):
 
 def density_and_slopes(oracle, count):
     inner = [j for j in range(count) if j not in oracle.whole]
+    make = oracle.make  # not the oracle, from which a program would reach mpmath's memory
 
     def fn(*columns):
         leaves = [c.detach().requires_grad_() if j in inner else c for j, c in enumerate(columns)]
-        lp = oracle.make(*leaves[:-1]).log_prob_inside(leaves[-1])
+        lp = make(*leaves[:-1]).log_prob_inside(leaves[-1])
         return lp, *grad(lp.sum(), [leaves[j] for j in inner], materialize_grads=True)
 
     return fn

@@ -129,7 +129,14 @@ LONG = {
     "HyperGeometric", "LogNormalNegativeBinomial", "NoncentralChi2", "NoncentralT", "Skellam",
     "BetaQuotient", "NormalInverseGaussian", "PolyaGamma", "Rice", "SkewStudentT", "Stable",
 }  # fmt: skip
-ASKED = [pytest.param(n, marks=pytest.mark.slow if n in LONG else []) for n in ASKED]
+
+
+def each_asked(names):
+    """Names as parameters, those that take long at night."""
+    return [pytest.param(n, marks=pytest.mark.slow if n in LONG else []) for n in names]
+
+
+ASKED = each_asked(ASKED)
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -14,9 +14,11 @@ from probtorch import compile
 from probtorch.autograd import grad
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, unflatten
-from probtorch.distributions import biject_to
+from probtorch.distributions import biject_to, constraints
+from probtorch.effects import sample
 from probtorch.errors import ArgumentError, DomainError
 from probtorch.func import vmap
+from probtorch.infer import MCMC, NUTS
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 
@@ -378,3 +380,70 @@ def test_rows_with_and_without_bounds_have_their_own_quantiles():
     for i in range(4):
         uniform = (base.cdf(draws[:, i]) - start[i]) / (end[i] - start[i])
         assert stats.kstest(uniform, "uniform").pvalue > 1e-4
+
+
+ROWS = np.array([-math.inf, 0.5, -math.inf, 0.5]), np.array([math.inf, math.inf, 2.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "set_of", [constraints.interval, constraints.open_interval], ids=["closed", "open"]
+)
+def test_rows_of_a_set_with_and_without_bounds_have_a_bijection_and_an_interior(set_of):
+    low, high = (tensor(b) for b in ROWS)
+    rows = set_of(low, high)
+    assert rows.check(rows.interior(low)).numpy().all()
+    transform = biject_to(rows)
+    x = tensor(np.linspace(-3.0, 3.0, 7)[:, None] * np.ones(4), requires_grad=True)
+    y, ladj = transform.call_and_ladj(x)
+    assert rows.check(y).numpy().all()
+    assert_close(transform.inv(y), x, rtol=1e-12)
+    (slope,) = grad(y.sum(), x)
+    assert (slope > 0.0).numpy().all()
+    assert_close(ladj, np.log(slope.numpy()), rtol=1e-12, atol=1e-14)
+    for i, (a, b) in enumerate(zip(*ROWS, strict=True)):
+        alone = constraints.real if i == 0 else set_of(a, b) if i == 3 else None
+        if alone is not None:
+            assert_close(y[:, i], biject_to(alone)(x[:, i]), rtol=1e-14)
+    for one in (constraints.greater_than(low), constraints.less_than(high)):
+        z = biject_to(one)(x.detach())
+        assert one.check(z).numpy().all()
+        assert one.check(one.interior(z)).numpy().all()
+
+
+BASES_OF_ROWS = {
+    "StudentT": (dist.StudentT(5.0, 0.3, 0.8), ROWS),
+    "Gumbel": (dist.Gumbel(0.3, 0.8), ROWS),
+    "Skellam": (dist.Skellam(3.0, 5.0), tuple(np.round(4.0 * b) for b in ROWS)),
+}
+
+
+@pytest.mark.parametrize("name", BASES_OF_ROWS)
+def test_facts_and_tails_of_rows_are_those_of_each_row_alone(name):
+    base, (low, high) = BASES_OF_ROWS[name]
+    rows = dist.Truncated(base, low, high, validate_args=False)
+    alone = [
+        dist.Truncated(base, *(None if np.isinf(b) else b for b in bounds), validate_args=False)
+        for bounds in zip(low, high, strict=True)
+    ]
+    for fact in ("mean", "variance", "skewness", "kurtosis", "mode"):
+        expected = [getattr(d, fact).item() for d in alone]
+        assert_close(getattr(rows, fact), expected, rtol=1e-6, atol=1e-6, msg=fact)
+    assert_close(rows.entropy(), [d.entropy().item() for d in alone], rtol=1e-10)
+    assert_close(rows.icdf(tensor(0.2)), [d.icdf(tensor(0.2)).item() for d in alone], rtol=1e-6)
+    for x in (0.50000001, 1.0, 1.9999999, 400.0, -400.0):
+        for tail in ("log_cdf", "log_survival"):
+            found = getattr(rows, tail)(tensor(np.array(x)))
+            expected = [getattr(d, tail)(tensor(np.array(x))).item() for d in alone]
+            assert_close(found, expected, rtol=1e-9, msg=f"{tail} at {x}")
+
+
+def test_a_latent_truncated_site_has_rows_with_and_without_bounds():
+    def model():
+        sample("x", dist.Truncated(dist.StudentT(5.0, 0.3, 0.8), *ROWS).to_event(1))
+
+    mcmc = MCMC(NUTS(model), 2000, 300, num_chains=2, seed=3, progress_bar=False)
+    mcmc.run()
+    x = mcmc.get_samples()["x"].numpy()
+    d = dist.Truncated(dist.StudentT(5.0, 0.3, 0.8), *ROWS)
+    assert_close(x.mean(0), d.mean.numpy(), atol=0.1)
+    assert d.support.check(tensor(x)).numpy().all()

@@ -6,8 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
+import numpy as np
+
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_constant
 from probtorch.errors import ArgumentError
 from probtorch.tensor import Tensor
 
@@ -16,6 +19,7 @@ __all__ = [
     "Dependent",
     "dependent",
     "dependent_property",
+    "infinite_somewhere",
     "is_dependent",
     "named",
 ]
@@ -30,10 +34,13 @@ class Constraint:
         Number of rightmost dims that together form one element.
     is_discrete : bool
         Whether the set is made of isolated points.
+    open_ends : tuple of two bools
+        Whether a set of numbers lacks its lower end, and its upper end.
     """
 
     event_dim: int = 0
     is_discrete: bool = False
+    open_ends: tuple[bool, bool] = (False, False)
     _name: str
 
     def check(self, value: Tensor) -> Tensor:
@@ -172,6 +179,16 @@ class dependent_property(property, Dependent):
 def is_dependent(constraint: object) -> TypeGuard[Dependent]:
     """Whether `constraint` is one whose bounds are known only for an instance."""
     return isinstance(constraint, Dependent)
+
+
+def infinite_somewhere(*bounds: float | Tensor | None) -> bool:
+    """Whether a bound is known to be infinite, so that there is none in at least one row."""
+    return any(
+        bound is not None
+        and (not isinstance(bound, TensorBase) or is_constant(bound))
+        and bool(np.isinf(bound.array if isinstance(bound, TensorBase) else bound).any())
+        for bound in bounds
+    )
 
 
 explain_calls(globals())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.distributions.constraints.base import Constraint, named
-from probtorch.ops.arithmetic import floor
+from probtorch.distributions.constraints.base import Constraint, infinite_somewhere, named
+from probtorch.ops.arithmetic import floor, where
 from probtorch.ops.comparisons import eq, ge, le, logical_and
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import all as every
@@ -71,7 +73,7 @@ class IntegerGreaterThanEq(Constraint):
         return logical_and(_is_integral(value), ge(value, self.lower_bound))
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return self.lower_bound
+        return _least(self.lower_bound, 0.0)
 
 
 class IntegerInterval(Constraint):
@@ -88,7 +90,9 @@ class IntegerInterval(Constraint):
         return logical_and(_is_integral(value), inside)
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return self.lower_bound
+        high = self.upper_bound
+        top = where(high == math.inf, 0.0, high) if isinstance(high, TensorBase) else min(high, 0.0)
+        return _least(self.lower_bound, top)
 
 
 class OneHot(Constraint):
@@ -122,6 +126,13 @@ class MultinomialConstraint(Constraint):
         if isinstance(count, TensorBase) and count.array.ndim:
             count = unsqueeze(count, -1)
         return corner(value) * count
+
+
+def _least(low: float | Tensor, other: float | Tensor) -> float | Tensor:
+    """Return a lower bound, another number where there is none."""
+    if not infinite_somewhere(low):
+        return low
+    return where(low == -math.inf, other, low) if isinstance(low, TensorBase) else other
 
 
 def corner(value: Tensor) -> Tensor:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from probtorch.core.signatures import explain_calls
-from probtorch.distributions.constraints.base import Constraint, named
+from probtorch.distributions.constraints.base import Constraint, infinite_somewhere, named
+from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, ge, gt, le, logical_and, lt
 from probtorch.tensor import Tensor
 
@@ -80,6 +83,8 @@ class OffsetMultiplier(Real):
 class GreaterThan(Constraint):
     """x > lower_bound."""
 
+    open_ends = True, False
+
     def __init__(self, lower_bound: float | Tensor) -> None:
         self.lower_bound = lower_bound
 
@@ -87,11 +92,14 @@ class GreaterThan(Constraint):
         return gt(value, self.lower_bound)
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return self.lower_bound + 1.0
+        low = self.lower_bound
+        return _inside(low, math.inf) if infinite_somewhere(low) else low + 1.0
 
 
 class GreaterThanEq(GreaterThan):
     """x >= lower_bound."""
+
+    open_ends = False, False
 
     def check(self, value: Tensor) -> Tensor:
         return ge(value, self.lower_bound)
@@ -107,6 +115,8 @@ class SoftplusPositive(GreaterThan):
 class LessThan(Constraint):
     """x < upper_bound."""
 
+    open_ends = False, True
+
     def __init__(self, upper_bound: float | Tensor) -> None:
         self.upper_bound = upper_bound
 
@@ -114,11 +124,14 @@ class LessThan(Constraint):
         return lt(value, self.upper_bound)
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return self.upper_bound - 1.0
+        high = self.upper_bound
+        return _inside(-math.inf, high) if infinite_somewhere(high) else high - 1.0
 
 
 class LessThanEq(LessThan):
     """x <= upper_bound."""
+
+    open_ends = False, False
 
     def check(self, value: Tensor) -> Tensor:
         return le(value, self.upper_bound)
@@ -135,11 +148,13 @@ class Interval(Constraint):
         return logical_and(ge(value, self.lower_bound), le(value, self.upper_bound))
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return 0.5 * self.lower_bound + 0.5 * self.upper_bound
+        return _inside(self.lower_bound, self.upper_bound)
 
 
 class HalfOpenInterval(Interval):
     """lower_bound <= x < upper_bound."""
+
+    open_ends = False, True
 
     def check(self, value: Tensor) -> Tensor:
         return logical_and(ge(value, self.lower_bound), lt(value, self.upper_bound))
@@ -148,6 +163,8 @@ class HalfOpenInterval(Interval):
 class LeftOpenInterval(Interval):
     """lower_bound < x <= upper_bound."""
 
+    open_ends = True, False
+
     def check(self, value: Tensor) -> Tensor:
         return logical_and(gt(value, self.lower_bound), le(value, self.upper_bound))
 
@@ -155,8 +172,25 @@ class LeftOpenInterval(Interval):
 class OpenInterval(Interval):
     """lower_bound < x < upper_bound."""
 
+    open_ends = True, True
+
     def check(self, value: Tensor) -> Tensor:
         return logical_and(gt(value, self.lower_bound), lt(value, self.upper_bound))
+
+
+def _inside(low: float | Tensor, high: float | Tensor) -> float | Tensor:
+    """Return numbers between bounds, of which some rows may have one or none."""
+    if infinite_somewhere(low):
+        low = _where(low == -math.inf, _where(high == math.inf, -1.0, high - 2.0), low)
+    if infinite_somewhere(high):
+        high = _where(high == math.inf, low + 2.0, high)
+    return 0.5 * low + 0.5 * high
+
+
+def _where(mask: bool | Tensor, x: float | Tensor, y: float | Tensor) -> float | Tensor:
+    if isinstance(mask, Tensor):
+        return where(mask, x, y)
+    return x if mask else y
 
 
 greater_than = GreaterThan

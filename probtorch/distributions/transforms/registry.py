@@ -8,11 +8,13 @@ They agree except for the simplex.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeVar, overload
 
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.constraints.base import infinite_somewhere
 from probtorch.distributions.transforms.cholesky import (
     CorrMatrixCholeskyTransform,
     PositiveDefiniteTransform,
@@ -35,6 +37,7 @@ from probtorch.distributions.transforms.scalar import (
     AffineTransform,
     ExpTransform,
     IntervalTransform,
+    RowsTransform,
     SigmoidTransform,
     SoftplusTransform,
 )
@@ -180,6 +183,8 @@ def _scaled(constraint: constraints.OffsetMultiplier) -> Transform:
 @_both(constraints.GreaterThanEq)
 def _above(constraint: constraints.GreaterThan | constraints.GreaterThanEq) -> Transform:
     bound = constraint.lower_bound
+    if infinite_somewhere(bound):
+        return RowsTransform(bound, math.inf, codomain=constraint)
     if _zero(bound):
         return (
             _POSITIVE if constraint == constraints.positive else _onto(ExpTransform(), constraint)
@@ -192,6 +197,8 @@ def _above(constraint: constraints.GreaterThan | constraints.GreaterThanEq) -> T
 @_both(constraints.LessThanEq)
 def _below(constraint: constraints.LessThan | constraints.LessThanEq) -> Transform:
     bound = constraint.upper_bound
+    if infinite_somewhere(bound):
+        return RowsTransform(-math.inf, bound, codomain=constraint)
     shift = AffineTransform(bound, -1.0, domain=constraints.positive, codomain=constraint)
     return ComposeTransform([ExpTransform(), shift])
 
@@ -207,6 +214,8 @@ def _between(
     | constraints.OpenInterval,
 ) -> Transform:
     low, high = constraint.lower_bound, constraint.upper_bound
+    if infinite_somewhere(low, high):
+        return RowsTransform(low, high, codomain=constraint)
     if _zero(low) and isinstance(high, (int, float)) and high == 1:
         return _onto(SigmoidTransform(), constraint)
     return IntervalTransform(low, high, codomain=constraint)

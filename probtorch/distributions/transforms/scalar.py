@@ -35,6 +35,7 @@ __all__ = [
     "IntervalTransform",
     "LeakyReLUTransform",
     "PowerTransform",
+    "RowsTransform",
     "SigmoidTransform",
     "SoftplusTransform",
     "TanhTransform",
@@ -335,6 +336,39 @@ class IntervalTransform(Transform):
         width = self.upper_bound - self.lower_bound
         width = log(width) if isinstance(width, TensorBase) else math.log(width)
         return log_sigmoid_derivative(x) + width
+
+
+class RowsTransform(IntervalTransform):
+    """Onto intervals of which each row may have two bounds, one or none.
+
+    An `IntervalTransform` where there are two, lower + exp(x) or upper - exp(-x) where there is
+    one, and x itself where there is none: there the bounds are infinite.
+    """
+
+    def _bounds(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return both bounds, finite numbers where there is none, and which rows have them."""
+        low, high = as_tensor(self.lower_bound), as_tensor(self.upper_bound)
+        begins, ends = low > -math.inf, high < math.inf
+        low = where(begins, low, where(ends, high - 1.0, 0.0))
+        return low, where(ends, high, low + 1.0), begins, ends
+
+    def _call(self, x: Tensor) -> Tensor:
+        low, high, begins, ends = self._bounds()
+        one = begins ^ ends
+        way = exp(where(one, where(begins, x, neg(x)), 0.0))
+        half = where(begins, low + way, high - way)
+        return where(one, half, where(begins, low + (high - low) * sigmoid(x), x))
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        low, high, begins, ends = self._bounds()
+        below = where(begins, log(where(begins, y - low, 1.0)), 0.0)
+        above = where(ends, log(where(ends, high - y, 1.0)), 0.0)
+        return where(begins | ends, below - above, y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        low, high, begins, ends = self._bounds()
+        one, slope = where(begins, x, neg(x)), log_sigmoid_derivative(x) + log(high - low)
+        return where(begins ^ ends, one, where(begins, slope, x * 0.0))
 
 
 explain_calls(globals())
