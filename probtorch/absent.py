@@ -16,6 +16,7 @@ INSTEAD = {
     "bfloat16": "there is no bfloat16: use float32, or float16 for less memory",
     "export": "onnx.export writes a network for other programs",
     "fx": "compile(fn).explain() shows the graph of a function",
+    "generic": "Pyro's own names are at the front door; there is one backend",
     "hub": "nothing here reads from the network: load a state_dict with load(path)",
     "jit": "compile(fn) compiles functions and modules by recording them",
     "multiprocessing": "DataLoader(num_workers=), threads, or Python's multiprocessing with arrays",

@@ -12,8 +12,11 @@ INSTEAD = {
     "conjugate": "effects.ConjugateReparam, infer.Gibbs",
     "ecs_proxies": "infer.HMCECS has its proxies itself",
     "epidemiology": "a model with scan, or infer.ParticleGibbs and infer.ParticleFilter",
+    "examples": "data sets have their libraries: nothing here reads from the network",
     "funsor": "finite sites are summed out by TraceEnum_ELBO and by NUTS; infer.infer_discrete",
+    "minipyro": "handlers are small classes: effects.Handler is their base",
     "module": "effects.module and effects.random_module",
+    "mue": "distributions.DiscreteHMM takes any transition and observation probabilities",
     "nested_sampling": "infer.NestedSampler",
     "randomvariable": "distributions, with transforms",
     "render": "viz.render_model",
@@ -21,6 +24,8 @@ INSTEAD = {
     "tfp": "distributions has TFP's by their names",
     "timeseries": "distributions.GaussianHMM, GaussianStateSpace and their kin",
     "tracking": "distributions.GaussianHMM; assignments are distributions.OneOneMatching",
+    "util": "tensors have methods of their own, as unsqueeze(-1)",
+    "zuko": "distributions.transforms has flows; of another library's, a Distribution of its own",
 }
 
 if not TYPE_CHECKING:
