@@ -46,31 +46,35 @@ __all__ = ["array_function", "array_ufunc", "from_dlpack", "from_numpy", "refuse
 
 def array_ufunc(ufunc, method, inputs, kwargs):
     """Carry out ``getattr(ufunc, method)(*inputs, **kwargs)``; see ``Tensor.__array_ufunc__``."""
-    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    whose = "np" if getattr(np, ufunc.__name__, None) is ufunc else "scipy.special"
+    name = f"{whose}.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
     rest = {k: v for k, v in kwargs.items() if v is not None}
     out = rest.pop("out", (None,))
     dtype = rest.pop("dtype", None)
     result = NotImplemented
-    if not rest or (method == "reduce" and rest.keys() <= {"axis", "keepdims"}):
+    wanted = None if dtype is None else np.dtype(dtype)
+    known = wanted is None or _computed_in(ufunc, wanted, inputs)
+    if known and (not rest or (method == "reduce" and rest.keys() <= {"axis", "keepdims"})):
         if method == "__call__" and operation_of(ufunc) is not None:
             # NumPy's double is a float of Python's: it has no say about the dtype.
-            weak = (float(x) if isinstance(x, float) else tensor_of(x) for x in inputs)
+            weak = (float(x) if isinstance(x, float) else _in(wanted, tensor_of(x)) for x in inputs)
             result = operation_of(ufunc)(*weak)
         elif method == "reduce" and ufunc in REDUCE:
             axis = kwargs.get("axis", 0)
-            result = reduced(REDUCE[ufunc], inputs[0], axis, rest.get("keepdims", False))
+            x = _in(wanted, tensor_of(inputs[0]))
+            result = reduced(REDUCE[ufunc], x, axis, rest.get("keepdims", False))
         elif method == "outer" and operation_of(ufunc) is not None and len(inputs) == 2:
-            x, y = map(tensor_of, inputs)
+            x, y = (_in(wanted, tensor_of(x)) for x in inputs)
             result = operation_of(ufunc)(x[(..., *(None,) * y.ndim)], y)
     if result is NotImplemented:
-        _refuse_taped(f"np.{name}", (*inputs, *out, rest))
+        _refuse_taped(name, (*inputs, *out, rest))
         given = {k: plain_arrays(v) for k, v in kwargs.items()}
         found = getattr(ufunc, method)(*map(plain_arrays, inputs), **given)
         kept = out if out[0] is not None else (None,) * (len(found) if type(found) is tuple else 1)
         return _wrapped(found, kept)
-    if dtype is not None:
-        result = cast(result, np.dtype(dtype))
-    return result if out[0] is None else _written(f"np.{name}", result, out[0])
+    if wanted is not None:
+        result = cast(result, wanted)
+    return result if out[0] is None else _written(name, result, out[0])
 
 
 def array_function(func, args, kwargs):
@@ -221,7 +225,7 @@ def _refuse_taped(name, arguments):
                 expected="an operation that probtorch differentiates",
                 got=f"a tensor of shape {tuple(x.array.shape)} with requires_grad=True, whose "
                 "gradient would be lost",
-                fix=_instead(name.removeprefix("np.").removeprefix("linalg.")),
+                fix=_instead(name.rpartition(".")[2]),
             )
 
 
@@ -233,6 +237,19 @@ def _wrapped(found, out):
         return out[0]
     numeric = isinstance(found, (np.ndarray, np.generic)) and found.dtype.kind in "biufc"
     return wrap(np.asarray(found)) if numeric else found
+
+
+def _computed_in(ufunc, dtype, inputs):
+    """Whether a ufunc computes in a dtype, to which its inputs are cast before."""
+    letters = {t.partition("->")[2] for t in ufunc.types}
+    return dtype.char in letters and all(
+        np.can_cast(np.asarray(plain_arrays(x, force=True)).dtype, dtype, "same_kind")
+        for x in inputs
+    )
+
+
+def _in(dtype, x):
+    return x if dtype is None else cast(x, dtype)
 
 
 def _tensors_of(found):

@@ -31,6 +31,8 @@ def _clip(a, a_min=np._NoValue, a_max=np._NoValue, out=None, *, min=None, max=No
         raise UnknownArgument("a_min")  # NumPy has the words for it
     low, high = (a_min, a_max) if one else (min, max)
     x = tensor_of(a)
+    if not is_given(low) and not is_given(high):
+        return arithmetic.clone(x)
     x = arithmetic.maximum(x, tensor_of(low)) if is_given(low) else x
     return arithmetic.minimum(x, tensor_of(high)) if is_given(high) else x
 
@@ -49,8 +51,8 @@ def _select(condlist, choicelist, default=0):
 def _piecewise(x, condlist, funclist, *args, **kw):
     x = tensor_of(x)
     if not x.array.ndim:
-        given = np.asarray(plain_arrays(condlist, force=True), bool).reshape(-1, 1)
-        line = _piecewise(movement.reshape(x, (1,)), list(given), funclist, *args, **kw)
+        rows = np.asarray(plain_arrays(condlist, force=True), bool).reshape(-1, 1)
+        line = _piecewise(movement.reshape(x, (1,)), list(rows), funclist, *args, **kw)
         return movement.reshape(line, ())
     given = plain_arrays(condlist, force=True)
     if np.isscalar(given) or not isinstance(given[0], (list, np.ndarray)):
@@ -86,7 +88,9 @@ def _round(a, decimals=0, out=None):
         return complex_numbers.complex(*(arithmetic.round(p, decimals=places) for p in parts))
     if x.array.dtype.kind == "b" or (x.array.dtype.kind in "iu" and places < 0):
         raise UnknownArgument("decimals")  # NumPy's own: there is no gradient to be lost
-    return x if x.array.dtype.kind in "iu" else arithmetic.round(x, decimals=places)
+    if x.array.dtype.kind in "iu":
+        return arithmetic.clone(x)
+    return arithmetic.round(x, decimals=places)
 
 
 def _fix(x, out=None):

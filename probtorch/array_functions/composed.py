@@ -195,7 +195,7 @@ def _powm1(x, y):
 
 def heaviside(x1, x2):
     """Return the step, `x2` where `x1` is 0, in the dtype that holds both."""
-    x, at_zero = tensor_of(x1), tensor_of(x2)
+    x, at_zero = to_float(tensor_of(x1)), to_float(tensor_of(x2))
     dtype = np.result_type(x.array.dtype, at_zero.array.dtype)
     return numeric.heaviside(cast(x, dtype), cast(at_zero, dtype))
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from probtorch.array_functions.arguments import tensor_of
 from probtorch.array_functions.composed import COMPOSED, float_power, heaviside
+from probtorch.core.casting import to_float, to_inexact
 from probtorch.ops import (
     arithmetic,
     comparisons,
@@ -22,13 +23,13 @@ __all__ = ["named_operation", "operation_of"]
 # NumPy's name, and ours where it differs.
 _NUMPY_TABLE = (
     "add subtract=sub multiply=mul true_divide=div power=pow negative=neg "
-    "absolute=abs fabs=abs exp exp2 expm1 log log2 log10 log1p sqrt square sin cos tan sinh cosh "
+    "absolute=abs exp exp2 expm1 log log2 log10 log1p sqrt square sin cos tan sinh cosh "
     "tanh arcsin=asin arccos=acos arctan=atan arctan2=atan2 arcsinh=asinh arccosh=acosh "
     "arctanh=atanh hypot maximum minimum fmax fmin equal=eq not_equal=ne less=lt less_equal=le "
     "greater=gt greater_equal=ge logical_and logical_or logical_xor logical_not isnan isfinite "
     "isinf signbit copysign nextafter floor ceil sign remainder floor_divide logaddexp "
-    "logaddexp2 reciprocal cbrt rint=round trunc fmod ldexp gcd lcm deg2rad rad2deg "
-    "degrees=rad2deg radians=deg2rad conjugate=conj bitwise_and bitwise_or bitwise_xor "
+    "logaddexp2 reciprocal cbrt trunc fmod ldexp gcd lcm deg2rad rad2deg "
+    "degrees=rad2deg radians=deg2rad bitwise_and bitwise_or bitwise_xor "
     "invert=bitwise_not left_shift=bitwise_left_shift right_shift=bitwise_right_shift"
 )
 _SCIPY_TABLE = (
@@ -70,10 +71,18 @@ def _table(source, entries):
     return found
 
 
+def _conjugate(x):
+    x = tensor_of(x)
+    return complex_numbers.conj(x) if x.array.dtype.kind == "c" else arithmetic.clone(x)
+
+
 _UFUNCS = _table(np, _NUMPY_TABLE)
 _UFUNCS[np.matmul] = contraction.matmul
-_UFUNCS[np.positive] = tensor_of
+_UFUNCS[np.conjugate] = _conjugate
+_UFUNCS[np.positive] = lambda x: arithmetic.clone(tensor_of(x))
 _UFUNCS[np.heaviside] = heaviside
+_UFUNCS[np.fabs] = lambda x: arithmetic.abs(to_float(tensor_of(x)))
+_UFUNCS[np.rint] = lambda x: arithmetic.round(to_inexact(tensor_of(x)))
 _UFUNCS[np.float_power] = float_power
 _scipy_ufuncs: dict = {}
 

@@ -22,8 +22,9 @@ _KINDS = (None, "quicksort", "heapsort", "mergesort", "stable")
 
 
 def _sorted_by(fn):
-    def handler(a, axis=-1, kind=None, order=None, *, stable=None):
-        absent({"order": order})
+    def handler(a, axis=-1, kind=None, order=None, *, stable=None, descending=False):
+        # Where nan comes in a descending order is NumPy's to say, from 2.5 on.
+        absent({"order": order, "descending": True if descending else None})
         one_of("kind", kind, *_KINDS)
         if kind is not None and stable is not None:
             raise UnknownArgument("stable")

@@ -139,6 +139,12 @@ def _flat_outer(x1, x2, /):
     return contraction.outer(a, b)
 
 
+def _linalg_cross(x1, x2, /, *, axis=-1):
+    if axis is None:
+        raise UnknownArgument("axis")  # what it means is the release's to say
+    return _cross(x1, x2, axis, axis, axis)
+
+
 def _matrix_power(a, n):
     return linalg.matrix_power(tensor_of(a), whole(n, "n"))
 
@@ -241,7 +247,7 @@ PRODUCTS = {
 }
 # Names of newer releases.
 for _name, _entry in {
-    "cross": lambda x1, x2, /, *, axis=-1: _cross(x1, x2, axis, axis, axis),
+    "cross": _linalg_cross,
     "diagonal": lambda x, /, *, offset=0: diagonals.diagonal(tensor_of(x), offset, -2, -1),
     "matmul": lambda x1, x2, /: contraction.matmul(tensor_of(x1), tensor_of(x2)),
     "matrix_transpose": lambda x, /: movement.swapaxes(tensor_of(x), -1, -2),

@@ -65,6 +65,7 @@ SPELLINGS = {
     "num": ("steps", "num_samples"),
     "num_sample": ("num_samples", "num_particles"),
     "num_samples": ("num_particles",),
+    "num_warmup": ("warmup_steps",),
     "observed": ("obs", "data"),
     "optimizer": ("optim",),
     "out_axes": ("out_dims",),

@@ -8,12 +8,13 @@ from __future__ import annotations
 from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
 from probtorch.core.making import as_tensor
-from probtorch.core.typed import DTypeLike, Shape, SizeLike, TensorLike
+from probtorch.core.typed import DTypeLike, Shape, SizeLike, StateDict, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
 from probtorch.nn import init
 from probtorch.nn.arguments import documented_by, shown, whole
 from probtorch.nn.module import Module
+from probtorch.nn.state import Metadata
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -170,8 +171,36 @@ class GroupNorm(Module):
 class _Running(Module):
     """What batch and instance normalisation share: parameters, running statistics, checks."""
 
+    # Version 1 had no `num_batches_tracked`: what was saved then, and dicts that know of no
+    # version, are loaded without it, as in PyTorch.
+    _version = 2
+
     ndims: tuple[int, ...]
     shapes: str
+
+    def _load_from_state_dict(
+        self,
+        state_dict: StateDict,
+        prefix: str,
+        local_metadata: Metadata,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        version, key = local_metadata.get("version"), f"{prefix}num_batches_tracked"
+        count = self._buffers.get("num_batches_tracked")
+        if count is not None and not (isinstance(version, int) and version >= 2):
+            state_dict.setdefault(key, count)
+        super()._load_from_state_dict(
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
 
     def _build(
         self,

@@ -235,6 +235,20 @@ register_leaf_type(
     make=lambda t, note: Buffer(t, persistent=note),
     wants_gradient=False,
 )
+register_leaf_type(
+    "uninitialized parameter",
+    UninitializedParameter,
+    note=lambda t: bool(t.requires_grad),
+    make=lambda t, note: UninitializedParameter(note, dtype=t.array.dtype),
+    wants_gradient=True,
+)
+register_leaf_type(
+    "uninitialized buffer",
+    UninitializedBuffer,
+    note=lambda t: bool(t.persistent),
+    make=lambda t, note: UninitializedBuffer(dtype=t.array.dtype, persistent=note),
+    wants_gradient=False,
+)
 
 
 def _rebuild_buffer(array: np.ndarray, persistent: bool) -> Tensor:

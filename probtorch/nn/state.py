@@ -112,7 +112,9 @@ def collect(
 def save_own(module: Module, destination: StateDict, prefix: str, keep_vars: bool) -> None:
     """Put what one module holds into `destination`; see `Module._save_to_state_dict`."""
     for _, name, t in _entries(module):
-        destination[prefix + name] = t if keep_vars else t.detach()
+        # What has no shape yet stands for itself, as in PyTorch: whoever loads it can tell.
+        bare = keep_vars or isinstance(t, _WITHOUT_SHAPE)
+        destination[prefix + name] = t if bare else t.detach()
     if type(module).get_extra_state is not _base_of(module).get_extra_state:
         destination[prefix + EXTRA] = module.get_extra_state()
 
@@ -158,7 +160,7 @@ def load(module: Module, state: StateDict, strict: bool, assign: bool) -> Incomp
             module, places, state, missing if strict else [], unexpected if strict else [], wrong
         )
     for name, (owner, attribute, target) in places.items():
-        if name in state:
+        if name in state and not isinstance(state[name], _WITHOUT_SHAPE):
             _write(owner, attribute, target, as_tensor(state[name], "load_state_dict"), assign)
     for name, owner in extras.items():
         if name in state:
@@ -246,7 +248,7 @@ def load_own(
         _materialize(target, state[key])
         if unfit := _wrong_shapes({key: (module, name, target)}, state):
             wrong += unfit
-        else:
+        elif not isinstance(state[key], _WITHOUT_SHAPE):
             value = as_tensor(state[key], f"load_state_dict, {key}")
             _write(module, name, target, value, bool(about.get(_ASSIGN)))
     extra = type(module).set_extra_state is not _base_of(module).set_extra_state
@@ -264,7 +266,7 @@ def load_own(
 
 def _materialize(target: Tensor, value: TensorLike) -> None:
     """Give a parameter of a lazy layer, which has no shape yet, that of its value."""
-    if isinstance(target, _WITHOUT_SHAPE):
+    if isinstance(target, _WITHOUT_SHAPE) and not isinstance(value, _WITHOUT_SHAPE):
         target.materialize(as_tensor(value, "load_state_dict").shape)
 
 
@@ -274,6 +276,13 @@ def _wrong_shapes(places: Places, state: Mapping[str, TensorLike]) -> list[str]:
         if name not in state:
             continue
         value = as_tensor(state[name], f"load_state_dict, {name}")
+        if isinstance(value, _WITHOUT_SHAPE):
+            if not isinstance(target, _WITHOUT_SHAPE):
+                out.append(
+                    f"no shape for {name}: the checkpoint was taken of a lazy layer before its "
+                    f"first input, the shape in current model is {target.shape}."
+                )
+            continue
         if value.array.shape != target.array.shape:
             out.append(
                 f"size mismatch for {name}: copying a param with shape {value.shape} from "

@@ -19,7 +19,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import div, where
-from probtorch.ops.comparisons import gt
+from probtorch.ops.comparisons import eq
 from probtorch.ops.contraction import matmul
 from probtorch.ops.diagonals import diagonal
 from probtorch.ops.fourier import irfft, rfft
@@ -248,9 +248,9 @@ def safe_normalize(x: TensorLike, *, p: float = 2) -> TensorBase:
     """Divide vectors, along the last dim, by their p-norm; 0 becomes the first unit vector."""
     x = as_tensor(x, "safe_normalize")
     norm = vector_norm(x, p, -1, keepdim=True)
-    there = gt(norm, 0.0)
+    nothing = eq(norm, 0.0)  # of nan there is a norm, nan
     first = np.eye(1, x.array.shape[-1], dtype=x.array.dtype)[0]
-    return where(there, div(x, where(there, norm, 1.0)), first)
+    return where(nothing, first, div(x, where(nothing, 1.0, norm)))
 
 
 explain_calls(globals())

@@ -38,7 +38,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops import arithmetic
 from probtorch.ops.native_rows import native_elements
 from probtorch.optim.batches import BLOCK, ParameterBatch, layout
-from probtorch.optim.optimizer import Optimizer
+from probtorch.optim.optimizer import Optimizer, rate_from
 from probtorch.optim.typed import Given, Group, R
 from probtorch.tensor import Tensor
 
@@ -239,7 +239,8 @@ class ElementwiseOptimizer(Optimizer):
         """The options at a step, with the size that the schedule gives it."""
         if self.schedule is None or step is None:
             return group
-        return {**group, "lr": self.schedule(step - 1) * group["lr"]}
+        factor = rate_from("optimizer(step_size=schedule)", self.schedule(step - 1))
+        return {**group, "lr": factor * group["lr"]}
 
     def _slots_of(self, group: Group, p: Tensor) -> Iterable[str]:
         """The names of the state tensors of one parameter."""

@@ -32,7 +32,7 @@ from probtorch.optim.step_hooks import StepHook, StepHookHandle, add_step_hook
 from probtorch.optim.typed import Given, Group, R, Schedule
 from probtorch.tensor import Tensor
 
-__all__ = ["Optimizer", "check_option"]
+__all__ = ["Optimizer", "check_option", "rate_from"]
 
 
 # What other libraries call the options.
@@ -254,7 +254,8 @@ class Optimizer:
     def register_step_pre_hook(self, hook: StepHook) -> StepHookHandle:
         """Call ``hook(optimizer, args, kwargs)`` before each `step`, with the step's arguments.
 
-        A pair that it returns takes their place. `remove()` of the handle takes the hook off.
+        The first of `args` is the optimizer, as in PyTorch. A pair that the hook returns takes
+        their place. `remove()` of the handle takes the hook off.
         """
         return add_step_hook(self, hook, before=True)
 
@@ -428,6 +429,26 @@ def followed(group: Group) -> tuple[str, ...]:
     """Return the options that schedules change."""
     names = ("lr", "momentum", "betas") if "base_momentum" in group else ("lr",)
     return tuple(name for name in names if name in group)
+
+
+def rate_from(name: str, value: object) -> float | Tensor:
+    """Return what a user's schedule gave, a tensor as it is and any other number as Python's.
+
+    A number of NumPy's would lend its dtype to the rate, and with it to the parameters.
+    """
+    if isinstance(value, Tensor) and value.array.size == 1:
+        return value.reshape(()) if value.array.ndim else value
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(())[()]
+    if isinstance(value, (int, float, np.integer, np.floating)):
+        return float(value)
+    shape = getattr(value, "shape", None)
+    raise DTypeError(
+        name,
+        expected="a function from the step to one real number",
+        got=f"{value!r:.40}" if shape is None else f"a {type(value).__name__} of shape {shape}",
+        fix="return a float, or a tensor of one element",
+    )
 
 
 def check_option(name: str, value: object, ok: bool, expected: str) -> None:

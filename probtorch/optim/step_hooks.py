@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StepHook", "StepHookHandle", "add_step_hook"]
 
-# Called as ``hook(optimizer, args, kwargs)``, with the arguments of `step`.
+# Called as ``hook(optimizer, args, kwargs)``, with the arguments of `step`; the first of `args` is
+# the optimizer itself, as in PyTorch.
 StepHook: TypeAlias = Callable[..., object]
 
 
@@ -51,7 +52,7 @@ class _Around:
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         for hook in list(self.before.values()):
-            found = hook(self.optimizer, args, kwargs)
+            found = hook(self.optimizer, (self.optimizer, *args), kwargs)
             if found is None:
                 continue
             if not (isinstance(found, tuple) and len(found) == 2):
@@ -62,9 +63,10 @@ class _Around:
                     fix="return the arguments of step and its keyword arguments",
                 )
             args, kwargs = found
+            args = args[1:] if args and args[0] is self.optimizer else args
         result = type(self.optimizer).step(self.optimizer, *args, **kwargs)  # type: ignore[call-overload]
         for hook in list(self.after.values()):
-            hook(self.optimizer, args, kwargs)
+            hook(self.optimizer, (self.optimizer, *args), kwargs)
         return result
 
 

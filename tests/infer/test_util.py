@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+import probtorch
 from probtorch.distributions import Dirichlet, HalfNormal
 from probtorch.effects import deterministic, sample
 from probtorch.errors import ShapeError
+from probtorch.infer.mcmc import util as mcmc_util
 from probtorch.infer.util import constrain_fn
 from probtorch.tensor import tensor
 
@@ -37,3 +39,14 @@ def test_dims_of_draws_that_differ_are_refused(shape, batch_ndims, got):
         constrain_fn(
             model, (), {}, {"scale": np.zeros(lead), "w": np.zeros(shape)}, batch_ndims=batch_ndims
         )
+
+
+def test_a_summary_of_what_are_no_draws_says_so():
+    for samples, options in (
+        ({"x": probtorch.tensor(1.0)}, {}),
+        ({"x": probtorch.ones(5)}, {}),
+        ({"x": probtorch.tensor(1.0)}, {"group_by_chain": False}),
+    ):
+        for table in (mcmc_util.summary, mcmc_util.diagnostics):
+            with pytest.raises(ShapeError, match=r"draws of shape \(.*draw"):
+                table(samples, **options)

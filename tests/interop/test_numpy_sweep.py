@@ -325,7 +325,7 @@ def test_every_argument_of_numpys_is_one_of_ours_in_its_place():
     assert wrong == []
 
 
-@pytest.mark.parametrize("fn", [np.sum, np.max, np.cumsum, np.argmax, np.median, np.round, np.fix])
+@pytest.mark.parametrize("fn", [np.sum, np.max, np.cumsum, np.argmax, np.median, np.round])
 def test_out_is_written_to_or_refused(fn):
     x = np.array([[1.5, -2.25], [3.0, 0.5]])
     expected = fn(x)

@@ -92,3 +92,23 @@ def test_what_has_no_shape_says_so():
         nn.LazyConv2d(1, 1)(ones(2, 2))
     with pytest.raises(ModelError, match="before it is compiled"):
         probtorch.compile(lambda x: lazy(x).sum())(ones(1, 3))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: nn.LazyLinear(3), nn.LazyBatchNorm1d], ids=("linear", "norm")
+)
+def test_state_of_a_layer_that_has_met_no_input_stays_without_shapes(make, tmp_path):
+    lazy, other, met = make(), make(), make()
+    met(probtorch.ones(4, 5))
+    state = lazy.state_dict()
+    assert isinstance(state["weight"], nn.UninitializedParameter)
+    probtorch.save(state, tmp_path / "state")
+    for given in (state, probtorch.load(tmp_path / "state")):
+        other.load_state_dict(given)
+        assert isinstance(other.weight, nn.UninitializedParameter)
+        with pytest.raises(ModelError, match="no shape for weight"):
+            met.load_state_dict(given)
+    assert met.weight.shape[-1] == 5
+    other.load_state_dict(met.state_dict())
+    x = probtorch.randn(4, 5)
+    assert_close(other(x), met(x))

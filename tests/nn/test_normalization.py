@@ -5,7 +5,7 @@ import pytest
 
 import probtorch.nn as nn
 import probtorch.nn.functional as F
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ArgumentError, ModelError, ShapeError
 from probtorch.factories import ones
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
@@ -135,3 +135,22 @@ def test_group_norm_standardises_groups_of_channels(groups):
         nn.GroupNorm(4, 6)
     with pytest.raises(ShapeError, match="num_groups=4"):
         F.group_norm(tensor(x), 4)
+
+
+def test_states_of_before_the_count_of_batches_are_loaded_as_in_pytorch():
+    net = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+    net(ones(5, 2))
+    plain = dict(net.state_dict())
+    del plain["0.num_batches_tracked"]
+    first = net.state_dict()
+    del first["0.num_batches_tracked"]
+    first._metadata["0"]["version"] = 1
+    for old in (plain, first):
+        other = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+        other.load_state_dict(old)
+        assert other[0].num_batches_tracked == 0
+        assert other[0].running_mean.tolist() == net[0].running_mean.tolist()
+    today = net.state_dict()
+    del today["0.num_batches_tracked"]
+    with pytest.raises(ModelError, match="num_batches_tracked"):
+        net.load_state_dict(today)

@@ -59,6 +59,8 @@ def test_split_and_chunk_cover_everything(size):
     assert all(p.shape[-1] == size for p in pieces[:-1])
     assert_close(probtorch.cat(probtorch.chunk(T, size, 2), 2), X)
     assert [p.shape[1] for p in probtorch.split(T, [1, 2], 1)] == [1, 2]
+    with pytest.raises(ShapeError, match="negative"):
+        probtorch.split(T, [-1, 4], 1)
 
 
 def test_dims_come_and_go():

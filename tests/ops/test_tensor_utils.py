@@ -1,5 +1,7 @@
 """Seasons, convolutions, powers and blocks, against loops and NumPy."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -86,3 +88,5 @@ def test_vectors_are_normalised_and_zero_becomes_a_direction():
     assert_close(found, np.array([[0.6, 0.8], [1.0, 0.0]], np.float32))
     found.sum().backward()
     assert v.grad.isfinite().all()
+    unknown = tensor_utils.safe_normalize(probtorch.tensor([[math.nan, 1.0], [0.0, 2.0]]))
+    assert unknown.isnan().tolist() == [[True, True], [False, False]]

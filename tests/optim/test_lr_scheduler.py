@@ -460,3 +460,16 @@ def test_rates_are_those_of_torch(name, options):
     expected = getattr(torch.optim.lr_scheduler, name)(theirs, **options)
     ours = getattr(lr_scheduler, name)(optimizer(momentum=0.9), **options)
     np.testing.assert_allclose(rates(ours, 29), rates(expected, 29), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [lr_scheduler.LambdaLR, lr_scheduler.MultiplicativeLR])
+def test_factors_are_numbers_and_become_pythons(kind):
+    for factor in (0.5, 1, np.float64(0.5), np.float32(0.25), np.int64(1), np.array([0.5])):
+        opt = optim.SGD([probtorch.ones(1, requires_grad=True)], lr=0.1)
+        schedule = kind(opt, lambda step, factor=factor: factor)
+        schedule.step()
+        assert type(opt.param_groups[0]["lr"]) is float
+        assert opt.param_groups[0]["lr"] == pytest.approx(0.1 * float(np.ravel(factor)[0]))
+    for factor in ("a", None, np.ones(2), 1j):
+        with pytest.raises(DTypeError, match="one real number"):
+            kind(optimizer(), lambda step, factor=factor: factor).step()

@@ -25,14 +25,17 @@ def test_hooks_are_called_around_each_step(kind):
     before = opt.register_step_pre_hook(
         lambda o, args, kwargs: seen.append(("before", p[0].item()))
     )
-    after = opt.register_step_post_hook(lambda o, args, kwargs: seen.append((o is opt, len(args))))
+    # As in PyTorch the optimizer is the first of the arguments.
+    after = opt.register_step_post_hook(
+        lambda o, args, kwargs: seen.append((args[0] is o is opt, len(args)))
+    )
     loss = opt.step(closure)
     assert loss.item() == 2.0
-    assert seen == [("before", 1.0), (True, 1)]
+    assert seen == [("before", 1.0), (True, 2)]
     assert p[0].item() < 1.0
     before.remove()
     opt.step(closure)
-    assert seen[2:] == [(True, 1)]
+    assert seen[2:] == [(True, 2)]
     after.remove()
     after.remove()
     assert "step" not in vars(opt)
@@ -43,7 +46,9 @@ def test_a_hook_before_gives_the_step_other_arguments():
     opt, called = optim.SGD([p], lr=0.5), []
     with opt.register_step_pre_hook(lambda o, a, k: ((lambda: called.append(1),), {})):
         opt.step()
-    assert called == [1]
+    with opt.register_step_pre_hook(lambda o, a, k: ((*a, lambda: called.append(2)), k)):
+        opt.step()
+    assert called == [1, 2]
     with (
         opt.register_step_pre_hook(lambda o, a, k: 3),
         pytest.raises(ArgumentError, match="a pair"),

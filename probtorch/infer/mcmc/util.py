@@ -19,7 +19,7 @@ from probtorch.diagnostics import tensor_stats
 from probtorch.diagnostics.older_forms import print_summary
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.effects.trace import Trace
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.factories import full
 from probtorch.infer import util
 from probtorch.infer.prediction.predictive import Predictive
@@ -162,6 +162,17 @@ def summary(
 def _by_chain(given: TensorLike, name: str, group_by_chain: bool) -> TensorBase:
     x = as_tensor(given, name)
     x = x if x.is_floating_point() else x.to(dtype=get_default_dtype())
+    if x.array.ndim < 1 + group_by_chain:
+        raise ShapeError(
+            name,
+            expected="draws of shape (chain, draw, *event)"
+            if group_by_chain
+            else "draws of shape (draw, *event)",
+            got=f"shape {tuple(x.array.shape)}",
+            fix="pass group_by_chain=False for draws of one chain"
+            if x.array.ndim
+            else "pass all draws of the site, as mcmc.get_samples() returns them",
+        )
     return x if group_by_chain else x.unsqueeze(0)
 
 

@@ -9,7 +9,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError
 from probtorch.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group
-from probtorch.optim.optimizer import Optimizer
+from probtorch.optim.optimizer import Optimizer, rate_from
 
 __all__ = [
     "ConstantLR",
@@ -50,7 +50,8 @@ class LambdaLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """Return the initial rates times their factors."""
-        return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self.lr_lambdas)]
+        factors = [rate_from("LambdaLR", fn(self.last_epoch)) for fn in self.lr_lambdas]
+        return [base * factor for base, factor in zip(self.base_lrs, factors, strict=True)]
 
     def state_dict(self) -> StateDict:
         """Return the state, without the functions."""
@@ -97,7 +98,8 @@ class MultiplicativeLR(LRScheduler):
         """Return the present rates times their factors."""
         if self._beginning():
             return self._present()
-        return [lr * fn(self.last_epoch) for lr, fn in zip(self._present(), self.lr_lambdas)]
+        factors = [rate_from("MultiplicativeLR", fn(self.last_epoch)) for fn in self.lr_lambdas]
+        return [lr * factor for lr, factor in zip(self._present(), factors, strict=True)]
 
     def state_dict(self) -> StateDict:
         """Return the state, without the functions."""

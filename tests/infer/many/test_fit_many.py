@@ -313,3 +313,8 @@ def test_a_model_to_which_arrays_mean_something_else_than_tensors_is_refused():
         (with_std, {"a": (probtorch.tensor(data[0]),), "b": (probtorch.tensor(data[1]),)}),
     ):
         assert len(fit_many(model, given, num_samples=10, progress_bar=False)) == 2
+
+
+def test_the_warm_up_is_found_under_numpyros_name():
+    with pytest.raises(ArgumentError, match="did you mean warmup_steps="):
+        fit_many(lambda: None, [(), ()], num_warmup=3)
