@@ -213,7 +213,8 @@ def by_name(site):
 GUIDES = (
     "AutoBNAFNormal AutoDAIS AutoDelta AutoDiagonalNormal AutoGaussian AutoIAFNormal "
     "AutoLaplaceApproximation AutoLowRankMultivariateNormal AutoMultivariateNormal AutoNormal "
-    "AutoHierarchicalNormalMessenger AutoNormalMessenger AutoRegressiveMessenger AutoStructured"
+    "AutoHierarchicalNormalMessenger AutoNormalMessenger AutoRegressiveMessenger AutoASVI "
+    "AutoStructured"
 ).split()
 OBJECTIVES = (
     "CUBO EnergyDistance FDivergence ImportanceWeightedELBO RenyiELBO ReweightedWakeSleep "

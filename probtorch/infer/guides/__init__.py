@@ -7,9 +7,9 @@ between rows), `flow` sends such a vector through learned transforms. `structure
 distribution that depends on the sites before it, which `structure` reads off the model and `layout`
 puts into rows; `discrete_sites` has tables of probabilities, `dais` moves draws by the model's
 gradients (in the steps of `annealing`), `surrogate` by those of a cheaper one, `semi_dais` the rows
-of a plate alone, `messenger` runs the model with other distributions. `by_hand` has what a user
-writes, `composite` makes one guide of several, and `reparams` changes the coordinates of a sampler
-by a fitted guide.
+of a plate alone, `messenger` runs the model with other distributions, `asvi` with the priors' own,
+mixed. `by_hand` has what a user writes, `composite` makes one guide of several, and `reparams`
+changes the coordinates of a sampler by a fitted guide.
 """
 
 from typing import TYPE_CHECKING
@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 from probtorch.core.rooms import late_names
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
+    from probtorch.infer.guides.asvi import (
+        AutoASVI as AutoASVI,
+    )
     from probtorch.infer.guides.base import (
         AutoGuide as AutoGuide,
     )
@@ -77,6 +80,7 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     )
 else:
     _HOMES = {
+        "asvi": "AutoASVI",
         "base": "AutoGuide",
         "batched": "AutoBatchedLowRankMultivariateNormal AutoBatchedMultivariateNormal",
         "by_hand": "AutoCallable EasyGuide",
