@@ -243,7 +243,7 @@ class ModelTarget(Target):
         self._sums = Sums(self.run, evaluation, leftmost_plate(first) - 1, self.sums_out)
         if self.summed:
             self._check_sum()
-        shown = (*self.slots, *self.deterministic)
+        shown = (*self.slots, *self.deterministic, *self.summed)
         labels = labels_of(first, shown, self.model, self.args, self.kwargs)
         self.dims, self.coords = labels.dims, labels.coords
         self.observed_data, self.constant_data = labels.observed, labels.constant

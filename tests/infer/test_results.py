@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from probtorch.diagnostics import Draws
-from probtorch.distributions import HalfNormal, Normal
+from probtorch.distributions import Bernoulli, Beta, HalfNormal, Normal
 from probtorch.effects import deterministic, plate, sample
 from probtorch.errors import InferenceError, ModelError, ShapeError
 from probtorch.infer import Predictive, Target, results
@@ -158,6 +158,28 @@ def test_arviz_gets_every_group_with_dims_and_coords(draws):
     for group in ("log_likelihood", "posterior_predictive", "prior_predictive"):
         assert data[group]["y"].dims == ("chain", "draw", "school")
     np.testing.assert_array_equal(data["observed_data"]["y"].values, Y)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_sites_that_are_summed_out_have_the_dims_of_their_plates():
+    """They are no variables of the posterior, but of what is predicted."""
+
+    def kinds(y=None):
+        share = sample("share", Beta(1.0, 1.0))
+        with plate("row", coords=["A", "B", "C"]):
+            kind = sample("kind", Bernoulli(share))
+            sample("y", Normal(3.0 * kind, 1.0), obs=y)
+
+    target = Target.from_model(kinds, y=Y)
+    assert list(target.summed) == ["kind"]
+    draws = make_draws(target, np.random.default_rng(0).normal(size=(2, 30, 1)), {})
+    prior = Predictive(kinds, num_samples=5, seed=0)()
+    told = Predictive(kinds, draws, infer_discrete=True, seed=0)(Y)
+    data = draws.to_arviz(prior=prior, posterior_predictive=told)
+    for group in ("prior", "posterior_predictive"):
+        kind = data[group]["kind"]
+        assert kind.dims == ("chain", "draw", "row")
+        assert list(kind.coords["row"].values) == ["A", "B", "C"]
 
 
 @pytest.mark.usefixtures("quiet")
