@@ -79,9 +79,18 @@ def check_shard(name: str, subsample_size: object, rows: object) -> None:
 
 
 def subsample_size_of(
-    name: str, size: int, subsample_size: SupportsIndex | None, rows: Tensor | None
+    name: str,
+    size: int,
+    subsample_size: SupportsIndex | None,
+    rows: Tensor | None,
+    *,
+    whole: bool = False,
 ) -> int:
-    """Return the number of rows in use of `size`, from what was given of count and subsample."""
+    """Return the number of rows in use of `size`, from what was given of count and subsample.
+
+    In a run that takes the `whole` plate there may be fewer rows than its subsamples have: those of
+    a prediction.
+    """
     if rows is not None:
         given = rows.shape[0]
         if subsample_size is not None and subsample_size != given:
@@ -96,6 +105,8 @@ def subsample_size_of(
         return size
     subsample_size = _count(name, subsample_size, "subsample_size")
     if subsample_size > size:
+        if whole:
+            return size
         raise ArgumentError(
             f"plate {name!r}: subsample_size={subsample_size} exceeds size={size}",
             expected=f"a subsample of at most {size} rows",

@@ -180,7 +180,8 @@ class plate:
                     got=f"shape {tuple(subsample.shape)}",
                     fix="flatten it, or use one plate per dim",
                 )
-        self.size = subsample_size_of(name, self.full_size, subsample_size, subsample)
+        whole = STATE.rows is not None and STATE.rows.whole
+        self.size = subsample_size_of(name, self.full_size, subsample_size, subsample, whole=whole)
         site = self._site(subsample, self.size)
         if subsample is None and self.size == self.full_size:
             # The site is announced, but there is nothing to draw and nothing to replace.

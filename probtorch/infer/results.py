@@ -22,7 +22,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import PREDICTIONS, dims_key
-from probtorch.errors import InferenceError, ShapeError
+from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.prediction.predictive import Predictive
@@ -211,12 +211,12 @@ class SampledDraws(Draws):
         elif posterior_predictive:
             groups["posterior_predictive"] = self.predict(seed=seed)
         if isinstance(prior, Mapping):
-            groups |= self._split(self._by_chain(_arrays(prior), "prior"))
+            groups |= self._split(self._by_chain(_arrays(prior), "prior"), groups)
         elif prior is not False:
             model = self._model().unconditioned
             count = PRIOR_DRAWS if prior is True else prior
             found = _arrays(Predictive(model, num_samples=count, seed=seed)())
-            groups |= self._split({name: x[None] for name, x in found.items()})
+            groups |= self._split({name: x[None] for name, x in found.items()}, groups)
         if constant_data is not None:
             groups["constant_data"] = {**groups.get("constant_data", {}), **_arrays(constant_data)}
         if predictions is not None:
@@ -416,9 +416,16 @@ class SampledDraws(Draws):
         data = getattr(self.target, "observed_data", {}).values()
         return 8 * self.num_chains * self.num_draws * sum(y.size for y in data)
 
-    def _split(self, values: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    def _split(
+        self, values: Mapping[str, np.ndarray], groups: Mapping[str, Mapping[str, object]]
+    ) -> dict[str, dict[str, np.ndarray]]:
         """Prior draws as two groups: of the latent and deterministic sites, and of the data."""
-        observed = getattr(self.target, "observed", ())
+        if self.target is None:
+            # Data are what other groups have as such.
+            told = {*groups.get("observed_data", ()), *groups.get("posterior_predictive", ())}
+            observed = told - self.posterior.keys()
+        else:
+            observed = {*getattr(self.target, "observed", ())}
         return {
             "prior": {n: x for n, x in values.items() if n not in observed},
             "prior_predictive": {n: x for n, x in values.items() if n in observed},
@@ -433,7 +440,7 @@ class SampledDraws(Draws):
             got="draws of a hand-written density"
             if self.target
             else "draws read from a file, or of no density: of particles, or of a table",
-            fix="write Predictive(model, draws)(...)",
+            fix="write Predictive(model, draws)(...), and give it to to_arviz",
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -451,6 +458,13 @@ class SampledDraws(Draws):
 
 
 def _arrays(values: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+    if not isinstance(values, Mapping):
+        raise ArgumentError(
+            "groups of draws",
+            expected="a dict from variables to arrays, as Predictive returns it",
+            got=f"{type(values).__name__} {values!r:.60}",
+            fix="write {'y': values}",
+        )
     return {name: np.asarray(value) for name, value in values.items()}
 
 

@@ -151,3 +151,23 @@ def test_computed_values_of_another_shape_are_refused():
         ShapeError, match=r"(?s)'mean'.*\(5, 3\).*\(5, 2\).*computed from the others"
     ):
         Predictive(line, samples, exclude_deterministic=False)(X)
+
+
+# ------------------------------------------------------------------------------------ minibatches
+
+
+def in_minibatches(x, y=None):
+    slope = sample("slope", Normal(0.0, 1.0))
+    with plate("row", len(x), subsample_size=16) as rows:
+        sample("y", Normal(slope * x[rows], 0.1), obs=None if y is None else y[rows])
+
+
+@pytest.mark.parametrize("count", [1, 5, 16, 40])
+def test_fewer_rows_than_a_minibatch_has_are_predicted(count):
+    """A subsample's size is for learning; predictions are of all rows that are given."""
+    x, slope = tensor(np.linspace(1.0, 2.0, count)), np.linspace(1.0, 3.0, 9)
+    found = Predictive(in_minibatches, {"slope": slope}, seed=0)(x)["y"].numpy()
+    assert found.shape == (9, count)
+    np.testing.assert_allclose(found, slope[:, None] * x.numpy(), atol=0.6)
+    with pytest.raises(ArgumentError, match="at most 5 rows"):
+        Predictive(in_minibatches, {"slope": slope}, all_rows=False)(tensor(np.ones(5)))

@@ -22,6 +22,7 @@ from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.infer.model_runs import untraced
+from probtorch.infer.results import SampledDraws
 
 __all__ = [
     *("RunDraws", "Values", "log_likelihood_by_runs", "mean_over_runs", "predicted_by_runs"),
@@ -35,7 +36,7 @@ UNSHARED = "sites_of_some_runs"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RunDraws(Draws):
+class RunDraws(SampledDraws):
     """Draws of runs of a model: what all of them have as arrays, and each by itself.
 
     Parameters

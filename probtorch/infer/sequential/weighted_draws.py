@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike
 
 from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
-from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.diagnostics.psis import MIN_DRAWS, pareto_k_limit, psis
 from probtorch.distributions.empirical import Empirical
 from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.names import unknown_name
+from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.run_draws import RunDraws, Values, unshared_sites
 from probtorch.infer.sequential.weights import ancestors, effective_size, log_mean
 from probtorch.tensor import Tensor
@@ -162,7 +162,9 @@ class WeightedDraws:
             found[:, j] = flat[order[np.searchsorted(edges, wanted)], j]
         return found.reshape(*levels.shape, *x.shape[1:])
 
-    def draws(self, num_draws: int | None = None, *, seed: int | Generator | None = None) -> Draws:
+    def draws(
+        self, num_draws: int | None = None, *, seed: int | Generator | None = None
+    ) -> SampledDraws:
         """Return draws of the posterior: those of the proposal, resampled by their weights.
 
         Parameters
@@ -203,7 +205,7 @@ class WeightedDraws:
         dims = {name: self.dims[name] for name in posterior if name in self.dims}
         attrs = {**self.attrs, **facts}
         if not self.values:
-            return Draws(posterior, dims=dims, coords=self.coords, attrs=attrs)
+            return SampledDraws(posterior, dims=dims, coords=self.coords, attrs=attrs)
         values = (tuple(self.values[i] for i in rows),)
         attrs |= unshared_sites(values, posterior)
         return RunDraws(posterior, dims=dims, coords=self.coords, attrs=attrs, values=values)

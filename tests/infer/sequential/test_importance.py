@@ -12,7 +12,7 @@ from probtorch.core.rng import Generator
 from probtorch.distributions import Bernoulli, Beta, Normal, Uniform
 from probtorch.effects import deterministic, handlers, plate, sample
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError
-from probtorch.infer import Importance, ImportanceWarning
+from probtorch.infer import Importance, ImportanceWarning, Predictive
 from probtorch.infer.sequential.weights import (
     RESAMPLING,
     ancestors,
@@ -68,6 +68,42 @@ def test_draws_are_resampled_by_their_weights():
     assert abs(draws["p"].mean() - 4 / 6) < SIGMAS * stats.beta(4, 2).std() / np.sqrt(1200)
     assert draws.attrs["log_evidence"] == found.log_evidence
     assert abs(found.marginal("p").mean.item() - found.expectation("p")) < 1e-6
+
+
+def flips(y=None):
+    """A model of a fixed number of sites, and one whose sites change from run to run."""
+    p = sample("p", Beta(1.0, 1.0))
+    with plate("toss", 4):
+        sample("y", Bernoulli(p), obs=y)
+
+
+def some_flips(y=None):
+    if sample("fair", Bernoulli(0.5)).item() == 1.0:
+        p = probtorch.tensor(0.5)
+    else:
+        p = sample("p", Beta(1.0, 1.0))
+    with plate("toss", 4):
+        sample("y", Bernoulli(p), obs=y)
+
+
+@pytest.mark.parametrize("model", [flips, some_flips])
+def test_what_is_predicted_goes_to_arviz_beside_the_draws(model):
+    """As for all other engines; they do not know the model, so that prediction is asked for."""
+    draws = Importance(model, num_samples=200, seed=0).run(Y).draws(50, seed=1)
+    told = Predictive(model, draws, return_sites=["y"], seed=2)()
+    prior = Predictive(model, num_samples=20, return_sites=[*draws, "y"], seed=2)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ArviZ and its dependencies announce their own plans
+        data = draws.to_arviz(
+            posterior_predictive=told, prior=prior, predictions=told, constant_data={"x": Y}
+        )
+    assert data["posterior_predictive"]["y"].shape == (1, 50, 4)
+    assert data["predictions"]["y"].shape == (1, 50, 4)
+    assert list(data["prior_predictive"].data_vars) == ["y"]
+    assert list(data["prior"].data_vars) == list(draws)
+    assert data["constant_data"]["x"].shape == (4,)
+    with pytest.raises(InferenceError, match=r"(?s)know their model.*give it to to_arviz"):
+        draws.to_arviz(posterior_predictive=True)
 
 
 def test_guide_that_is_the_posterior_has_equal_weights():
