@@ -112,7 +112,7 @@ def compare(
         np.array([found[n].elpd for n in order]),
         np.array([found[n].se for n in order]),
         np.array([found[n].p for n in order]),
-        np.array([(best - found[n].pointwise).sum() for n in order]),
+        np.array([np.nansum(best - found[n].pointwise) for n in order]),
         np.array([standard_error(best - found[n].pointwise) for n in order]),
         np.array([weights[n] for n in order]),
     )
@@ -124,7 +124,8 @@ def stacking_weights(pointwise: Sequence[ArrayLike | Elpd] | np.ndarray) -> np.n
     Parameters
     ----------
     pointwise : array_like, shape (models, observations), or sequence of Elpd
-        Log predictive densities of each observation, itself left out: ``loo(draws)``.
+        Log predictive densities of each observation, itself left out: ``loo(draws)``; nan where
+        the data have a gap.
 
     Returns
     -------
@@ -171,6 +172,15 @@ def stacking_weights(pointwise: Sequence[ArrayLike | Elpd] | np.ndarray) -> np.n
             fix="fit all models to the same data",
         )
     log_density = np.stack([x.reshape(-1) for x in rows])
+    gaps = np.isnan(log_density)
+    if (gaps != gaps[0]).any():
+        raise ShapeError(
+            "stacking_weights",
+            expected="the same observations for all models",
+            got=f"gaps at {np.flatnonzero((gaps != gaps[0]).any(axis=0))[:5]} for some",
+            fix="fit all models to the same data",
+        )
+    log_density = log_density[:, ~gaps[0]]
     density = np.exp(log_density - log_density.max(axis=0))
     count = len(rows)
     from scipy.optimize import minimize  # takes a quarter of a second, which few calls need

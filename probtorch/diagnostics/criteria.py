@@ -47,7 +47,7 @@ class Elpd:
     kind : str
         ``loo``, ``waic`` or ``kfold``.
     pointwise : ndarray, shape (*observations)
-        The contribution of each observation.
+        The contribution of each observation; nan where the data have a gap, which is none.
     p_pointwise : ndarray, shape (*observations)
         Effective number of parameters, of each observation.
     pareto_k : ndarray, shape (*observations), or None
@@ -69,7 +69,7 @@ class Elpd:
     @property
     def elpd(self) -> float:
         """The sum over observations."""
-        return float(self.pointwise.sum())
+        return float(np.nansum(self.pointwise))
 
     @property
     def se(self) -> float:
@@ -79,7 +79,7 @@ class Elpd:
     @property
     def p(self) -> float:
         """Effective number of parameters."""
-        return float(self.p_pointwise.sum())
+        return float(np.nansum(self.p_pointwise))
 
     @property
     def unreliable(self) -> np.ndarray:
@@ -87,6 +87,11 @@ class Elpd:
         if self.pareto_k is None:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.pareto_k.reshape(-1) > self.limit)
+
+    @property
+    def count(self) -> int:
+        """Number of observations."""
+        return int((~np.isnan(self.pointwise)).sum())
 
     def replaced(self, numbers: ArrayLike, elpd: ArrayLike, pareto_k: ArrayLike) -> Elpd:
         """Return a copy in which some observations have other values.
@@ -108,7 +113,7 @@ class Elpd:
     def __repr__(self) -> str:
         text = (
             f"elpd_{self.kind} {self.elpd:.2f}, se {self.se:.2f}, p_{self.kind} {self.p:.2f}, "
-            f"{self.pointwise.size} observations of {self.var_name!r}"
+            f"{self.count} observations of {self.var_name!r}"
         )
         if self.pareto_k is None:
             return text
@@ -135,6 +140,8 @@ class Pointwise:
         Of the draws themselves; they sum to 1. Draws of a guide have weights of their own.
     reff : float
         Relative efficiency of the draws.
+    gaps : ndarray of bool, shape (observations,)
+        Where there is no observation: the data are nan, and have no density.
     """
 
     var_name: str
@@ -142,11 +149,16 @@ class Pointwise:
     shape: tuple[int, ...]
     log_weights: np.ndarray
     reff: float
+    gaps: np.ndarray
 
     @property
     def lpd(self) -> np.ndarray:
         """Log predictive density of each observation, itself among the data, (observations,)."""
         return special.logsumexp(self.values + self.log_weights[:, None], axis=0)
+
+    def of_each(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers of the observations in their shape, nan in gaps."""
+        return np.where(self.gaps, np.nan, values).reshape(self.shape)
 
     def without_each(self) -> tuple[np.ndarray, np.ndarray]:
         """Return log weights (observations, draws) that leave out each observation, and their k."""
@@ -186,7 +198,17 @@ def pointwise_of(
         log_weights = np.full(count, -math.log(count))
     else:
         log_weights = np.asarray(weights, np.float64).reshape(count)
-    return Pointwise(name, values, shape, log_weights, _efficiency(draws) if reff is None else reff)
+    reff = _efficiency(draws) if reff is None else reff
+    gaps = _gaps(draws.groups.get("observed_data", {}).get(name), values, shape)
+    return Pointwise(name, values, shape, log_weights, reff, gaps)
+
+
+def _gaps(data: ArrayLike | None, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Where the data are nan, of a vector all of it, and no draw has a density of them."""
+    y = np.asarray(0.0 if data is None else data)
+    if y.dtype.kind not in "fc" or y.shape[: len(shape)] != shape or not y.size:
+        return np.zeros(values.shape[1], bool)
+    return np.isnan(y).reshape(values.shape[1], -1).all(axis=1) & (values == 0.0).all(axis=0)
 
 
 def _efficiency(draws: Draws) -> float:
@@ -256,10 +278,10 @@ def quiet_loo(data: Pointwise) -> Elpd:
     pointwise = special.logsumexp(weights + data.values.T, axis=1)
     return Elpd(
         "loo",
-        pointwise.reshape(data.shape),
-        (data.lpd - pointwise).reshape(data.shape),
+        data.of_each(pointwise),
+        data.of_each(data.lpd - pointwise),
         data.var_name,
-        np.asarray(k).reshape(data.shape),
+        data.of_each(np.asarray(k)),
         pareto_k_limit(len(data.values)),
     )
 
@@ -271,9 +293,9 @@ def warn_of_ratios(found: Elpd, fix: str) -> None:
         return
     named = ", ".join(map(str, bad[:SHOWN])) + (", ..." if len(bad) > SHOWN else "")
     warnings.warn(
-        f"{found.kind}: estimates of {len(bad)} of {found.pointwise.size} observations are "
+        f"{found.kind}: estimates of {len(bad)} of {found.count} observations are "
         f"unreliable\n  expected: Pareto k at most {found.limit:.2f}\n"
-        f"  got:      up to {np.max(found.pareto_k):.2f}, at {named}\n  fix:      {fix}",
+        f"  got:      up to {np.nanmax(found.pareto_k):.2f}, at {named}\n  fix:      {fix}",
         InferenceWarning,
         stacklevel=users_stacklevel(),
     )
@@ -316,11 +338,11 @@ def waic(draws: Draws | HasDraws, var_name: str | None = None) -> Elpd:
     mean = (weights * data.values).sum(axis=0)
     # As of independent draws of equal weight, n / (n - 1).
     p = (weights * (data.values - mean) ** 2).sum(axis=0) / (1.0 - (weights**2).sum())
-    found = Elpd("waic", (data.lpd - p).reshape(data.shape), p.reshape(data.shape), data.var_name)
+    found = Elpd("waic", data.of_each(data.lpd - p), data.of_each(p), data.var_name)
     bad = int((p > LARGE_VARIANCE).sum())
     if bad:
         warnings.warn(
-            f"waic: unreliable for {bad} of {p.size} observations\n"
+            f"waic: unreliable for {bad} of {found.count} observations\n"
             f"  expected: a posterior variance of the log density of at most {LARGE_VARIANCE}\n"
             f"  got:      up to {p.max():.2f}\n"
             "  fix:      use loo, which says itself where it can be trusted",
@@ -334,6 +356,8 @@ def waic(draws: Draws | HasDraws, var_name: str | None = None) -> Elpd:
 
 
 def standard_error(values: np.ndarray) -> float:
+    """Of the sum of what there is of these numbers."""
+    values = values[~np.isnan(values)]
     return float(math.sqrt(values.size * values.var())) if values.size > 1 else math.nan
 
 

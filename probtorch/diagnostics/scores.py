@@ -154,7 +154,7 @@ def loo_score(
     log_weights, _ = data.without_each()
     near, apart = _distances(x.T, np.exp(log_weights), y)
     found = near - 0.5 * apart if kind == "crps" else near / apart + 0.5 * np.log(apart)
-    return found.reshape(data.shape)
+    return data.of_each(found)
 
 
 def loo_pit(draws: Draws | HasDraws, var_name: str | None = None, *, seed: int = 0) -> np.ndarray:
@@ -207,7 +207,7 @@ def loo_pit(draws: Draws | HasDraws, var_name: str | None = None, *, seed: int =
     below = (weights * (x < y).T).sum(axis=1)
     equal = (weights * (x == y).T).sum(axis=1)
     share = np.random.default_rng(seed).random(len(y))
-    return np.clip(below + share * equal, 0.0, 1.0).reshape(data.shape)
+    return data.of_each(np.clip(below + share * equal, 0.0, 1.0))
 
 
 # ------------------------------------------------------------------------------------------ helpers

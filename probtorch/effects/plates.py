@@ -180,8 +180,10 @@ class plate:
                     got=f"shape {tuple(subsample.shape)}",
                     fix="flatten it, or use one plate per dim",
                 )
-        whole = STATE.rows is not None and STATE.rows.whole
-        self.size = subsample_size_of(name, self.full_size, subsample_size, subsample, whole=whole)
+        takes_all = STATE.rows is not None and STATE.rows.whole
+        self.size = subsample_size_of(
+            name, self.full_size, subsample_size, subsample, whole=takes_all
+        )
         site = self._site(subsample, self.size)
         if subsample is None and self.size == self.full_size:
             # The site is announced, but there is nothing to draw and nothing to replace.

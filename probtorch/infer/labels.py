@@ -7,16 +7,26 @@ of the model that no site observes. results.py writes them beside the draws.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import record
+from probtorch.distributions.distribution import MaskedDistribution
+from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace, plate_info
 
-__all__ = ["Labels", "array_arguments", "array_of", "bound_arguments", "labels_of"]
+__all__ = [
+    "Labels",
+    "array_arguments",
+    "array_of",
+    "bound_arguments",
+    "labels_of",
+    "masked_data",
+    "with_gaps",
+]
 
 
 @record
@@ -77,6 +87,52 @@ def labels_of(
         observed=observed,
         constant=constant,
     )
+
+
+def masked_data(run: Trace) -> tuple[str, ...]:
+    """Return the names of the observed sites that have a mask."""
+    return tuple(n for n in run.observation_nodes if _masks(run[n]))
+
+
+def with_gaps(observed: Mapping[str, np.ndarray], runs: Sequence[Trace]) -> dict[str, np.ndarray]:
+    """Return the data with nan where a mask takes them out of the density.
+
+    What stands there is no datum: nothing is to be compared with it. Integers become floats then.
+
+    Parameters
+    ----------
+    observed : dict of str to ndarray
+    runs : sequence of Trace
+        A mask may depend on latent sites: a gap is one in all runs.
+    """
+    found = dict(observed)
+    for name, y in observed.items():
+        there = np.zeros(y.shape, bool)
+        for run in runs:
+            there |= _there(run[name], y.shape)
+        if not there.all():
+            found[name] = np.where(there, y, np.nan)
+    return found
+
+
+def _masks(site: Site) -> list[object]:
+    masks = [site.mask]
+    if isinstance(site.fn, MaskedDistribution):
+        masks.append(site.fn._mask)
+    return [mask for mask in masks if mask is not None and mask is not True]
+
+
+def _there(site: Site, shape: tuple[int, ...]) -> np.ndarray:
+    """Whether each number of an observed site is in the density."""
+    events = len(site.fn.event_shape)
+    batch = shape[: len(shape) - events]
+    there = np.ones(batch, bool)
+    for mask in _masks(site):
+        array = to_host(mask.array) if is_tensor(mask) else np.asarray(mask)
+        # With values that are summed out in front, it is if it is with any of them.
+        array = array.any(axis=tuple(range(max(array.ndim - len(batch), 0))))
+        there &= np.broadcast_to(array, batch)
+    return np.broadcast_to(there.reshape(batch + (1,) * events), shape)
 
 
 def array_arguments(

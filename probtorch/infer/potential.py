@@ -52,7 +52,7 @@ from probtorch.infer.enumeration.summed import (
 )
 from probtorch.infer.forgotten import no_latent_sites, observes_elsewhere, without_data
 from probtorch.infer.gaps import with_gaps_told
-from probtorch.infer.labels import array_arguments, labels_of
+from probtorch.infer.labels import array_arguments, labels_of, masked_data, with_gaps
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.missing_codes import MissingCodes
 from probtorch.infer.model_calls import check_model_call
@@ -247,6 +247,7 @@ class ModelTarget(Target):
         labels = labels_of(first, shown, self.model, self.args, self.kwargs)
         self.dims, self.coords = labels.dims, labels.coords
         self.observed_data, self.constant_data = labels.observed, labels.constant
+        self._masked = masked_data(first)
         if self.parts.stored:
             # Of a dataset on the disk the run saw one block.
             for name in list(labels.observed):
@@ -462,6 +463,15 @@ class ModelTarget(Target):
         return inversion.q
 
     # ------------------------------------------------------------------------------ data and labels
+
+    def data_at(self, positions: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the data as results show them: nan where a mask takes them out of the density."""
+        masked = {n: y for n, y in self.observed_data.items() if n in self._masked}
+        if not masked or not np.size(positions):
+            return self.observed_data
+        q = np.asarray(positions, np.float64).reshape(-1, self.dim)
+        runs = [self.trace_of_all_at(wrap(q[i].copy())) for i in (0, -1)]
+        return self.observed_data | with_gaps(masked, runs)
 
     def log_likelihood(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log density of each observation for many unconstrained draws.

@@ -81,7 +81,7 @@ def make_draws(
     if warmup_stats is not None:
         groups["warmup_sample_stats"] = dict(warmup_stats)
     if target.observed_data:
-        groups["observed_data"] = target.observed_data
+        groups["observed_data"] = target.data_at(positions)
     if target.constant_data:
         groups["constant_data"] = target.constant_data
     return SampledDraws(

@@ -56,6 +56,16 @@ class TargetBase(abc.ABC):
     def _constrain_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
         return self.constrain(inputs["q"])
 
+    def data_at(self, positions: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the data as results show them: nan where they have gaps.
+
+        Parameters
+        ----------
+        positions : ndarray, shape (..., dim)
+            Draws, of which the first and the last are looked at.
+        """
+        return self.observed_data
+
     # -------------------------------------------------------------------------------------- density
 
     @abc.abstractmethod

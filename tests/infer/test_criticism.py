@@ -13,17 +13,19 @@ from probtorch.diagnostics import (
     diagnose,
     loo,
     loo_pit,
+    loo_score,
     stacking_weights,
     waic,
 )
-from probtorch.distributions import MultivariateNormal, Normal
-from probtorch.effects import plate, sample
+from probtorch.distributions import HalfNormal, MultivariateNormal, Normal, Poisson
+from probtorch.effects import handlers, plate, sample
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer import (
     MCMC,
     NUTS,
     Predictive,
     Target,
+    check,
     loo_kfold,
     loo_moment_match,
     power_sensitivity,
@@ -184,3 +186,95 @@ def test_refits_on_an_executor_are_those_here():
     with forked_pool() as pool:
         got = loo_kfold(draws, 2, seed=1, executor=pool)
     np.testing.assert_array_equal(got.pointwise, expected.pointwise)
+
+
+# ------------------------------------------------------------------------------- data with gaps
+
+GAPPY = np.array([0.3, -1.0, 99.0, 0.8, 0.1])
+SEEN = np.array([True, True, False, True, True])
+
+
+def shared(y=None):
+    mu = sample("mu", Normal(0.0, 3.0))
+    with plate("row", 5), handlers.mask(mask=tensor(SEEN)):
+        sample("y", Normal(mu, 1.0), obs=y)
+
+
+def joined(y=None):
+    mu = sample("mu", Normal(0.0, 3.0))
+    with plate("row", 5):
+        sample("y", Normal(mu, 1.0), obs=y, obs_mask=tensor(SEEN))
+
+
+def wrapped(y=None):
+    mu = sample("mu", Normal(0.0, 3.0))
+    with plate("row", 5):
+        sample("y", Normal(mu, 1.0).mask(tensor(SEEN)), obs=y)
+
+
+def alone(y=None):
+    mu = sample("mu", Normal(0.0, 3.0))
+    with plate("row", 4):
+        sample("y", Normal(mu, 1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    "model, placeholder", [(shared, 99.0), (shared, np.nan), (joined, 99.0), (wrapped, 99.0)]
+)
+def test_gaps_in_the_data_are_no_observations(model, placeholder):
+    """What stands there is compared with nothing: all is as for the rows that there are."""
+    name = "y_observed" if model is joined else "y"
+    y = np.where(SEEN, GAPPY, placeholder)
+    settings = {"num_samples": 500, "warmup_steps": 200, "num_chains": 2, "seed": 0}
+    draws = MCMC(NUTS(model), progress_bar=False, **settings).run(tensor(y))
+    whole = MCMC(NUTS(alone), progress_bar=False, **settings).run(tensor(GAPPY[SEEN]))
+    np.testing.assert_array_equal(
+        draws.groups["observed_data"][name], np.where(SEEN, GAPPY, np.nan)
+    )
+    for criterion in (loo, waic, loo_moment_match, reloo):
+        found, expected = criterion(draws), criterion(whole)
+        assert np.isnan(found.pointwise[2]) and found.count == 4
+        np.testing.assert_allclose(found.pointwise[SEEN], expected.pointwise, atol=0.1)
+        assert abs(found.se - expected.se) < 0.1 and abs(found.elpd - expected.elpd) < 0.3
+        assert "4 observations" in repr(found)
+    for score in (loo_pit, loo_score):
+        found = score(draws)
+        assert np.isnan(found[2])
+        np.testing.assert_allclose(found[SEEN], score(whole), atol=0.15)
+    parts = loo_kfold(draws, folds=[0, 1, 2, 0, 1])
+    assert parts.count == 4 and np.isnan(parts.pointwise[2])
+    weights = stacking_weights([loo(draws), waic(draws)])
+    assert weights.sum() == pytest.approx(1.0)
+    with pytest.raises(ShapeError, match="gaps at"):
+        stacking_weights([loo(draws).pointwise, np.zeros(5)])
+    report = check(model, tensor(y), draws=draws, parts=["prior", "predictions"])
+    assert all(section.good for section in report.sections), report
+
+
+def test_data_that_are_out_of_the_density_here_and_there_are_no_gaps():
+    """A mask that follows a latent site."""
+
+    def model(y):
+        z = sample("z", Normal(0.0, 1.0))
+        with plate("row", 3), handlers.mask(mask=z > tensor([-9.0, 0.0, 9.0])):
+            sample("y", Normal(0.0, 1.0), obs=y)
+
+    target = Target.from_model(model, tensor([1.0, 2.0, 3.0]))
+    shown = target.data_at(np.array([[-1.0], [0.3], [1.0]]))["y"]
+    np.testing.assert_array_equal(shown, [1.0, 2.0, np.nan])
+
+
+def test_counts_and_vectors_have_gaps():
+    def model(y, x):
+        rate = sample("rate", HalfNormal(3.0))
+        with plate("row", 3), handlers.mask(mask=tensor([True, False, True])):
+            sample("y", Poisson(rate), obs=y)
+            sample("x", Normal(tensor([0.0, 0.0]), rate).to_event(1), obs=x)
+
+    x = np.arange(6.0).reshape(3, 2)
+    target = Target.from_model(model, tensor([1, 7, 2]), tensor(x))
+    draws = make_draws(target, 1.5 + 0.1 * np.random.default_rng(0).normal(size=(2, 100, 1)), {})
+    data = draws.groups["observed_data"]
+    np.testing.assert_array_equal(data["y"], [1.0, np.nan, 2.0])
+    np.testing.assert_array_equal(data["x"], np.where([[True], [False], [True]], x, np.nan))
+    assert loo(draws, "x").count == 2 == loo(draws, "y").count

@@ -177,7 +177,7 @@ def _prior(given: _Given) -> Section:
     (stream,) = given.generator.spawn(1)
     drawn = simulate(given.model, given.args, given.kwargs, given.num_samples, stream)
     predicted = {name: drawn[name] for name in names}
-    return _compared("prior", "the prior", predicted, given.target.observed_data)
+    return _compared("prior", "the prior", predicted, _data(given))
 
 
 def _predictions(given: _Given) -> Section:
@@ -185,7 +185,7 @@ def _predictions(given: _Given) -> Section:
     draws = _drawn(given)
     replicated = draws.replications(0)
     predicted = {name: x.reshape(-1, *x.shape[2:]) for name, x in replicated.items()}
-    found = _compared("predictions", "the posterior", predicted, given.target.observed_data)
+    found = _compared("predictions", "the posterior", predicted, _data(given))
     notes, good = [found.details], found.good
     for name in draws.log_likelihood():
         elpd = loo(draws, name)
@@ -248,6 +248,11 @@ _CHECKS: Mapping[str, Callable[[_Given], Section]] = {
 # ------------------------------------------------------------------------------------------ helpers
 
 
+def _data(given: _Given) -> dict[str, np.ndarray]:
+    positions = np.zeros((1, given.target.dim)) if given.draws is None else given.draws.positions
+    return given.target.data_at(positions)
+
+
 def _drawn(given: _Given) -> SampledDraws:
     assert given.draws is not None  # made for all parts that need them
     return given.draws
@@ -276,6 +281,11 @@ def _compared(
             continue
         data = observed.get(name)
         y = None if data is None else np.asarray(data, np.float64).reshape(1, -1)
+        if y is not None:
+            seen = ~np.isnan(y[0])
+            rows, y = rows[:, seen], y[:, seen]
+            if not y.size:
+                continue
         single = rows.shape[1] == 1
         for label, statistic in STATISTICS.items():
             if single and label != "mean":

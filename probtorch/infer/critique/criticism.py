@@ -193,8 +193,8 @@ def loo_kfold(
         pointwise[rows] = values
     return Elpd(
         "kfold",
-        pointwise.reshape(data.shape),
-        (data.lpd - pointwise).reshape(data.shape),
+        data.of_each(pointwise),
+        data.of_each(data.lpd - pointwise),
         data.var_name,
     )
 

@@ -181,8 +181,12 @@ class DrawStore:
             for group, variables in plan.items():
                 for name, (shape, dtype) in variables.items():
                     self._make(group, name, (chains, rows, *shape), dtype)
-            for group in ("observed_data", "constant_data"):
-                for name, x in getattr(self.target, group).items():
+            data = {
+                "observed_data": self.target.data_at(positions),
+                "constant_data": self.target.constant_data,
+            }
+            for group, arrays in data.items():
+                for name, x in arrays.items():
                     file = file_of(group, name)
                     self._listed(group)[name] = {"file": file, "drawn": False}
                     np.save(self.path / file, x, allow_pickle=False)
