@@ -130,7 +130,7 @@ def _there(site: Site, shape: tuple[int, ...]) -> np.ndarray:
     for mask in _masks(site):
         array = to_host(mask.array) if is_tensor(mask) else np.asarray(mask)
         # With values that are summed out in front, it is if it is with any of them.
-        array = array.any(axis=tuple(range(max(array.ndim - len(batch), 0))))
+        array = np.asarray(np.any(array, axis=tuple(range(max(array.ndim - len(batch), 0)))))
         there &= np.broadcast_to(array, batch)
     return np.broadcast_to(there.reshape(batch + (1,) * events), shape)
 
