@@ -149,7 +149,7 @@ def shares_of_quotient(
     far, some = x > size, (x > 0.0) & (x < math.inf)
     high, low = where(some, where(far, x, size), 1.0), where(some, where(far, size, x), 1.0)
     log_odds = -power * log_ratio(high, low)
-    there = log_odds > _LOG_LEAST
+    there = log_odds >= _LOG_LEAST
     odds = where(there, low, 1.0) / where(there, high, 1.0)
     odds = odds if power == 1.0 else odds**power
     part, rest = shares_at(a, b, far, odds, where(some, log_odds, -math.inf))

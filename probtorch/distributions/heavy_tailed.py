@@ -19,6 +19,7 @@ from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import minimum, sqrt, where
+from probtorch.ops.comparisons import isinf
 from probtorch.ops.exponentials import log
 from probtorch.ops.special import digamma, lgamma_difference, log1p_square
 from probtorch.ops.trigonometry import atan2, tan
@@ -51,8 +52,8 @@ class Cauchy(Distribution):
 
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
-        z = (x - self.loc) / self.scale
-        return -(log1p_square(z) + (log(self.scale) + LOG_PI))
+        square = log1p_square_quotient(x - self.loc, self.scale)
+        return -(square + (log(self.scale) + LOG_PI))
 
     def _cdf(self, x: Tensor) -> Tensor:
         # The angle of (-z, 1) keeps its precision in both tails; 1/2 + atan(z) / pi loses the left
@@ -104,8 +105,8 @@ class HalfCauchy(Distribution):
 
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
-        z = x / self.scale
-        return -(log1p_square(z) + (log(self.scale) + (LOG_PI - math.log(2.0))))
+        square = log1p_square_quotient(x, self.scale)
+        return -(square + (log(self.scale) + (LOG_PI - math.log(2.0))))
 
     def _cdf(self, x: Tensor) -> Tensor:
         return where(x > 0.0, atan2(x, self.scale) * (2.0 / math.pi), 0.0)
@@ -159,20 +160,24 @@ class StudentT(Distribution):
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
         # With infinitely many degrees of freedom a normal, as with very many.
-        z = (x - self.loc) / self.scale
-        df = minimum(self.df, 1e200 if z.array.dtype.itemsize == 8 else 1e30)
+        way = x - self.loc
+        df = minimum(self.df, 1e200 if way.array.dtype.itemsize == 8 else 1e30)
         constant = log_beta(df) + log(df) * 0.5 + log(self.scale)
-        return log1p_square(z * (1.0 / sqrt(df))) * ((df + 1.0) * -0.5) - constant
+        square = log1p_square_quotient(way, self.scale, sqrt(df))
+        return square * ((df + 1.0) * -0.5) - constant
 
     @doubled
     def _cdf(self, x: Tensor) -> Tensor:
-        z = (x - self.loc) / self.scale
+        way, df = x - self.loc, self.df
+        # Where the quotient by the scale overflows, that of their logarithms does not.
+        far = isinf(way / self.scale) & ~isinf(way)
+        z = where(far, 0.0, way) / self.scale
         # In the middle from the share of z^2, which the rounding of its complement would hide; at
         # z = 0 that share has a slope only beside 0.
-        size = absolute(z + float(finfo(z.array.dtype).tiny) ** 0.5)
-        df = self.df
-        tail = 0.5 * shares_of_quotient(df * 0.0 + 0.5, df * 0.5, size, sqrt(df), 2.0)[1]
-        return where(z < 0.0, tail, 1.0 - tail)
+        size = absolute(where(far, way, z + float(finfo(z.array.dtype).tiny) ** 0.5))
+        unit = where(far, self.scale, 1.0) * sqrt(df)
+        tail = 0.5 * shares_of_quotient(df * 0.0 + 0.5, df * 0.5, size, unit, 2.0)[1]
+        return where(way < 0.0, tail, 1.0 - tail)
 
     def _entropy(self) -> Tensor:
         half = self.df * 0.5
@@ -212,6 +217,21 @@ class StudentT(Distribution):
 def log_beta(df: Tensor) -> Tensor:
     """Log of B(df / 2, 1 / 2): the difference of two lgammas that cancel for large df."""
     return 0.5 * LOG_PI - lgamma_difference(df * 0.5, 0.5)
+
+
+def log1p_square_quotient(way: Tensor, scale: Tensor, root: Tensor | None = None) -> Tensor:
+    """Return log(1 + (way / scale / root) ** 2), also where the quotient overflows."""
+    z = way / scale
+    far = isinf(z)
+    some = not is_constant(far) or bool(far.array.any())
+    if some:
+        far = far & ~isinf(way)
+        z = where(far, 0.0, way) / scale  # an infinite one has no slopes
+    near = log1p_square(z if root is None else z * (1.0 / root))
+    if not some:
+        return near
+    size = log(absolute(where(far, way, 1.0))) - log(scale)
+    return where(far, 2.0 * (size if root is None else size - log(root)), near)
 
 
 class Scaled(Protocol):

@@ -12,7 +12,7 @@ from probtorch.distributions.precision import doubled
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import minimum, where
+from probtorch.ops.arithmetic import maximum, minimum, where
 from probtorch.ops.exponentials import exp, expm1, log, log1p, sigmoid, softplus
 from probtorch.ops.trigonometry import atan, tan
 from probtorch.tensor import Tensor
@@ -100,7 +100,9 @@ class Logistic(Distribution):
 
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
-        return log_sigmoid_derivative((x - self.loc) / self.scale) - log(self.scale)
+        # Even in z, and of a positive one the two terms do not differ by infinities.
+        z = absolute((x - self.loc) / self.scale)
+        return log_sigmoid_derivative(z) - log(self.scale)
 
     def _cdf(self, x: Tensor) -> Tensor:
         return sigmoid((x - self.loc) / self.scale)
@@ -208,7 +210,8 @@ class Gumbel(Distribution):
 
     @doubled
     def _log_prob(self, x: Tensor) -> Tensor:
-        z = (x - self.loc) / self.scale
+        # Far below, the exponential is infinite, and z must not be.
+        z = maximum((x - self.loc) / self.scale, -1e300)
         return -(z + exp(-z) + log(self.scale))
 
     def _cdf(self, x: Tensor) -> Tensor:

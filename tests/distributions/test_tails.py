@@ -8,8 +8,10 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from mpmath import mpf
 
 import probtorch.distributions as dist
+from probtorch import compile
 from probtorch.autograd import grad
 from probtorch.core.rng import Generator
 from probtorch.tensor import tensor
@@ -215,3 +217,66 @@ def test_the_cdf_of_a_generalised_normal_has_its_density_as_slope_in_the_middle(
     assert_close(p, np.array(exact, dtype), rtol=1e-12 if dtype is np.float64 else 2e-6)
     (slope,) = grad(p.sum(), [x])
     assert_close(slope, d.log_prob(x.detach()).exp(), rtol=1e-9 if dtype is np.float64 else 1e-4)
+
+
+def power_law(x, scale, df):
+    """Log density of t at x, by mpmath."""
+    x, s, n = mpf(x), mpf(scale), mpf(df)
+    constant = mpmath.loggamma((n + 1) / 2) - mpmath.loggamma(n / 2) - mpmath.log(n * mpmath.pi) / 2
+    return constant - mpmath.log(s) - (n + 1) / 2 * mpmath.log1p((x / s) ** 2 / n)
+
+
+AWAY = np.array([1e307, -1.7e308, 3e200, -4e150, 5.0])
+NARROW = np.array([1e-3, 1e-300, 1e-150, 2e-160, 2.0])
+DEGREES = np.array([3.0, 0.5, 1e5, 7.0, 2.5])
+HEAVY = {
+    "StudentT": (lambda s, n: dist.StudentT(n, 0.0, s), power_law),
+    "HalfStudentT": (
+        lambda s, n: dist.HalfStudentT(n, s), lambda *row: power_law(*row) + mpmath.log(2)
+    ),
+    "Cauchy": (lambda s, n: dist.Cauchy(0.0, s), lambda x, s, n: power_law(x, s, 1)),
+    "HalfCauchy": (
+        lambda s, n: dist.HalfCauchy(s), lambda x, s, n: power_law(x, s, 1) + mpmath.log(2)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("name", HEAVY)
+def test_densities_of_power_laws_go_on_where_the_quotient_by_the_scale_overflows(name, native):
+    make, exact = HEAVY[name]
+    x = np.abs(AWAY) if name.startswith("Half") else AWAY
+
+    def run(scale, df):
+        lp = make(scale, df).log_prob(tensor(x))
+        return lp, *grad(lp.sum(), [scale, df], materialize_grads=True)
+
+    leaves = [tensor(v, requires_grad=True) for v in (NARROW, DEGREES)]
+    run = compile(run) if native else run
+    run(*leaves)
+    lp, *slopes = (v.detach().numpy() for v in run(*leaves))
+    with mpmath.workdps(60):
+        for i, row in enumerate(zip(x, NARROW, DEGREES, strict=True)):
+            assert_close(lp[i], float(exact(*row)), rtol=1e-12)
+            for j, slope in enumerate(slopes, 1):
+                # By differences of the parameter's last digits but twenty.
+                expected = mpmath.diff(
+                    lambda v, j=j, row=row: exact(*row[:j], v, *row[j + 1 :]),
+                    mpf(row[j]),
+                    h=mpf(row[j]) * mpf(10) ** -20,
+                )
+                assert_close(slope[i], float(expected), rtol=1e-8)
+
+
+def test_densities_with_exponential_tails_are_0_where_the_quotient_by_the_scale_overflows():
+    x = tensor(np.array([-1e307, 1e307]))
+    for cls in (dist.Logistic, dist.Gumbel, dist.Laplace, dist.Normal):
+        assert (cls(0.0, tensor(np.array(1e-3))).log_prob(x) == -math.inf).numpy().all()
+
+
+def test_a_beta_share_at_the_least_that_is_not_a_power_has_its_own_survival():
+    for a, b in ((0.5, 1.0), (1e-3, 2.0), (2.0, 3.0), (0.01, 0.01)):
+        for x in (9.99e-301, 1e-300, 1.0000001e-300):
+            with mpmath.workdps(40):
+                expected = 1 - mpmath.betainc(a, b, 0, x, regularized=True)
+            assert_close(dist.Beta(a, b).survival(tensor(np.array(x))), float(expected), rtol=1e-13)
