@@ -419,7 +419,7 @@ class CompiledFunction(Compiled):
         given, filled = stand_ins(tensors, key[-1] or (), before), None
         links = Links(given, tensors)
         try:
-            with Calls(before.suspicious) as calls:
+            with Calls(before.suspicious, before.unread) as calls:
                 _, result = record(flat, given, recorder=rec, turns=True)
         except BaseException:
             links.close()

@@ -15,6 +15,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, overload
+from typing import cast as typed
 
 import numpy as np
 
@@ -431,13 +432,13 @@ def followed(group: Group) -> tuple[str, ...]:
     return tuple(name for name in names if name in group)
 
 
-def rate_from(name: str, value: object) -> float | Tensor:
-    """Return what a user's schedule gave, a tensor as it is and any other number as Python's.
+def rate_from(name: str, value: object) -> float:
+    """Return what a user's schedule gave as a number of Python's; a tensor stands for itself.
 
     A number of NumPy's would lend its dtype to the rate, and with it to the parameters.
     """
     if isinstance(value, Tensor) and value.array.size == 1:
-        return value.reshape(()) if value.array.ndim else value
+        return typed(float, value.reshape(()) if value.array.ndim else value)
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(())[()]
     if isinstance(value, (int, float, np.integer, np.floating)):

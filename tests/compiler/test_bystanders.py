@@ -1,10 +1,13 @@
 """What locks, logs or shows may change all the time, until code computes with what it holds."""
 
+import collections
 import io
 import logging
 import logging.handlers
+import threading
 import warnings
 
+import numpy as np
 import pytest
 
 from probtorch import tensor
@@ -75,6 +78,70 @@ def what_a_bar_counts():
     return lambda: X * sum(bar), lambda i: bar.iterable.append(float(i)), bar
 
 
+def numbers_that_a_bar_counts():
+    numbers = np.array([1.0, 2.0])
+    bar = pytest.importorskip("tqdm").tqdm(numbers, disable=True)
+    return lambda: X * float(sum(bar)), lambda i: numbers.__setitem__(0, 2.0 + i), bar
+
+
+def a_queue_that_a_bar_counts():
+    numbers = collections.deque([1.0, 2.0])
+    bar = pytest.importorskip("tqdm").tqdm(numbers, disable=True)
+    return lambda: X * sum(bar), lambda i: numbers.append(float(i)), bar
+
+
+class Loader:
+    def __init__(self):
+        self.numbers = {"a": 1.0}
+
+    def __iter__(self):
+        return iter(self.numbers.values())
+
+
+def what_a_bar_over_a_loader_counts():
+    loader = Loader()
+    bar = pytest.importorskip("tqdm").tqdm(loader, disable=True)
+    return lambda: X * sum(bar), lambda i: loader.numbers.update({str(i): float(i)}), bar
+
+
+def values_that_a_bar_counts():
+    numbers = {"a": 1.0}
+    bar = pytest.importorskip("tqdm").tqdm(numbers.values(), disable=True)
+    return lambda: X * sum(bar), lambda i: numbers.update({str(i): float(i)}), bar
+
+
+def level_by_a_pattern():
+    handler = logging.StreamHandler(io.StringIO())
+
+    def read():
+        match handler:
+            case logging.StreamHandler(level=found):
+                return X * found
+
+    return read, lambda i: handler.setLevel(10 + i), handler
+
+
+def level_by_a_name_that_is_computed():
+    handler, parts = logging.StreamHandler(io.StringIO()), ["lev", "el"]
+    return (
+        lambda: X * getattr(handler, "".join(parts)),
+        lambda i: handler.setLevel(10 + i),
+        handler,
+    )
+
+
+def whether_a_lock_is_free():
+    lock = threading.Lock()
+
+    def read():
+        free = lock.acquire(blocking=False)
+        if free:
+            lock.release()
+        return X * (2.0 if free else 3.0)
+
+    return read, lambda i: lock.release() if i % 2 else lock.acquire(), lock
+
+
 def data_of_a_line():
     line = pytest.importorskip("matplotlib.lines").Line2D([0.0, 1.0], [0.0, 1.0])
     return lambda: X * line.get_ydata()[1], lambda i: line.set_ydata([0.0, 2.0 + i]), line
@@ -89,6 +156,9 @@ HELD = [
     *(level_of_a_handler, records_of_a_handler, place_in_a_file, state_of_a_file),
     *(width_of_a_console, rows_of_a_table, length_of_a_text, tasks_of_a_display),
     *(turns_of_a_bar, length_of_a_bar, what_a_bar_counts, data_of_a_line, width_of_a_line),
+    *(numbers_that_a_bar_counts, a_queue_that_a_bar_counts, what_a_bar_over_a_loader_counts),
+    *(values_that_a_bar_counts, level_by_a_pattern, level_by_a_name_that_is_computed),
+    whether_a_lock_is_free,
 ]
 
 
@@ -113,8 +183,9 @@ class Trainer:
         return X * self.rate
 
 
-# A file that was closed is no bystander any more.
-SHOWN = [make for make in HELD if make is not state_of_a_file]
+# A file that was closed is no bystander any more, and what a bar counts is watched with it.
+COUNTING = (what_a_bar_counts, numbers_that_a_bar_counts, a_queue_that_a_bar_counts)
+SHOWN = [make for make in HELD if make not in (state_of_a_file, *COUNTING)]
 
 
 @pytest.mark.parametrize("make", SHOWN, ids=lambda f: f.__name__)
@@ -139,6 +210,22 @@ def test_showing_within_a_function_keeps_it_compiled():
         console.print("a step")
         handler.flush()
         return x * 2.0
+
+    compiled = compile(fn)
+    assert [compiled(X).tolist() for _ in range(3)] == [[2.0, 4.0]] * 3
+    assert len(compiled.paths) == 1
+
+
+def test_a_lock_that_is_only_taken_keeps_nothing_eager():
+    lock, other = threading.Lock(), threading.RLock()
+
+    def fn(x):
+        lock.acquire()
+        try:
+            with other:
+                return x * 2.0
+        finally:
+            lock.release()
 
     compiled = compile(fn)
     assert [compiled(X).tolist() for _ in range(3)] == [[2.0, 4.0]] * 3

@@ -77,7 +77,7 @@ class Differentiable:
         self.environment = environment
         # None where the function draws or changes tensors outside: it must not run twice.
         self.others, self.refusals, found = [], [], []
-        calls = Calls(self.environment.suspicious)
+        calls = Calls(self.environment.suspicious, self.environment.unread)
         try:
             with calls:
                 self.closed_over = captured(

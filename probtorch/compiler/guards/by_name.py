@@ -9,7 +9,7 @@ import gc
 import types
 
 from probtorch.compiler.guards import dict_versions
-from probtorch.compiler.guards.bystanders import COUNTED, named_parts
+from probtorch.compiler.guards.bystanders import COUNTED, all_names, named_parts, unread
 from probtorch.compiler.guards.kinds import impure, in_library, module_of
 from probtorch.compiler.guards.reading import Way, item_name, key_name, none_of
 from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts
@@ -29,6 +29,10 @@ class ByName:
     ----------
     suspicious : bool
         Whether a function was met that may answer otherwise each time.
+    opaque : str or None
+        The first object met that can be neither entered nor watched, by the way to it.
+    unread : dict
+        By their identity those bystanders through which nobody may go unheard.
     """
 
     def __init__(self):
@@ -56,6 +60,9 @@ class ByName:
         self._classes_of(TensorBase.__subclasses__(), Way(None, "Tensor"))
         self._anywhere = self._computed = False
         self._bystanders = []  # with the ways to them
+        self.unread: dict[int, object] = {}
+        self.opaque: str | None = None
+        self._asks_locks = False
 
     def _suspect(self, name):
         if name is not None and in_library(name) and impure(name):
@@ -104,7 +111,13 @@ class ByName:
                 if not isinstance(own[name], (types.FunctionType, Op)):  # its calls are heard
                     todo.append((own[name], Way(path, f".{name}")))
         for x, path in self._bystanders:
-            names = [n for n in (*self._named, COUNTED) if (id(x), n) not in self._seen]
+            if unread(x):
+                self.unread[id(x)] = x
+                self.suspicious = True
+            if self._asks_locks and hasattr(type(x), "acquire") and self.opaque is None:
+                self.opaque = f"{path}, a lock, which the function asks whether it is free"
+            asked = all_names(x) if self._computed or self._anywhere else ()
+            names = [n for n in (*self._named, COUNTED, *asked) if (id(x), n) not in self._seen]
             self._seen.update(((id(x), n), None) for n in names)
             parts, called = named_parts(x, names)
             self.suspicious = self.suspicious or called

@@ -7,12 +7,15 @@ attribute is computed by a call, and so the calls of such a function are listene
 only show (`SHOWING`) are nobody's affair, others make it run eagerly.
 """
 
+import collections
 import types
 from collections.abc import Callable
 
+import numpy as np
+
 from probtorch.compiler.guards.reading import attribute, has_dict
 
-__all__ = ["COUNTED", "SHOWING", "named_parts"]
+__all__ = ["COUNTED", "SHOWING", "all_names", "named_parts", "unread"]
 
 # Methods that lock, log or show, of whatever class.
 SHOWING = frozenset(
@@ -23,8 +26,12 @@ SHOWING = frozenset(
     __init__ __new__ __enter__ __exit__ __iter__ __del__ __call__
     """.split()
 )
-# A bar that was made outside is gone through without a name for what it counts.
+# A bar that was made outside is gone through without a name for what it counts. What is none of
+# these kinds cannot be watched: loaders and the like, which go on each time.
 COUNTED = "iterable"
+_WATCHED = (list, tuple, dict, set, range, collections.deque, np.ndarray)
+# Those of whoever runs tests, which nobody's model asks for anything.
+_OF_TESTS = ("_pytest", "pluggy")
 _STORED = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
@@ -42,8 +49,8 @@ def named_parts(x, names):
     own, called = own if type(own) is dict else {}, False
     places: list[tuple[Callable[..., object], object, str, object]] = []
     for name in names:
-        if name == COUNTED and type(own.get(name)) not in (list, tuple, dict, set, range):
-            continue  # loaders and the like, which are for whoever goes through them
+        if name == COUNTED and type(own.get(name)) not in _WATCHED:
+            continue
         if name in own:
             places.append((dict.get, own, name, own[name]))
         elif name not in SHOWING and not name.startswith("__"):
@@ -54,6 +61,22 @@ def named_parts(x, names):
             elif member is not None:
                 called = True
     return places, called
+
+
+def unread(x):
+    """Whether a bystander counts what cannot be watched: going through it is a call to hear."""
+    own = attribute(x, "__dict__") if has_dict(x) else None
+    counted = own.get(COUNTED) if type(own) is dict else None
+    return counted is not None and type(counted) not in _WATCHED
+
+
+def all_names(x):
+    """Names of all that a bystander holds, for code that asks by a name that it computes."""
+    if type(x).__module__.partition(".")[0] in _OF_TESTS:
+        return ()
+    own = attribute(x, "__dict__") if has_dict(x) else {}
+    stored = (n for c in type(x).__mro__ for n, m in vars(c).items() if isinstance(m, _STORED))
+    return [n for n in (*own, *stored) if type(n) is str and not n.startswith("__")]
 
 
 def _stored(x, name):

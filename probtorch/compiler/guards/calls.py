@@ -25,6 +25,8 @@ class Calls:
     ----------
     listening : bool
         Without it nothing is heard.
+    unread : container of int
+        Identities of what must not be gone through: what it counts cannot be watched.
 
     Attributes
     ----------
@@ -38,8 +40,8 @@ class Calls:
     nothing is heard.
     """
 
-    def __init__(self, listening=True):
-        self.listening = listening
+    def __init__(self, listening=True, unread=()):
+        self.listening, self._unread = listening, unread
         self.found = None
         # Whose code a frame runs, by the identity of the code; the codes, so that they stay.
         self._users, self._codes = {}, []
@@ -67,6 +69,10 @@ class Calls:
                 code = frame.f_code
                 module = frame.f_globals.get("__name__") or ""
                 self._judge(f"{module}.{code.co_qualname}")
+                if self._unread and self.found is None and code.co_name == "__iter__":
+                    for name in code.co_varnames[:1]:
+                        if id(frame.f_locals.get(name)) in self._unread:
+                            self.found = f"{module}.{code.co_qualname}", user_location(2)
 
     def _is_users(self, frame):
         code = frame.f_code

@@ -5,7 +5,15 @@ import functools
 import importlib.util
 import types
 
-__all__ = ["asks_who", "computes_names", "global_names", "imports", "looks_anywhere", "names"]
+__all__ = [
+    "asks_locks",
+    "asks_who",
+    "computes_names",
+    "global_names",
+    "imports",
+    "looks_anywhere",
+    "names",
+]
 
 # With these a function looks things up by names that its code does not show.
 _BY_TEXT = {"getattr", "globals", "vars", "eval", "exec", "attrgetter", "__dict__", "import_module"}
@@ -25,6 +33,9 @@ def names(code):
     found = {}
     for c in _codes(code):
         found.update(dict.fromkeys(c.co_names))
+        if _MATCH in c.co_code[::2]:  # `case Point(x=0)` has its attributes in a constant
+            texts = (x for x in c.co_consts if type(x) is tuple)
+            found.update((t, None) for x in texts for t in x if type(t) is str)
         if not _BY_TEXT.isdisjoint(c.co_names):
             for x in c.co_consts:
                 if isinstance(x, str):
@@ -49,6 +60,28 @@ def global_names(code):
 _OF_GLOBALS = {name for name in dis.opmap if name.endswith(("_GLOBAL", "_GLOBALS", "_NAME"))} - {
     "IMPORT_NAME"
 }
+
+
+_MATCH = dis.opmap["MATCH_CLASS"]
+
+
+@functools.lru_cache(4096)
+def asks_locks(code):
+    """Whether code may look at what `acquire` of a lock answers: not where that is thrown away."""
+    return any("acquire" in c.co_names and _keeps_answer(c) for c in _codes(code))
+
+
+def _keeps_answer(code):
+    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "NOP", "PRECALL")]
+    for i, step in enumerate(steps):
+        if step.argval != "acquire" or not step.opname.startswith("LOAD_"):
+            continue
+        end = next((k for k in range(i, len(steps)) if steps[k].opname.startswith("CALL")), None)
+        if end is None or steps[end + 1].opname != "POP_TOP":
+            return True
+        if any(s.opname.startswith("STORE_") for s in steps[i + 1 : end]):
+            return True  # the method has another name by then
+    return False
 
 
 def looks_anywhere(code):

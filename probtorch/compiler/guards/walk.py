@@ -23,6 +23,7 @@ import numpy as np
 
 from probtorch.compiler.guards.by_name import ByName
 from probtorch.compiler.guards.code import (
+    asks_locks,
     asks_who,
     computes_names,
     global_names,
@@ -110,8 +111,6 @@ class Walk(ByName):
 
     Attributes
     ----------
-    opaque : str or None
-        The first object met that can be neither entered nor watched, by the way to it.
     asks_who : bool
         Whether code was met that may ask which object another one is.
     asks_id : bool
@@ -122,7 +121,7 @@ class Walk(ByName):
 
     def __init__(self):
         super().__init__()
-        self.opaque, self.asks_who, self.asks_id = None, False, False
+        self.asks_who, self.asks_id = False, False
         self.takes_leaves = False
         # (function that tells the state of a random generator, state, what to call it)
         self._generators = [(f, f(), name) for name, f in OF_MODULES.items()]
@@ -389,6 +388,7 @@ class Walk(ByName):
         self._named.update(dict.fromkeys(found))
         self._anywhere = self._anywhere or looks_anywhere(fn.__code__)
         self._computed = self._computed or computes_names(fn.__code__)
+        self._asks_locks = self._asks_locks or asks_locks(fn.__code__)
         if not IMPURE_NAMES.isdisjoint(found):
             self.suspicious = True
         known = fn.__globals__
