@@ -267,16 +267,47 @@ def moved(x, seed, size=8, whole=False, least=0.0):
         return np.where(np.isinf(x) | (not whole) & (x == np.rint(x)), x, other).astype(x.dtype)
 
 
+def _of_sum(sizes, read, out):
+    return sizes[0] * math.sqrt(read[0].size / max(out.size, 1))
+
+
+def _of_product(sizes, read, out):
+    return sizes[0] * sizes[1] * math.sqrt(read[0].shape[-1])
+
+
+def _of_logarithms(sizes, read, out):
+    # The logarithm of a sum, in which the largest term is 1, less a number of the input's size.
+    return max(1.0, sizes[0])
+
+
+# How large sums are on the way to a result, of terms that have no common sign: from the largest
+# numbers read, what was read and the result.
+_PARTIAL_SUMS = {
+    "sum": _of_sum,
+    "matmul": _of_product,
+    "sparse_product": _of_product,
+    "affine": lambda sizes, read, out: max(_of_product(sizes, read, out), sizes[-1]),
+    "cumsum": lambda sizes, read, out: sizes[0] * math.sqrt(read[0].size),
+    "variance": lambda sizes, read, out: sizes[0] * math.sqrt(np.abs(out).max()),
+    "logsumexp": _of_logarithms,
+    "logcumsumexp": _of_logarithms,
+    "log_softmax": _of_logarithms,
+    "class_log_probs": _of_logarithms,
+}
+
+
 def _size_of_partial_sums(op, read, out):
-    """How large sums are on the way to a result, of terms that have no common sign."""
-    if not read or not all(x.size and x.dtype.kind == "f" for x in read):
+    """How large sums are on the way to a result; 0 where that is not known to matter."""
+    read = [x for x in read if x.dtype.kind == "f"]  # no index, no mask
+    if not (read and out.size and all(x.size for x in read)):
         return 0.0
     with np.errstate(all="ignore"):
-        sizes = [float(np.abs(x).max()) for x in read]
-        if op.name == "sum":
-            found = sizes[0] * math.sqrt(read[0].size / max(out.size, 1))
-        elif op.name == "matmul" and len(read) == 2:
-            found = sizes[0] * sizes[1] * math.sqrt(read[0].shape[-1])
+        if op.family in ("fourier", "linalg"):
+            # Their errors are those of the largest numbers, everywhere.
+            found = float(np.abs(out[np.isfinite(out)]).max(initial=0.0))
+        elif op.name in _PARTIAL_SUMS:
+            sizes = [float(np.abs(x).max()) for x in read]
+            found = float(_PARTIAL_SUMS[op.name](sizes, read, out))
         else:
             return 0.0
     return found if math.isfinite(found) else 0.0
