@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING
 
 from probtorch.core.rooms import late_beside
 
-__all__ = ["autoname", "bnn", "control_flow", "einstein", "forecast", "gp", "hsgp", "oed"]
+__all__ = ["autoname", "bnn", "cevae", "control_flow", "einstein", "forecast", "gp", "hsgp", "oed"]
 
 # What does the work of packages that are not here.
 INSTEAD = {
-    "cevae": "a model and a guide of networks",
     "conjugate": "effects.ConjugateReparam, infer.Gibbs",
     "ecs_proxies": "infer.HMCECS has its proxies itself",
     "epidemiology": "a model with scan, or infer.ParticleGibbs and infer.ParticleFilter",
@@ -34,6 +33,7 @@ if not TYPE_CHECKING:
         {
             "autoname": "",
             "bnn": "",
+            "cevae": "",
             "control_flow": "",
             "einstein": "",
             "gp": "",
