@@ -19,5 +19,6 @@ INSTEAD = {
     "TracePredictive": "Predictive(model, samples)(*args)",
     "WeighedPredictive": "Predictive takes Importance(...).run().draws(), resampled by weight",
     "hmc_util": "step sizes and metrics are tuned by NUTS itself; NUTS(...) has the settings",
+    "vsbc_diagnostic": "testing.vsbc(model, lambda m: SVI(m, AutoNormal(m), Adam, lr=0.02))",
     "run_inference": "fit(model, *args)",
 }

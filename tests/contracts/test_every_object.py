@@ -406,6 +406,11 @@ ROWS = {
         ),
         lambda a: a.run(X, Y).log_ratios,
     ),
+    "INLA": (lambda: infer.INLA(line, latent=["a"]), lambda i: i.latent),
+    "INLAResult": (
+        lambda: infer.INLA(line, latent=["a"], seed=0).run(X, Y),
+        lambda r: (r.evidence, r.sample(5, probtorch.Generator(0))),
+    ),
     "Newton": (lambda: optim.Newton({"a": 1.0}), lambda o: multi_moved(o)),
     "PyroMultiOptimizer": (
         lambda: optim.PyroMultiOptimizer(Adam({"lr": 0.1})),

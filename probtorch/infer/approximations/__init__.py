@@ -1,9 +1,9 @@
 """Posteriors approximated by something with a density, or by particles, without a guide.
 
 `gaussians` has the densities, `result` what a user asks of all of them; the algorithms are
-`pathfinder`, `laplace`, `dadvi` and `natural_gradient`. `svgd` moves particles (`annealed` in
-cycles) and `stein_vi` guides, by `stein_kernels`; `network_laplace` is for the weights of networks,
-with curvature from `network_curvature`.
+`pathfinder`, `laplace`, `nested_laplace`, `dadvi` and `natural_gradient`. `svgd` moves particles
+(`annealed` in cycles) and `stein_vi` guides, by `stein_kernels`; `network_laplace` is for the
+weights of networks, with curvature from `network_curvature`.
 """
 
 from typing import TYPE_CHECKING
@@ -22,6 +22,10 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.approximations.natural_gradient import (
         NaturalGradientResult as NaturalGradientResult,
         NaturalGradientVI as NaturalGradientVI,
+    )
+    from probtorch.infer.approximations.nested_laplace import (
+        INLA as INLA,
+        INLAResult as INLAResult,
     )
     from probtorch.infer.approximations.network_laplace import (
         NetworkLaplace as NetworkLaplace,
@@ -57,6 +61,7 @@ else:
         "dadvi": "DADVI DADVIResult",
         "laplace": "LaplaceApproximation LaplaceResult",
         "natural_gradient": "NaturalGradientResult NaturalGradientVI",
+        "nested_laplace": "INLA INLAResult",
         "network_laplace": "NetworkLaplace",
         "pathfinder": "Pathfinder PathfinderResult",
         "result": "Approximation",
