@@ -121,7 +121,7 @@ class _Inner:
             if not rows.size:
                 break
             whole[rows] = self.hessians(points[rows])
-            for i in rows:
+            for i in rows.tolist():
                 curvature = -whole[np.ix_([i], self.many, self.many)][0]
                 step = _newton(curvature, slopes[i, self.many])
                 if step is None:
