@@ -206,3 +206,32 @@ def test_an_optimizer_of_an_argument_moves_the_callers_tensor(kind):
         found.append((losses, w.tolist()))
     assert found[0] == found[1]
     assert len(told) == 1 and "an optimizer that it may make of an argument" in str(told[0].message)
+
+
+class Told(property):
+    """A property that a class can be asked for, too."""
+
+    def __get__(self, instance, owner=None):
+        return self.of_class if instance is None else super().__get__(instance, owner)
+
+
+RATES = [2.0]
+
+
+class Rated:
+    """What a function asks for a property of a kind of the user's own."""
+
+    rate = Told(lambda self: RATES[0])
+
+
+Rated.__dict__["rate"].of_class = 3.0
+
+
+def test_what_a_property_of_ones_own_kind_reads_is_watched():
+    native = compile(lambda x: x * Rated().rate + Rated.rate)
+    assert [native(tensor([1.0])).item() for _ in range(3)] == [5.0] * 3
+    RATES[0] = 4.0
+    assert native(tensor([1.0])).item() == 7.0
+    Rated.__dict__["rate"].of_class = 10.0
+    assert native(tensor([1.0])).item() == 14.0
+    assert native.reason is None

@@ -267,7 +267,7 @@ def all_in_the_open(kind):
 _CONTAINERS = {
     object, dict, list, tuple, set, frozenset, bytearray, array.array, collections.deque,
     collections.OrderedDict, collections.defaultdict, typing.Generic, int, float, complex, str,
-    bytes, types.SimpleNamespace, types.ModuleType,
+    bytes, types.SimpleNamespace, types.ModuleType, property,
 }  # fmt: skip
 _HEAP_TYPE = 1 << 9
 

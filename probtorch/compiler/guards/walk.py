@@ -203,6 +203,9 @@ class Walk(ByName):
         elif module_of(kind) in _HOLDERS or isinstance(x, types.GenericAlias):
             self._holder(x, path, todo)
         elif not library or all_in_the_open(kind):
+            if isinstance(x, property):
+                # Of a class derived from it; which functions it has does not change.
+                todo += ((f, path) for f in (x.fget, x.fset, x.fdel) if f is not None)
             self._object(x, path, todo)
             if not all_in_the_open(kind):
                 self._refuse(x, path)
