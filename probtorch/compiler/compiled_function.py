@@ -411,8 +411,8 @@ class CompiledFunction(Compiled):
         returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
         before = self._environment(leaves, structure)
         key = self._known.met(before, tensors, arguments, key)
-        if before.opaque is not None:
-            self.paths.give_up(before.opaque, loud=True)
+        if before.opaque is not None or (before.asks_id and tensors):
+            self.paths.give_up(before.opaque or _NUMBERED, loud=True)
             args, kwargs = arguments
             return self._in_python(args, kwargs), _PYTHON
         performed = surroundings().performed()

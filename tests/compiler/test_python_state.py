@@ -415,3 +415,28 @@ def test_second_derivatives_where_a_function_closes_over_its_argument():
         (g,) = grad(compiled(weight), [weight], create_graph=True)
         (second,) = grad(g.sum(), [weight])
         assert (g.item(), second.item()) == (12.0, 12.0)
+
+
+@pytest.mark.parametrize("wants_grad", [False, True])
+def test_the_id_of_an_argument_is_that_of_the_callers_own(wants_grad):
+    class Thing:
+        def __hash__(self):
+            return id(self)
+
+        def __eq__(self, other):
+            return self is other
+
+    def run(wrap):
+        numbers, kept, one = {}, [tensor([1.0, 2.0]) for _ in range(3)], {Thing(): 2.0}
+
+        def fn(v):
+            return v * numbers.setdefault(id(v), len(numbers) + 1.0) + sum(one.values())
+
+        called = wrap(fn)
+        return [
+            called(kept[i % 3].requires_grad_(wants_grad)).tolist() for i in (0, 1, 0, 2, 2, 1, 0)
+        ]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        assert run(compile) == run(lambda f: f)

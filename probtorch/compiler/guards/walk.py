@@ -410,7 +410,9 @@ class Walk(ByName):
                 self._places.add(dict.get, known, name, None)  # which a function may try, or define
             if name not in known and name in vars(builtins):
                 if name == "id":
-                    self.asks_who = self.asks_id = True
+                    # In a method such as `__hash__` it is the object's own.
+                    own = fn.__name__.startswith("__") and fn.__name__.endswith("__")
+                    self.asks_who, self.asks_id = True, self.asks_id or not own
                 value = vars(builtins)[name]
                 self._dicts.add(dict.get, vars(builtins), name, value)
                 todo.append((value, Way(None, name)))
