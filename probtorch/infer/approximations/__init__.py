@@ -1,7 +1,8 @@
 """Posteriors approximated by something with a density, or by particles, without a guide.
 
 `gaussians` has the densities, `result` what a user asks of all of them; the algorithms are
-`pathfinder`, `laplace`, `nested_laplace`, `dadvi` and `natural_gradient`. `svgd` moves particles
+`pathfinder`, `laplace`, `nested_laplace` (inside of a density: `laplace_marginal`), `dadvi` and
+`natural_gradient`. `svgd` moves particles
 (`annealed` in cycles) and `stein_vi` guides, by `stein_kernels`; `network_laplace` is for the
 weights of networks, with curvature from `network_curvature`.
 """
@@ -18,6 +19,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.approximations.laplace import (
         LaplaceApproximation as LaplaceApproximation,
         LaplaceResult as LaplaceResult,
+    )
+    from probtorch.infer.approximations.laplace_marginal import (
+        LaplaceMarginal as LaplaceMarginal,
     )
     from probtorch.infer.approximations.natural_gradient import (
         NaturalGradientResult as NaturalGradientResult,
@@ -60,6 +64,7 @@ else:
     _HOMES = {
         "dadvi": "DADVI DADVIResult",
         "laplace": "LaplaceApproximation LaplaceResult",
+        "laplace_marginal": "LaplaceMarginal",
         "natural_gradient": "NaturalGradientResult NaturalGradientVI",
         "nested_laplace": "INLA INLAResult",
         "network_laplace": "NetworkLaplace",

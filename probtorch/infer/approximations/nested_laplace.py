@@ -44,7 +44,7 @@ from probtorch.infer.potential import Target
 from probtorch.infer.sequential.weights import ancestors, uniforms
 from probtorch.infer.starts.path_starts import Evaluations
 
-__all__ = ["INLA", "INLAResult"]
+__all__ = ["INLA", "FieldModes", "Fields", "INLAResult", "parted"]
 
 # Newton's steps for a field end when no more is to be gained, in nats, or after so many; halvings
 # of one that leads down.
@@ -60,7 +60,7 @@ SIDES, DEPTH = (0.5, 0.5, 0.75, 1.0), 9.0
 
 
 @dataclass(frozen=True)
-class _Fields:
+class FieldModes:
     """The modes of the field at some hyperparameters, as rows.
 
     Attributes
@@ -80,18 +80,18 @@ class _Fields:
     root: np.ndarray
     slope: np.ndarray
 
-    def rows(self, chosen: np.ndarray) -> _Fields:
-        return _Fields(*(getattr(self, n)[chosen] for n in _NAMES))
+    def rows(self, chosen: np.ndarray) -> FieldModes:
+        return FieldModes(*(getattr(self, n)[chosen] for n in _NAMES))
 
     @staticmethod
-    def together(parts: Sequence[_Fields]) -> _Fields:
-        return _Fields(*(np.concatenate([getattr(p, n) for p in parts]) for n in _NAMES))
+    def together(parts: Sequence[FieldModes]) -> FieldModes:
+        return FieldModes(*(np.concatenate([getattr(p, n) for p in parts]) for n in _NAMES))
 
 
 _NAMES = ("theta", "mode", "marginal", "root", "slope")
 
 
-class _Inner:
+class Fields:
     """Laplace's method for the field, at many hyperparameters at a time.
 
     Parameters
@@ -106,7 +106,7 @@ class _Inner:
         self.evaluate, self.hessians = Evaluations(target), Hessians(target)
         self.last = np.zeros(many.size)  # a mode that was found: where the next search begins
 
-    def __call__(self, theta: np.ndarray, start: np.ndarray | None = None) -> _Fields:
+    def __call__(self, theta: np.ndarray, start: np.ndarray | None = None) -> FieldModes:
         """Return the modes at rows of theta, searched for from rows of the field."""
         count = len(theta)
         points = np.empty((count, self.target.dim))
@@ -154,7 +154,7 @@ class _Inner:
                 return
         going[i] = False  # rounding is all that is left
 
-    def _found(self, points: np.ndarray, values: np.ndarray, whole: np.ndarray) -> _Fields:
+    def _found(self, points: np.ndarray, values: np.ndarray, whole: np.ndarray) -> FieldModes:
         count, size = len(points), self.many.size
         root = np.tile(np.eye(size), (count, 1, 1))
         slope = np.zeros((count, size, self.few.size))
@@ -168,7 +168,7 @@ class _Inner:
             mixed = whole[np.ix_([i], self.many, self.few)][0]
             slope[i] = linalg.cho_solve((root[i], True), mixed)
             marginal[i] = values[i] + 0.5 * size * LOG_2PI - np.log(np.diag(root[i])).sum()
-        return _Fields(points[:, self.few], points[:, self.many], marginal, root, slope)
+        return FieldModes(points[:, self.few], points[:, self.many], marginal, root, slope)
 
 
 def _newton(curvature: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
@@ -182,6 +182,44 @@ def _newton(curvature: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
         sizes = np.maximum(np.abs(sizes), 1e-8 * max(np.abs(sizes).max(), 1e-300))
         solved = vectors @ ((vectors.T @ slope) / sizes)
     return solved
+
+
+def parted(
+    owner: str, target: Target, latent: Sequence[str], most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coordinates of a latent field, and the others.
+
+    Parameters
+    ----------
+    owner : str
+        Who asks, for messages.
+    target : Target
+    latent : sequence of str
+        Names of the field's sites.
+    most : int
+        How many others there may be.
+
+    Raises
+    ------
+    ArgumentError
+        If a name is no site's, or too many others are left, or none.
+    """
+    unknown = [name for name in latent if name not in target.slots]
+    places = [np.arange(s.start, s.stop) for n, s in target.slots.items() if n in latent]
+    many = np.concatenate([*places, np.empty(0, np.int64)]).astype(np.int64)
+    few = np.setdiff1d(np.arange(target.dim), many)
+    if unknown or not many.size or not 1 <= few.size <= most:
+        raise ArgumentError(
+            f"{owner}(latent=...) on {target.name}",
+            expected=f"names of sites, among {', '.join(target.slots)}, that leave one to "
+            f"{most} numbers",
+            got=f"{', '.join(map(repr, unknown))}, which {target.name} has not"
+            if unknown
+            else f"{list(latent)!r}, which leave {few.size}",
+            fix="name the sites that are Gaussian given the others; with more of these take "
+            "NUTS, or LaplaceApproximation for all",
+        )
+    return many, few
 
 
 class INLA:
@@ -272,7 +310,7 @@ class INLA:
         """
         began = time.perf_counter()
         target = target_of("INLA", self.model, args, kwargs)
-        inner = _Inner(target, *self._parted(target))
+        inner = Fields(target, *parted("INLA", target, self.latent, len(SIDES)))
         peak = self._peak(inner)
         axes = self._axes(inner, peak)
         side = SIDES[inner.few.size - 1]
@@ -286,26 +324,7 @@ class INLA:
             evidence=evidence, many=inner.many, few=inner.few, cells=cells,
         )  # fmt: skip
 
-    def _parted(self, target: Target) -> tuple[np.ndarray, np.ndarray]:
-        """Coordinates of the field, and the others."""
-        unknown = [name for name in self.latent if name not in target.slots]
-        places = [np.arange(s.start, s.stop) for n, s in target.slots.items() if n in self.latent]
-        many = np.concatenate([*places, np.empty(0, np.int64)]).astype(np.int64)
-        few = np.setdiff1d(np.arange(target.dim), many)
-        if unknown or not many.size or not 1 <= few.size <= len(SIDES):
-            raise ArgumentError(
-                f"INLA(latent=...) on {target.name}",
-                expected=f"names of sites, among {', '.join(target.slots)}, that leave one to "
-                f"{len(SIDES)} numbers",
-                got=f"{', '.join(map(repr, unknown))}, which {target.name} has not"
-                if unknown
-                else f"{list(self.latent)!r}, which leave {few.size}",
-                fix="name the sites that are Gaussian given the others; with more of these take "
-                "NUTS, or LaplaceApproximation for all",
-            )
-        return many, few
-
-    def _peak(self, inner: _Inner) -> _Fields:
+    def _peak(self, inner: Fields) -> FieldModes:
         """The hyperparameters of the highest density, with their field."""
         generator, size = generator_of(self.seed), inner.few.size
         start = np.zeros(size)
@@ -336,7 +355,7 @@ class INLA:
         best = optimize.minimize(falls, start, jac=True, method="BFGS", options={"gtol": 1e-4})
         return inner(np.asarray(best.x)[None])
 
-    def _axes(self, inner: _Inner, peak: _Fields) -> np.ndarray:
+    def _axes(self, inner: Fields, peak: FieldModes) -> np.ndarray:
         """Columns that are one standard deviation of the peak each."""
         size, h = inner.few.size, APART_TWICE
         pairs = [(i, j) for i in range(size) for j in range(i, size)]
@@ -362,8 +381,8 @@ class INLA:
         return vectors / np.sqrt(sizes)
 
     def _grid(
-        self, inner: _Inner, peak: _Fields, axes: np.ndarray
-    ) -> tuple[_Fields, dict[tuple[int, ...], int]]:
+        self, inner: Fields, peak: FieldModes, axes: np.ndarray
+    ) -> tuple[FieldModes, dict[tuple[int, ...], int]]:
         """All cells around the peak that are not negligible, and their numbers by place."""
         size = inner.few.size
         kept, numbers = [peak], {(0,) * size: 0}
@@ -389,7 +408,7 @@ class INLA:
                     got="more: the hyperparameters have wide tails",
                     fix="give them narrower priors, or write max_points=20000",
                 )
-        return _Fields.together(kept), numbers
+        return FieldModes.together(kept), numbers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -421,7 +440,7 @@ class INLAResult(Approximation):
     evidence: float = math.nan
     many: np.ndarray = cast("np.ndarray", None)
     few: np.ndarray = cast("np.ndarray", None)
-    cells: _Fields = cast("_Fields", None)
+    cells: FieldModes = cast("FieldModes", None)
 
     title = "the nested Laplace approximation"
 

@@ -118,14 +118,14 @@ def test_what_cannot_be_parted_is_refused():
 
 def test_a_marginal_without_the_curvature_is_told_by_the_evidence(monkeypatch):
     """The wrong variant: the profile of the density instead of its integral."""
-    right = nested_laplace._Inner._found
+    right = nested_laplace.Fields._found
 
     def profile(self, points, values, whole):
         found = right(self, points, values, whole)
         logs = np.log(np.diagonal(found.root, axis1=1, axis2=2)).sum(axis=1)
         return dataclasses.replace(found, marginal=found.marginal + logs)
 
-    monkeypatch.setattr(nested_laplace._Inner, "_found", profile)
+    monkeypatch.setattr(nested_laplace.Fields, "_found", profile)
     try:
         wrong = INLA(effects, latent="x", seed=0).run(probtorch.tensor(Y)).evidence
     except InferenceError:
