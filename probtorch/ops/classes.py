@@ -13,11 +13,11 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, to_float
 from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.shape import ALL_DIMS, broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
-from probtorch.ops.accumulate import add_up
+from probtorch.ops.accumulate import add_up, floats
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponential_sums import log_softmax, run_log_softmax, shares
 from probtorch.ops.exponentials import exp
@@ -26,11 +26,12 @@ from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, movedim, squeeze, unsqueeze
 from probtorch.ops.native_rows import native_rows
 from probtorch.ops.reduction import Sample, sum
+from probtorch.ops.take_put import take_of_rows, untake
 
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
 
-__all__ = ["class_log_probs", "class_loss"]
+__all__ = ["class_log_probs", "class_loss", "class_mean"]
 
 
 def _run_class_log_probs(x: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -217,3 +218,50 @@ def class_loss(x: TensorBase, index: TensorBase, dim: int = -1) -> TensorBase:
     x = x if dim in (last, -1) else movedim(x, dim, last)
     loss: TensorBase = apply(_CLASS_LOSS, (x, index))[0]
     return loss
+
+
+def _class_mean_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, TensorBase],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase, None]:
+    x, index = inputs
+    count = x.array.shape[0]
+    if unseen(g, x):
+        slope = np.zeros(x.array.shape, x.array.dtype)
+        slope[np.arange(count), index.array] = g.array / -float(count)
+        return wrap(slope), None
+    each = expand(g / -float(count), (count,))
+    rows = wrap(namespace(x.array).arange(count))
+    return untake(each, (0, 1), [rows, index], x.array.shape), None
+
+
+def _class_mean(x: TensorBase, index: TensorBase) -> TensorBase:
+    return sum(take_of_rows(to_float(x), index)) / -float(x.array.shape[0])
+
+
+_CLASS_MEAN = structured(
+    "class_mean",
+    "reduction",
+    run=lambda x, index: add_up(floats(x)[_rows(x), index], (0,), False) / -float(x.shape[0]),
+    vjp=_class_mean_vjp,
+    jvp=lambda tangents, out, inputs, attrs: _class_mean(tangents[0], inputs[1]),
+    saves="index",
+    samples=lambda rng: [
+        ((rng.standard_normal((4, 3)), np.array([0, 2, 1, 2])), {}),
+        ((rng.standard_normal((1, 2)), np.array([1])), {}),
+    ],
+    reference=lambda x, index: -x[np.arange(len(x)), index].mean(),
+    doc="Minus the mean of the elements of a matrix at one column of each row.",
+    extra={"decompose": _class_mean},
+)
+
+
+def class_mean(x: TensorBase, index: TensorBase) -> TensorBase:
+    """Return minus the mean of the elements of `x` at one column of each row: the loss of log
+    probabilities. The index is of int64, and known to be in range.
+    """
+    mean: TensorBase = apply(_CLASS_MEAN, (x, index))
+    return mean

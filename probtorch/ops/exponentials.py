@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from probtorch.core.dispatch import called
+from probtorch.core.dispatch import called, unseen, wrap
 from probtorch.ops.arithmetic import where
-from probtorch.ops.comparisons import eq, ge, logical_and
+from probtorch.ops.comparisons import eq, ge, le, logical_and
 from probtorch.ops.families import Binary, Power, Unary, elementwise
 from probtorch.ops.native_rows import native_elements
 from probtorch.ops.scalar import numpy_algebra
@@ -111,6 +111,33 @@ log: Unary = elementwise(
     result="float",
     complex=True,
     doc="Natural logarithm.",
+)
+
+# The least logarithm of a probability in PyTorch's binary cross entropy, and the number it is of.
+_LEAST_LOG = -100.0
+_LEAST = math.exp(_LEAST_LOG)
+
+
+def _cut_slope(g, x):
+    if unseen(g, x) and x.array.shape == g.array.shape:
+        cut = x.array <= _LEAST
+        if cut.any():
+            return wrap(np.where(cut, 0.0, g.array) / np.where(cut, x.array.dtype.type(1), x.array))
+        return wrap(np.asarray(g.array / x.array))
+    cut = le(x, _LEAST)
+    return where(cut, 0.0, g) / where(cut, 1.0, x)
+
+
+cut_log: Unary = elementwise(
+    "cut_log",
+    formula=lambda s, x: s.where(x <= _LEAST, _LEAST_LOG, s.log(s.where(x <= _LEAST, 1.0, x))),
+    partials=(_cut_slope,),
+    saves=("x",),
+    domain=("probability",),
+    eager=lambda x: np.maximum(np.log(np.maximum(x, 0.0)), _LEAST_LOG),
+    reference=lambda x: np.log(x),
+    result="float",
+    doc="Logarithm, and -100 with slope 0 where it is less, below 0 too.",
 )
 
 log2: Unary = elementwise(

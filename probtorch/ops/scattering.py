@@ -10,7 +10,8 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.dispatch import recorder, unseen, wrap
+from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
@@ -136,10 +137,39 @@ def scatter_add(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Return a copy of `input` with ``out[index[i][j]][j] += src[i][j]``, here for dim 0."""
+    if unseen(input, index, src) and (quick := _added(input, dim, index, src)) is not None:
+        return quick
     input, src = as_tensor(input, "scatter_add"), as_tensor(src, "scatter_add")
     if src.array.dtype != input.array.dtype:
         raise other_dtype("scatter_add", input, src)
     return scatter(input, dim, index, src, accumulate=True)
+
+
+def _added(input: TensorLike, dim: int, index: TensorLike, src: TensorLike) -> TensorBase | None:
+    """Return what `scatter_add` does where all operands are vectors or matrices that fit, as they
+    mostly are, and nobody asks how; else None.
+    """
+    for x in (input, index, src):
+        if not isinstance(x, TensorBase):
+            return None
+    a, i, v = input.array, index.array, src.array
+    n = a.ndim
+    if i.ndim != n or v.shape != i.shape or v.dtype is not a.dtype or i.dtype is not int64:
+        return None
+    if not 0 < n < 3 or type(dim) is not int or not -n <= dim < n or not i.size:
+        return None
+    dim %= n
+    # Numbers below 0 are large ones as well.
+    if i.view(np.uint64).max() >= a.shape[dim] or (n == 2 and i.shape[1 - dim] > a.shape[1 - dim]):
+        return None
+    out = a.copy()
+    if n == 1:
+        np.add.at(out, i, v)
+        return wrap(out)
+    other = np.arange(i.shape[1 - dim])
+    places = i * a.shape[1] + other if dim == 0 else i + (other * a.shape[1])[:, None]
+    np.add.at(out.reshape(-1), places.reshape(-1), v.reshape(-1))
+    return wrap(out)
 
 
 @takes_out

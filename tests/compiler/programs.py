@@ -44,10 +44,18 @@ from probtorch.ops.control import cond, while_loop
 
 __all__ = ["ACTIONS", "FORMULAS", "Program", "Step"]
 
+
+def _refuses(op):
+    """Whether an operand, such as the order of a Bessel function, may not require grad."""
+    return any(op.partials[i] is None for i, *_ in op.rules)
+
+
+# Programs have gradients in all that they compute with.
 FORMULAS = {
     op.name: op
     for op in REGISTRY.values()
     if op.family == "elementwise" and op.formula is not None and op.public is not None
+    if not _refuses(op)
 }
 
 

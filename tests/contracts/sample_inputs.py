@@ -359,6 +359,12 @@ def _sparse(rng):
         yield (*parts, rng.standard_normal((columns, width))), {}
 
 
+def _classified_rows(rng):
+    """Matrices with a column for each row."""
+    for n, m in ((1, 3), (4, 1), (5, 4)):
+        yield (rng.standard_normal((n, m)), rng.integers(0, m, n)), {}
+
+
 def _classified(rng):
     """Rows with a class each: as many rows as classes are named."""
     for shape in ((3,), (1, 3), (4, 3), (2, 3, 4), (2, 1, 1)):
@@ -368,6 +374,7 @@ def _classified(rng):
 
 MOVED = {
     "class_loss": _classified,
+    "class_mean": _classified_rows,
     "permute": _permutations,
     "expand": _expansions,
     "reshape": _reshapes,

@@ -251,6 +251,7 @@ def test_ops_have_two_error_inputs_on_average():
             "bits_to_integers",
             "class_log_probs",
             "class_loss",
+            "class_mean",
             "cofactor",
         ),
         *("demand", "det_hessian"),

@@ -33,6 +33,12 @@ CASES = {
     "median": (lambda x: x.median(), X),
     "median, of equal elements": (lambda x: x.median(1).values, np.round(X)),
     "kthvalue, kept": (lambda x: x.kthvalue(2, 0, True).values, X),
+    "cross_entropy, mean": (lambda x: F.cross_entropy(x, tensor(CLASSES % 4)), X),
+    "nll_loss": (lambda x: F.nll_loss(x, tensor(CLASSES % 4)), X),
+    "binary_cross_entropy": (
+        lambda x: F.binary_cross_entropy(x, tensor(np.round(np.abs(X) % 1, 1)), reduction="none"),
+        np.clip(np.abs(X), 0.0, 1.0),
+    ),
     "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 3), X),
     "adaptive_max_pool1d, more than there are": (lambda x: F.adaptive_max_pool1d(x, 7), X),
     "adaptive_max_pool1d of equal elements": (lambda x: F.adaptive_max_pool1d(x, 3), np.round(X)),

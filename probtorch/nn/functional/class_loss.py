@@ -22,7 +22,7 @@ from probtorch.nn.arguments import reduction_of
 from probtorch.nn.functional.loss import reduced, same_shape, warn_of_probabilities
 from probtorch.ops import reduction as ops
 from probtorch.ops.arithmetic import where
-from probtorch.ops.classes import class_log_probs, class_loss
+from probtorch.ops.classes import class_log_probs, class_loss, class_mean
 from probtorch.ops.comparisons import ne
 from probtorch.ops.exponential_sums import log_softmax
 from probtorch.ops.gathering import gather
@@ -182,6 +182,9 @@ def nll_loss(
         x,
         "it takes their logarithms: log_softmax, or use cross_entropy on what softmax was given",
     )
+    if x.array.ndim == 2 and x.array.dtype in (float32, float64) and reduction == "mean":
+        if weight is None and _all_count(x, t, ignore_index, dim):
+            return class_mean(x, t)
     return _nll("nll_loss", x, _picked(x, dim), t, weight, ignore_index, reduction, dim)
 
 

@@ -21,8 +21,8 @@ from probtorch.nn.arguments import reduction_of
 from probtorch.ops import reduction as ops
 from probtorch.ops.activations import activated
 from probtorch.ops.arithmetic import abs, where
-from probtorch.ops.comparisons import gt, le, lt
-from probtorch.ops.exponentials import exp, log, softplus
+from probtorch.ops.comparisons import gt, lt
+from probtorch.ops.exponentials import cut_log, exp, log, softplus
 from probtorch.ops.movement import broadcast_tensors, expand, unsqueeze
 from probtorch.ops.special import xlogy
 from probtorch.tensor import Tensor
@@ -333,7 +333,7 @@ def binary_cross_entropy(
     _in_unit_interval(
         name, "target", t, fix="targets are classes 0 and 1, or probabilities of class 1"
     )
-    loss = -(t * _cut_log(x) + (1.0 - t) * _cut_log(1.0 - x))
+    loss = -(t * cut_log(x) + (1.0 - t) * cut_log(1.0 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
@@ -346,12 +346,6 @@ def _in_unit_interval(name: str, argument: str, x: Tensor, *, fix: str) -> None:
             got=f"{float(data.min())} to {float(data.max())}",
             fix=fix,
         )
-
-
-def _cut_log(x: Tensor) -> Tensor:
-    """Return log(x), and -100 with slope 0 where it is less."""
-    cut = le(x, math.exp(-100.0))
-    return where(cut, -100.0, log(where(cut, 1.0, x)))
 
 
 def binary_cross_entropy_with_logits(
