@@ -19,6 +19,7 @@ from benchmarks import (  # noqa: E402
     leaks,
     loops,
     nuts,
+    operations,
     scale,
     svi,
     training,
@@ -33,6 +34,7 @@ from benchmarks.warmup_problems import POSTERIORS  # noqa: E402
 
 SUITES = {
     "eager": eager,
+    "operations": operations,
     "density": density,
     "distributions": distributions,
     "nuts": nuts,
