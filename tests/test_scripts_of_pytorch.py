@@ -188,3 +188,13 @@ def test_new_makes_tensors_of_the_same_dtype():
     assert x.new(3, 2).shape == (3, 2) and x.new(3, 2).dtype == torch.float64
     assert_close(x.new([1, 2]), torch.tensor([1.0, 2.0], dtype=torch.float64))
     assert torch.tensor([1]).new([2.7]).tolist() == [2]
+
+
+def test_tile_takes_counts_one_by_one():
+    x = torch.arange(6).reshape(2, 3)
+    expected = np.tile(x.numpy(), (2, 1, 3))
+    for found in (x.tile(2, 1, 3), x.tile((2, 1, 3)), torch.tile(x, dims=(2, 1, 3))):
+        assert_close(found, expected)
+    assert_close(x.tile(2), np.tile(x.numpy(), 2))
+    with pytest.raises(DTypeError, match="integers, one per dim"):
+        x.tile(2, 1.5)

@@ -42,10 +42,10 @@ def repeat(x: TensorLike, *sizes: SizeLike) -> TensorBase:
     return clone(tiled) if tiled is x or tiled._base is not None else tiled
 
 
-def tile(input: TensorLike, dims: SizeLike) -> TensorBase:
-    """Return `input` tiled as NumPy's tile does: missing counts are 1."""
+def tile(input: TensorLike, dims: SizeLike, *more: SizeLike) -> TensorBase:
+    """Return `input` tiled as NumPy's tile does: missing counts are 1; or `dims` one by one."""
     input = as_tensor(input, "tile")
-    dims = parse_size((dims,)) if not isinstance(dims, int) else (dims,)
+    dims = parse_size((dims, *more))
     return repeat(input, (1,) * (input.array.ndim - len(dims)) + dims)
 
 

@@ -5,7 +5,14 @@ import math
 import pytest
 
 import probtorch
-from tests.interop.scripts import functional, generative, networks, training  # noqa: F401
+from tests.interop.scripts import (  # noqa: F401
+    functional,
+    generative,
+    layers,
+    networks,
+    state,
+    training,
+)
 from tests.interop.scripts.common import SCRIPTS
 
 pytestmark = [
