@@ -1,5 +1,7 @@
 """Programs as tutorials of Pyro and NumPyro have them: imports changed, and keys left out."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -177,3 +179,82 @@ def test_numpyros_scan_in_its_room():
     run = poutine.trace(poutine.seed(model, 0)).get_trace(torch.zeros(5))
     assert run["x"]["value"].shape == (5,)
     assert constraints.real.check(run["x"]["value"]).all()
+
+
+def of_second_order(sequences, lengths):
+    """Model 6 of Pyro's hidden Markov examples: weights that start a simplex have any sum."""
+    count, longest, data_dim = sequences.shape
+    hidden_dim, rng = 2, np.random.default_rng(0)
+    start = torch.tensor(rng.uniform(0.1, 1.0, (hidden_dim, hidden_dim, hidden_dim)))
+    probs_x = pyro.param("probs_x", start, constraint=constraints.simplex)
+    start = torch.tensor(rng.uniform(0.1, 0.9, (hidden_dim, data_dim)))
+    probs_y = pyro.param("probs_y", start, constraint=constraints.unit_interval)
+    tones_plate = pyro.plate("tones", data_dim, dim=-1)
+    with pyro.plate("sequences", count, dim=-2) as batch:
+        lengths = lengths[batch]
+        x_curr, x_prev = torch.tensor(0), torch.tensor(0)
+        for t in pyro.markov(range(longest), history=2):
+            with poutine.mask(mask=(t < lengths).unsqueeze(-1)):
+                probs_x_t = Vindex(probs_x)[x_prev, x_curr]
+                new = pyro.sample(
+                    f"x_{t}", dist.Categorical(probs_x_t), infer={"enumerate": "parallel"}
+                )
+                x_prev, x_curr = x_curr, new
+                with tones_plate:
+                    probs_y_t = probs_y[x_curr.squeeze(-1)]
+                    pyro.sample(f"y_{t}", dist.Bernoulli(probs_y_t), obs=sequences[batch, t])
+
+
+def test_pyros_hidden_markov_model_of_second_order():
+    pyro.clear_param_store()
+    rng = np.random.default_rng(1)
+    sequences = (rng.random((3, 4, 2)) < 0.4).astype(float)
+    lengths = [4, 2, 3]
+    svi = SVI(
+        of_second_order,
+        lambda *args: None,
+        Adam({"lr": 0.05}),
+        TraceEnum_ELBO(max_plate_nesting=2),
+    )
+    data = torch.tensor(sequences), torch.tensor(lengths)
+    first = svi.evaluate_loss(*data)
+    p, q = (pyro.param(name).detach().numpy() for name in ("probs_x", "probs_y"))
+    np.testing.assert_allclose(p.sum(-1), 1.0, rtol=1e-12)
+    total = 0.0
+    for y, length in zip(sequences, lengths, strict=True):
+        likelihood = 0.0
+        for states in itertools.product(range(2), repeat=length):
+            before, term = (0, 0), 1.0
+            for x, now in zip(states, y, strict=False):
+                term *= p[(*before, x)] * np.prod(np.where(now > 0, q[x], 1.0 - q[x]))
+                before = before[1], x
+            likelihood += term
+        total -= np.log(likelihood)
+    assert first == pytest.approx(total, rel=1e-10)
+    losses = [svi.step(*data) for _ in range(20)]
+    assert losses[-1] < losses[0]
+
+
+def test_a_conditional_autoencoder_states_its_plate_without_a_size():
+    encode, decode = nn.Linear(12, 4), nn.Linear(2, 6)
+
+    def model(xs, ys):
+        pyro.module("decode", decode)
+        with pyro.plate("data"):
+            prior = dist.Normal(torch.zeros(xs.shape[0], 2), 1.0).to_event(1)
+            zs = pyro.sample("z", prior)
+            loc = torch.sigmoid(decode(zs))
+            pyro.sample("y", dist.Bernoulli(loc, validate_args=False).to_event(1), obs=ys)
+
+    def guide(xs, ys):
+        pyro.module("encode", encode)
+        with pyro.plate("data"):
+            loc, scale = encode(torch.cat([xs, ys], -1)).split(2, -1)
+            pyro.sample("z", dist.Normal(loc, scale.exp()).to_event(1))
+
+    pyro.clear_param_store()
+    pyro.set_rng_seed(0)
+    xs, ys = torch.rand(7, 6), (torch.rand(7, 6) > 0.5).float()
+    svi = SVI(model, guide, Adam({"lr": 0.02}), Trace_ELBO())
+    losses = [svi.step(xs[:n], ys[:n]) / n for n in (7, 3) * 60]
+    assert np.mean(losses[-20:]) < np.mean(losses[:20])
