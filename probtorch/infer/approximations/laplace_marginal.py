@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from scipy import linalg, special
@@ -51,6 +51,7 @@ from probtorch.ops.control import while_loop
 from probtorch.ops.diagonals import diagonal
 from probtorch.ops.exponentials import log
 from probtorch.ops.linalg import solve
+from probtorch.ops.movement import reshape
 from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 
@@ -129,7 +130,7 @@ class LaplaceMarginal(DensityTarget):
         self.many, self.few = parted("LaplaceMarginal", joint, names, MOST)
         kept = {n: slot for n, slot in joint.slots.items() if n not in names}
         example = {n: np.empty(slot.free_shape) for n, slot in kept.items()}
-        super().__init__(self._marginal, None, example)
+        super().__init__(self._of_values, None, example)
         self.name = f"{joint.name} without {', '.join(names)}"
         # Values have the shapes of their sites, of which unconstrained ones may have fewer numbers.
         self.slots = {
@@ -209,6 +210,11 @@ class LaplaceMarginal(DensityTarget):
     def _at(self, theta: TensorBase) -> Callable[[TensorBase], TensorBase]:
         """The log density as a function of the field."""
         return lambda field: self.joint.logdensity(self._whole(field, theta))
+
+    def _of_values(self, values: object) -> TensorBase:
+        """The log density of unconstrained values by name."""
+        named = cast("Mapping[str, TensorBase]", values)
+        return self._marginal(cat([reshape(named[n], (-1,)) for n in self.slots], 0))
 
     def _marginal(self, theta: TensorBase) -> TensorBase:
         fixed = theta.detach()

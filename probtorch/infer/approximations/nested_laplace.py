@@ -122,7 +122,7 @@ class Fields:
                 break
             whole[rows] = self.hessians(points[rows])
             for i in rows.tolist():
-                curvature = -whole[np.ix_([i], self.many, self.many)][0]
+                curvature = -whole[i][np.ix_(self.many, self.many)]
                 step = _newton(curvature, slopes[i, self.many])
                 if step is None:
                     values[i], going[i] = -np.inf, False
@@ -160,12 +160,12 @@ class Fields:
         slope = np.zeros((count, size, self.few.size))
         marginal = np.full(count, -np.inf)
         for i in np.flatnonzero(np.isfinite(values)):
-            curvature = -whole[np.ix_([i], self.many, self.many)][0]
+            curvature = -whole[i][np.ix_(self.many, self.many)]
             try:
                 root[i] = linalg.cholesky(curvature, lower=True)
             except (linalg.LinAlgError, ValueError):
                 continue
-            mixed = whole[np.ix_([i], self.many, self.few)][0]
+            mixed = whole[i][np.ix_(self.many, self.few)]
             slope[i] = linalg.cho_solve((root[i], True), mixed)
             marginal[i] = values[i] + 0.5 * size * LOG_2PI - np.log(np.diag(root[i])).sum()
         return FieldModes(points[:, self.few], points[:, self.many], marginal, root, slope)

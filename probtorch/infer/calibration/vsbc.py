@@ -3,7 +3,7 @@
 An approximation is hardly ever calibrated as `sbc` has it: most are too narrow. What can still be
 asked is whether they lie too low or too high. Over data sets that the model simulates, the share of
 the approximation below the true value is then as often p as 1 - p: its law is symmetric around 1/2
-[yao2018].
+[yao2018b].
 
 The paper compares p with 1 - p by the Kolmogorov-Smirnov test of two samples, which these are not.
 Here signs are counted: values are walked through from the farthest from 1/2 inwards, with +1 for
@@ -113,7 +113,7 @@ def vsbc(
     seed: int | Generator | None = 0,
     progress_bar: bool = True,
 ) -> VariationalCalibration:
-    """Check whether the marginals of an approximation lie around the truth [yao2018]_.
+    """Check whether the marginals of an approximation lie around the truth [yao2018b]_.
 
     Use it where `sbc` finds an approximation too narrow, as it mostly does, and point estimates are
     what is wanted: those of a quantity that passes have no bias over the prior.
@@ -150,7 +150,7 @@ def vsbc(
 
     References
     ----------
-    [yao2018]_, [butler1969]_.
+    [yao2018b]_, [butler1969]_.
 
     Examples
     --------
