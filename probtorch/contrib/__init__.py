@@ -4,7 +4,18 @@ from typing import TYPE_CHECKING
 
 from probtorch.core.rooms import late_beside
 
-__all__ = ["autoname", "bnn", "cevae", "control_flow", "einstein", "forecast", "gp", "hsgp", "oed"]
+__all__ = [
+    "autoname",
+    "bnn",
+    "cevae",
+    "control_flow",
+    "einstein",
+    "forecast",
+    "gp",
+    "hsgp",
+    "oed",
+    "timeseries",
+]
 
 # What does the work of packages that are not here.
 INSTEAD = {
@@ -21,7 +32,6 @@ INSTEAD = {
     "render": "viz.render_model",
     "stochastic_support": "infer.Importance and infer.ParticleGibbs take sites that come and go",
     "tfp": "distributions has TFP's by their names",
-    "timeseries": "distributions.GaussianHMM, GaussianStateSpace and their kin",
     "tracking": "distributions.GaussianHMM; assignments are distributions.OneOneMatching",
     "util": "tensors have methods of their own, as unsqueeze(-1)",
     "zuko": "distributions.transforms has flows; of another library's, a Distribution of its own",
@@ -39,6 +49,7 @@ if not TYPE_CHECKING:
             "gp": "",
             "hsgp": "",
             "oed": "",
+            "timeseries": "",
         },
         INSTEAD,
     )

@@ -19,7 +19,7 @@ INSTEAD = {
     "packed": "plates name their dims; probtorch.einsum sums over named ones",
     "provenance": "viz.get_model_relations and get_dependencies say who depends on whom",
     "rings": "probtorch.einsum, and logsumexp for logarithms",
-    "ssm_gp": "distributions.GaussianStateSpace; contrib.gp has Matern kernels",
+    "ssm_gp": "contrib.timeseries.MaternKernel",
     "streaming": "MCMC.run(store=folder) streams draws to the disk, with diagnostics",
     "welford": "NUTS adapts its mass matrix by itself; var and cov are of draws",
 }
