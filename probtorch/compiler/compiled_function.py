@@ -51,7 +51,7 @@ from probtorch.core.tree import flatten, unflatten
 from probtorch.core.validation import validation_in_force
 from probtorch.errors import CompileError
 
-__all__ = ["CompiledFunction"]
+__all__ = ["MAX_CHANGED", "CompiledFunction"]
 
 _PYTHON = object()  # in place of a path
 _CALLED = "a call of {}, which may answer otherwise each time"
@@ -246,6 +246,17 @@ class CompiledFunction(Compiled):
         except Exception:
             self._versions.dismiss(key, counted=not paths)
             raise
+
+    @property
+    def changes(self):
+        """How many calls in a row no path fitted since a Python value was changed ahead of them;
+        above `MAX_CHANGED` the function is left alone. Whoever keeps it between runs sets it.
+        """
+        return self._changed
+
+    @changes.setter
+    def changes(self, count):
+        self._changed = count
 
     def _outdated(self, path):
         """Leave the function alone where a Python value is changed ahead of every call."""

@@ -160,6 +160,9 @@ def plain(x):
 
 
 def content(state, but=()):
+    # `changes` tells how often Python values were changed ahead of the steps before, which is what
+    # happened and not where the fit is: a state that is gone back to has such a change behind it.
+    but = {*but, "changes"}
     return {name: plain(value) for name, value in vars(state).items() if name not in but}
 
 

@@ -10,7 +10,9 @@ A recorded step is taken back and taken again natively. So all steps after the f
 always eager, have native numbers, and a run that is resumed goes on bit for bit, whatever it has
 compiled. The same holds for shapes of arguments that come later: their first step is eager, since
 many a batch of its own size never comes back, and compiling takes a hundred times as long as a
-step. Which shapes there were is part of a fit's state. The learning rate reaches compiled code as a
+step. Which shapes there were is part of a fit's state, and so is ahead of how many steps in a row a
+Python value was changed that the model reads: after some of them all steps are eager, in a run that
+is resumed at the same one. The learning rate reaches compiled code as a
 tensor, so that schedules need no new recording; all other options of the optimizer belong to the
 recording.
 """
@@ -27,7 +29,7 @@ import numpy as np
 
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
-from probtorch.compiler.compiled_function import CompiledFunction
+from probtorch.compiler.compiled_function import MAX_CHANGED, CompiledFunction
 from probtorch.compiler.explain.explain import explain_reason
 from probtorch.compiler.guards.walk import Entries, Known
 from probtorch.compiler.native.host import InternalCompilerError
@@ -111,6 +113,7 @@ class CompiledStep:
         self._tensors: list[TensorBase] = []
         self._seconds = 0.0  # per native step
         self._shapes: dict[object, int] = {}  # shapes of arguments, and what they are saved as
+        self._met = False  # whether a step was to be compiled
 
     def __getstate__(self) -> dict[str, object]:
         return {"fit": self.fit}  # what was compiled is compiled anew where it is wanted
@@ -135,7 +138,7 @@ class CompiledStep:
         if not self.fit.num_steps or not self.fit.updater.optimizers():
             return False
         if self._function is None:
-            self.reason = self.reason or self._obstacle()
+            self.reason = self.reason or self._obstacle() or self._outrun()
             self._function = CompiledFunction(
                 self._step,
                 roots=self._roots,
@@ -161,6 +164,21 @@ class CompiledStep:
             if self._loss is not None and self._function is not None:
                 self.reason = self._obstacle()
             self._loss = now
+
+    def _outrun(self) -> str | None:
+        """Say whether steps were eager already, in a run that is resumed, for a value that changes.
+
+        Nothing tells whether it has changed ahead of the first step that is recorded here: it
+        counts as changed, but where no step was recorded before. If it was not, the next step that
+        a path fits takes the count back.
+        """
+        fit = self.fit
+        if not self._met and fit.num_steps > 1:
+            fit.changes += 1
+        self._met = True
+        if fit.changes <= MAX_CHANGED:
+            return None
+        return f"a value that it can reach has changed ahead of {MAX_CHANGED} steps in a row"
 
     def _obstacle(self) -> str | None:
         fit = self.fit
@@ -247,9 +265,11 @@ class CompiledStep:
             return None
         start = fit.generator_states()
         self._before = None  # until a run in Python notes it
+        function.changes = fit.changes
         try:
             with enable_grad():
                 loss = function(*inputs)
+                fit.changes = function.changes if function.recorded is not None else 0
                 # Whenever Python has run, on tensors: also where nothing has come of the recording.
                 in_python = function.recorded is not None or function.last is None
                 if in_python and self._before is not None and self._arrays_in.stand_in(inputs):
@@ -286,6 +306,9 @@ class CompiledStep:
                     return self._in_another_way(args, kwargs)
             return None
         reason = function.reason or function.paths.aside
+        if function.changes > MAX_CHANGED and function.reason is not None:
+            # For good: what was compiled before is not there in a run that is resumed.
+            fit.changes, self.reason = function.changes, function.reason[0]
         if reason is not None and function.last is None and self._gives_up(*reason, inputs):
             if self._before is not None:
                 fit.restore(self._before)
@@ -468,7 +491,7 @@ class CompiledStep:
         states = {id(generator): tuple(state) for generator, state in before}
         known = zip((fit.generator, default_generator), fit.generator_states(), strict=True)
         generators = tuple(states.get(id(g), now) for g, now in known)
-        fit.num_steps += len(losses)
+        fit.num_steps, fit.changes = fit.num_steps + len(losses), 0
         self._remember(path, generators, fit.num_steps - 1)
         return np.asarray(losses, np.float64).tolist()
 

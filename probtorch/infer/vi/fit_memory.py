@@ -58,6 +58,8 @@ class FitMemory:
         A state that waits for the first run, in which the parameters come into being.
     shapes : dict of int to None
         Shapes of arguments that steps after the first one have had, in order.
+    changes : int
+        Ahead of how many of the last steps in a row a Python value was changed that they read.
     good : callable or None
         Returns the state before the last step that was well.
     """
@@ -83,6 +85,7 @@ class FitMemory:
         self.trained_before: dict[str, TensorBase] = {}
         self.num_steps = self.failures = 0
         self.shapes: dict[int, None] = {}
+        self.changes = 0
         self.feed = Feed(lifted if is_precise(guide) else None)
         self.distributed = self.feed.joins_shards = bool(distributed)
         self.own_loss_and_grads = loss_and_grads
@@ -174,6 +177,7 @@ class FitMemory:
             "step": self.num_steps,
             "failures": self.failures,
             "shapes": tuple(self.shapes),
+            "changes": self.changes,
         }
 
     def take(self, **known: object) -> FitState:
@@ -196,7 +200,7 @@ class FitMemory:
         self.set_generator_states(state.generators)
         self.feed.load_state_dict(state.loaders)
         self.num_steps, self.failures = state.step, state.failures
-        self.shapes = dict.fromkeys(state.shapes)
+        self.shapes, self.changes = dict.fromkeys(state.shapes), state.changes
 
     def load(self, state: FitState) -> None:
         """Go to a state that may come from elsewhere, options of the optimizer included.

@@ -51,6 +51,8 @@ class FitState:
         How many of the last ones in a row were refused: their numbers were not finite.
     shapes : tuple of int
         Which shapes of arguments later steps have had; see `CompiledStep`.
+    changes : int
+        Ahead of how many of the last steps in a row a Python value was changed that they read.
     """
 
     params: dict[str, TensorBase]
@@ -62,6 +64,7 @@ class FitState:
     step: int = 0
     failures: int = 0
     shapes: tuple[int, ...] = ()
+    changes: int = 0
 
     def to_dict(self) -> dict[str, Tree]:
         """Return the state in nested dicts, lists, numbers and tensors, for `probtorch.save`."""
@@ -75,6 +78,7 @@ class FitState:
             "objective": self.objective,
             "loaders": self.loaders,
             "shapes": list(self.shapes),
+            "changes": self.changes,
             "generator": generator,
             "default_generator": default,
         }
@@ -106,6 +110,7 @@ class FitState:
             step=state["num_steps"],
             failures=state.get("failures", 0),  # earlier releases saved it elsewhere
             shapes=tuple(state.get("shapes", ())),
+            changes=state.get("changes", 0),
         )
 
 

@@ -419,6 +419,34 @@ def test_a_resumed_run_of_steps_that_cannot_be_compiled_goes_on_bit_for_bit(opti
     assert [second.step() for _ in range(5)] == losses[3:]
 
 
+@pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
+@pytest.mark.parametrize("at", [1, 2, 3, 9, 10, 12])
+def test_a_resumed_run_whose_model_reads_a_number_that_changes_goes_on_bit_for_bit(at):
+    # After as many changes in a row as are compiled, steps are eager, in either run from the same
+    # one on; sums of 300 terms show which steps are.
+    annealed = {"weight": 0.1}
+
+    def model():
+        beta = probtorch.sample("beta", dist.Gamma(2.0, 1.0).expand([300]).to_event(1))
+        probtorch.factor("turned", annealed["weight"] * probtorch.log1p(probtorch.exp(beta)).sum())
+
+    def make():
+        return SVI(model, AutoDiagonalNormal(model), Adam({"lr": 0.01}), seed=1)
+
+    def step(svi, k):
+        annealed["weight"] = 0.1 + 0.05 * k
+        return svi.step()
+
+    whole, first, second = make(), make(), make()
+    losses = [step(whole, k) for k in range(16)]
+    assert "has changed ahead of" in whole.explain()
+    for k in range(at):
+        step(first, k)
+    second.load_state_dict(first.state_dict())
+    assert [step(second, k) for k in range(at, 16)] == losses[at:]
+    assert second.state_dict()["changes"] == whole.state_dict()["changes"]
+
+
 @pytest.mark.parametrize("native", ["step", "run"])
 def test_a_loss_that_is_not_finite_restores_the_last_good_state(native):
     hurdle = tensor(np.array(0.0))
