@@ -39,7 +39,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import record, static
+from probtorch.core.tree import record, replace, static
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.integrators import FixedSteps, Integrator, PhasePoint
 from probtorch.infer.mcmc.kernel import setting
@@ -56,8 +56,11 @@ from probtorch.infer.mcmc.kernels.hmc import (
     acceptance_of,
     energy_drop,
 )
+from probtorch.infer.mcmc.kernels.stepping import ACCEPTANCE
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import Key, bits, uniform
+from probtorch.infer.mcmc.warm_up.adaptation import AcceptanceTuner
+from probtorch.infer.mcmc.warm_up.easing import Easing
 from probtorch.infer.starts.path_starts import init_to_typical_set
 from probtorch.ops.arithmetic import abs as absolute
 from probtorch.ops.arithmetic import neg, where
@@ -198,8 +201,10 @@ class NUTS(TrajectoryKernel):
     full_mass : bool or sequence, optional
         Pyro's spelling: True for "dense", False for "diag", or blocks of sites; `dense_mass` is
         NumPyro's.
-    target_accept_prob : float, in (0, 1)
-        Acceptance that the step size is tuned to; higher is slower, with fewer divergences.
+    target_accept_prob : float, in (0, 1), optional
+        Acceptance that the step size is tuned to; higher is slower, with fewer divergences. Left
+        out it is 0.8, and 0.7 in chains whose trajectories have 3 steps and lose no energy (see
+        warm_up/easing.py).
     max_tree_depth : int, in [1, 20]
         A trajectory has at most 2**max_tree_depth - 1 steps.
     init_strategy : callable
@@ -258,6 +263,8 @@ class NUTS(TrajectoryKernel):
     max_tree_depth: int = static(default=10)
     integrator: Integrator = FixedSteps()
     adaptive_steps: bool = setting(default=False)
+    # Whether the acceptance may be eased: nobody said what it should be.
+    eases: bool = setting(default=False)
     energy_tolerance: float = setting(default=ENERGY_TOLERANCE, between=(0.0, math.inf))
     max_halvings: int = setting(default=MAX_HALVINGS)
 
@@ -275,7 +282,7 @@ class NUTS(TrajectoryKernel):
         jit_compile: bool = False,
         jit_options: Mapping[str, object] | None = None,
         ignore_jit_warnings: bool = False,
-        target_accept_prob: float = 0.8,
+        target_accept_prob: float | None = None,
         max_tree_depth: int = 10,
         init_strategy: Strategy = init_to_typical_set,
         *,
@@ -310,9 +317,19 @@ class NUTS(TrajectoryKernel):
                     got=repr(value),
                     fix=fix,
                 )
-        self._settle({**settings, "adaptive_steps": bool(adaptive_steps)})
+        settings["adaptive_steps"] = bool(adaptive_steps)
+        if target_accept_prob is None:
+            # Of the first try of a step that may be halved there is nothing to be gained.
+            settings |= {"target_accept_prob": ACCEPTANCE, "eases": not settings["adaptive_steps"]}
+        self._settle(settings)
         if self.adaptive_steps:
             self._set(integrator=AdaptiveSteps(self.energy_tolerance, self.max_halvings))
+
+    def tuner(self) -> AcceptanceTuner:
+        """Return what tunes the step size, as a chain begins with it."""
+        tuner = super().tuner()
+        assert isinstance(tuner, AcceptanceTuner)  # what any kernel has that follows an acceptance
+        return replace(tuner, easing=Easing.begun()) if self.eases else tuner
 
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""

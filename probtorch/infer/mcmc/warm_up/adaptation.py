@@ -30,6 +30,7 @@ from probtorch.core.typed import Tree
 from probtorch.errors import InferenceError
 from probtorch.infer.mcmc.integrators import Density, PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import Metric, kinetic_energy, sample_momentum
+from probtorch.infer.mcmc.warm_up.easing import Easing
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.control import while_loop
@@ -279,12 +280,15 @@ class AcceptanceTuner:
     averaging : DualAveraging
     target : Tensor, 0-d
         The acceptance to aim at.
+    easing : Easing, optional
+        Lowers it where trajectories become shorter by that.
     tunes, follows : str
     searches : bool
     """
 
     averaging: DualAveraging
     target: TensorBase
+    easing: Easing | None = None
     tunes: str = static(default="step_size")
     follows: str = static(default="accept_symmetric")
     searches: bool = static(default=True)
@@ -315,13 +319,22 @@ class AcceptanceTuner:
         self, info: object, wanted: TensorBase
     ) -> tuple[AcceptanceTuner, dict[str, TensorBase]]:
         """Return the tuner after a transition, and the value to go on with."""
-        new = dual_averaging_update(self.averaging, getattr(info, self.follows), self.target)
-        kept = map_tree(lambda new, old: where(wanted, new, old), new, self.averaging)
-        return replace(self, averaging=kept), {self.tunes: exp(new.log_step)}
+        acceptance: TensorBase = getattr(info, self.follows)
+        target, easing = self.target, self.easing
+        if easing is not None:
+            steps: TensorBase = getattr(info, "n_steps")  # noqa: B009  # any kernel's with an easing
+            longer = self.averaging.log_step > self.averaging.log_step_mean
+            easing = easing.updated(steps, acceptance, longer)
+            target = easing.of(target)
+        averaging = dual_averaging_update(self.averaging, acceptance, target)
+        new = replace(self, averaging=averaging, easing=easing)
+        kept = map_tree(lambda new, old: where(wanted, new, old), new, self)
+        return kept, {self.tunes: exp(averaging.log_step)}
 
     def refocused(self) -> AcceptanceTuner:
-        """Return it with a mean that begins anew."""
-        return replace(self, averaging=mean_restarted(self.averaging))
+        """Return it with a mean that begins anew, and what it aims at as it will stay."""
+        easing = None if self.easing is None else self.easing.refocused()
+        return replace(self, averaging=mean_restarted(self.averaging), easing=easing)
 
     def settled(self) -> dict[str, TensorBase]:
         """Return the mean."""

@@ -1,0 +1,88 @@
+"""A lower acceptance where trajectories are short: when it is taken, and that draws are right."""
+
+import numpy as np
+import pytest
+
+from probtorch.core.dispatch import wrap
+from probtorch.infer import MCMC, NUTS, Target
+from probtorch.infer.mcmc.warm_up.easing import EASED, FIRST, Easing
+
+TARGET = 0.8
+
+
+def after(transitions, easing=None):
+    """Return the rule after transitions of (steps, acceptance, whether steps were longer)."""
+    easing = easing or Easing.begun()
+    for steps, acceptance, longer in transitions:
+        easing = easing.updated(*(wrap(np.array(x)) for x in (steps, acceptance, longer)))
+    return easing
+
+
+def aimed_at(easing):
+    return float(easing.of(wrap(np.array(TARGET))).array)
+
+
+def normal(dim):
+    return Target.from_density(lambda q: -0.5 * (q * q).sum(), dim)
+
+
+def test_short_trajectories_that_lose_nothing_ease_the_acceptance():
+    assert aimed_at(after([(3, 0.8, False)] * 150)) == pytest.approx(EASED * TARGET)
+
+
+def test_transitions_at_the_beginning_do_not_count():
+    assert aimed_at(after([(3, 0.8, False)] * int(FIRST))) == TARGET
+
+
+def test_longer_trajectories_keep_the_acceptance():
+    mostly_long = ([(7, 0.8, False)] * 3 + [(3, 0.8, False)]) * 50
+    assert aimed_at(after(mostly_long)) == TARGET
+
+
+def test_energies_that_are_lost_now_and_then_keep_the_acceptance():
+    rough = ([(3, 0.8, False)] * 49 + [(3, 0.02, False)]) * 8
+    assert aimed_at(after(rough)) == TARGET
+
+
+def test_energies_lost_with_steps_longer_than_usual_do_not_count():
+    tried = ([(3, 0.8, False)] * 9 + [(1, 0.02, True)]) * 30
+    assert aimed_at(after(tried)) == pytest.approx(EASED * TARGET)
+
+
+def test_the_acceptance_is_taken_back_when_energies_are_lost():
+    eased = after([(3, 0.8, False)] * 200)
+    assert aimed_at(after([(3, 0.02, False)] * 3, eased)) == TARGET
+
+
+def test_what_is_aimed_at_stays_once_the_metric_does():
+    eased = after([(3, 0.8, False)] * 200)
+    assert aimed_at(after([(7, 0.02, False)] * 50, eased.refocused())) == aimed_at(eased)
+
+
+def sampled(kernel, seed=3):
+    mcmc = MCMC(kernel, 1000, warmup_steps=400, num_chains=4, seed=seed, progress_bar=False)
+    mcmc.run()
+    stats = mcmc.draws.sample_stats
+    return mcmc, float(np.mean(stats["acceptance_rate"])), float(np.mean(stats["n_steps"]))
+
+
+def test_a_normal_posterior_is_sampled_with_shorter_trajectories():
+    mcmc, acceptance, steps = sampled(NUTS(normal(6)))
+    _, usual, longer = sampled(NUTS(normal(6), target_accept_prob=TARGET))
+    assert acceptance < 0.78 < usual
+    assert steps < longer
+    # Variances of draws worth at least 1000 each: 5 standard errors.
+    variances = mcmc.draws.positions.reshape(-1, 6).var(0)
+    assert np.all(np.abs(variances - 1.0) < 5.0 * np.sqrt(2.0 / 1000.0))
+
+
+def test_an_acceptance_that_was_asked_for_is_kept():
+    for kernel in (
+        NUTS(normal(2), target_accept_prob=TARGET),
+        NUTS(normal(2), adaptive_steps=True),
+    ):
+        assert kernel.tuner().easing is None
+        assert kernel.target_accept_prob == TARGET
+    kernel = NUTS(normal(2))
+    assert kernel.tuner().easing is not None
+    assert kernel.target_accept_prob == TARGET
