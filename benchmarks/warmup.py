@@ -1,9 +1,10 @@
 """Warm-up: effective draws per gradient, and gradients spent on warm-up, on one native density.
 
 Each system samples our compiled density of each posterior through a counter (`counting.py`), so
-that differences are those of starts, adaptation and trajectories alone. A process per posterior and
-system (`warmup_child.py`) writes a file of results; what is there already is not run again, so a
-long run can be stopped and continued, and peers be run once while our side changes.
+that differences are those of starts, adaptation and trajectories alone. A process per posterior
+(`warmup_child.py`), in which ours and nutpie take turns, writes a file of results per system; what
+is there already is not run again, so a long run can be stopped and continued, and peers be run once
+while our side changes.
 """
 
 import json
@@ -29,6 +30,8 @@ OUR_LENGTHS = ("default",)
 OPPONENT = {"default": "1000", "400": "1000"}
 NUTPIE = ("nutpie", "nutpie:low_rank=True")
 SYSTEMS = (OURS, *NUTPIE, "numpyro")
+# Adapters whose systems run in one process, in turns.
+IN_TURNS = (OURS, "nutpie")
 # A gradient of it takes 0.1 ms, and its density is verified in Python for seconds.
 FEWER_SEEDS = {"lotka_volterra": 2}
 SECONDS = 1500.0
@@ -43,7 +46,8 @@ METHOD = (
     "in thousands, the four chains together; sums over seeds. Ratios: ours by the better of "
     "nutpie's two metrics in that measure (default and 400: against its 1000); for gradients of "
     "the warm-up that metric which has more ESS per gradient. ESS per second: processor time of "
-    "starts, warm-up and sampling, everything compiled. Remarks: seeds with an R-hat above "
+    "starts, warm-up and sampling, everything compiled; ours and nutpie take turns, seed by seed, "
+    "in one process. Remarks: seeds with an R-hat above "
     f"{MAX_RHAT}, divergences a run, posterior means more than {MAX_Z:.0f} standard errors from "
     "nutpie's. The means of ratios leave out posteriors in which each of nutpie's metrics has a "
     "seed with such an R-hat."
@@ -86,29 +90,35 @@ class Results:
         numbers = ", ".join(map(str, sorted(chosen)))
         return f"{length} ({numbers})" if length == "default" and numbers else length
 
-    def complete(self, posterior, system, lengths):
-        """Run what is missing."""
-        known = self.records(posterior, system)
-        wanted = [f"{n}/{seed}" for n in lengths for seed in range(self.seeds_of(posterior))]
-        if not (wanted := [key for key in wanted if key not in known]):
+    def complete(self, posterior, lengths):
+        """Run what is missing of some systems, in turns; `lengths` are those of each."""
+        plan = {}
+        for system, own in lengths.items():
+            known = self.records(posterior, system)
+            names = [f"{n}/{seed}" for n in own for seed in range(self.seeds_of(posterior))]
+            if wanted := [key for key in names if key not in known]:
+                plan[system] = str(self.file(posterior, system)), wanted
+        if not plan:
             return
-        command = [sys.executable, "-m", "benchmarks.warmup_child", system, posterior]
-        command += [str(self.file(posterior, system)), str(CHAINS), str(DRAWS), *wanted]
+        command = [sys.executable, "-m", "benchmarks.warmup_child", " ".join(plan), posterior]
+        command += [str(CHAINS), str(DRAWS), json.dumps(plan)]
         with tempfile.TemporaryFile("w+") as log:
             try:
                 status = subprocess.run(
-                    command, cwd=ROOT, stdout=log, stderr=log, timeout=SECONDS
+                    command, cwd=ROOT, stdout=log, stderr=log, timeout=SECONDS * len(plan)
                 ).returncode
             except subprocess.TimeoutExpired:
                 status = TOO_SLOW
-                # Its missing runs are not tried again, and the table says so.
-                known = self.records(posterior, system)
-                errors = {key: {"error": TOO_SLOW} for key in wanted if key not in known}
-                self.file(posterior, system).write_text(json.dumps(known | errors))
+                # Missing runs are not tried again, and the table says so.
+                for system, (file, wanted) in plan.items():
+                    known = self.records(posterior, system)
+                    errors = {key: {"error": TOO_SLOW} for key in wanted if key not in known}
+                    Path(file).write_text(json.dumps(known | errors))
             log.seek(0)
             last = (log.read().strip().splitlines() or ["no message"])[-1]
         if status:
-            self.failures.append(f"{system}, {posterior}: the process ended with {status}: {last}")
+            ended = f"the process ended with {status}: {last}"
+            self.failures += [f"{system}, {posterior}: {ended}" for system in plan]
 
     def pooled(self, posterior, system, length):
         """Return the runs of all seeds as one `Cell`, or None."""
@@ -266,17 +276,23 @@ def run(names, posteriors=None, systems=None, seeds=5, lengths=None, results=Non
         folder.mkdir(parents=True, exist_ok=True)
         known = Results(folder, seeds)
         for posterior in posteriors:
+            wanted = {}
             for system in systems:
                 if system.partition(":")[0] not in names:
                     continue  # results that are there are used all the same
                 if system in fresh:
                     known.file(posterior, system).unlink(missing_ok=True)
                 ours = system.partition(":")[0] == OURS
-                wanted = lengths or (*LENGTHS, *(OUR_LENGTHS if ours else ()))
+                own = lengths or (*LENGTHS, *(OUR_LENGTHS if ours else ()))
                 if not ours:
-                    wanted = dict.fromkeys(OPPONENT.get(n, n) for n in wanted)
-                print(f"warmup: {posterior}, {label(system)}", file=sys.stderr, flush=True)
-                known.complete(posterior, system, wanted)
+                    own = dict.fromkeys(OPPONENT.get(n, n) for n in own)
+                wanted[system] = own
+            # Those that are compared in seconds take turns; the others may take much longer.
+            in_turns = {s: own for s, own in wanted.items() if s.partition(":")[0] in IN_TURNS}
+            alone = [{s: own} for s, own in wanted.items() if s not in in_turns]
+            for group in [in_turns, *alone]:
+                print(f"warmup: {posterior}, {', '.join(group)}", file=sys.stderr, flush=True)
+                known.complete(posterior, group)
         systems = [s for s in systems if any(known.records(p, s) for p in posteriors)]
         parts, found = [], {}
         for length in lengths or (*LENGTHS, *OUR_LENGTHS):

@@ -1,7 +1,8 @@
-"""One system, one posterior, one process: runs of several warm-up lengths and seeds, as JSON.
+"""One posterior, one process: runs of one system or of several in turns, as JSON.
 
-Called by `benchmarks.warmup` as ``SYSTEM POSTERIOR FILE CHAINS DRAWS LENGTH/SEED...``. The file has
-a record per run under the name LENGTH/SEED; each is written as soon as it is there.
+Called by `benchmarks.warmup` as ``SYSTEMS POSTERIOR CHAINS DRAWS PLAN``. The plan has a file and
+names LENGTH/SEED of each system. A file has a record per run under its name, which is written as
+soon as it is there. Systems that come together have the same density, and take turns run by run.
 """
 
 import ast
@@ -66,29 +67,55 @@ def measure(run, density, chains, warmup, draws, seed):
     }
 
 
-def main(system, posterior, file, chains, draws, wanted):
-    density = counted(posterior)
-    name, settings = parsed(system)
-    run = adapter(name).density_sampler(density, **settings)
-    path = Path(file)
-    records = json.loads(path.read_text()) if path.exists() else {}
-    compiled = set()
-    for key in wanted:
+class Runs:
+    """What one system does on a posterior, and the file that tells of it.
+
+    Parameters
+    ----------
+    system : str
+    density : CountedDensity
+    file : path
+    wanted : list of str
+        Names of runs.
+    chains, draws : int
+    """
+
+    def __init__(self, system, density, file, wanted, chains, draws):
+        self.name, settings = parsed(system)
+        self.run, self.density = adapter(self.name).density_sampler(density, **settings), density
+        self.path, self.wanted, self.chains, self.draws = Path(file), wanted, chains, draws
+        self.records = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self._compiled = set()
+
+    def __call__(self, key):
         length, seed = key.split("/")
         warmup = None if length == "default" else int(length)
+        rest = self.run, self.density, self.chains, warmup, self.draws
         try:
-            program = warmup if name == "numpyro" else "all lengths"
-            if program not in compiled:
-                measure(run, density, chains, warmup, draws, 1000)
-                compiled.add(program)
-            records[key] = measure(run, density, chains, warmup, draws, int(seed))
+            program = warmup if self.name == "numpyro" else "all lengths"
+            if program not in self._compiled:
+                measure(*rest, 1000)
+                self._compiled.add(program)
+            self.records[key] = measure(*rest, int(seed))
         except Exception as error:
-            records[key] = {"error": f"{type(error).__name__}: {error!s:.300}"}
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(records))
-        os.replace(part, path)
+            self.records[key] = {"error": f"{type(error).__name__}: {error!s:.300}"}
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(self.records))
+        os.replace(part, self.path)
+
+
+def main(posterior, chains, draws, plan):
+    """Run what a plan says, a dict of ``(file, names of runs)`` by system, seed after seed."""
+    density = counted(posterior)
+    systems = [Runs(name, density, *rest, chains, draws) for name, rest in plan.items()]
+    keys = dict.fromkeys(key for runs in systems for key in runs.wanted)
+    for turn, key in enumerate(sorted(keys, key=lambda key: int(key.split("/")[1]))):
+        # Nobody always follows the same one.
+        for runs in systems if turn % 2 == 0 else reversed(systems):
+            if key in runs.wanted:
+                runs(key)
 
 
 if __name__ == "__main__":
-    system, posterior, file, chains, draws, *wanted = sys.argv[1:]
-    main(system, posterior, file, int(chains), int(draws), wanted)
+    _, posterior, chains, draws, plan = sys.argv[1:]
+    main(posterior, int(chains), int(draws), json.loads(plan))

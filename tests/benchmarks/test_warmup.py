@@ -8,7 +8,7 @@ import pytest
 
 import probtorch
 import probtorch.distributions as dist
-from benchmarks import warmup
+from benchmarks import warmup, warmup_child
 from benchmarks.counting import CountedDensity
 from benchmarks.peers import OURS, adapter
 from benchmarks.warmup_child import main, measure, parsed
@@ -299,10 +299,30 @@ def test_settings_stand_after_a_colon():
 def test_child_writes_what_succeeded_and_what_did_not(tmp_path, monkeypatch):
     monkeypatch.setitem(POSTERIORS, "pair", lambda: (pair, {}))
     file = tmp_path / "pair.probtorch.json"
-    main(OURS, "pair", str(file), 2, 50, ["100/0", "-1/0"])
+    main("pair", 2, 50, {OURS: (str(file), ["100/0", "-1/0"])})
     found = json.loads(file.read_text())
     assert found["100/0"]["warmup"] == 100
     assert len(found["100/0"]["mean"]) == 2
     assert found["-1/0"]["error"].startswith("ArgumentError: MCMC(warmup_steps")
-    main(OURS, "pair", str(file), 2, 50, ["100/1"])
+    main("pair", 2, 50, {OURS: (str(file), ["100/1"])})
     assert set(json.loads(file.read_text())) == {"100/0", "-1/0", "100/1"}
+
+
+def test_systems_of_one_process_take_turns(tmp_path, monkeypatch):
+    monkeypatch.setitem(POSTERIORS, "pair", lambda: (pair, {}))
+    order = []
+    monkeypatch.setattr(
+        warmup_child,
+        "measure",
+        lambda run, density, chains, length, draws, seed: order.append((run, seed)) or record(),
+    )
+    one, other = f"{OURS}:metric=diag", f"{OURS}:metric=dense"
+    plan = {s: (str(tmp_path / f"{i}.json"), ["9/0", "9/1"]) for i, s in enumerate((one, other))}
+    main("pair", 2, 50, plan)
+    (first, _), *_ = order
+    # A run before the first one of each compiles.
+    assert [(run is first, seed) for run, seed in order] == [
+        *((True, 1000), (True, 0), (False, 1000), (False, 0)),
+        *((False, 1), (True, 1)),
+    ]
+    assert set(json.loads((tmp_path / "1.json").read_text())) == {"9/0", "9/1"}
