@@ -54,9 +54,12 @@ def test_the_acceptance_is_taken_back_when_energies_are_lost():
     assert aimed_at(after([(3, 0.02, False)] * 3, eased)) == TARGET
 
 
-def test_what_is_aimed_at_stays_once_the_metric_does():
-    eased = after([(3, 0.8, False)] * 200)
-    assert aimed_at(after([(7, 0.02, False)] * 50, eased.refocused())) == aimed_at(eased)
+def test_once_settled_it_does_not_begin_and_ends_only_where_energies_are_lost():
+    short, long, lost = ([(steps, a, False)] * 50 for steps, a in ((3, 0.8), (7, 0.8), (3, 0.02)))
+    eased = after(short * 4).refocused()
+    assert aimed_at(after(long * 4, eased)) == aimed_at(eased) < TARGET
+    assert aimed_at(after(lost, eased)) == TARGET
+    assert aimed_at(after(short * 4, after(long).refocused())) == TARGET
 
 
 def sampled(kernel, seed=3):

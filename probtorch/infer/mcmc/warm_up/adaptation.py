@@ -332,7 +332,7 @@ class AcceptanceTuner:
         return kept, {self.tunes: exp(averaging.log_step)}
 
     def refocused(self) -> AcceptanceTuner:
-        """Return it with a mean that begins anew, and what it aims at as it will stay."""
+        """Return it with a mean that begins anew, and what it aims at settled."""
         easing = None if self.easing is None else self.easing.refocused()
         return replace(self, averaging=mean_restarted(self.averaging), easing=easing)
 

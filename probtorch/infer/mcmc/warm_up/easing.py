@@ -43,7 +43,7 @@ class Easing:
     eased : Tensor
         1 where it is, else 0.
     settled : Tensor
-        1 once that changes no more, else 0.
+        1 once it is not to begin any more, else 0.
     """
 
     short: TensorBase
@@ -79,11 +79,11 @@ class Easing:
         # With longer steps than it will have, any chain loses the energy.
         weight = where(longer, 0.0, weight)
         lost = self.lost + weight * (where(acceptance < LOST, 1.0, 0.0) - self.lost)
-        most = where(self.eased > 0.0, ROUGH, SMOOTH)
-        now = where((short > SHARE) & (lost < most), 1.0, 0.0)
-        eased = where(self.settled > 0.0, self.eased, now)
+        smooth = lost < where(self.eased > 0.0, ROUGH, SMOOTH)
+        wanted = where(self.settled > 0.0, self.eased > 0.0, short > SHARE)
+        eased = where(wanted & smooth, 1.0, 0.0)
         return Easing(short, lost, count, eased, self.settled)
 
     def refocused(self) -> Easing:
-        """Return it with what is aimed at as it will stay."""
+        """Return it as it will stay, but where the energy is lost after all."""
         return replace(self, settled=1.0 + 0.0 * self.settled)
