@@ -265,6 +265,9 @@ class LowRank(Form[LowRankMetric]):
             rows = Rows(pairs)
             ridge = max(self._ridges(count)) if ridge > estimates.RIDGE else ridge
         (fit,) = self._fits(rows, variance, [ridge], cut, principal=not last)
+        if len(fit.variances) == self.rank:
+            # More of them than there is room for: those within the wider factor are noise.
+            cut = self.cut
         return self.of_spectrum(fit, cut)
 
     def fitted_together(
