@@ -486,3 +486,20 @@ def test_a_coordinate_whose_gradient_is_one_number_is_as_wide_as_its_ramp(form):
         found = np.diag(found) if found.ndim == 2 else found
         np.testing.assert_allclose(found[0], 16.0, rtol=0.2)
         np.testing.assert_allclose(found[1:], 1.0, rtol=0.2)
+
+
+def test_weak_directions_that_would_fill_a_matrix_are_left_out():
+    dim, rng = 120, np.random.default_rng(3)
+    rows = np.linalg.qr(rng.normal(size=(dim, dim)))[0][:30]
+    strong, weak = rows[:4], rows[4:]
+    sigma = np.eye(dim) + 5.0 * strong.T @ strong + 0.9 * weak.T @ weak
+    draws = rng.multivariate_normal(np.zeros(dim), sigma, 250)
+    # Gradients that vary by more than their position says.
+    grads = -draws @ np.linalg.inv(sigma) * np.exp(0.4 * rng.normal(size=draws.shape))
+    form, pairs = Auto(dim), np.stack([draws, grads])
+    metric = form.fitted(Window(Moments.of(pairs), pairs), form.identity(), 0, True, True)
+    _, variances = metric.in_use()
+    assert 4 <= len(variances) < form.rank
+    assert np.all(np.maximum(variances, 1.0 / variances) > forms.CUT)
+    # 3.15 with as many as there is room for.
+    assert left_over(sigma, metric.inverse_mass()) < 3.5

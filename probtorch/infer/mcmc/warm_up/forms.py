@@ -266,7 +266,7 @@ class LowRank(Form[LowRankMetric]):
             ridge = max(self._ridges(count)) if ridge > estimates.RIDGE else ridge
         (fit,) = self._fits(rows, variance, [ridge], cut, principal=not last)
         if len(fit.variances) == self.rank:
-            # More of them than there is room for: those within the wider factor are noise.
+            # More of them than there is room for: the weaker ones cost more time than they gain.
             cut = self.cut
         return self.of_spectrum(fit, cut)
 
