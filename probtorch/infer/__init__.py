@@ -125,6 +125,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     from probtorch.infer.mcmc.kernels.nuts import (
         NUTS as NUTS,
     )
+    from probtorch.infer.mcmc.kernels.orbital import (
+        OrbitalHMC as OrbitalHMC,
+    )
     from probtorch.infer.mcmc.kernels.random_walk import (
         RandomWalk as RandomWalk,
         RandomWalkKernel as RandomWalkKernel,
@@ -256,6 +259,7 @@ else:
         "mcmc.kernels.mclmc": "MCLMC",
         "mcmc.kernels.meads": "MEADS",
         "mcmc.kernels.nuts": "NUTS",
+        "mcmc.kernels.orbital": "OrbitalHMC",
         "mcmc.kernels.random_walk": "RandomWalk RandomWalkKernel",
         "mcmc.kernels.replica_exchange": "ReplicaExchange",
         "mcmc.kernels.rmhmc": "RMHMC",

@@ -49,6 +49,7 @@ from probtorch.infer import (
     Gibbs,
     IndependentMH,
     MixedHMC,
+    OrbitalHMC,
     RandomWalk,
     ReplicaExchange,
     Slice,
@@ -124,6 +125,7 @@ KERNELS = {
         IndependentMH(TARGET, df=None),
         {"gaussian": Gaussian.of(np.array([0.3, 0.0, -0.2]), np.array([3.0, 1.5, 0.8]))},
     ),
+    "orbital": (OrbitalHMC(TARGET, step_size=0.9, num_points=5), {"metric": DIAGONAL}),
     "mclmc": (MCLMC(TARGET, step_size=0.3, num_steps=3), {"metric": DIAGONAL}),
     "adjusted mclmc": (AdjustedMCLMC(TARGET, step_size=1.0), {"metric": DIAGONAL}),
     "adjusted mclmc, leapfrog": (

@@ -353,6 +353,7 @@ ROWS = {
     "RMHMC": (lambda: infer.RMHMC(line, alpha=10.0), lambda k: (k.alpha, k.jitter)),
     "MALT": (lambda: infer.MALT(line, friction=0.5), lambda k: (k.friction, k.max_num_steps)),
     "GIST": (lambda: infer.GIST(line, max_num_steps=9), lambda k: k.max_num_steps),
+    "OrbitalHMC": (lambda: infer.OrbitalHMC(line, num_points=5), lambda k: k.num_points),
     "SMMALA": (lambda: infer.SMMALA(line, alpha=2.0), lambda k: (k.alpha, k.max_dim)),
     "IndependentMH": (lambda: infer.IndependentMH(line, df=3), lambda k: (k.df, k.proposal)),
     "CyclicalSGLD": (

@@ -32,6 +32,7 @@ from probtorch.infer import (
     ChEESHMC,
     DynamicHMC,
     IndependentMH,
+    OrbitalHMC,
 )
 from tests.posteriordb.models import MODELS, as_arguments
 from tests.posteriordb.mutants import MUTANTS
@@ -119,6 +120,7 @@ KERNELS = {
     "adjusted mclmc": (AdjustedMCLMC, 4000, 4),
     "malt": (MALT, 4000, 4),
     "gist": (GIST, 4000, 4),
+    "orbital": (OrbitalHMC, 6000, 4),
     "smmala": (SMMALA, 20_000, 4),
     "independent metropolis": (IndependentMH, 20_000, 4),
     "rmhmc": (RMHMC, 2500, 4),

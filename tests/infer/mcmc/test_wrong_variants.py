@@ -10,9 +10,9 @@ from scipy import stats
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tree import replace
-from probtorch.infer import GIST, MALT, SMMALA, IndependentMH, Target
+from probtorch.infer import GIST, MALT, SMMALA, IndependentMH, OrbitalHMC, Target
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
-from probtorch.infer.mcmc.kernels import gist, malt, softabs
+from probtorch.infer.mcmc.kernels import gist, malt, orbital, softabs
 from probtorch.infer.mcmc.kernels.gaussian_prior import Gaussian
 from probtorch.infer.mcmc.metrics import DiagonalMetric
 from probtorch.infer.mcmc.randomness import Key, key_of
@@ -42,6 +42,11 @@ def no_determinant(monkeypatch):
     monkeypatch.setattr(softabs.SoftAbs, "half_log_determinant", lambda self: wrap(np.zeros(())))
 
 
+def all_alike(monkeypatch):
+    """Points of an orbit are drawn whatever their densities."""
+    monkeypatch.setattr(orbital, "energy_drop", lambda start, energy: 0.0 * start)
+
+
 # name: kernel, its settings, what is in use, the mistake or None, transitions
 VARIANTS = {
     "independent": (IndependentMH, {}, WIDE, None, 4),
@@ -50,6 +55,14 @@ VARIANTS = {
     "gist": (GIST, {"step_size": 0.9}, METRIC, None, 8),
     "gist, without the lengths": (GIST, {"step_size": 0.9}, METRIC, no_length_ratio, 8),
     "malt": (MALT, {"step_size": 0.9, "friction": 1.0}, METRIC, None, 8),
+    "orbital": (OrbitalHMC, {"step_size": 1.2, "num_points": 4}, METRIC, None, 8),
+    "orbital, all alike": (
+        OrbitalHMC,
+        {"step_size": 1.2, "num_points": 4},
+        METRIC,
+        all_alike,
+        8,
+    ),
     "malt, heated": (MALT, {"step_size": 0.9, "friction": 1.0}, METRIC, heated, 8),
 }
 
