@@ -31,7 +31,7 @@ def test_the_plan_of_an_example_suits_it(name):
 def test_fit_draws_what_a_run_by_hand_draws(name):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    plan, _, error = compare(name)
+    plan, error = compare(name)
     assert plan.method == "nuts"
     # About 150 entries in all, means and spreads: beyond 5 by chance once in 10 000 times.
     assert error < 5.0
