@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 
 from probtorch.compiler.native.pages import sparing
+from probtorch.core.arguments import count_of
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
@@ -366,7 +367,9 @@ class MCMC(RunResults):
                 fix="mcmc.post_warmup_state = mcmc.last_state, and run to another folder",
             )
         budget = Budget(until_ess, max_seconds)
-        more = count("num_samples", num_samples, self.thinning)
+        more = count_of(
+            "MCMC.more", "num_samples", num_samples, self.thinning, fix="for example 1000"
+        )
         level = users_stacklevel() + 1
         while more:
             draws = self._add(more, budget, level)
