@@ -220,18 +220,18 @@ def log_beta(df: Tensor) -> Tensor:
 
 
 def log1p_square_quotient(way: Tensor, scale: Tensor, root: Tensor | None = None) -> Tensor:
-    """Return log(1 + (way / scale / root) ** 2), also where the quotient overflows."""
-    z = way / scale
-    far = isinf(z)
-    some = not is_constant(far) or bool(far.array.any())
-    if some:
-        far = far & ~isinf(way)
-        z = where(far, 0.0, way) / scale  # an infinite one has no slopes
-    near = log1p_square(z if root is None else z * (1.0 / root))
-    if not some:
-        return near
-    size = log(absolute(where(far, way, 1.0))) - log(scale)
-    return where(far, 2.0 * (size if root is None else size - log(root)), near)
+    """Return log(1 + (way / scale / root) ** 2), also where the quotient by the scale overflows."""
+    inverse = None if root is None else 1.0 / root
+    far = absolute(way) > scale * (0.5 * float(finfo(way.array.dtype).max))
+    if is_constant(far) and not far.array.any():
+        z = way / scale
+        return log1p_square(z if inverse is None else z * inverse)
+    # There the way itself is so long that a 1 is lost, but for scales below 1e-300; an infinite
+    # quotient has no slopes. One logarithm for both cases.
+    z = where(far, 0.0, way) / scale
+    near = z if inverse is None else z * inverse
+    unit = log(scale) if root is None else log(scale) + log(root)
+    return log1p_square(where(far, way, near)) - where(far, 2.0 * unit, 0.0)
 
 
 class Scaled(Protocol):
