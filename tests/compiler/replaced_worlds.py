@@ -173,3 +173,28 @@ def tables_by_what_numbers_say():
         6: lambda: table.update({True: -1.0}),
     }
     return lambda x: x * table[1] + table.get((1, 2), 0.5), lambda i: at(i, changes)
+
+
+@world
+def code_that_is_run_in_a_dict_without_a_name():
+    space = {"K": 2.0}
+    source = """
+def times(x):
+    return x * K
+
+class Own:
+    k = 3.0
+
+    def plus(self, x):
+        return x + self.k
+"""
+    exec(source, space)  # noqa: S102 - as people write it
+    alone = types.FunctionType((lambda x: x - K).__code__, {"K": 1.0})  # noqa: F821
+    times, own = space["times"], space["Own"]()
+    changes = {
+        2: lambda: space.update(K=5.0),
+        4: lambda: setattr(space["Own"], "k", -1.0),
+        5: lambda: alone.__globals__.update(K=4.0),
+        7: lambda: setattr(own, "k", 9.0),
+    }
+    return lambda x: times(x) + own.plus(x) + alone(x), lambda i: at(i, changes)

@@ -12,7 +12,7 @@ import types
 
 import numpy as np
 
-from probtorch.compiler.guards.kinds import impure, in_library
+from probtorch.compiler.guards.kinds import impure, is_of_library
 from probtorch.errors import user_location
 
 __all__ = ["Calls"]
@@ -78,7 +78,7 @@ class Calls:
         code = frame.f_code
         known = self._users.get(id(code))
         if known is None:
-            known = self._users[id(code)] = not in_library(frame.f_globals.get("__name__"))
+            known = self._users[id(code)] = not is_of_library(code, frame.f_globals.get("__name__"))
             self._codes.append(code)
         return known
 

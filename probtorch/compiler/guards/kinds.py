@@ -5,6 +5,7 @@ seen from Python (`all_in_the_open`), and otherwise a reason to stay eager.
 """
 
 import array
+import builtins
 import collections
 import functools
 import io
@@ -29,6 +30,7 @@ __all__ = [
     "is_constant",
     "is_harmless",
     "is_library_file",
+    "is_of_library",
     "module_of",
     "names_of_slots",
 ]
@@ -192,7 +194,17 @@ def _public(parts):
 def module_of(kind):
     """The name of the module that a type says it is from."""
     name = kind.__module__
+    if name == "builtins" and "__module__" in vars(kind):
+        # Code that was run in a dict without a name says so of its classes.
+        return name if vars(builtins).get(kind.__name__) is kind else ""
     return name if type(name) is str else ""
+
+
+def is_of_library(code, name):
+    """Whether code is a library's, in a module of this name; None if it was run in a dict that has
+    none.
+    """
+    return is_library_file(code.co_filename) if name is None else in_library(name)
 
 
 def is_constant(x):

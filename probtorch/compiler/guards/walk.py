@@ -39,6 +39,7 @@ from probtorch.compiler.guards.kinds import (
     is_constant,
     is_harmless,
     is_library_file,
+    is_of_library,
     module_of,
     names_of_slots,
 )
@@ -323,7 +324,7 @@ class Walk(ByName):
             )
         elif x is FloatingPointError:
             self._places.add(numpy_errors, np, "numpy.geterr()", numpy_errors(np, ""))
-        if in_library(x.__module__):
+        if in_library(module_of(x)):
             self._suspect(f"{x.__module__}.{x.__name__}")
             self.takes_leaves = self.takes_leaves or hasattr(x, "__takes_leaves__")
             todo += self._classes_of(x.__mro__, path)
@@ -369,7 +370,7 @@ class Walk(ByName):
         wrapped = getattr(fn, "__wrapped__", None)
         if wrapped is not None:
             todo.append((wrapped, path))
-        if in_library(fn.__module__):
+        if is_of_library(fn.__code__, fn.__module__):
             self._suspect(f"{fn.__module__}.{fn.__name__}")
             reads = fn.__dict__.get("__reads__")
             todo += ((x, path) for x in (reads() if callable(reads) else ()))
