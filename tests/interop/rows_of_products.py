@@ -21,6 +21,11 @@ def _signless(found):
     """Factors of matrices without the signs of their vectors, which nobody has decided on."""
     if not isinstance(found, tuple):
         return found
+    if len(found) == 3:
+        # What completes a basis is anybody's choice, of which no gradient is taken.
+        u, s, v = found
+        k = s.shape[-1]
+        found = u[..., :k], s, v[..., :k, :]
     return tuple(abs(x) for x in found)
 
 

@@ -102,7 +102,6 @@ CUTS = [
     ("pad", everywhere, "widths by axis"),
     ("cross linalg.cross", everywhere, "vectors of two elements"),
     ("linalg.pinv linalg.lstsq", given("rcond", "rtol"), "a rank below the full one has no slope"),
-    ("linalg.svd", everywhere, "full factors of matrices that are not square"),
     ("clip einsum", given("dtype", "order"), "cast the arrays first"),
     ("einsum", everywhere, "lists of axes: write the letters"),
     ("interp", given("period"), "periods: take the remainder first"),
