@@ -828,7 +828,7 @@ div = _div
 if not TYPE_CHECKING:  # checkers know the names from above, and tell of others
     _ROOMS = (
         "__config__ amp array_api compiler config contrib diagnostics distributed distributions "
-        "effects estimators handlers infer nn numerics onnx ops optim ode poutine profiler "
+        "effects estimators handlers infer logger nn numerics onnx ops optim ode poutine profiler "
         "serialization testing util utils viz".split()
     )
     # Where the names live that would otherwise make every import slow.
