@@ -7,7 +7,10 @@ import pkgutil
 import numpy as np
 import pytest
 
+import probtorch
+import probtorch.nn.functional as F
 import probtorch.ops
+from probtorch.autograd import batching
 from probtorch.autograd.batching import _RULES, batched, slow_ops
 from probtorch.autograd.tape import grad
 from probtorch.autograd.transforms import vjp
@@ -143,8 +146,21 @@ def test_reverse_rule_on_many_cotangents_is_what_it_is_on_each(op):
 
 
 def test_ops_without_a_rule_are_those_that_need_none():
-    """A density compiled elsewhere is a function of one point."""
-    assert slow_ops() == ["native_density"]
+    """A density compiled elsewhere is a function of one point; a classifier's mean loss is one
+    operation only where nothing listens, `vmap` neither.
+    """
+    assert slow_ops() == ["class_loss", "class_mean", "native_density"]
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_mean_losses_of_classes_are_batched_as_their_parts(loss, monkeypatch):
+    def refuse(op, *rest):
+        raise AssertionError(f"{op.name} was run slice by slice")
+
+    monkeypatch.setattr(batching, "_one_by_one", refuse)
+    x, t = probtorch.randn(5, 4, 3), probtorch.tensor([[0, 1, 2, 1]] * 5)
+    got = vmap(loss)(x, t)
+    assert np.allclose(got.numpy(), [loss(a, b).item() for a, b in zip(x, t, strict=True)])
 
 
 def test_rules_by_name_are_for_what_core_dims_do_not_say():
