@@ -149,9 +149,12 @@ def _added(input: TensorLike, dim: int, index: TensorLike, src: TensorLike) -> T
     """Return what `scatter_add` does where all operands are vectors or matrices that fit, as they
     mostly are, and nobody asks how; else None.
     """
-    for x in (input, index, src):
-        if not isinstance(x, TensorBase):
-            return None
+    if not (
+        isinstance(input, TensorBase)
+        and isinstance(index, TensorBase)
+        and isinstance(src, TensorBase)
+    ):
+        return None
     a, i, v = input.array, index.array, src.array
     n = a.ndim
     if i.ndim != n or v.shape != i.shape or v.dtype is not a.dtype or i.dtype is not int64:
