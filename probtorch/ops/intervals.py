@@ -17,7 +17,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, unseen, wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.ops.accumulate import floats, wider
+from probtorch.ops.accumulate import floats, over_short_rows, wider
 from probtorch.ops.arithmetic import maximum
 from probtorch.ops.comparisons import eq
 from probtorch.ops.extremes import amax
@@ -150,6 +150,10 @@ _SPREAD = linear(
 _SPREAD.extra["decompose"] = _decomposed_spread
 
 
+# Of more numbers NumPy's reductions between places take longer than one for each interval.
+_MANY = 4096
+
+
 def _run_maxima(x: np.ndarray, dim: int, count: int) -> np.ndarray:
     if type(x) is not np.ndarray:
         xp, before = namespace(x), (slice(None),) * dim
@@ -159,6 +163,14 @@ def _run_maxima(x: np.ndarray, dim: int, count: int) -> np.ndarray:
     if size % count == 0:
         parted = x.reshape(*x.shape[:dim], count, size // count, *x.shape[dim + 1 :])
         return np.maximum.reduce(parted, dim + 1)
+    if x.size > _MANY:
+        out = np.empty((*x.shape[:dim], count, *x.shape[dim + 1 :]), x.dtype)
+        before = (slice(None),) * dim
+        for i, (a, b) in enumerate(intervals(size, count)):
+            part = x[(*before, slice(a, b))]
+            short = over_short_rows(part, (dim,), False, np.maximum)
+            out[(*before, i)] = np.maximum.reduce(part, dim) if short is None else short
+        return out
     # From each place to the next; every other one is asked for.
     places = [place for pair in intervals(size, count) for place in pair]
     if count > size:  # several end behind the last element, where there has to be one

@@ -266,7 +266,7 @@ def _element_numbers(
     """
     rest = x.shape[len(index) :]
     shape = (*np.broadcast_shapes(*[i.shape for i in index]), *rest)
-    if math.prod(shape) < _MANY or np.broadcast_shapes(v.shape, shape) != shape:
+    if not math.prod(shape) or np.broadcast_shapes(v.shape, shape) != shape:
         return None
     numbers: np.ndarray | int = 0
     for n, i in zip(x.shape, index, strict=False):
@@ -287,8 +287,10 @@ def _run_put(
         _check_bounds(x.shape, dims, index)  # of GPUs' arrays nothing else looks
     out, key = x.copy(), _key(x.ndim, dims, index)
     try:
-        if accumulate and type(x) is np.ndarray and dims == ALL_DIMS[len(dims)]:
-            found = _element_numbers(out, v, index)
+        if accumulate and type(x) is np.ndarray:
+            found = None
+            if max(v.size, index[0].size) >= _MANY and dims == ALL_DIMS[len(dims)]:
+                found = _element_numbers(out, v, index)
             if found is None:
                 np.add.at(out, key, v)
             else:
