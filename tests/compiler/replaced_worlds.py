@@ -69,6 +69,15 @@ def methods_of_tensors_that_are_replaced():
 
 
 @world
+def methods_that_are_lent_to_tensors():
+    by, more, kind = [2.0], [1.0], probtorch.Tensor
+    kind._of_a_test = lambda x: x * by[0]
+    kind._shown_of_a_test = property(lambda x: x + more[0])
+    changes = {3: lambda: operator.setitem(by, 0, 5.0), 6: lambda: operator.setitem(more, 0, 9.0)}
+    return lambda x: x._of_a_test() + x._shown_of_a_test, lambda i: at(i, changes)
+
+
+@world
 def what_classes_of_the_library_do_inside():
     net, density, forward = nn.Linear(3, 3), Normal._log_prob, nn.Linear.forward
     with probtorch.no_grad():

@@ -10,7 +10,12 @@ import types
 
 from probtorch.compiler.guards import dict_versions
 from probtorch.compiler.guards.bystanders import COUNTED, all_names, named_parts, unread
-from probtorch.compiler.guards.kinds import impure, in_library, module_of
+from probtorch.compiler.guards.kinds import (
+    impure,
+    in_library,
+    is_of_library,
+    module_of,
+)
 from probtorch.compiler.guards.reading import Way, item_name, key_name, none_of
 from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts
 from probtorch.core.op import Op
@@ -108,7 +113,7 @@ class ByName:
                     continue
                 self._seen[id(x), name] = None
                 self._dicts.add(dict.get, _dict_behind(own), name, own[name])
-                if not isinstance(own[name], (types.FunctionType, Op)):  # its calls are heard
+                if not _is_librarys(own[name]):
                     todo.append((own[name], Way(path, f".{name}")))
         for x, path in self._bystanders:
             if unread(x):
@@ -146,6 +151,15 @@ class ByName:
         for key in keys:
             self._places.add(get, d, key, d[key])
             todo.append((d[key], Way(path, f".{key}")))
+
+
+def _is_librarys(x):
+    """Whether an attribute of a library's class is its own, and was not lent to it by a user."""
+    if isinstance(x, property):
+        x = x.fget
+    if isinstance(x, types.FunctionType):
+        return is_of_library(x.__code__, x.__module__)
+    return isinstance(x, Op)
 
 
 def _dict_behind(proxy):
