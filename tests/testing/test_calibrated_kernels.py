@@ -119,8 +119,8 @@ def test_kernel_is_calibrated_and_one_that_shrinks_is_not(name):
         assert result.calibrated == right, result
 
 
-# Elliptical slices take Gaussian priors alone. Proposals of the Laplace approximation miss the scale
-# of the non-centred model: at a thinning of 200 its ranks are uniform, at 16 chains stand still.
+# Elliptical slices take Gaussian priors alone. Proposals of the Laplace approximation miss the
+# scale of the non-centred model: at a thinning of 200 ranks are uniform, at 16 chains stand still.
 PAIRS = [(name, "logistic") for name in KERNELS]
 LOGISTIC_ALONE = {"EllipticalSlice", "IndependentMH"}
 PAIRS += [(name, "non-centred") for name in KERNELS if name not in LOGISTIC_ALONE]
