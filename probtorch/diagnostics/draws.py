@@ -317,11 +317,20 @@ class Draws:
 
         Raises
         ------
+        ArgumentError
+            If the name is that of a Zarr store.
         FileError
             If the file cannot be written, say for want of room; what was there before is then
             unchanged.
         """
         path = os.fspath(path)
+        if path.endswith(".zarr"):
+            raise ArgumentError(
+                "Draws.save",
+                expected="the name of a file, ending in .npz or as netCDF's do, in .nc",
+                got=repr(path),
+                fix="to_arviz(draws).to_zarr(path) writes a Zarr store, with the package zarr",
+            )
         with replacing(path, shared=not path.endswith(".npz")) as stream:
             if path.endswith(".npz"):
                 variables = {**self._given_groups(), "coords": self.coords}
