@@ -165,11 +165,11 @@ def _run_maxima(x: np.ndarray, dim: int, count: int) -> np.ndarray:
         return np.maximum.reduce(parted, dim + 1)
     if x.size > _MANY:
         out = np.empty((*x.shape[:dim], count, *x.shape[dim + 1 :]), x.dtype)
-        before = (slice(None),) * dim
+        before, largest = (slice(None),) * dim, np.moveaxis(out, dim, 0)
         for i, (a, b) in enumerate(intervals(size, count)):
             part = x[(*before, slice(a, b))]
             short = over_short_rows(part, (dim,), False, np.maximum)
-            out[(*before, i)] = np.maximum.reduce(part, dim) if short is None else short
+            largest[i] = np.maximum.reduce(part, dim) if short is None else short
         return out
     # From each place to the next; every other one is asked for.
     places = [place for pair in intervals(size, count) for place in pair]
