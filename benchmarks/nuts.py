@@ -32,7 +32,8 @@ MAX_Z = 5.0
 METHOD = (
     f"{CHAINS} chains x ({WARMUP} + {DRAWS}), each system's default settings (mass matrix "
     "diagonal, ours low rank where it pays; target acceptance 0.8, in ours 0.7 where trajectories "
-    "are short), float64, one core. First and second result: wall time from starting `python` to the printed summary, caches empty and "
+    "are short), float64, one core. First and second result: wall time from starting `python` to "
+    "the printed summary, caches empty and "
     "caches filled. Sampling: best of {repeats} further runs in that process, everything compiled "
     "or in the system's cache (NumPyro retraces and reloads in each run, which is counted). ESS/s: "
     "smallest bulk ESS over all parameters, by that time. Agreement: largest difference in "
