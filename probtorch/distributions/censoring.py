@@ -9,7 +9,7 @@ from __future__ import annotations
 from probtorch.core.casting import cast
 from probtorch.core.dtype import bool_
 from probtorch.core.making import as_tensor
-from probtorch.core.signatures import explain_calls
+from probtorch.core.signatures import also_called, explain_calls
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.atoms import Mixed, WithAtoms
@@ -19,7 +19,13 @@ from probtorch.distributions.fields import Given
 from probtorch.distributions.source import Source
 from probtorch.distributions.truncation import TruncatedDistribution, at_most
 from probtorch.distributions.validation import check_parameter
-from probtorch.distributions.wrapping import Wrapped, given_or_none, log_between, univariate
+from probtorch.distributions.wrapping import (
+    Wrapped,
+    check_whole,
+    given_or_none,
+    log_between,
+    univariate,
+)
 from probtorch.ops.arithmetic import maximum, where
 from probtorch.ops.pieces import stack
 from probtorch.ops.special import log1mexp
@@ -49,6 +55,7 @@ class Censored(WithAtoms, Wrapped):
 
     _parts = ("base_dist", "low", "high")
 
+    @also_called(None, lower="low", upper="high")
     def __init__(
         self,
         base_dist: Distribution,
@@ -60,6 +67,7 @@ class Censored(WithAtoms, Wrapped):
         base = univariate(base_dist, "Censored")
         self.low, self.high = given_or_none(low, "low"), given_or_none(high, "high")
         self._wrap(base, self.low, self.high, validate_args=validate_args)
+        check_whole(self, base)
         if self._validate_args and base.is_discrete:
             for name, bound in (("low", self.low), ("high", self.high)):
                 if bound is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from probtorch.core.signatures import explain_calls
+from probtorch.core.signatures import also_called, explain_calls
 from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
@@ -20,7 +20,13 @@ from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.heavy_tailed import Cauchy
 from probtorch.distributions.quantiles import quantile
 from probtorch.distributions.source import Source
-from probtorch.distributions.wrapping import Wrapped, given_or_none, log_between, univariate
+from probtorch.distributions.wrapping import (
+    Wrapped,
+    check_whole,
+    given_or_none,
+    log_between,
+    univariate,
+)
 from probtorch.ops.arithmetic import clamp, maximum, minimum, where
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.exponentials import exp
@@ -84,6 +90,7 @@ class TruncatedDistribution(Wrapped):
             self.low = None if self.low is None else self.low.ceil()
             self.high = None if self.high is None else self.high.floor()
         self._wrap(base, self.low, self.high, validate_args=validate_args)
+        check_whole(self, base)
 
     @constraints.dependent_property
     def support(self) -> Constraint:
@@ -204,6 +211,7 @@ def at_most(x: Tensor, high: Tensor | None) -> Tensor:
     return x if high is None else minimum(x, high)
 
 
+@also_called("Truncated", low="lower", high="upper")
 def Truncated(
     dist: Distribution,
     lower: Given | None = None,

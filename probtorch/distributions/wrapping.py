@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
+from probtorch.core.dtype import promote_types
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import INSTANCE_STATE, Given, Values, as_parameter
+from probtorch.distributions.validation import check_parameter
 from probtorch.errors import ArgumentError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.special import log1mexp
 from probtorch.tensor import Tensor
 
-__all__ = ["Wrapped", "given_or_none", "log_between", "univariate"]
+__all__ = ["Wrapped", "check_whole", "given_or_none", "log_between", "univariate"]
 
 
 class Wrapped(Distribution):
-    """A distribution made of `base_dist`, whose dtype and device it has."""
+    """A distribution made of `base_dist`, whose device it has.
+
+    Its dtype is the base's, widened by parts with dims: a draw at a bound is that bound.
+    """
 
     _mass_on_ends = True
 
@@ -35,11 +41,14 @@ class Wrapped(Distribution):
     ) -> None:
         """Set the base, and the shapes: its batch shape broadcast with that of other parts."""
         self.base_dist = base
-        shapes = [tuple(x.array.shape) for x in others if x is not None]
+        shapes, dtype = [tuple(x.array.shape) for x in others if x is not None], base._dtype
+        for x in others:
+            if x is not None and x.array.ndim and x.array.dtype.kind == "f":
+                dtype = x.array.dtype if dtype is None else promote_types(dtype, x.array.dtype)
         self._set_shapes(
             broadcast_shapes(tuple(base._batch_shape), *shapes, op=type(self).__name__),
             base._event_shape,
-            dtype=base._dtype,
+            dtype=dtype,
             device=base._device,
             validate_args=base._validate_args if validate_args is None else validate_args,
         )
@@ -81,6 +90,14 @@ def univariate(base: Distribution, owner: str) -> Distribution:
             fix="wrap the univariate distribution, and call to_event afterwards",
         )
     return base
+
+
+def check_whole(d: Distribution, base: Distribution) -> None:
+    """Refuse a base whose listed outcomes are not whole numbers: its steps are taken to be 1."""
+    outcomes = getattr(base.support, "outcomes", None)
+    if d._validate_args and outcomes is not None:
+        owner = f"{type(d).__name__}: {type(base).__name__}"
+        check_parameter(owner, "outcomes", outcomes, constraints.integer, d)
 
 
 def log_between(d: Distribution, low: Tensor | None, high: Tensor | None) -> Tensor:

@@ -447,3 +447,36 @@ def test_a_latent_truncated_site_has_rows_with_and_without_bounds():
     d = dist.Truncated(dist.StudentT(5.0, 0.3, 0.8), *ROWS)
     assert_close(x.mean(0), d.mean.numpy(), atol=0.1)
     assert d.support.check(tensor(x)).numpy().all()
+
+
+@pytest.mark.parametrize("bound", ["low", "high"])
+@pytest.mark.parametrize("wrapper", [dist.TruncatedDistribution, dist.Censored])
+def test_draws_at_double_bounds_of_a_base_of_numbers_are_in_the_support(wrapper, bound):
+    d = wrapper(dist.Gamma(2.0, 1.5), **{bound: np.array([0.1, 0.7])})
+    x = d.sample((200,))
+    assert x.array.dtype == np.float64
+    assert np.isfinite(d.log_prob(x).numpy()).all()
+
+
+@pytest.mark.parametrize("wrapper", [dist.TruncatedDistribution, dist.Censored])
+def test_outcomes_between_whole_numbers_are_refused(wrapper):
+    halves = dist.FiniteDiscrete(tensor([0.5, 1.5, 2.5]), tensor([0.2, 0.3, 0.5]))
+    with pytest.raises(DomainError, match="outcomes"):
+        wrapper(halves, 1.0, 3.0)
+    whole = wrapper(dist.FiniteDiscrete(tensor([0.0, 1.0, 4.0]), tensor([0.2, 0.3, 0.5])), 1.0, 5.0)
+    got = whole.log_prob(tensor([1.0, 4.0])).exp().numpy()
+    exact = [0.375, 0.625] if wrapper is dist.TruncatedDistribution else [0.5, 0.5]
+    assert_close(got, np.array(exact))
+
+
+def test_bounds_have_the_names_that_either_wrapper_has():
+    gamma = dist.Gamma(2.0, 1.5)
+    x = tensor([0.2, 0.5])
+    assert_close(
+        dist.Truncated(gamma, low=0.1, high=2.0).log_prob(x),
+        dist.Truncated(gamma, 0.1, 2.0).log_prob(x),
+    )
+    assert_close(
+        dist.Censored(gamma, lower=0.1, upper=2.0).log_prob(x),
+        dist.Censored(gamma, 0.1, 2.0).log_prob(x),
+    )
