@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Collection, Iterator, Sequence
+from types import CodeType
 from typing import SupportsIndex
 
 from probtorch.core.signatures import explain_calls
@@ -33,7 +34,7 @@ from probtorch.effects.plate_arguments import (
 )
 from probtorch.effects.plate_rows import all_rows, rows_between
 from probtorch.effects.runtime import STATE, perform
-from probtorch.effects.site import Frame, Site, as_value, calling_line
+from probtorch.effects.site import Frame, Site, as_value, calling_line, line_of
 from probtorch.errors import ArgumentError, ModelError, user_frame
 from probtorch.tensor import Tensor
 from probtorch.utils.data.loader import DataLoader
@@ -142,7 +143,7 @@ class plate:
         self.size = self.full_size = -1  # not known yet
         self._shard: Shard | None = None
         self._shared = False  # by several processes, and not by one
-        self._where = calling_line(2)
+        self._where: tuple[CodeType | str, int] = calling_line(2)
         given = (size, coords, loader, subsample_size, subsample)
         if not shard and all(value is None for value in given):
             return  # until a statement inside says how many rows there are
@@ -155,6 +156,10 @@ class plate:
             message = f"plate {name!r} has no rows: what is inside contributes nothing"
             file, line = user_frame() or ("<unknown>", 0)
             warnings.warn_explicit(message, EmptyPlateWarning, file, line, registry=_TOLD)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Code objects do not travel: what is said of them does.
+        return {**self.__dict__, "_where": (line_of(*self._where), 0)}
 
     def _of_rows(
         self,
