@@ -243,9 +243,13 @@ class Paths(Sequence[P]):
 
 
 # What to write where Python takes numbers that each call may change, by how the reason begins.
+_TENSORS = (
+    "make tensors of arrays that are indexed by a tensor, X = probtorch.tensor(X), and let tensors "
+    "compute"
+)
 _CURES = {
-    "numpy()": "make tensors of arrays that are indexed by a tensor, X = probtorch.tensor(X), and "
-    "let tensors compute",
+    "numpy()": _TENSORS,
+    "memoryview()": _TENSORS,  # how NumPy asks from Python 3.12 on
     "nonzero": "choose by where(mask, x, 0.0) in place of x[mask]",
     "tolist()": "index and compute with the tensor itself",
 }
