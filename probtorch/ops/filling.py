@@ -209,8 +209,7 @@ def exponential_(
     _of_floats("exponential_", x)
     _positive("exponential_", "lambd", lambd)
     if is_plain(x):
-        waits = np.log(array_of("uniforms", x.array.shape, generator))
-        return _holding(x, np.negative(waits, out=waits) / lambd)
+        return _holding(x, np.log(array_of("uniforms", x.array.shape, generator)) / -lambd)
     u = sampling.rand(x.array.shape, generator=generator, dtype=float64)
     return _filled("exponential_", x, -log(u) / lambd)
 

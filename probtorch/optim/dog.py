@@ -138,7 +138,8 @@ class DoG(WholeOptimizer):
                 assert p.grad is not None  # as of all that moves
                 away = away + _square(p - state["initial"])
                 start = start + _square(state["initial"])
-                gradient = gradient + _square(_pulled(group, p, p.grad))
+                slope = -p.grad if group["maximize"] else p.grad
+                gradient = gradient + _square(_pulled(group, p, slope))
         self._measured = away, start, gradient
         try:
             super()._update(group, params, states)

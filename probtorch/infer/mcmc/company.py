@@ -60,7 +60,7 @@ class Company:
 
     def __init__(self, runs: Sequence[ChainRun], rows: ChainRows) -> None:
         self.runs, self.rows = list(runs), rows
-        kernel, size = runs[0].kernel, runs[0].runner.position.size
+        kernel, size = runs[0].kernel, runs[0].runner.chain.state.position.array.size
         self._warmup, self._size = runs[0].warmup, size
         self._fields = {s.name: s.field for s in statistics(kernel.info) if s.name is not None}
         # Those that nothing is wrong with, by block of the rows that run together.

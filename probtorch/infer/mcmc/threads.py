@@ -89,13 +89,20 @@ def run_chains(
     # What holds in this thread holds in those that work for it.
     checked = validation_in_force()
 
+    failures: list[BaseException] = []
+
     def work(waiting: queue.SimpleQueue[list[ChainRun]], stage: Stage) -> None:
         at_work.add(threading.current_thread())
-        with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
-            while control.go_on():
-                group = waiting.get_nowait()
-                in_step = warm_up_in_step if stage is ChainRun.warm_up else sample_in_step
-                in_step(group, control)
+        try:
+            with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
+                while control.go_on():
+                    group = waiting.get_nowait()
+                    in_step = warm_up_in_step if stage is ChainRun.warm_up else sample_in_step
+                    in_step(group, control)
+        except BaseException as error:
+            # Raised where the run was asked for: nobody looks at a thread that has ended.
+            failures.append(error)
+            control.stop()
         at_rest.add(threading.current_thread())
         ended.release()
 
@@ -137,6 +144,8 @@ def run_chains(
                     ):
                         timed_out = True
                         control.stop()
+                if failures:
+                    raise failures[0]
                 # Those that were at rest before anyone looked.
                 tell_of_standstill(runs, told, stacklevel + 1)
                 if control.stopped:

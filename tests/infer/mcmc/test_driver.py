@@ -462,3 +462,15 @@ def test_interrupt_during_warmup_has_nothing_to_keep():
     assert "KeyboardInterrupt: interrupted before the first draw" in err
     assert "interrupted during warm-up: there are no draws yet, so none are kept" in err
     assert "keeping what was drawn" not in err
+
+
+@pytest.mark.parametrize("stage", ["warm_up_in_step", "sample_in_step"])
+def test_what_fails_in_a_thread_of_chains_is_raised_where_the_run_was_asked_for(stage, monkeypatch):
+    def fail(group, control):
+        raise ValueError("rows of another size")
+
+    monkeypatch.setattr(f"probtorch.infer.mcmc.threads.{stage}", fail)
+    target = Target.from_density(lambda q: -0.5 * (q * q).sum(), dim=2)
+    mcmc = MCMC(NUTS(target), num_samples=20, num_warmup=20, num_chains=2, progress_bar=False)
+    with pytest.raises(ValueError, match="another size"):
+        mcmc.run()
