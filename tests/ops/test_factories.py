@@ -5,6 +5,7 @@ import pytest
 
 from probtorch.autograd import grad
 from probtorch.core.dtype import default_dtype_as, float32, float64, int32, int64
+from probtorch.core.rng import manual_seed
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.factories import (
     arange,
@@ -159,3 +160,11 @@ def test_as_tensor_gives_numbers_the_default_dtype_and_keeps_that_of_arrays(data
     x = as_tensor(data)
     assert x.dtype == dtype
     np.testing.assert_array_equal(x.numpy(), np.asarray(data))
+
+
+@pytest.mark.parametrize("fill", ["uniform_", "normal_", "exponential_", "bernoulli_", "cauchy_"])
+def test_fills_take_a_tensor_without_dims(fill):
+    manual_seed(1)
+    one = getattr(zeros(()), fill)()
+    manual_seed(1)
+    assert one.shape == () and one.item() == getattr(zeros(1), fill)().item()

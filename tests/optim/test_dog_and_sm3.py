@@ -171,3 +171,17 @@ def test_all_parameters_of_svi_share_the_distance_of_dog():
 def test_options_out_of_range_are_refused(make, word):
     with pytest.raises(ArgumentError, match=word):
         make(leaves([np.ones(2)]))
+
+
+@pytest.mark.parametrize("make", [optim.DoG, optim.LDoG])
+def test_maximising_is_minimising_what_is_turned_around(make):
+    ends = []
+    for sign, maximize in ((1.0, False), (-1.0, True)):
+        p = probtorch.tensor([5.0, -3.0], requires_grad=True)
+        optimizer = make([p], weight_decay=1.0, maximize=maximize)
+        for _ in range(50):
+            optimizer.zero_grad()
+            (sign * ((p - 1.0) ** 2).sum()).backward()
+            optimizer.step()
+        ends.append(p.detach().numpy().copy())
+    assert_close(ends[1], ends[0])
