@@ -95,7 +95,7 @@ def test_equal_sites_are_one(sites):
 
 
 def test_equal_sites_are_sampled_as_one_and_anew_in_each_run():
-    mcmc = MCMC(NUTS(equalize(biases, "bias_.*")), num_samples=150, seed=1, progress_bar=False)
+    mcmc = MCMC(NUTS(equalize(biases, "bias_.*")), num_samples=400, seed=1, progress_bar=False)
     mcmc.run()
     draws = mcmc.get_samples()
     assert (draws["bias_1"] == draws["bias_2"]).all()

@@ -222,7 +222,8 @@ def log_beta(df: Tensor) -> Tensor:
 def log1p_square_quotient(way: Tensor, scale: Tensor, root: Tensor | None = None) -> Tensor:
     """Return log(1 + (way / scale / root) ** 2), also where the quotient by the scale overflows."""
     inverse = None if root is None else 1.0 / root
-    far = absolute(way) > scale * (0.5 * float(finfo(way.array.dtype).max))
+    # Where nothing overflows: by a scale of 2 or more no quotient does.
+    far = absolute(way) > minimum(scale, 2.0) * (0.5 * float(finfo(way.array.dtype).max))
     if is_constant(far) and not far.array.any():
         z = way / scale
         return log1p_square(z if inverse is None else z * inverse)

@@ -361,15 +361,15 @@ def _sparse(rng):
 
 def _classified_rows(rng):
     """Matrices with a column for each row."""
-    for n, m in ((1, 3), (4, 1), (5, 4)):
+    for n, m in itertools.product((1, 2, 4, 5), (1, 3, 4)):
         yield (rng.standard_normal((n, m)), rng.integers(0, m, n)), {}
 
 
 def _classified(rng):
     """Rows with a class each: as many rows as classes are named."""
-    for shape in ((3,), (1, 3), (4, 3), (2, 3, 4), (2, 1, 1)):
-        x, classes = rng.standard_normal(shape), rng.integers(0, shape[-1], shape[:-1])
-        yield (x, classes), {}
+    rows = ((), (1,), (4,), (2, 3), (2, 1))
+    for shape in ((*outer, classes) for outer in rows for classes in (1, 3, 4)):
+        yield (rng.standard_normal(shape), rng.integers(0, shape[-1], shape[:-1])), {}
 
 
 MOVED = {

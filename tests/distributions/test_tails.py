@@ -268,6 +268,14 @@ def test_densities_of_power_laws_go_on_where_the_quotient_by_the_scale_overflows
                 assert_close(slope[i], float(expected), rtol=1e-8)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 5.0, 1e200])
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_density_of_a_power_law_overflows_nowhere_on_its_way(name, scale):
+    d = HEAVY[name][0](tensor(np.array(scale)), tensor(np.array(3.0)))
+    with np.errstate(over="raise"):
+        assert np.isfinite(d.log_prob(tensor(np.array([0.0, 1.0, 1e100]))).numpy()).all()
+
+
 def test_densities_with_exponential_tails_are_0_where_the_quotient_by_the_scale_overflows():
     x = tensor(np.array([-1e307, 1e307]))
     for cls in (dist.Logistic, dist.Gumbel, dist.Laplace, dist.Normal):

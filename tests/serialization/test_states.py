@@ -61,6 +61,9 @@ OPTIMIZERS = {
     "NAdam": lambda p: NAdam(p, lr=0.01),
     "RAdam": lambda p: RAdam(p, lr=0.01, betas=(0.9, 0.9)),
     "Rprop": lambda p: Rprop(p, lr=0.01),
+    "DoG": optim.DoG,
+    "LDoG": optim.LDoG,
+    "SM3": lambda p: optim.SM3(p, lr=0.01),
     "SparseAdam": lambda p: SparseAdam(p, lr=0.01),
     "LBFGS": lambda p: LBFGS(p, lr=0.5, max_iter=3, line_search_fn="strong_wolfe"),
 }

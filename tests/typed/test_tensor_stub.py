@@ -76,7 +76,8 @@ def behind(name):
 
 
 def test_stub_has_the_names_of_the_class():
-    body = set(vars(Tensor)) - UNTOLD
+    # Tests of what users give to the class leave theirs, under names of their own.
+    body = {name for name in vars(Tensor) if not name.endswith("_of_a_test")} - UNTOLD
     assert set(METHODS) == body | SLOTS
 
 
