@@ -34,6 +34,9 @@ def _gamma(x):
 # 1 / gamma(x) is 0 in double precision from here on.
 _NO_MORE = 185.0
 
+# The largest power of e that is a number, rounded down, by the bytes of one.
+_EXPONENT = {2: 11.0, 4: 88.0, 8: 709.0}
+
 
 def _rgamma(x):
     # Below 1/2 by reflection, sin(pi x) / pi * gamma(1 - x), whose slope is right at the zeros.
@@ -44,7 +47,11 @@ def _rgamma(x):
     whole = arithmetic.round(below).detach()
     even = whole * 0.5 == arithmetic.floor(whole * 0.5)
     sine = trigonometry.sin(math.pi * (below - whole)) / math.pi
-    mirrored = arithmetic.where(even, sine, -sine) * exponentials.exp(special.lgamma(1.0 - below))
+    # Gamma may be beyond the numbers where its product with a small sine is not, and at whole
+    # numbers the product is 0: a root at a time, the root itself kept a number.
+    half = 0.5 * special.lgamma(1.0 - below)
+    root = exponentials.exp(arithmetic.clamp(half, max=_EXPONENT[x.array.dtype.itemsize]))
+    mirrored = arithmetic.where(even, sine, -sine) * root * root
     found = arithmetic.where(low, mirrored, exponentials.exp(-special.lgamma(above)))
     return arithmetic.where(done, 0.0 * arithmetic.copysign(1.0, x), found)
 
@@ -57,16 +64,18 @@ def _beta(a, b):
     a, b = to_float(tensor_of(a)), to_float(tensor_of(b))
     sign = _sign_of_gamma(a) * _sign_of_gamma(b) * _sign_of_gamma(a + b)
     # Logarithms have no slope where gamma(a + b) is infinite, and lose digits near 0.
-    small = (arithmetic.abs(a) < _SMALL) & (arithmetic.abs(b) < _SMALL)
-    plain = small & ~_at_pole(a) & ~_at_pole(b)
+    size = arithmetic.maximum(arithmetic.abs(a), arithmetic.abs(b))
+    zero = _at_pole(a + b) & (size < _FACTORS[a.array.dtype.itemsize])
+    plain = ((size < _SMALL) | zero) & ~_at_pole(a) & ~_at_pole(b)
     x, y = arithmetic.where(plain, a, 1.0), arithmetic.where(plain, b, 1.0)
     product = _gamma(x) * _gamma(y) * _rgamma(x + y)
     a, b = arithmetic.where(plain, 1.0, a), arithmetic.where(plain, 1.0, b)
     return arithmetic.where(plain, product, sign * exponentials.exp(special.betaln(a, b)))
 
 
-# gamma(12) ** 2 is a number in single precision too.
+# gamma(12) ** 2 is a number in single precision too; gamma alone up to here, by the bytes of one.
 _SMALL = 12.0
+_FACTORS = {2: 9.0, 4: 35.0, 8: 171.0}
 
 
 def _series(coefficients, u):
@@ -102,7 +111,7 @@ def _box_cox(shift):
         below = exponentials.pow(arithmetic.where(low, base, 1.0), used) - 1.0
         found = arithmetic.where(low, below / used, arithmetic.where(near, close, away))
         found = arithmetic.where(none, log, found)
-        edge = arithmetic.where(base == 0.0, -math.inf, math.nan)
+        edge = arithmetic.where((base == 0.0) & (power == power), -math.inf, math.nan)
         return arithmetic.where(inside | low, found, edge)
 
     return transformed

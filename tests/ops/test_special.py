@@ -11,6 +11,7 @@ import pytest
 import scipy.special
 
 from probtorch.autograd import grad
+from probtorch.compiler.compile import compile
 from probtorch.core.dtype import float32, float64
 from probtorch.errors import ArgumentError, AutogradError, NotDifferentiableError
 from probtorch.ops.special import (
@@ -135,6 +136,27 @@ def test_betaln_holds_for_arguments_of_very_different_size(a, b, value):
     assert slope(lambda t: betaln(t, b), a) == near(derivative, 1e-12)
     if value is not None:
         assert betaln(leaf(a), leaf(b)).item() == near(value, 1e-7)
+
+
+@pytest.mark.parametrize("run", [lambda fn: fn, compile], ids=["eager", "compiled"])
+def test_slopes_of_betaln_are_right_below_zero(run):
+    a = [1.5, 30.2, -3.3, -20.5, 1e-3, 1e8, 2.5, 0.0625]
+    b = [-13.2, -12.7, 2.0, -7.3, -5.3, -0.5, 3.5, -200.25]
+
+    def of(a, b):
+        first = grad(betaln(a, b).sum(), [a, b], create_graph=True)
+        return *first, grad(first[0].sum(), [b])[0]
+
+    fn = run(of)
+    for x, y in ((a, b), (b, a)):
+        fn(leaf(x), leaf(y))  # once eagerly
+        in_x, in_y, mixed = fn(leaf(x), leaf(y))
+        points = [(mp.mpf(p), mp.mpf(q)) for p, q in zip(x, y, strict=True)]
+        expected = [mp.psi(0, p) - mp.psi(0, p + q) for p, q in points]
+        assert in_x.tolist() == [near(e, 1e-11) for e in expected]
+        expected = [mp.psi(0, q) - mp.psi(0, p + q) for p, q in points]
+        assert in_y.tolist() == [near(e, 1e-11) for e in expected]
+        assert mixed.tolist() == [near(-mp.psi(1, p + q), 1e-11) for p, q in points]
 
 
 # ------------------------------------------------------------------------------- normal, logarithms

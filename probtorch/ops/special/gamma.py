@@ -203,12 +203,42 @@ digamma_difference: Binary = elementwise(
     doc="digamma(x + y) - digamma(x), without the cancellation of the difference for large x.",
 )
 
+
+def _digamma_change(s, x, y):
+    # The series of the step hold where both digammas are of positive numbers.
+    x, y = s.wide(x), s.wide(y)
+    low = s.minimum(x, x + y) < 0.0
+    step = digamma_step(s, s.where(low, 1.0, x), s.where(low, 1.0, y))
+    return s.where(low, s.digamma(x + y) - s.digamma(x), step)
+
+
+def _eager_digamma_change(x, y):
+    positive = (x >= 0.0) & (x + y >= 0.0)
+    return quiet(_digamma_difference if positive.all() else _digamma_change)(x, y)
+
+
+# Densities have positive arguments and pay for no others: theirs is digamma_difference.
+digamma_change: Binary = elementwise(
+    "digamma_change",
+    formula=_digamma_change,
+    partials=(
+        lambda g, x, y: g * (polygamma(1, tensor_like(x + y, g)) - polygamma(1, x)),
+        lambda g, x, y: g * polygamma(1, tensor_like(x + y, g)),
+    ),
+    saves=("x y", "x y"),
+    domain=("positive", "positive"),
+    eager=_eager_digamma_change,
+    reference=lambda x, y: scipy_value("psi", x + y) - scipy_value("psi", x),
+    result="float",
+    doc="digamma_difference, also where an argument of digamma is below 0.",
+)
+
 betaln: Binary = elementwise(
     "betaln",
     formula=lambda s, a, b: s.betaln(a, b),
     partials=(
-        lambda g, a, b: -(g * digamma_difference(a, b)),
-        lambda g, a, b: -(g * digamma_difference(b, a)),
+        lambda g, a, b: -(g * digamma_change(a, b)),
+        lambda g, a, b: -(g * digamma_change(b, a)),
     ),
     saves=("a b", "a b"),
     domain=("positive", "positive"),
