@@ -194,7 +194,7 @@ class DomainError(ProbtorchError, ValueError, RuntimeError):
 
 
 class DivisionByZeroError(DomainError, ZeroDivisionError):
-    """An integer divided by 0."""
+    """An integer divided by 0, or weights that add up to 0."""
 
 
 class AutogradError(ProbtorchError, RuntimeError):

@@ -19,6 +19,8 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops import (
     arithmetic,
+    comparisons,
+    complex_numbers,
     exponentials,
     fourier,
     movement,
@@ -41,13 +43,27 @@ def _interp(x, xp, fp, left=None, right=None, period=None):
     n = xp.array.shape[0]
     if n < 2 or fp.array.shape != (n,) or tensor_of(x).array.dtype.kind == "c":
         raise UnknownArgument("xp")
-    fp = fp if fp.array.dtype.kind in "fc" else cast(fp, np.dtype(np.float64))
+    if fp.array.dtype.kind == "c":
+        # Each part on its own, as one of them may be infinite.
+        lines = [
+            _interp(x, xp, *(y if y is None else part(tensor_of(y)) for y in (fp, left, right)))
+            for part in (complex_numbers.real, complex_numbers.imag)
+        ]
+        return complex_numbers.complex(*lines)
+    fp = fp if fp.array.dtype.kind == "f" else cast(fp, np.dtype(np.float64))
     at = searching.searchsorted(xp.detach(), x.detach(), right=True)
     at = arithmetic.clamp(at, 1, n - 1)
     x0, x1, y0, y1 = xp[at - 1], xp[at], fp[at - 1], fp[at]
     inside = arithmetic.clamp(x, xp[0], xp[-1])
-    width = arithmetic.where(x1 == x0, 1.0, x1 - x0)
-    y = y0 + (inside - x0) * ((y1 - y0) / width)
+    rise = (y1 - y0) / arithmetic.where(x1 == x0, 1.0, x1 - x0)
+    # Beside an infinite value a line is exact at its knots, then what it is from the left, and from
+    # the right where that is no number.
+    at_knot = (inside == x0) & ~comparisons.isfinite(rise)
+    left_y = y0 + (inside - x0) * arithmetic.where(at_knot, 0.0, rise)
+    lost = comparisons.isnan(left_y)
+    right_y = y1 + (inside - x1) * arithmetic.where(lost, rise, 0.0)
+    y = arithmetic.where(lost, right_y, left_y)
+    y = arithmetic.where(comparisons.isnan(y) & (y0 == y1) & (x == x), y0, y)
     y = arithmetic.where(x >= xp[-1], fp[-1], y)
     y = arithmetic.where(x < xp[0], fp[0] if left is None else tensor_of(left), y)
     return arithmetic.where(x > xp[-1], fp[-1] if right is None else tensor_of(right), y)
@@ -70,8 +86,10 @@ def _convolve(a, v, mode="full"):
         for i in range(m)
     ]
     place = np.stack([np.clip(np.arange(n + m - 1) - i, 0, n - 1) for i in range(m)])
-    rows = arithmetic.where(wrap(np.stack(shifted)), a[wrap(place)], 0)
-    full = (v[:, None] * rows).sum(0)
+    # Zeros on both sides where there is none: 0 times an infinite value is no 0.
+    there = wrap(np.stack(shifted))
+    rows = arithmetic.where(there, a[wrap(place)], 0)
+    full = (arithmetic.where(there, v[:, None], 0) * rows).sum(0)
     if mode == "full":
         return full
     if mode == "same":

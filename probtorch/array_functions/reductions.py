@@ -18,7 +18,7 @@ from probtorch.array_functions.arguments import (
 from probtorch.core.casting import cast, to_inexact
 from probtorch.core.dispatch import wrap
 from probtorch.core.shape import normalize_dims
-from probtorch.errors import ShapeError
+from probtorch.errors import AutogradError, DivisionByZeroError, ShapeError
 from probtorch.ops import (
     arithmetic,
     extremes,
@@ -201,8 +201,22 @@ def _average(a, axis=None, weights=None, returned=False, *, keepdims=False):
             w = _laid_along(w, x, axis)
         w = cast(w, np.result_type(w.array.dtype, x.array.dtype, np.float32))
         total = reduced(reduction.sum, movement.expand(w, tuple(x.array.shape)), axis, keepdims)
+        if _some_zero(total):
+            raise DivisionByZeroError(
+                "average",
+                expected="weights that do not add up to 0",
+                got=f"weights that add up to 0, axis={axis!r}",
+                fix="divide np.sum(a * weights) by the number that is meant",
+            )
         found = reduced(reduction.sum, x * w, axis, keepdims) / total
     return (found, total) if returned else found
+
+
+def _some_zero(x):
+    try:
+        return bool((x == 0).any())  # which a recording keeps as its condition
+    except AutogradError:
+        return False  # slices of a batch have no branch of their own, and divide by 0
 
 
 def _laid_along(w, x, axis):

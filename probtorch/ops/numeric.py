@@ -256,12 +256,18 @@ def logaddexp2(
 def ldexp(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None) -> TensorBase:
     """Return ``input * 2**other``."""
     input, other = as_tensor(input, "ldexp"), as_tensor(other, "ldexp")
-    other = (
-        cast(other, input.array.dtype)
-        if _is_float(input) and not _is_float(other)
-        else to_float(other)
-    )
-    return mul(input, exp2(other), out=out)
+    if _is_float(input):
+        other = cast(
+            other, promote([input.array, other.array]) if _is_float(other) else input.array.dtype
+        )
+    other = to_float(other)
+    # The power alone may be beyond the numbers: its largest factor last, so that a result below the
+    # normal numbers is rounded once.
+    info = np.finfo(other.array.dtype)
+    largest = clamp(other, float(info.minexp), float(info.maxexp - 1))
+    larger = clamp(other - largest, float(info.minexp), float(info.maxexp - 1))
+    rest = clamp(other - largest - larger, float(info.minexp), float(info.maxexp - 1))
+    return mul(input * exp2(rest) * exp2(larger), exp2(largest), out=out)
 
 
 def add(

@@ -12,7 +12,10 @@ from scipy import special
 
 from probtorch.array_functions import FUNCTIONS, LOOKS
 from probtorch.autograd import grad
+from probtorch.compiler.compile import compile
 from probtorch.errors import AutogradError
+from probtorch.func import vmap
+from probtorch.ops.numeric import ldexp
 from probtorch.tensor import Tensor, tensor
 
 # v is a line of 6 numbers between 0.5 and 1.5, a a matrix of 4 x 4, s a positive definite one.
@@ -221,3 +224,66 @@ def test_every_function_of_numpy_has_been_decided_on():
         and name not in known
     ]
     assert undecided == []
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    "a, v",
+    [
+        ([1.0, 2.0, 3.0], [NAN, 1.0]),
+        ([1.0, 2.0, 3.0], [INF, 0.0, 1.0, 2.0]),
+        ([INF, 0.0], [1.0, 0.0, 2.0]),
+    ],
+)
+def test_convolve_spreads_what_is_not_finite_no_further_than_numpy(a, v):
+    for mode in ("full", "same", "valid"):
+        found = np.convolve(tensor(a), v, mode).numpy()
+        np.testing.assert_array_equal(found, np.convolve(a, v, mode))
+    x = tensor(a, dtype=float, requires_grad=True)
+    (g,) = grad(np.convolve(x, [0.0, 2.0])[-1], [x])
+    assert g.tolist() == [0.0] * (len(a) - 1) + [2.0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0, INF, 3.0],
+        [INF, INF, 3.0],
+        [-INF, INF, NAN],
+        [NAN, INF, INF],
+        [1.0, complex(1.0, INF), 3.0],
+    ],
+    ids=str,
+)
+def test_interp_is_numpys_beside_infinite_values(values):
+    x = [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, NAN]
+    expected = np.interp(x, [0, 1, 2], values)
+    with np.errstate(invalid="ignore"):
+        found = np.interp(tensor(x), [0, 1, 2], values)
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_ldexp_holds_where_the_power_is_no_number():
+    x = np.array([0.0, 1e-300, INF, 1.0, 1e300, 5e-324, 0.3, 1e-300, -3.0])
+    power = np.array([2000, 1100, -3000, -1074, -2100, 2097, -1030, 5000, 2])
+    with np.errstate(over="ignore"):
+        expected, t = np.ldexp(x, power), tensor(x, requires_grad=True)
+        np.testing.assert_array_equal(np.ldexp(t, power).numpy(force=True), expected)
+        single = tensor(power.astype(np.float32))
+        np.testing.assert_array_equal(ldexp(t, single).numpy(force=True), expected)
+
+
+def test_average_refuses_weights_that_add_up_to_nothing():
+    def mean(x, w):
+        return np.average(x, axis=-1, weights=w)
+
+    a, w = tensor([[1.0, 2.0], [3.0, 5.0]]), tensor([[1.0, 1.0], [1.0, 3.0]])
+    native, none = compile(mean), tensor([[1.0, 1.0], [1.0, -1.0]])
+    for fn in (mean, vmap(mean), native, native, native):
+        assert fn(a, w).tolist() == [1.5, 4.5]
+    for fn in (mean, native):
+        with pytest.raises(ZeroDivisionError, match="add up to 0"):
+            fn(a, none)
+    assert vmap(mean)(a, none).tolist() == [1.5, -INF]
