@@ -90,7 +90,8 @@ def divergences(
         where = "; divergent draws differ most, by their medians, in " + ", ".join(medians)
     parameters = tuple(label for label, _ in suspects)
     target = draws.attrs.get("target_accept_prob", draws.attrs.get("target_accept"))
-    now = "" if target is None else f" (now {target})"
+    aims = [] if target is None else sorted(set(np.ravel(target).tolist()))
+    now = f" (now {' or '.join(map(str, aims))})" if aims else ""
     return Finding(
         kind="divergence",
         subject=f"{count} divergent transition{'s' * (count != 1)} after warm-up",

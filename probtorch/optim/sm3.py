@@ -89,7 +89,11 @@ class SM3(WholeOptimizer):
         step = g / s.sqrt(s.where(sums > 0.0, sums, 1.0))
         mean = mean * group["momentum"] + step * (1.0 - group["momentum"])
         dims = range(len(p.shape))
-        new = [amax(sums, tuple(j for j in dims if j != i), keepdim=True) for i in dims]
         if len(p.shape) < 2:
             new = [sums]
+        elif 0 in p.shape:
+            # Slices without elements have no largest one, and are no bound for any.
+            new = list(slots[1:])
+        else:
+            new = [amax(sums, tuple(j for j in dims if j != i), keepdim=True) for i in dims]
         return p - mean * lr, mean, *new

@@ -130,6 +130,18 @@ def test_saved_state_resumes_exactly(name):
         assert_close(a, b, rtol=0.0, atol=0.0)
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 4)], ids=str)
+@pytest.mark.parametrize("kind", [optim.DoG, optim.LDoG, optim.SM3])
+def test_parameters_without_elements_are_stepped_beside_others(kind, shape):
+    parts, alone = leaves([np.ones(shape), np.ones((2, 3))]), leaves([np.ones((2, 3))])
+    both, single = kind(parts), kind(alone)
+    for _ in range(3):
+        run(both, parts, [[np.ones(shape), np.full((2, 3), 2.0)]])
+        run(single, alone, [[np.full((2, 3), 2.0)]])
+    assert parts[0].shape == shape
+    assert_close(parts[1], alone[0], rtol=0.0, atol=0.0)
+
+
 def coin(data):
     loc = probtorch.sample("loc", Normal(0.0, 1.0))
     scale = probtorch.sample("scale", Normal(0.0, 1.0))

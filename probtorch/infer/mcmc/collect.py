@@ -23,6 +23,7 @@ from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.recording import DrawRecord, most_draws
 from probtorch.infer.mcmc.stored_record import StoredRecord
+from probtorch.infer.mcmc.warm_up.adapted import aims_of
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
 
@@ -191,6 +192,8 @@ def _attrs(run: OneRun, kept: list[int], *, interrupted: bool) -> dict[str, obje
         "num_threads": asked.num_threads,
         "interrupted": interrupted,
     }
+    if "target_accept_prob" in attrs:
+        attrs |= _aims([runs[i] for i in kept])
     if asked.executor is not None:
         attrs["executor"] = type(asked.executor).__name__
     if run.forms is not None:
@@ -210,6 +213,15 @@ def _attrs(run: OneRun, kept: list[int], *, interrupted: bool) -> dict[str, obje
         if chosen:
             attrs[name] = chosen
     return attrs
+
+
+def _aims(runs: Sequence[ChainRun]) -> dict[str, object]:
+    """What the step sizes of chains were tuned to: one number, or a list where they differ."""
+    # Rounding of a product is no part of it.
+    aims = [np.round(aim, 12).tolist() for aim in aims_of(runs)]
+    if not aims or not all(isinstance(aim, float) for aim in aims):
+        return {}
+    return {"target_accept_prob": aims[0] if len(set(aims)) == 1 else aims}
 
 
 def survivors(

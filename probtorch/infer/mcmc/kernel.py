@@ -367,6 +367,13 @@ class Kernel(_Fields, ABC, Generic[S]):
         of_position = 2 if self.members else 1
         return max((x.shape[-1] for x in leaves if x.ndim == of_position), default=0)
 
+    def earlier(self) -> Self | None:
+        """Return the kernel as earlier releases had it, whose saved chains have other arrays.
+
+        Such chains go on as they were; None where they are the same.
+        """
+        return None
+
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
         if self.reparam is None:

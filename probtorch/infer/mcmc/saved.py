@@ -19,7 +19,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, replace, unflatten
+from probtorch.core.tree import Structure, flatten, replace, unflatten
 from probtorch.distributed.group import is_main, note_checkpoint
 from probtorch.errors import ArgumentError
 from probtorch.infer.checkpoint import Checkpoint, RunClaim, settings_that_differ
@@ -52,6 +52,8 @@ def chain_leaves(chain: Chain) -> list[np.ndarray]:
 def chain_of(kernel: Kernel, leaves: Sequence[np.ndarray]) -> Chain:
     """Return the chain of such arrays, without a density.
 
+    One that was saved by an earlier release goes on as the kernel was then; see `Kernel.earlier`.
+
     Parameters
     ----------
     kernel : Kernel
@@ -64,21 +66,35 @@ def chain_of(kernel: Kernel, leaves: Sequence[np.ndarray]) -> Chain:
         If they are of another kernel.
     """
     given = [np.asarray(x) for x in leaves]
-    dim = kernel.dim_of(given)
+    for made in (kernel, kernel.earlier()):
+        structure = None if made is None else _structure(made, given)
+        if structure is not None:
+            return unflatten(structure, [wrap(x.copy()) for x in given])
+    raise ArgumentError(
+        "the saved state of a chain",
+        expected=f"that of a {kernel.name} kernel with these settings",
+        got="arrays of other shapes",
+        fix="build the kernel as it was when the state was saved",
+    )
+
+
+def _structure(kernel: Kernel, given: Sequence[np.ndarray]) -> Structure | None:
+    """That of a chain of the kernel which has such arrays; None if its arrays are others."""
+    try:
+        dim = kernel.dim_of(given)
+        values = kernel.blank_values(dim, given)
+    except IndexError:  # what they are read from is not where it would be
+        return None
     none = wrap(np.zeros((), np.int64))
-    blank = kernel.in_use(_flat, **kernel.blank_values(dim, given))
+    blank = kernel.in_use(_flat, **values)
     position = wrap(np.zeros((kernel.members, dim) if kernel.members else dim))
     state = blank.init(position, none)
     template = Chain(replace(blank, density=None), state, Key(none, none), kernel.warmup.tuner)
     expected, structure = flatten(template)
-    if [(x.array.shape, x.array.dtype) for x in expected] != [(x.shape, x.dtype) for x in given]:
-        raise ArgumentError(
-            "the saved state of a chain",
-            expected=f"that of a {kernel.name} kernel with these settings",
-            got="arrays of other shapes",
-            fix="build the kernel as it was when the state was saved",
-        )
-    return unflatten(structure, [wrap(x.copy()) for x in given])
+    alike = [(x.array.shape, x.array.dtype) for x in expected] == [
+        (x.shape, x.dtype) for x in given
+    ]
+    return structure if alike else None
 
 
 def _flat(position: TensorBase) -> tuple[TensorBase, TensorBase]:

@@ -109,7 +109,7 @@ class ChainStack:
 
     def refocus(self) -> None:
         """Have all tuners begin to settle; see `Tuner.refocused`."""
-        tuner = self._tuners()
+        tuner = self.tuners()
         if tuner is not None:
             for place, leaf in zip(flatten(self.at.tuner)[0], flatten(tuner.refocused())[0]):
                 self.leaves[place][...] = leaf.array
@@ -123,10 +123,10 @@ class ChainStack:
 
     def settled(self) -> dict[str, np.ndarray]:
         """Return what tuners would have fields of the kernels be after warm-up, all chains'."""
-        tuner = self._tuners()
+        tuner = self.tuners()
         return {} if tuner is None else {n: x.array for n, x in tuner.settled().items()}
 
-    def _tuners(self) -> Tuner | None:
+    def tuners(self) -> Tuner | None:
         """The tuners as one, whose leaves are stacked."""
         places, structure = flatten(self.at.tuner)
         return Stacked(structure, [self.leaves[i] for i in places]).whole()

@@ -1,11 +1,16 @@
 """A lower acceptance where trajectories are short: when it is taken, and that draws are right."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.tree import replace
+from probtorch.diagnostics.sampler_checks import divergences
 from probtorch.infer import MCMC, NUTS, Target
 from probtorch.infer.mcmc.warm_up.easing import EASED, FIRST, Easing
+from probtorch.infer.mcmc.warm_up.guard import ACCEPTANCE_GAP, _rejecting
 
 TARGET = 0.8
 
@@ -89,3 +94,36 @@ def test_an_acceptance_that_was_asked_for_is_kept():
     kernel = NUTS(normal(2))
     assert kernel.tuner().easing is not None
     assert kernel.target_accept_prob == TARGET
+
+
+def test_results_say_what_each_chain_aimed_at():
+    eased, _, _ = sampled(NUTS(normal(6)))
+    assert eased.draws.attrs["target_accept_prob"] == 0.7
+    asked, _, _ = sampled(NUTS(normal(6), target_accept_prob=TARGET))
+    assert asked.draws.attrs["target_accept_prob"] == TARGET
+    untuned, _, _ = sampled(NUTS(normal(6), adapt_step_size=False))
+    assert untuned.draws.attrs["target_accept_prob"] == TARGET
+
+    mixed = MCMC(NUTS(normal(6)), 1000, num_chains=3, seed=1, progress_bar=False)
+    (first, second, *_), (third, *_) = (m.state_dict()["chains"] for m in (eased, asked))
+    mixed.load_state_dict({"chains": [first, third, second]})
+    draws = mixed.run()
+    assert draws.attrs["target_accept_prob"] == [0.7, TARGET, 0.7]
+    draws.sample_stats["diverging"][0, 0] = True
+    assert "(now 0.7 or 0.8)" in divergences(draws, [], 0, None, None).fix
+
+
+@pytest.mark.parametrize("missed", [False, True])
+@pytest.mark.parametrize("eased", [False, True])
+def test_an_acceptance_is_compared_with_what_the_chain_aimed_at(eased, missed):
+    tuner = NUTS(normal(2)).tuner()
+    own = replace(tuner, easing=after([(3, 0.8, False)] * 150)) if eased else tuner
+    aim = EASED * TARGET if eased else TARGET
+    run = SimpleNamespace(
+        warmup=SimpleNamespace(tuner=tuner, follows=True),
+        acceptance=aim - ACCEPTANCE_GAP + (-0.01 if missed else 0.01),
+        runner=SimpleNamespace(row=None, chain=SimpleNamespace(tuner=own)),
+    )
+    trouble = _rejecting(SimpleNamespace(number=0, run=run))
+    assert (trouble is not None) == missed
+    assert not missed or f"{aim:g} was aimed at" in trouble.got

@@ -12,7 +12,7 @@ import pytest
 
 import probtorch
 from probtorch.errors import ArgumentError, FileError, InferenceError
-from probtorch.infer import HMC, MCMC, NUTS, Checkpoint, CheckpointWarning, Target
+from probtorch.infer import HMC, MCMC, NUTS, Checkpoint, CheckpointWarning, ReplicaExchange, Target
 from probtorch.infer.mcmc import chain
 from probtorch.serialization import load, save
 
@@ -265,6 +265,48 @@ def test_adapted_chains_go_through_a_file(tmp_path):
         mcmc_of("dense NUTS").load_state_dict(load(tmp_path / "chains"))
     with pytest.raises(InferenceError, match="call run"):
         mcmc_of().state_dict()
+
+
+FORMER = {"target_accept_prob": 0.8}  # what NUTS aimed at before it could aim at less
+KEPT = {
+    "NUTS": lambda **options: NUTS(target(), **options),
+    "dense NUTS": lambda **options: NUTS(target(), full_mass=True, **options),
+    "NUTS inside": lambda **options: ReplicaExchange(
+        NUTS(target(), **options), inverse_temperatures=(1.0, 0.5)
+    ),
+}
+
+
+def kept_of(kernel, options, crash=None):
+    mcmc = mcmc_of(crash=crash)
+    mcmc.kernel = KEPT[kernel](**options)
+    return mcmc
+
+
+@pytest.mark.parametrize("kernel", KEPT)
+def test_chains_that_were_saved_before_acceptance_was_eased_go_on_as_they_were(kernel):
+    whole = kept_of(kernel, FORMER)
+    run(whole)
+    saved = whole.state_dict()
+    former, present, eased = (kept_of(kernel, options) for options in (FORMER, {}, {}))
+    for mcmc in (former, present):
+        mcmc.load_state_dict(saved)
+    assert everything(run(present)) == everything(run(former)) != everything(whole.draws)
+    # Otherwise than in chains that begin now.
+    run(eased)
+    assert len(eased.state_dict()["chains"][0]) > len(saved["chains"][0])
+    assert [len(x) for x in present.state_dict()["chains"]] == [len(x) for x in saved["chains"]]
+
+
+@pytest.mark.parametrize("kernel", KEPT)
+@pytest.mark.parametrize("crash", [60, 160])
+def test_a_run_that_broke_off_before_acceptance_was_eased_goes_on_as_it_was(
+    kernel, crash, tmp_path
+):
+    expected = everything(run(kept_of(kernel, FORMER)))
+    with pytest.raises(Crash):
+        run(kept_of(kernel, FORMER, crash), checkpoint=tmp_path, checkpoint_every=ALWAYS)
+    assert everything(run(kept_of(kernel, {}), checkpoint=tmp_path)) == expected
 
 
 def steps_in(folder):

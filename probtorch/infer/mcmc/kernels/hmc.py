@@ -101,7 +101,8 @@ class HMCInfo:
     energy : Tensor
         Hamiltonian of the new state with the momentum it was reached with.
     energy_error : Tensor
-        `energy` minus that of the start of the trajectory.
+        `energy` minus that of the start of the trajectory; of a trajectory with friction the sum
+        over its leapfrog steps alone.
     lp : Tensor
         Log density of the new state.
     step_size : Tensor

@@ -113,16 +113,17 @@ class MALT(TrajectoryKernel):
 
         def advance(carry: _Way) -> _Way:
             taken, drop, point = carry
-            # The first momentum is drawn, and each next one refreshed, so much before its step.
+            # The momentum that was drawn is refreshed, so much, before each step but the first.
             noise = sample_momentum(key, first + taken * dim, dim)
-            momentum = where(taken > 0, kept * point.momentum + fresh * noise, noise)
+            momentum = where(taken > 0, kept * point.momentum + fresh * noise, point.momentum)
             start = PhasePoint(point.position, momentum, point.logdensity, point.grad)
             energy = kinetic_energy(momentum) - point.logdensity
             point = leapfrog(self.density, self.metric, start, self.step_size)
             gain = energy_drop(energy, kinetic_energy(point.momentum) - point.logdensity)
             return taken + 1, drop + gain, point
 
-        start = PhasePoint(state.position, 0.0 * state.position, state.logdensity, state.grad)
+        drawn = sample_momentum(key, first, dim)
+        start = PhasePoint(state.position, drawn, state.logdensity, state.grad)
         zero = wrap(np.zeros((), np.int64)), wrap(np.zeros(()))
         taken, drop, end = while_loop(going, advance, (*zero, start))
         accept_prob, accept_symmetric = acceptance(drop)
@@ -138,7 +139,9 @@ class MALT(TrajectoryKernel):
             accept_prob,
             accept_symmetric,
             diverging,
-            kinetic_energy(end.momentum) - end.logdensity,
+            # Of what is kept: a rejected end is not where the chain is.
+            kinetic_energy(where(accepted, end.momentum, drawn)) - new.logdensity,
+            # What the steps came to; refreshments, which are exact, change the energy besides.
             where(accepted, -drop, 0.0),
             new.logdensity,
             self.step_size,

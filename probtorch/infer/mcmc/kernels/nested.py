@@ -136,6 +136,11 @@ class NestedKernel(Kernel[S]):
         state = self.in_use(_flat).init(wrap(np.zeros(1)))
         return len(flatten(state)[0]) + 2 + len(flatten(self.warmup.tuner)[0])
 
+    def earlier(self) -> Self | None:
+        """Return it with the inner kernel as that was."""
+        inner = self._inner.earlier()
+        return None if inner is None else replace(self, inner=inner)
+
     def first_guess(self, key: Key, state: S) -> tuple[TensorBase, S]:
         """Return a step size, and the state after the search for it."""
         step_size, first = self.kernel_of(state).first_guess(key, self.first_of(state))

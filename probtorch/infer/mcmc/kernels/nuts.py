@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -330,6 +330,10 @@ class NUTS(TrajectoryKernel):
         tuner = super().tuner()
         assert isinstance(tuner, AcceptanceTuner)  # what any kernel has that follows an acceptance
         return replace(tuner, easing=Easing.begun()) if self.eases else tuner
+
+    def earlier(self) -> Self | None:
+        """Return it as it was before acceptance was eased, with an acceptance of 0.8 throughout."""
+        return replace(self, eases=False) if self.eases else None
 
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""

@@ -270,6 +270,9 @@ class Tuner(Protocol):
     def settled(self) -> dict[str, TensorBase]:
         """Return the values of its `fields` to keep after warm-up."""
 
+    def aimed_at(self) -> TensorBase:
+        """Return what it aims at as it stands: `target`, or what it made of that."""
+
 
 @record
 class AcceptanceTuner:
@@ -320,14 +323,14 @@ class AcceptanceTuner:
     ) -> tuple[AcceptanceTuner, dict[str, TensorBase]]:
         """Return the tuner after a transition, and the value to go on with."""
         acceptance: TensorBase = getattr(info, self.follows)
-        target, easing = self.target, self.easing
+        easing = self.easing
         if easing is not None:
             steps: TensorBase = getattr(info, "n_steps")  # noqa: B009  # any kernel's with an easing
             longer = self.averaging.log_step > self.averaging.log_step_mean
             easing = easing.updated(steps, acceptance, longer)
-            target = easing.of(target)
-        averaging = dual_averaging_update(self.averaging, acceptance, target)
-        new = replace(self, averaging=averaging, easing=easing)
+        new = replace(self, easing=easing)
+        averaging = dual_averaging_update(self.averaging, acceptance, new.aimed_at())
+        new = replace(new, averaging=averaging)
         kept = map_tree(lambda new, old: where(wanted, new, old), new, self)
         return kept, {self.tunes: exp(averaging.log_step)}
 
@@ -339,6 +342,10 @@ class AcceptanceTuner:
     def settled(self) -> dict[str, TensorBase]:
         """Return the mean."""
         return {self.tunes: wrap(np.exp(self.averaging.log_step_mean.array))}
+
+    def aimed_at(self) -> TensorBase:
+        """Return the acceptance that it aims at, the lower one where it is eased."""
+        return self.target if self.easing is None else self.easing.of(self.target)
 
 
 def check_found(value: float) -> None:

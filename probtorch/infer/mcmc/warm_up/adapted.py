@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chain import ChainRun
     from probtorch.infer.mcmc.chunk import Chain
     from probtorch.infer.mcmc.metrics import Metric
     from probtorch.infer.potential import Target
 
 
-__all__ = ["AdaptedChain", "adapted_chains"]
+__all__ = ["AdaptedChain", "adapted_chains", "aims_of"]
 
 
 @dataclass(frozen=True)
@@ -59,4 +60,33 @@ def adapted_chains(chains: Sequence[Chain], target: Target) -> list[AdaptedChain
         step_size = getattr(chain.kernel, "step_size", None)
         step_size = np.nan if step_size is None else float(step_size.array)
         found.append(AdaptedChain(step_size, metric.name, by_site, metric))
+    return found
+
+
+def aims_of(runs: Sequence[ChainRun]) -> list[np.ndarray]:
+    """Return what the tuner of each chain aims at as it stands; none where any has no tuner.
+
+    Parameters
+    ----------
+    runs : sequence of ChainRun
+
+    Returns
+    -------
+    list of ndarray
+        0-d each, but where several numbers are tuned to aims of their own.
+    """
+    found, stacks = [], dict[int, np.ndarray]()
+    for run in runs:
+        row = run.runner.row
+        # Chains that are rows together are asked together.
+        tuner = run.runner.chain.tuner if row is None else row[0].tuners()
+        if tuner is None:
+            return []
+        if row is None:
+            found.append(tuner.aimed_at().array)
+            continue
+        stack, number = row
+        if id(stack) not in stacks:
+            stacks[id(stack)] = tuner.aimed_at().array
+        found.append(stacks[id(stack)][number])
     return found

@@ -23,6 +23,7 @@ import numpy as np
 
 from probtorch.diagnostics.findings import ConvergenceWarning
 from probtorch.errors import ProbtorchError
+from probtorch.infer.mcmc.warm_up.adapted import aims_of
 from probtorch.infer.mcmc.warm_up.mass_matrix import MassMatrix, shifts
 
 if TYPE_CHECKING:
@@ -304,12 +305,17 @@ def _rejecting(standing: _Standing) -> Trouble | None:
     tuner = standing.run.warmup.tuner
     if tuner is None or not standing.run.warmup.follows:
         return None
-    target, got = float(tuner.target.array.mean()), standing.run.acceptance
+    got = standing.run.acceptance
+    # A chain may aim at less than it was given, never at more.
+    if not got < float(tuner.target.array.mean()) - ACCEPTANCE_GAP:
+        return None
+    (aim,) = aims_of([standing.run])
+    target = float(aim.mean())
     if not got < target - ACCEPTANCE_GAP:
         return None
     return Trouble(
         standing.number,
-        f"acceptance {got:.2f} at the end of warm-up, {target:g} was asked for",
+        f"acceptance {got:.2f} at the end of warm-up, {target:g} was aimed at",
         "the curvature varies from place to place: write hierarchical sites non-centred, or "
         "NUTS(..., adaptive_steps=True)",
     )

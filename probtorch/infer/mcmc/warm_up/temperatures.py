@@ -126,6 +126,10 @@ class PowersTuner:
         values = {} if self.inner is None else self.inner.settled()
         return {**values, "powers": self._powers(self._spanning(self.mean))}
 
+    def aimed_at(self) -> TensorBase:
+        """Return what the kernel inside aims at as it stands."""
+        return self.target if self.inner is None else self.inner.aimed_at()
+
     def _spanning(self, gaps: TensorBase) -> TensorBase:
         """Gaps whose ratios multiply to what they have to."""
         highest = gaps.max()

@@ -124,6 +124,10 @@ class EnergyTuner:
         """Return the step size, a mean already."""
         return {self.tunes: self.step_size}
 
+    def aimed_at(self) -> TensorBase:
+        """Return the variance that it was given."""
+        return self.target
+
 
 @record
 class LengthTuner:
@@ -231,3 +235,7 @@ class LengthTuner:
             self.tunes: wrap(np.exp(self.averaging.log_step_mean.array)),
             "trajectory_length": wrap(np.exp(self.length_mean.array)),
         }
+
+    def aimed_at(self) -> TensorBase:
+        """Return the acceptance that it was given."""
+        return self.target
