@@ -97,6 +97,10 @@ class _Room(ModuleType):
         if not (made_here and _has_other(self, name)):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # What travels by value holds modules; those of a class of their own have to say how.
+        return importlib.import_module, (self.__name__,)
+
 
 def _has_other(package: ModuleType, name: str) -> bool:
     """Whether a package has something of that name that is no module."""

@@ -1,10 +1,13 @@
 """Modules of other libraries by their names: each has what its room has, and hides nothing."""
 
 import importlib
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import cloudpickle
 import pytest
 
 import probtorch
@@ -65,3 +68,14 @@ def test_a_function_is_not_hidden_by_the_module_of_its_name():
             assert not isinstance(found, type(sys)), name
     assert hidden == []
     assert "probtorch.distributions.transforms.spline" in MODULES
+
+
+def test_functions_that_hold_a_package_travel_after_it_has_had_a_module_of_others():
+    for name in MODULES:
+        importlib.import_module(name)
+    parents = {sys.modules[name.rpartition(".")[0]] for name in MODULES}
+    packages = [package for package in parents if type(package) is not ModuleType]
+    assert packages
+    for package in packages:
+        assert pickle.loads(pickle.dumps(package)) is package
+        assert cloudpickle.loads(cloudpickle.dumps(lambda held=package: held))() is package
