@@ -119,6 +119,7 @@ def test_chains_killed_at_random_moments_end_as_if_they_never_were(kills, long_w
     assert parts["x"].tobytes() == whole["x"].tobytes()
     for name, values in whole.sample_stats.items():
         assert parts.sample_stats[name].tobytes() == values.tobytes(), name
-    for draws in seen:
-        assert np.array_equal(draws, whole["x"][:, : draws.shape[1]])
+    for draws in seen:  # of the chains that have some, in their order
+        firsts = iter(whole["x"][:, : draws.shape[1]])
+        assert all(any(np.array_equal(one, first) for first in firsts) for one in draws)
     assert not [path for path in tmp_path.iterdir() if path.suffix in (".tmp", ".damaged")]
