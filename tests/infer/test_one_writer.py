@@ -21,6 +21,7 @@ from probtorch.effects import sample
 from probtorch.errors import ArgumentError, FileError
 from probtorch.infer import (
     ABCSMC,
+    AIS,
     MCMC,
     NUTS,
     SMC,
@@ -29,6 +30,7 @@ from probtorch.infer import (
     Checkpoint,
     NestedSampler,
     ParticleGibbs,
+    RandomWalk,
     Target,
 )
 from probtorch.optim import Adam
@@ -90,6 +92,12 @@ def smc(folder):
     )
 
 
+def ais(folder):
+    return AIS(RandomWalk(coin), num_particles=50, seed=0, progress_bar=False).run(
+        probtorch.tensor(7.0), checkpoint=folder
+    )
+
+
 def nested(folder):
     sampler = NestedSampler(coin, num_live_points=50, seed=0, progress_bar=False)
     return sampler.run(probtorch.tensor(7.0), checkpoint=folder)
@@ -105,7 +113,7 @@ def gibbs(folder):
     return sampler.run(probtorch.tensor(2.0), checkpoint=folder)
 
 
-ENGINES = [svi, mcmc, smc, nested, abc, gibbs]
+ENGINES = [svi, mcmc, smc, ais, nested, abc, gibbs]
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda f: f.__name__)

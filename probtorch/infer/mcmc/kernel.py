@@ -374,6 +374,17 @@ class Kernel(_Fields, ABC, Generic[S]):
         """
         return None
 
+    def mistaken(self) -> Mapping[str, tuple[Self, str]]:
+        """Return kernels whose saved chains may be given to this one, and have other arrays.
+
+        By what they were built with; each with what to write to go on with such chains.
+        """
+        return {}
+
+    def stated(self) -> str:
+        """Return what users call it, with the setting that `mistaken` ones do not share."""
+        return self.name
+
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
         if self.reparam is None:

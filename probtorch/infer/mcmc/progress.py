@@ -102,14 +102,27 @@ def phase_of(chain: ChainRun) -> str:
     return "warm-up" if chain.warming_up else "sampling"
 
 
+def warmed(chain: ChainRun) -> int:
+    """Return how many transitions of its warm-up a chain has made."""
+    return min(chain.iteration, chain.num_warmup)
+
+
+def drawn(chain: ChainRun) -> tuple[int, int]:
+    """Return how many draws a chain has, after thinning, and how many it is to have."""
+    thinning = chain.draws.thinning
+    return max(chain.iteration - chain.num_warmup, 0) // thinning, chain.num_samples // thinning
+
+
 def row(number: int, chain: ChainRun) -> tuple[str, ...]:
     """Return the cells of a chain, without the bar."""
-    total = chain.num_warmup + chain.num_samples
     rate = chain.evaluations / chain.seconds if chain.seconds else 0.0
+    phase = phase_of(chain)
+    if phase == "warm-up":
+        phase += f" {warmed(chain)}/{chain.num_warmup}"
     return (
         str(number),
-        f"{chain.iteration}/{total}",
-        phase_of(chain),
+        "{}/{}".format(*drawn(chain)),
+        phase,
         "" if math.isnan(chain.step_size) else f"{chain.step_size:.3g}",
         str(chain.divergences),
         _rounded(rate),
@@ -187,15 +200,16 @@ def drawing(chain: ChainRun) -> str:
 
 def log_line(chains: Sequence[ChainRun]) -> str:
     """Return all chains in one line."""
-    total = sum(c.num_warmup + c.num_samples for c in chains)
-    done, divergences = sum(c.iteration for c in chains), sum(c.divergences for c in chains)
+    done, total = map(sum, zip(*map(drawn, chains)))
+    divergences = sum(c.divergences for c in chains)
     seconds = max(c.seconds for c in chains)
     evaluations = sum(c.evaluations for c in chains)
     warming = sum(c.warming_up and not c.finished for c in chains)
-    phase = f", {warming} of {len(chains)} chains in warm-up" if warming else ""
+    made, wanted = sum(map(warmed, chains)), sum(c.num_warmup for c in chains)
+    phase = f", {warming} of {len(chains)} chains in warm-up ({made}/{wanted})" if warming else ""
     rate = _rounded(evaluations / seconds if seconds else 0.0)
     parts = (
-        f"{done}/{total} iterations ({100.0 * done / max(total, 1):.0f} %){phase}",
+        f"{done}/{total} draws ({100.0 * done / max(total, 1):.0f} %){phase}",
         f"{divergences} divergences",
         f"{rate} evaluations/s",
         f"{seconds:.1f} s",

@@ -70,6 +70,14 @@ def chain_of(kernel: Kernel, leaves: Sequence[np.ndarray]) -> Chain:
         structure = None if made is None else _structure(made, given)
         if structure is not None:
             return unflatten(structure, [wrap(x.copy()) for x in given])
+    for built, (other, fix) in kernel.mistaken().items():
+        if _structure(other, given) is not None:
+            raise ArgumentError(
+                "the saved state of a chain",
+                expected=f"that of {kernel.stated()}",
+                got=f"that of {built}",
+                fix=fix,
+            )
     raise ArgumentError(
         "the saved state of a chain",
         expected=f"that of a {kernel.name} kernel with these settings",

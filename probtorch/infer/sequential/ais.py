@@ -9,6 +9,9 @@ For that neither temperatures nor kernel may follow from the particles that are 
 second, smaller set of particles, a pilot, goes ahead: it is resampled and moved as in `SMC`, and
 says how far the next temperature may be and what suits the kernel there.
 
+All that the rest of the way depends on is plain arrays between two looks, in the midst of a move
+too, so that a run that is killed goes on where it was.
+
 References
 ----------
 R. M. Neal, "Annealed importance sampling", Statistics and Computing 11 (2001).
@@ -16,6 +19,7 @@ R. M. Neal, "Annealed importance sampling", Statistics and Computing 11 (2001).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,11 +29,14 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.typed import Tree
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import InferenceError
+from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.mcmc.kernel import Kernel, checked
 from probtorch.infer.potential import Target
 from probtorch.infer.sequential.course import MOST_STAGES, check_ratios, next_temperature
 from probtorch.infer.sequential.importance import checked_count
 from probtorch.infer.sequential.moved_particles import MovedParticles, ParticleRun
+from probtorch.infer.sequential.moves import PartialMove
+from probtorch.infer.sequential.saved_particles import check_densities
 from probtorch.infer.sequential.smc import ladder
 from probtorch.infer.sequential.tempering import TemperedPath
 from probtorch.infer.sequential.weighted_draws import WeightedDraws, weighted
@@ -39,6 +46,12 @@ __all__ = ["AIS"]
 
 # Particles of the pilot, and transitions that each takes at a temperature, at least.
 PILOT, PILOT_STEPS = 200, 3
+# Particles by which a model is known again.
+KNOWN = 8
+# What a snapshot has of a way under the names of its attributes: numbers, lists and arrays.
+FIELDS = (
+    "positions", "ratios", "log_weights", "pilot", "pilot_ratios", "temperatures", "aim", "ahead",
+)  # fmt: skip
 
 
 class AIS(MovedParticles["_Way"]):
@@ -121,7 +134,12 @@ class AIS(MovedParticles["_Way"]):
         return f"AIS({self.kernel!r}, num_particles={self.num_particles})"
 
     def run(
-        self, *args: object, max_seconds: float | None = None, **kwargs: object
+        self,
+        *args: object,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        checkpoint_every: float | None = None,
+        max_seconds: float | None = None,
+        **kwargs: object,
     ) -> WeightedDraws:
         """Go from the prior to the posterior, given the arguments of the model.
 
@@ -129,8 +147,11 @@ class AIS(MovedParticles["_Way"]):
         ----------
         *args, **kwargs
             What the model is called with.
+        checkpoint, checkpoint_every
+            As for `SMC.run`.
         max_seconds : float, optional
-            Give up after this time: weights say nothing before the end.
+            Give up after this time: weights say nothing before the end. With a checkpoint the same
+            call goes on from there.
 
         Returns
         -------
@@ -141,6 +162,10 @@ class AIS(MovedParticles["_Way"]):
         ------
         InferenceError
             If no particle has any weight, or the log likelihood is infinite; or the time was up.
+        ArgumentError
+            If the folder has a run with other settings, another model or other data.
+        FileError
+            If the folder cannot be written to when the run begins.
         KeyboardInterrupt
             On Ctrl-C.
 
@@ -149,7 +174,7 @@ class AIS(MovedParticles["_Way"]):
         ImportanceWarning
             If Pareto k of the weights is above what so many draws can bear.
         """
-        run, way, _ = self._run(args, kwargs, None, None, max_seconds, streams=4)
+        run, way, _ = self._run(args, kwargs, checkpoint, checkpoint_every, max_seconds, streams=4)
         found = run.target.constrain_many(way.positions[None])
         facts = {
             **run.kernel.attrs(),
@@ -194,44 +219,83 @@ class _Way:
     run : ParticleRun
         Its streams are those of the first particles, of the pilot's resampling, and of the first
         of the pilot.
+
+    Attributes
+    ----------
+    positions, ratios, log_weights : ndarray, shapes (particles, dim), (particles,), (particles,)
+        Where particles stand, their log likelihoods there, and their weights so far.
+    pilot, pilot_ratios : ndarray, shapes (PILOT, dim), (PILOT,)
+    temperatures : list of float
+        Those that all particles have moved at.
+    aim : float or None
+        The temperature that they are on their way to, None between two of them.
+    ahead : bool
+        Whether the pilot has moved at that one.
     """
 
     def __init__(self, ais: AIS, run: ParticleRun) -> None:
         self.ais, self.run = ais, run
         self._first, self._resampling, self._first_of_pilot = run.streams
+        self.positions, self.ratios, self.log_weights = np.empty((0, 0)), np.empty(0), np.empty(0)
+        self.pilot, self.pilot_ratios = np.empty((0, 0)), np.empty(0)
         self.temperatures: list[float] = []
+        self.aim: float | None = None
+        self.ahead = False
+        self._pieces: PartialMove | None = None  # of the move at hand
 
     def start(self) -> None:
         """Begin at draws of the prior."""
         self.positions = self.run.path.draws(self.ais.num_particles, self._first)
         self.log_weights = np.zeros(len(self.positions))
         self.pilot = self.run.path.draws(PILOT, self._first_of_pilot)
+        self.ratios = self.run.mutation.ratios(self.positions)
+        self.pilot_ratios = self.run.mutation.ratios(self.pilot)
 
-    def restore(self, saved: Tree) -> None:
-        """Refuse: nothing is saved."""
-        raise NotImplementedError("AIS has no checkpoints")
+    @property
+    def now(self) -> float:
+        """The last temperature that all particles have moved at."""
+        return self.temperatures[-1] if self.temperatures else 0.0
 
     def to_the_end(self) -> bool:
         """Go on to temperature 1."""
-        mutation, steps = self.run.mutation, self.ais.num_steps
-        ratios, of_pilot = mutation.ratios(self.positions), mutation.ratios(self.pilot)
-        now = 0.0
-        while now < 1.0:
-            for each in (ratios, of_pilot):
-                check_ratios("AIS", self.run.target.name, each)
-            new = self._next(of_pilot, now)
-            with np.errstate(invalid="ignore"):  # of particles that have no weight any more
-                self.log_weights = self.log_weights + (new - now) * ratios
-            kept = normalised((new - now) * of_pilot)
-            self.pilot = self.pilot[ancestors(kept, PILOT, self._resampling)]
-            mutation.fit(self.run.target, self.pilot, new)
-            moved = mutation.move(self.pilot, new, max(steps, PILOT_STEPS), look=self._look)
-            self.pilot, of_pilot = moved.positions.array[:, -1], moved.ratios.array[:, -1]
-            moved = mutation.move(self.positions, new, steps, look=self._look)
-            self.positions, ratios = moved.positions.array[:, -1], moved.ratios.array[:, -1]
-            self.temperatures.append(new)
-            now = new
+        steps = self.ais.num_steps
+        while self.now < 1.0:
+            if self.aim is None:
+                self.aim = self._weigh()
+            if not self.ahead:
+                most = max(steps, PILOT_STEPS)
+                self.pilot, self.pilot_ratios = self._moved(self.pilot, self.aim, most)
+                self.ahead = True
+            self.positions, self.ratios = self._moved(self.positions, self.aim, steps)
+            self.temperatures = [*self.temperatures, self.aim]
+            self.aim, self.ahead = None, False
+        self.run.saved.update(self.snapshot, last=True)
         return True
+
+    def _weigh(self) -> float:
+        """Choose the next temperature, take up weights, resample the pilot and fit the kernel."""
+        for each in (self.ratios, self.pilot_ratios):
+            check_ratios("AIS", self.run.target.name, each)
+        new = self._next(self.pilot_ratios, self.now)
+        rise = new - self.now
+        with np.errstate(invalid="ignore"):  # of particles that have no weight any more
+            self.log_weights = self.log_weights + rise * self.ratios
+        kept = normalised(rise * self.pilot_ratios)
+        self.pilot = self.pilot[ancestors(kept, PILOT, self._resampling)]
+        self.run.mutation.fit(self.run.target, self.pilot, new)
+        return new
+
+    def _moved(
+        self, positions: np.ndarray, temperature: float, steps: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Positions after moves at a temperature, and log likelihoods there."""
+        if self._pieces is None:
+            self._pieces = self.run.mutation.begun(len(positions))
+        moved = self.run.mutation.move(
+            positions, temperature, steps, pieces=self._pieces, look=self._look
+        )
+        self._pieces = None
+        return moved.positions.array[:, -1], moved.ratios.array[:, -1]
 
     def judge(self) -> None:
         """Nothing: the weights are judged where they become a result."""
@@ -251,11 +315,45 @@ class _Way:
         return next_temperature(ratios, now, ais.ess_threshold)
 
     def _look(self) -> None:
-        """Show how far it is; end where that is asked for."""
-        if self.run.interrupt.asked:
-            raise self.run.interrupt.without("the last temperature")
-        now = self.temperatures[-1] if self.temperatures else 0.0
-        self.run.progress.tell(f"temperature {now:.3g}, stage {len(self.temperatures)}", now)
+        """Write a checkpoint and show how far it is, if it is time; end where that is asked for."""
+        run = self.run
+        stopped = run.interrupt.asked
+        run.saved.update(self.snapshot, last=stopped)
+        if stopped:
+            raise run.interrupt.without("the last temperature")
+        run.progress.tell(f"temperature {self.now:.3g}, stage {len(self.temperatures)}", self.now)
+
+    # ------------------------------------------------------------------------------------- saving
+
+    def snapshot(self) -> Tree:
+        """Return all that the rest of the way depends on, as plain values."""
+        mutation, known = self.run.mutation, self.positions[:KNOWN]
+        return {
+            **{name: getattr(self, name) for name in FIELDS},
+            "resampling": tuple(self._resampling.get_state()),
+            "mutation": mutation.snapshot(known[0]),
+            "known": (mutation.half_way(known), mutation.ratios(known, count=False)),
+            "pieces": None if self._pieces is None else self._pieces.snapshot(),
+        }
+
+    def restore(self, saved: Tree) -> None:
+        """Go on from what `snapshot` returned in another process.
+
+        Raises
+        ------
+        ArgumentError
+            If it is of another model or of other data.
+        """
+        for name in FIELDS:
+            value = saved[name]
+            setattr(self, name, np.array(value) if isinstance(value, np.ndarray) else value)
+        mutation, known = self.run.mutation, self.positions[:KNOWN]
+        now = mutation.half_way(known), mutation.ratios(known, count=False)
+        check_densities("AIS", np.concatenate(saved["known"]), np.concatenate(now))
+        self._resampling.set_state(saved["resampling"])
+        mutation.restore(saved["mutation"])
+        if saved["pieces"] is not None:
+            self._pieces = PartialMove.restored(saved["pieces"])
 
 
 explain_calls(globals())

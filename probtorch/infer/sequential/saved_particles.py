@@ -27,7 +27,9 @@ __all__ = ["EVERY", "ParticleProgress", "SavedParticles", "check_densities", "se
 EVERY = 5.0
 # What runs put into their files, and how, by their class. A reader refuses others: a later layout
 # gets a later number. The first release with files wrote no number.
-LAYOUTS = {"ABCSMC": 1, "InvolutiveMCMC": 1, "NestedSampler": 1, "ParticleGibbs": 1, "SMC": 1}
+LAYOUTS = {
+    "ABCSMC": 1, "AIS": 1, "InvolutiveMCMC": 1, "NestedSampler": 1, "ParticleGibbs": 1, "SMC": 1,
+}  # fmt: skip
 # Log densities of one point that differ by more than rounding are of another model or other data.
 TOLERANCE = 1e-6
 

@@ -8,7 +8,8 @@ import pytest
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
 from probtorch.diagnostics.sampler_checks import divergences
-from probtorch.infer import MCMC, NUTS, Target
+from probtorch.errors import ArgumentError
+from probtorch.infer import HMC, MCMC, NUTS, Target
 from probtorch.infer.mcmc.warm_up.easing import EASED, FIRST, Easing
 from probtorch.infer.mcmc.warm_up.guard import ACCEPTANCE_GAP, _rejecting
 
@@ -111,6 +112,17 @@ def test_results_say_what_each_chain_aimed_at():
     assert draws.attrs["target_accept_prob"] == [0.7, TARGET, 0.7]
     draws.sample_stats["diverging"][0, 0] = True
     assert "(now 0.7 or 0.8)" in divergences(draws, [], 0, None, None).fix
+
+
+def test_a_chain_that_was_eased_is_no_chain_of_an_acceptance_that_was_given():
+    """Of another acceptance a folder says so itself; of the default as a number the chain does."""
+    state = sampled(NUTS(normal(2)))[0].state_dict()
+    asked = MCMC(NUTS(normal(2), target_accept_prob=TARGET), 10, progress_bar=False)
+    words = r"(?s)expected: .*NUTS\(target_accept_prob=0.8\).*got: .*without target_accept_prob.*"
+    with pytest.raises(ArgumentError, match=words + "fix: +leave target_accept_prob out"):
+        asked.load_state_dict(state)
+    with pytest.raises(ArgumentError, match="arrays of other shapes"):
+        MCMC(HMC(normal(2)), 10, progress_bar=False).load_state_dict(state)
 
 
 @pytest.mark.parametrize("missed", [False, True])

@@ -80,7 +80,7 @@ def test_progress_says_how_far_each_chain_is(endless):
     (chain,) = progress.chains
     assert chain.phase == "sampling" and chain.total == ENDLESS + 150
     assert chain.draws >= 500 and chain.divergences == 0 and 0.1 < chain.step_size < 3.0
-    assert 0.0 < progress.share < 1.0 and "iterations" in str(progress)
+    assert 0.0 < progress.share < 1.0 and "draws (" in str(progress)
     assert repr(endless).startswith("RunHandle(running: ")
     assert endless._repr_html_().count("<tr>") == 2
 

@@ -45,7 +45,7 @@ class Screen(io.StringIO):
     "changes, phase",
     [
         ({}, "sampling"),
-        ({"warming_up": True, "iteration": 50}, "warm-up"),
+        ({"warming_up": True, "iteration": 50}, "warm-up 50/100"),
         ({"finished": True, "iteration": 400}, "done"),
         ({"finished": True}, "stopped"),
         ({"finished": True, "error": ValueError()}, "failed"),
@@ -55,8 +55,16 @@ class Screen(io.StringIO):
 def test_row_says_where_a_chain_is(changes, phase):
     row = progress.row(2, chain(**changes))
     assert row[0] == "2" and row[2] == phase
+    # Draws are those after the warm-up.
+    assert row[1] == f"{max(chain(**changes).iteration - 100, 0)}/300"
     if not changes:
-        assert row == ("2", "150/400", "sampling", "0.123", "3", "1.5M", "2.0 s")
+        assert row == ("2", "50/300", "sampling", "0.123", "3", "1.5M", "2.0 s")
+
+
+def test_draws_that_are_thinned_are_counted_as_they_are_kept():
+    thinned = chain(draws=DrawRecord(300, (2,), HMCInfo, 4))
+    assert progress.row(0, thinned)[1] == "12/75"
+    assert "12/75 draws (16 %)" in progress.log_line([thinned])
 
 
 @pytest.fixture
@@ -80,16 +88,16 @@ def test_log_has_a_line_at_start_now_and_then_and_at_the_end(monkeypatch, patien
     text = shown(monkeypatch, False, [chain(), chain(warming_up=True, iteration=50)])
     first, *between, last = text.splitlines()
     assert first.startswith(
-        "sampling 2 chains: 200/800 iterations (25 %), 1 of 2 chains in warm-up"
+        "sampling 2 chains: 50/600 draws (8 %), 1 of 2 chains in warm-up (150/200)"
     )
     assert len(between) == 2 and all(line.startswith("sampling: ") for line in between)
-    assert last.startswith("sampled: 450/800 iterations") and "6 divergences" in last
+    assert last.startswith("sampled: 300/600 draws") and "6 divergences" in last
     assert "\x1b" not in text
 
 
 def test_terminal_shows_a_row_per_chain(monkeypatch, patient):
     text = shown(monkeypatch, True, [chain(), chain(divergences=77)])
-    assert "evaluations/s" in text and "400/400" in text and "150/400" in text and "77" in text
+    assert "evaluations/s" in text and "300/300" in text and "50/300" in text and "77" in text
 
 
 def test_notebook_replaces_its_table(monkeypatch, patient):
@@ -101,7 +109,7 @@ def test_notebook_replaces_its_table(monkeypatch, patient):
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     with Progress([chain(), chain()]) as display:
         display.update()
-    assert updates[-1].count("<tr>") == 3 and "<td>150/400</td>" in updates[-1]
+    assert updates[-1].count("<tr>") == 3 and "<td>50/300</td>" in updates[-1]
 
 
 def sampled():

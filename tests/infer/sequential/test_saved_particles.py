@@ -10,8 +10,8 @@ import probtorch
 from probtorch import plate, sample
 from probtorch.distributions import Beta, HalfNormal, Normal, Poisson
 from probtorch.errors import ArgumentError
-from probtorch.infer import ABCSMC, NUTS, SMC, Checkpoint, ParticleGibbs, RandomWalk
-from probtorch.infer.sequential import mutation
+from probtorch.infer import ABCSMC, AIS, NUTS, SMC, Checkpoint, ParticleGibbs, RandomWalk
+from probtorch.infer.sequential import ais, mutation
 from probtorch.infer.sequential.saved_particles import SavedParticles
 from probtorch.serialization import load, save
 from probtorch.tensor import tensor
@@ -58,8 +58,8 @@ def broken_off(run, after, monkeypatch):
 
 
 def check_same(found, whole):
-    assert set(found.posterior) == set(whole.posterior)
-    for name, x in whole.posterior.items():
+    assert set(found.samples) == set(whole.samples)
+    for name, x in whole.samples.items():
         assert found[name].tobytes() == x.tobytes(), name
     for name, x in whole.sample_stats.items():
         assert found.sample_stats[name].tobytes() == x.tobytes(), name
@@ -204,6 +204,64 @@ def test_interrupt_before_the_first_temperature_is_raised(monkeypatch):
     monkeypatch.setattr(SavedParticles, "update", interrupting)
     with pytest.raises(KeyboardInterrupt, match="before the first temperature"):
         SMC(RandomWalk(model), 40, num_steps=4, num_threads=1).run(Y)
+
+
+# -------------------------------------------------------------------------- particles with weights
+
+
+def weighed(model=model, data=Y, **more):
+    settings = {"num_steps": 2, "ess_threshold": 0.8, "num_threads": 1, "seed": 3}
+    made = AIS(RandomWalk(model), 40, progress_bar=False, **settings)
+    return made.run(data, **more)
+
+
+def check_same_weights(found, whole):
+    assert set(found.samples) == set(whole.samples)
+    for name, x in whole.samples.items():
+        assert found[name].tobytes() == x.tobytes(), name
+    assert found.log_weights.tobytes() == whole.log_weights.tobytes()
+    assert found.attrs == whole.attrs
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.infer.ImportanceWarning")
+def test_ways_of_ais_that_are_broken_off_end_as_if_they_never_had_been(
+    tmp_path, monkeypatch, often
+):
+    """Breaks fall into moves of the pilot and of the particles: pieces of 7 of 200 and of 40."""
+    whole, breaks, midst, rng = weighed(), 0, set(), np.random.default_rng(0)
+    while True:
+        run = lambda: weighed(checkpoint=tmp_path / "run", **often)
+        found, broken = broken_off(run, int(rng.integers(1, 60)), monkeypatch)
+        if not broken:
+            break
+        breaks += 1
+        saved = load(Checkpoint(tmp_path / "run").files()[0])["values"]["run"]
+        midst.add((saved["ahead"], saved["pieces"] is not None))
+    assert breaks > 5 and {(False, True), (True, True)} <= midst
+    assert len(whole.attrs["temperatures"]) > 3
+    check_same_weights(found, whole)
+    check_same_weights(weighed(checkpoint=tmp_path / "run"), whole)
+    with pytest.raises(ArgumentError, match=r"(?s)AIS.*log density of the saved run"):
+        weighed(lambda y: model(y, 2.0), checkpoint=tmp_path / "run")
+    with pytest.raises(ArgumentError, match=r"another data \(args\[0\]\)"):
+        weighed(data=Y + 1.0, checkpoint=tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.infer.ImportanceWarning")
+def test_ais_that_is_interrupted_has_no_weights_but_goes_on(tmp_path, monkeypatch):
+    looks, look = itertools.count(1), ais._Way._look
+
+    def interrupting(self):
+        if next(looks) == 8:
+            signal.raise_signal(signal.SIGINT)
+        look(self)
+
+    with monkeypatch.context() as m:
+        m.setattr(ais._Way, "_look", interrupting)
+        with pytest.raises(KeyboardInterrupt, match="before the last temperature"):
+            weighed(checkpoint=tmp_path)
+    assert len(load(Checkpoint(tmp_path).files()[0])["values"]["run"]["temperatures"])
+    check_same_weights(weighed(checkpoint=tmp_path), weighed())
 
 
 # ------------------------------------------------------------------------- other kinds of particles

@@ -335,6 +335,18 @@ class NUTS(TrajectoryKernel):
         """Return it as it was before acceptance was eased, with an acceptance of 0.8 throughout."""
         return replace(self, eases=False) if self.eases else None
 
+    def mistaken(self) -> Mapping[str, tuple[Self, str]]:
+        """Return it with an acceptance that is eased, where one was given."""
+        if self.eases or self.adaptive_steps:
+            return {}
+        fix = "leave target_accept_prob out, as when the state was saved, or begin anew"
+        built = f"NUTS without target_accept_prob, where {ACCEPTANCE:g} may be eased"
+        return {built: (replace(self, eases=True), fix)}
+
+    def stated(self) -> str:
+        """Return it with the acceptance that it was given."""
+        return f"NUTS(target_accept_prob={self.target_accept_prob:g}), which keeps to it"
+
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
         attrs = {**super().attrs(), "max_tree_depth": self.max_tree_depth}
