@@ -1,7 +1,8 @@
 """The runs that test_killed_particles.py kills: SMC and particle Gibbs, checkpoints at every look.
 
-``killed_particles.py KIND FOLDER`` forks a process for each line on its stdin, which makes the run,
-and writes its number, and a byte for every checkpoint: forking saves the import and the compiler.
+``killed_particles.py KIND FOLDER PARTICLES`` writes how many looks a run takes that is left alone.
+Then it forks a process for each line on its stdin, which makes the run, and writes its number, and
+a byte for every checkpoint: forking saves the import and the compiler.
 """
 
 import os
@@ -17,6 +18,7 @@ from probtorch.effects import plate, sample
 from probtorch.infer import SMC, Checkpoint, ParticleGibbs, RandomWalk
 from probtorch.infer.sequential import mutation
 from probtorch.infer.sequential.run_course import RunCourse
+from probtorch.infer.sequential.saved_particles import SavedParticles
 
 # Particles that are moved between two looks; a rest before each of them, so that a checkpoint, some
 # syncs, is not long beside them.
@@ -54,9 +56,9 @@ def branching(y):
         sample(f"y_{i}", Normal(loc, 1.0), obs=value)
 
 
-def run_gibbs(folder=None, checkpoint=None, sweeps=60):
+def run_gibbs(folder=None, checkpoint=None, particles=5):
     """Return all that was drawn, as arrays by name."""
-    gibbs = ParticleGibbs(branching, 5, sweeps, 20, num_chains=2, seed=2, progress_bar=False)
+    gibbs = ParticleGibbs(branching, particles, 60, 20, num_chains=2, seed=2, progress_bar=False)
     saving = {} if folder is None else {"checkpoint": checkpoint or folder, "checkpoint_every": 0.0}
     draws = gibbs.run(probtorch.tensor([1.0, 2.5]), **saving)
     each = enumerate(run for chain in draws.values for run in chain)
@@ -76,8 +78,17 @@ class Told(Checkpoint):
         return path
 
 
-def serve(kind, folder):
-    """Fork a run for every line on stdin."""
+def looks_of(run):
+    """Return how often a run would save itself."""
+    update, seen = SavedParticles.update, []
+    SavedParticles.update = lambda *args, **kwargs: seen.append(args)
+    run()
+    SavedParticles.update = update
+    return len(seen)
+
+
+def serve(kind, folder, particles):
+    """Say how many looks a run takes; fork a run for every line on stdin."""
 
     def slowly(self, steps):
         time.sleep(REST)
@@ -89,12 +100,12 @@ def serve(kind, folder):
 
     sweep = RunCourse._sweep
     mutation.Mutation._piece, RunCourse._sweep = slowly, sweep_slowly
-    if kind == "SMC":
-        run(particles=20)  # what is compiled here is there in all of them
+    # What is compiled here is there in all of them.
+    os.write(1, b"%d\n" % looks_of(lambda: RUNS[kind](particles=particles)))
     for _ in sys.stdin:
         child = os.fork()
         if not child:
-            RUNS[kind](folder, Told(folder))
+            RUNS[kind](folder, Told(folder), particles)
             os._exit(0)
         os.write(1, b"%d\n" % child)
         if os.WIFEXITED(os.waitpid(child, 0)[1]):
@@ -104,4 +115,4 @@ def serve(kind, folder):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    serve(sys.argv[1], sys.argv[2])
+    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]))
