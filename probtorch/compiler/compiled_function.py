@@ -124,6 +124,7 @@ class CompiledFunction(Compiled):
         self.paths = Paths(self.name, quiet=quiet, home=home_of(fn), whole=whole)
         # The path that served the last call, and the one that it recorded, if any.
         self.last = self.recorded = None
+        self.comparing = False  # whether `fn` is run beside a path, whose state is put back
         self._before = None  # the form of the last call, where the next one is told from it quickly
         self.roots, self.values, self.saving = roots, values, saving
         self._convert, self.verify = convert, verify
@@ -283,7 +284,11 @@ class CompiledFunction(Compiled):
                 items = as_given(items, flatten(arguments)[0])
             return Rebuilt(arguments, structure, items, self._known.ones)
 
-        out, what, error = called_twice(path, self.fn, leaves, rebuilt, tensors)
+        self.comparing = True
+        try:
+            out, what, error = called_twice(path, self.fn, leaves, rebuilt, tensors)
+        finally:
+            self.comparing = False
         if what is None:
             return out
         self.paths.give_up_wrong(what)

@@ -333,13 +333,18 @@ def _narrow_quotient(at, value, slope):
 
 def _differences(at, value, h, eps, slope=math.nan, limit=0.0):
     """Two difference quotients and their rounding error for steps of `h`; None without them, and
-    `slope` where the first one is that already, to within `limit` of its size.
+    `slope` where one of fewer values is that already, to within `limit` of its size.
     """
+    near = limit * abs(slope)
     try:
-        back, forth = at(-h), at(h)
+        forth = at(h)
+        # Where the value ahead is what the slope says, nothing would come of the others.
+        if abs((forth - value) / h - slope) <= near:
+            return slope
+        back = at(-h)
         one = (forth - back) / (2.0 * h)
-        if abs(one - slope) <= limit * abs(slope):
-            return slope  # nothing would come of the second
+        if abs(one - slope) <= near:
+            return slope
         far = at(2.0 * h)
     except (NotAlike, *OUTSIDE):
         return None

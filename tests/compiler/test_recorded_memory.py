@@ -1,14 +1,16 @@
 """What a recording keeps: of large results only those that somebody else keeps, too."""
 
+import contextlib
 import gc
 import tracemalloc
 import weakref
 
 import numpy as np
+import pytest
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch.compiler.record.record import record
+from probtorch.compiler.record.record import keeping_all, rarely_searched, record
 from probtorch.effects.plate_rows import MANY, all_rows
 from probtorch.infer import Target
 from probtorch.infer.model_runs import LARGE
@@ -186,3 +188,40 @@ def test_constants_of_one_value_are_kept_as_one_element_and_answer_as_eagerly():
     (product,) = rec.graph.nodes
     (twos,) = (v.array for v in product.inputs if v.kind == "const")
     assert twos.shape == (ROWS,) and twos.strides == (0,) and twos[7] == 2.0
+
+
+@pytest.mark.parametrize("threshold", [700, 0])
+def test_the_garbage_collector_is_the_users_own_while_a_function_is_recorded(threshold):
+    before = gc.get_threshold()
+    gc.set_threshold(threshold, 10, 10)
+    try:
+        record(lambda x: 2.0 * x if gc.isenabled() else None, [probtorch.ones(3)])
+        assert gc.get_threshold()[0] == threshold
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_a_threshold_that_a_recorded_function_sets_stays():
+    def tuned(x):
+        gc.set_threshold(4321, 10, 10)
+        return 2.0 * x
+
+    before = gc.get_threshold()
+    try:
+        record(tuned, [probtorch.ones(3)])
+        assert gc.get_threshold()[0] == 4321
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_searches_for_garbage_overlap_in_threads():
+    """Who begins first may end first; what is in force in the end is what was in the beginning."""
+    before = gc.get_threshold()
+    with contextlib.ExitStack() as first:
+        first.enter_context(keeping_all())
+        with rarely_searched():
+            first.close()
+            assert gc.get_threshold()[0] >= before[0]
+            with keeping_all():
+                assert gc.get_threshold()[0] > 10**9
+    assert gc.get_threshold() == before

@@ -47,7 +47,7 @@ from probtorch.ops.view_places import place_in, written
 # Operations that are looked through for what a mask is made of.
 MOST_PINNED = 100
 
-__all__ = ["OUTSIDE", "Recorder", "keeping_all", "record", "recording_lock", "unheard"]
+__all__ = ["OUTSIDE", "Recorder", "keeping_all", "rarely_searched", "record", "recording_lock", "unheard"]
 
 # What evaluating a density may raise at a point where the model is not defined: the density is 0
 # there, its logarithm -inf.
@@ -86,17 +86,65 @@ def keeping_all():
     more of what goes through its nodes afterwards. At the end all that there is counts as old, or
     the next object would have everything looked through at once.
     """
-    collecting = gc.isenabled()
-    gc.disable()
+    _rest.begin(_NEVER)
     try:
         yield
     finally:
-        if collecting:
-            if not _frozen_by_others():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
+        if _rest.end(_NEVER) and gc.isenabled() and not _frozen_by_others():
+            gc.freeze()
+            gc.unfreeze()
 
+
+@contextlib.contextmanager
+def rarely_searched():
+    """Context manager: a run in Python whose tape goes with it at its end is hardly ever searched
+    for garbage, which takes a sixth of an eager step.
+    """
+    _rest.begin(_RARELY)
+    try:
+        yield
+    finally:
+        _rest.end(_RARELY)
+
+
+class _Rest:
+    """Times with less search for garbage, which may overlap: of several threads, or one in another.
+
+    The collector stays enabled, since that is the user's to see; it is its threshold that is higher
+    meanwhile.
+    """
+
+    def __init__(self):
+        self._asked, self._before, self._set = [], (), None
+        self._lock = threading.Lock()
+
+    def begin(self, objects):
+        """Search only where so many new objects are there, until `end`."""
+        with self._lock:
+            if not self._asked:
+                self._before = self._set = gc.get_threshold()
+            self._asked.append(objects)
+            self._apply()
+
+    def end(self, objects):
+        """Take that back; returns whether nobody else wants it."""
+        with self._lock:
+            self._asked.remove(objects)
+            self._apply()
+            return not self._asked
+
+    def _apply(self):
+        """Set the threshold, unless the user has set one meanwhile."""
+        if gc.get_threshold() == self._set:
+            first, *rest = self._before
+            wanted = max(self._asked, default=first)
+            self._set = (max(first, wanted) if first else 0, *rest)
+            gc.set_threshold(*self._set)
+
+
+# New objects ahead of a search: more than there is memory for, and those of some long steps.
+_NEVER, _RARELY = 2**31 - 1, 50_000
+_rest = _Rest()
 
 _frozen: list[bool] = []  # filled once something was found
 

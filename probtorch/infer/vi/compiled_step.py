@@ -421,7 +421,8 @@ class CompiledStep:
     def _step(self, args: tuple[object, ...], kwargs: dict[str, object], batches) -> TensorBase:
         """One step in Tensor operations."""
         fit, updater = self.fit, self.fit.updater
-        self._before, self._known = fit.take(), self._parameters()
+        if self._function is None or not self._function.comparing:
+            self._before, self._known = fit.take(), self._parameters()
         with fit.active(), fit.feed.lending(batches):
             loss, gradients = self._loss_and_gradients(args, kwargs)
         check = loss

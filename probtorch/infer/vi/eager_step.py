@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from probtorch.autograd.modes import enable_grad
+from probtorch.compiler.record.record import rarely_searched
 from probtorch.distributions.validation import validation_enabled
 from probtorch.errors import DomainError, InferenceError
 from probtorch.infer.forgotten import Statements
@@ -33,6 +34,7 @@ from probtorch.infer.vi.unlearned import warn_of_unlearned, weights_without_grad
 __all__ = ["eager_step"]
 
 
+@rarely_searched()
 def eager_step(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object]) -> StepInfo:
     """Take a step; its number and its batches are counted by the caller.
 

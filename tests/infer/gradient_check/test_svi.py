@@ -11,6 +11,7 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import sample, tensor
+from probtorch.autograd.escapes import Watch
 from probtorch.config import configure
 from probtorch.effects import param
 from probtorch.errors import InferenceError
@@ -135,3 +136,21 @@ def test_the_check_leaves_generators_buffers_and_parameters_alone():
     (ours, buffers), (plain, others) = steps(True), steps(False)
     assert ours == plain
     assert all(np.array_equal(a, b) for a, b in zip(buffers, others, strict=True))
+
+
+def test_a_gradient_that_is_right_takes_one_more_value():
+    def ahead(h):
+        asked.append(h)
+        return math.sin(1.0 + h)
+
+    asked, right = [], math.cos(1.0)
+    assert svi_check.quotient(ahead, math.sin(1.0), right, Watch()) == right
+    assert len(asked) == 1
+    found = svi_check.quotient(ahead, math.sin(1.0), 0.99 * right, Watch())
+    assert math.isclose(found, right, rel_tol=1e-6)
+
+
+def test_at_a_kink_a_slope_of_neither_side_has_no_verdict():
+    for slope, found in ((3.0, 3.0), (1.0, None), (1.5, None)):
+        got = svi_check.quotient(lambda h: 3.0 * h if h > 0 else h, 0.0, slope, Watch())
+        assert got == found
