@@ -47,7 +47,15 @@ from probtorch.ops.view_places import place_in, written
 # Operations that are looked through for what a mask is made of.
 MOST_PINNED = 100
 
-__all__ = ["OUTSIDE", "Recorder", "keeping_all", "rarely_searched", "record", "recording_lock", "unheard"]
+__all__ = [
+    "OUTSIDE",
+    "Recorder",
+    "keeping_all",
+    "rarely_searched",
+    "record",
+    "recording_lock",
+    "unheard",
+]
 
 # What evaluating a density may raise at a point where the model is not defined: the density is 0
 # there, its logarithm -inf.
