@@ -198,12 +198,19 @@ def native_numbers(
     return _native_sequence(kind, seed, stream, first, count, (scale, shift))
 
 
+# Functions that were found; the same bits come from one that is linked alone, so it is kept.
+_known: dict[str, Callable[..., np.ndarray]] = {}
+
+
 def _native_sequence(
     name: str, seed: int, stream: int, first: int, count: int, others: tuple[float, ...]
 ) -> np.ndarray | None:
-    native = native_draw(name, _cost(name, count))
+    native = _known.get(name) if settings.jit else None
     if native is None:
-        return None
+        native = native_draw(name, _cost(name, count))
+        if native is None:
+            return None
+        _known[name] = native
     return native(seed & WORD, stream & WORD, first & WORD, count, *others)
 
 

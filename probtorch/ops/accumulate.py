@@ -72,7 +72,11 @@ def add_up(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     if x.dtype is dtypes.float16:
         return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)  # type: ignore[call-overload,unused-ignore]
     if x.dtype is dtypes.float32 and x.size > 2 * _STRETCH and isinstance(x, np.ndarray):
-        return _single(x, dims, keepdim)
+        terms = 1
+        for d in dims:
+            terms *= x.shape[d]
+        if terms > 2 * _STRETCH:
+            return _single(x, dims, keepdim)
     if type(x) is np.ndarray:
         return reduced(np.add, x, dims, keepdim)
     return x.sum(axis=dims, keepdims=keepdim)  # type: ignore[call-overload,unused-ignore]

@@ -169,6 +169,9 @@ def logsumexp(
 
 # ------------------------------------------------------------------------------------------ softmax
 
+# Of so many numbers at most, a dim that is not the last is laid along it: rows are native code.
+_FEW = 2**16
+
 
 def _below_top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     """Return a new array, `x` less its largest elements."""
@@ -181,6 +184,11 @@ def _run_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     native = native_rows("softmax", x, dims)
     if native is not None:
         return native(x)
+    if len(dims) == 1 and 0 < x.size <= _FEW:
+        rows = np.ascontiguousarray(x.swapaxes(dims[0], -1))
+        native = native_rows("softmax", rows, (x.ndim - 1,))
+        if native is not None:
+            return np.ascontiguousarray(native(rows).swapaxes(dims[0], -1))
     x = floats(x)
     xp, e = namespace(x), _below_top(x, dims)
     xp.exp(e, out=e)

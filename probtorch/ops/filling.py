@@ -97,7 +97,15 @@ def fill_(self: TensorBase, value: TensorLike) -> TensorBase:
 
 def zero_(self: TensorBase) -> TensorBase:
     """Overwrite every element with 0."""
+    if is_plain(self):
+        self.array.fill(0)
+        mark_changed(self)
+        return self
     return fill_(self, 0)
+
+
+# The greatest number below 1 in single precision.
+_BELOW_ONE = np.asarray(1.0 - 2.0**-24)
 
 
 def _holding(x: TensorBase, array: np.ndarray) -> TensorBase:
@@ -146,20 +154,23 @@ def uniform_(
     x: TensorBase, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
 ) -> TensorBase:
     """Fill `x` with draws uniform between two numbers, and return it."""
-    _of_floats("uniform_", x)
-    _number("uniform_", "from", from_)
-    _number("uniform_", "to", to)
+    if not (type(from_) is float is type(to) and x.array.dtype.char in "fd"):
+        _of_floats("uniform_", x)
+        _number("uniform_", "from", from_)
+        _number("uniform_", "to", to)
     if not from_ <= to:
         raise DomainError(
             "uniform_", expected="from <= to", got=f"{from_} and {to}", fix="exchange them"
         )
     if x.array.dtype.char in "fd" and is_plain(x):
-        array = rounded_array(
-            "uniforms", array_of("uniforms", x.array.shape, generator), x.array.dtype
-        )
-        if not (from_ == 0.0 and to == 1.0):
-            array *= to - from_
-            array += from_
+        array = array_of("uniforms", x.array.shape, generator)
+        if from_ == 0.0 and to == 1.0:
+            if x.array.dtype.char == "f":
+                array = np.minimum(array, _BELOW_ONE)  # as `rounded_array`: not rounded to 1
+            return _holding(x, array)
+        array = rounded_array("uniforms", array, x.array.dtype)
+        array *= to - from_
+        array += from_
         return _holding(x, array)
     draws = sampling.rand(x.array.shape, generator=generator, dtype=x.array.dtype)
     if not (from_ == 0.0 and to == 1.0):
@@ -172,9 +183,10 @@ def normal_(
     x: TensorBase, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> TensorBase:
     """Fill `x` with normal draws, and return it."""
-    _of_floats("normal_", x)
-    _number("normal_", "mean", mean)
-    _number("normal_", "std", std)
+    if not (type(mean) is float is type(std) and x.array.dtype.char in "fd"):
+        _of_floats("normal_", x)
+        _number("normal_", "mean", mean)
+        _number("normal_", "std", std)
     if not std >= 0:
         raise DomainError("normal_", expected="std >= 0", got=repr(std), fix="check std")
     if x.array.dtype.char in "fd" and is_plain(x):

@@ -114,7 +114,7 @@ def counted_from_0(index: TensorBase, dim: int, x: TensorBase, op: str) -> Tenso
     """Return `index`, of which no element may be negative."""
     if index.array.dtype.kind not in "iu" and index.array.size:
         raise bad_key(index)
-    if index.array.dtype.kind == "i" and index.array.size and index.array.min() < 0:
+    if index.array.dtype.kind == "i" and index.array.size and _least(index.array) < 0:
         raise TensorIndexError(
             op,
             expected=f"indices in [0, {x.array.shape[dim] - 1}] for dim {dim}",
@@ -125,6 +125,10 @@ def counted_from_0(index: TensorBase, dim: int, x: TensorBase, op: str) -> Tenso
         # At each run: out of bounds, where compiled code looks for that.
         return where(index < 0, x.array.shape[dim], index)
     return index
+
+
+def _least(x: np.ndarray) -> int:
+    return np.minimum.reduce(x, None) if type(x) is np.ndarray else x.min()
 
 
 @takes_out

@@ -90,7 +90,14 @@ def _plain_view(x: TensorBase, key: Index) -> TensorBase | None:
         found = array[where]  # type: ignore[call-overload]  # of one of the types just asked for
     except (IndexError, TypeError, ValueError):
         return None  # for an error of ours
-    return None if found.shape == array.shape else untaped_view(x, found)
+    if found.shape == array.shape:
+        # All of it; what has the shape but other steps, x[::-1] say, goes the long way.
+        return (
+            reshape(x, found.shape)
+            if type(key) is slice and found.strides == array.strides
+            else None
+        )
+    return untaped_view(x, found)
 
 
 def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:

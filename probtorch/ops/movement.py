@@ -358,6 +358,8 @@ def squeeze(input: TensorLike, dim: Dims = None) -> TensorBase:
 def flatten(input: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorBase:
     """Return `input` with dims `start_dim` to `end_dim` merged into one."""
     input = as_tensor(input, "flatten")
+    if type(start_dim) is int is type(end_dim) and start_dim == 0 and end_dim == -1:
+        return reshape(input, (input.array.size,))
     shape = input.array.shape or (1,)
     a, b = (
         normalize_dim(start_dim, len(shape), "flatten"),

@@ -13,11 +13,12 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import unheard
+from probtorch.core.dispatch import unheard, unwatched, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.refusals import real_only, shown
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.ops.accumulate import add_up
 from probtorch.ops.arithmetic import abs, relu, sign
 from probtorch.ops.exponentials import pow
 from probtorch.ops.extremes import amax, argmax
@@ -205,12 +206,19 @@ def _output_size(op, x, n, output_size):
     return counts
 
 
+# Of so many numbers at most, all dims go at once: NumPy adds up one dim after the other faster, but
+# each takes a call.
+_FEW = 4096
+
+
 def adaptive_avg_pool(op, n, input, output_size):
     """Return means over as many intervals per dim as `output_size` says."""
     x = _input(op, n, input)
     counts = _output_size(op, x, n, output_size)
     if set(counts) == {1} and unheard() and x.array.size and x.array.dtype.kind == "f":
         return mean(x, tuple(range(-n, 0)), True)
+    if x.array.size <= _FEW:
+        x = _evenly_parted(x, counts)
     for i, count in enumerate(counts):
         dim = x.array.ndim - n + i
         size = x.array.shape[dim]
@@ -236,6 +244,32 @@ def adaptive_avg_pool(op, n, input, output_size):
     return x
 
 
+def _evenly_parted(x: TensorBase, counts: tuple[int, ...]) -> TensorBase:
+    """Return `x` with the mean over the intervals of those of its last dims that they divide."""
+    shape, dims = _parted(x, counts)
+    if not dims:
+        return x
+    if x.array.dtype.char in "fd" and x.array.size and unwatched(x):
+        parted = x.array.reshape(shape)
+        return wrap(add_up(parted, dims, False) / float(math.prod([shape[d] for d in dims])))
+    return mean(reshape(x, shape), dims)
+
+
+def _parted(x: TensorBase, counts: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape of `x` with those last dims that intervals divide as two each, and which
+    dims the intervals are.
+    """
+    lead = x.array.ndim - len(counts)
+    shape, dims = list(x.array.shape[:lead]), []
+    for size, count in zip(x.array.shape[lead:], counts):
+        if size % count or size == count:
+            shape.append(size)
+            continue
+        shape += [count, size // count]
+        dims.append(len(shape) - 1)
+    return tuple(shape), tuple(dims)
+
+
 def adaptive_max_pool(op, n, input, output_size, return_indices):
     """Return largest elements over as many intervals per dim as `output_size` says."""
     x = _input(op, n, input)
@@ -243,6 +277,10 @@ def adaptive_max_pool(op, n, input, output_size, return_indices):
     sizes = _output_size(op, x, n, output_size)
     if return_indices:
         return _adaptive_max_with_indices(x, n, spatial, sizes)
+    if 0 < x.array.size <= _FEW and x.array.dtype.char in "fd" and unwatched(x):
+        shape, dims = _parted(x, sizes)
+        if len(dims) == n:
+            return wrap(np.maximum.reduce(x.array.reshape(shape), dims))
     for i, count in enumerate(sizes):
         dim = x.array.ndim - n + i
         if (

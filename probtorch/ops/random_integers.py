@@ -43,6 +43,11 @@ def _high_product(a: np.ndarray, b: int) -> np.ndarray:
 
 
 def _run_integers(bits: np.ndarray, low: int, span: int) -> np.ndarray:
+    if type(bits) is np.ndarray:
+        found = _high_product(bits.view(np.uint64), span)
+        if low:
+            found = found + np.uint64(low & 0xFFFFFFFFFFFFFFFF)
+        return np.asarray(found).view(np.int64)
     words = np.asarray(to_host(bits)).view(np.uint64)
     found = _high_product(words, span) + np.uint64(low & 0xFFFFFFFFFFFFFFFF)
     return to_device(np.asarray(found).view(np.int64), device_of(bits))

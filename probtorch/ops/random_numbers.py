@@ -147,7 +147,7 @@ def array_of(
     found = native_numbers(kind, *numbers, scale, shift)
     if found is None:
         found = of_uniforms(_KINDS[kind][0], consecutive_uniforms(*numbers)) * scale + shift
-    return found.reshape(shape)
+    return found if len(shape) == 1 else found.reshape(shape)
 
 
 def draws_of(

@@ -20,7 +20,15 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, converted, to_float
-from probtorch.core.dispatch import apply, unheard, unseen, untaped_view, whole_door, wrap
+from probtorch.core.dispatch import (
+    apply,
+    unheard,
+    unseen,
+    untaped_view,
+    unwatched,
+    whole_door,
+    wrap,
+)
 from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
@@ -51,6 +59,7 @@ __all__ = [
     "laid_over",
     "mean",
     "prod",
+    "quick_variance",
     "reduction_arguments",
     "reduction_samples",
     "safe_sqrt",
@@ -249,9 +258,16 @@ def _run_variance(
 ) -> np.ndarray:
     x = floats(x)
     n = _size(x, dims)
-    d = x - x.sum(axis=dims, keepdims=True, dtype=dtypes.float64) / n  # type: ignore[call-overload,unused-ignore]
-    d *= d
-    total = d.sum(axis=dims, keepdims=keepdim) / (n - correction)
+    if type(x) is np.ndarray:
+        d = x - np.add.reduce(x, dims, dtypes.float64, None, True) / n
+        d *= d
+        total = reduced(np.add, d, dims, keepdim) / (n - correction)
+        if not total.ndim:
+            return x.dtype.type(total)
+    else:
+        d = x - x.sum(axis=dims, keepdims=True, dtype=dtypes.float64) / n
+        d *= d
+        total = d.sum(axis=dims, keepdims=keepdim) / (n - correction)
     return total.astype(x.dtype, copy=False)
 
 
@@ -349,6 +365,17 @@ def var(
     return apply(_SUM, (input,), {"dims": dims, "keepdim": keep}) * math.nan
 
 
+def quick_variance(
+    x: TensorBase, dims: tuple[int, ...], correction: float, keepdim: bool
+) -> np.ndarray | None:
+    """Return what `var` gives, of arrays; None where operations are asked for, or it warns."""
+    if x.array.dtype.char not in "fd" or not unwatched(x) or type(keepdim) is not bool:
+        return None
+    if not isinstance(correction, (int, float)) or count_over(x, dims) - correction <= 0:
+        return None
+    return _run_variance(x.array, dims, correction, keepdim)
+
+
 def safe_sqrt(x: TensorBase) -> TensorBase:
     """Sqrt whose derivative at 0 is 0 instead of infinite."""
     if unseen(x):
@@ -371,6 +398,11 @@ def std(
     out: TensorBase | None = None,
 ) -> TensorBase:
     """Standard deviation over `dim`; see `var`. The gradient at constant data is 0."""
+    input, dims = reduction_arguments(input, dim, axis, "std")
+    given = correction if unbiased is None else int(unbiased)
+    quick = quick_variance(input, dims, given, keepdim or keepdims)
+    if quick is not None:
+        return wrap(np.sqrt(quick))
     return safe_sqrt(
         var(input, dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
     )

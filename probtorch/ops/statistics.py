@@ -13,14 +13,15 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast, to_float, to_inexact
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import unwatched, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
-from probtorch.core.shape import normalize_dim
+from probtorch.core.shape import normalize_dim, normalize_dims
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.ops.accumulate import add_up
 from probtorch.ops.arithmetic import ceil, clamp, floor, minimum, round, sqrt, where
 from probtorch.ops.comparisons import eq, isnan, logical_not, ne
 from probtorch.ops.complex_numbers import complex, real
@@ -32,7 +33,16 @@ from probtorch.ops.named import ValuesIndices
 from probtorch.ops.norms import norm
 from probtorch.ops.order_statistics import levels
 from probtorch.ops.pieces import cat
-from probtorch.ops.reduction import cumsum, kept_shape, mean, std, sum, var
+from probtorch.ops.reduction import (
+    count_over,
+    cumsum,
+    kept_shape,
+    mean,
+    quick_variance,
+    std,
+    sum,
+    var,
+)
 from probtorch.ops.reshaping import adjoint
 from probtorch.ops.scattering import scatter_add
 from probtorch.ops.sorting import argsort, sort
@@ -92,6 +102,9 @@ def var_mean(
 ) -> tuple[TensorBase, TensorBase]:
     """Return the variance, as `var` gives it, and the mean."""
     input = to_inexact(as_tensor(input, "var_mean"))
+    quick = _moments("var_mean", input, dim, correction if unbiased is None else unbiased, keepdim)
+    if quick is not None:
+        return wrap(quick[0]), wrap(quick[1])
     return var(input, dim, correction, keepdim, unbiased=unbiased), mean(input, dim, keepdim)
 
 
@@ -107,12 +120,30 @@ def std_mean(
 ) -> tuple[TensorBase, TensorBase]:
     """Return the standard deviation, as `std` gives it, and the mean."""
     input = to_inexact(as_tensor(input, "std_mean"))
+    quick = _moments("std_mean", input, dim, correction if unbiased is None else unbiased, keepdim)
+    if quick is not None:
+        return wrap(np.sqrt(quick[0])), wrap(quick[1])
     return std(input, dim, correction, keepdim, unbiased=unbiased), mean(input, dim, keepdim)
+
+
+def _moments(
+    op: str, x: TensorBase, dim: Dims, correction: float, keepdim: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return variance and mean, as `var` and `mean` compute them; None where operations are asked
+    for, or something else is unusual.
+    """
+    dims = normalize_dims(dim, x.array.ndim, op)
+    variance = quick_variance(x, dims, correction, keepdim)
+    if variance is None:
+        return None
+    return variance, add_up(x.array, dims, keepdim) / float(count_over(x, dims))
 
 
 def count_nonzero(input: TensorLike, dim: Dims = None) -> TensorBase:
     """Return how many elements are not 0, over `dim` or in all; nan is not 0."""
     input = as_tensor(input, "count_nonzero")
+    if dim is None and unwatched(input):
+        return wrap(np.asarray(np.count_nonzero(input.array)))
     return sum(cast(ne(input, 0), dtypes.int64), dim)
 
 

@@ -95,8 +95,11 @@ def slice_put(x: TensorBase, value: TensorBase, spec: tuple[tuple[int, ...], ...
 def near(x: TensorBase, tensors: list[TensorBase], dtype: DType | None = int64) -> list[TensorBase]:
     """Return indices or numbers in a dtype, on the device of `x`."""
     if dtype is int64:
-        if all(t.array.dtype is int64 for t in tensors) and type(x.array) is np.ndarray:
-            if all(type(t.array) is np.ndarray for t in tensors):
+        if type(x.array) is np.ndarray:
+            for t in tensors:
+                if t.array.dtype is not int64 or type(t.array) is not np.ndarray:
+                    break
+            else:
                 return tensors
         for t in tensors:
             if t.array.dtype.kind not in "iu" and t.array.size:
@@ -154,14 +157,37 @@ def _added_rows(
     native = native_elements("added_rows", g)
     if native is None or not g.size:
         return None
+    places = _row_numbers(shape, index)
+    rows = np.ascontiguousarray(g).reshape(places.size, -1)
+    return native(places, rows, np.empty(math.prod(shape[: len(index)]), g.dtype)).reshape(shape)
+
+
+def _row_numbers(shape: tuple[int, ...], index: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Return the places of indices of the first dims in these dims as one, as a vector."""
     count, places = shape[0], index[0]
     for n, i in zip(shape[1:], index[1:], strict=False):
         places = places % count * n + i % n
         count *= n
-    rows = np.ascontiguousarray(g).reshape(places.size, -1)
     if places.dtype is not int64 or not places.flags.c_contiguous:
         places = places.astype(int64, order="C")
-    return native(places.reshape(-1), rows, np.empty(count, g.dtype)).reshape(shape)
+    return places.reshape(-1)
+
+
+def _with_rows_added(
+    x: np.ndarray, v: np.ndarray, index: tuple[np.ndarray, ...]
+) -> np.ndarray | None:
+    """`_run_put` that adds rows of `v` at one index of the first dim, by native code in the order
+    of the index; None where NumPy serves.
+    """
+    (i,) = index
+    if v.shape != (*i.shape, *x.shape[1:]) or v.dtype is not x.dtype or not x.size or not v.size:
+        return None
+    native = native_elements("rows_added_to", x)
+    if native is None:
+        return None
+    _check_bounds(x.shape, (0,), index)
+    rows, onto = (np.ascontiguousarray(a).reshape(n, -1) for a, n in ((v, i.size), (x, len(x))))
+    return native(_row_numbers(x.shape, index), rows, onto).reshape(x.shape)
 
 
 def _run_untake(
@@ -285,6 +311,10 @@ def _run_put(
 ) -> np.ndarray:
     if type(x) is not np.ndarray:
         _check_bounds(x.shape, dims, index)  # of GPUs' arrays nothing else looks
+    elif accumulate and dims == (0,):
+        added = _with_rows_added(x, v, index)
+        if added is not None:
+            return added
     out, key = x.copy(), _key(x.ndim, dims, index)
     try:
         if accumulate and type(x) is np.ndarray:

@@ -1,5 +1,6 @@
 """Native code for rows in eager operations: exact to rounding, and in corners what NumPy gives."""
 
+import math
 import os
 import subprocess
 import sys
@@ -187,6 +188,24 @@ ELEMENTS = {
     "softplus": lambda x, e: np.maximum(x, 0.0) + np.log1p(e),
     "log_sigmoid": lambda x, e: np.minimum(x, 0.0) - np.log1p(e),
 }
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
+def test_the_error_function_is_exact_to_rounding(dtype):
+    rng = np.random.default_rng(0)
+    ends = [0.0, -0.0, INF, -INF, NAN, 0.5, -0.5, 6.0, -30.0, 1e-30, 5e-324]
+    x = np.concatenate([rng.standard_normal(301) * s for s in (1e-3, 1.0, 4.0)] + [ends])
+    x = x.astype(dtype)
+    f = native_elements("erf", x)
+    assert f is not None
+    found, want = f(x), np.array([math.erf(v) for v in x])  # of the C library
+    assert found.dtype == dtype and np.isnan(found[np.isnan(x)]).all()
+    known = ~np.isnan(x)
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(found[known], want[known], rtol=2.0 * eps, atol=np.finfo(dtype).tiny)
+    np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(x[known]))
+    np.testing.assert_array_equal(f(x[::-3]), found[::-3])
+    np.testing.assert_array_equal(probtorch.erf(tensor(x)).numpy(), found)
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)

@@ -7,6 +7,7 @@ import pytest
 
 import probtorch as pt
 from probtorch.nn import functional as F
+from probtorch.ops.filling import _BELOW_ONE
 from probtorch.ops.scans import linear_recurrence
 
 RNG = np.random.default_rng(7)
@@ -51,6 +52,29 @@ WAYS = {
     "means of windows": (lambda x: F.avg_pool2d(x[None], 2, 1), X),
     "means over intervals": (lambda x: F.adaptive_avg_pool2d(x[None], (3, 4)), X),
     "more intervals than elements": (lambda x: F.adaptive_avg_pool2d(x[None], (7, 6)), X),
+    "means over even intervals": (lambda x: F.adaptive_avg_pool2d(x[None], (2, 3)), X),
+    "means over intervals, even along one dim": (
+        lambda x: F.adaptive_avg_pool2d(x[None], (2, 4)),
+        X,
+    ),
+    "largest of even intervals": (lambda x: F.adaptive_max_pool2d(x[None], (2, 3)), np.round(X)),
+    "largest of intervals": (lambda x: F.adaptive_max_pool2d(x[None], (3, 3)), np.round(X)),
+    "deviation and mean": (lambda x: pt.stack(pt.std_mean(x, 1) + pt.std_mean(x, 1, 0.5)), X),
+    "variance and mean of all": (lambda x: pt.stack(pt.var_mean(x, unbiased=False)), X),
+    "deviation": (lambda x: x.std(0) + x.std(0, unbiased=False, keepdim=True), X),
+    "counted": (lambda x: pt.count_nonzero(x) * x.sum(), X * (np.arange(6) % 5 != 2)),
+    "counted, nan": (lambda x: pt.count_nonzero(x) + 0.0 * x[1].sum(), WITH_NAN),
+    "softmax of the first dim": (lambda x: x.softmax(0), X),
+    "softmax of a dim between": (lambda x: x.reshape(2, 3, 2, 2).softmax(1), X),
+    "channels without a scale": (lambda x: F.batch_norm(x, None, None, training=True), X),
+    "all of it": (lambda x: x[:] * x[0:4] * x[-9:9], X),
+    "flattened": (lambda x: x.flatten() * x[0, 0].flatten(), X),
+    "added at an index, with gaps": (
+        lambda x: x.T.index_add(0, pt.tensor(ROWS), x.T[1:5]).index_add(
+            1, pt.tensor([3, 3]), x.T[:, :2]
+        ),
+        X,
+    ),
     "means of all": (lambda x: F.adaptive_avg_pool2d(x[None], 1), X),
     "rolled": (lambda x: x.roll(2, -1).roll((1, -3), (0, 1)).roll(-5), X),
     "windows along a dim": (lambda x: x.unfold(-1, 3, 2).sum(-1) + x.unfold(0, 2, 1).sum(), X),
@@ -86,11 +110,11 @@ def test_short_ways_give_what_a_listener_sees(fn, at, dtype):
     short = _values(fn, at, dtype)
     with pt.autograd.detect_anomaly(check_nan=False):
         long = _values(fn, at, dtype)
+    # Slopes are sums of terms of about 1, some of which cancel.
+    limits = {"rtol": 1e-6, "atol": 2e-7} if dtype == np.float32 else {"rtol": 1e-13}
     for a, b in zip(short, long, strict=True):
         assert a.dtype == b.dtype
-        np.testing.assert_allclose(
-            a.numpy(), b.numpy(), rtol=1e-6 if dtype == np.float32 else 1e-13
-        )
+        np.testing.assert_allclose(a.numpy(), b.numpy(), **limits)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +137,55 @@ def test_parts_are_views_that_learn_of_their_root(parts):
     seen = parts(x)
     x.add_(pt.ones(4, 6, requires_grad=True))
     assert all(part.requires_grad for part in seen)
+
+
+def test_all_of_a_tensor_is_a_view_of_it():
+    x = pt.tensor(X)
+    for y in (x[:], x[0:9], x[-4:]):
+        y[0, 0] = 7.0
+        assert x[0, 0] == 7.0
+        x[0, 0] = 0.0
+    turned = x[:, ::2][:]
+    assert turned.stride() == (6, 2) and turned.tolist() == x[:, ::2].tolist()
+    leaf = pt.tensor(X, requires_grad=True)
+    with pt.no_grad():
+        assert not leaf[:].requires_grad
+    assert leaf[:].requires_grad
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "single"])
+def test_rows_are_added_in_the_order_of_the_index_and_no_zero_loses_its_sign(dtype):
+    x = np.full((5, 3), -0.0, dtype)
+    index, rows = RNG.integers(1, 5, 40), RNG.standard_normal((40, 3)).astype(dtype)
+    want = x.copy()
+    np.add.at(want, index, rows)
+    found = pt.tensor(x).index_add(0, pt.tensor(index), pt.tensor(rows)).numpy()
+    np.testing.assert_array_equal(found, want)
+    assert np.signbit(found[0]).all()
+    with pytest.raises(pt.errors.TensorIndexError, match="got"):
+        pt.tensor(x).index_add(0, pt.tensor([5]), pt.tensor(rows[:1]))
+
+
+def test_statistics_have_the_bits_of_their_parts():
+    for dtype in (np.float64, np.float32):
+        x = pt.tensor((RNG.standard_normal((7, 300)) + 100.0).astype(dtype))
+        for dim in (None, 0, 1, (0, 1)):
+            for pair, of in ((pt.std_mean, pt.std), (pt.var_mean, pt.var)):
+                spread, centre = pair(x, dim)
+                assert spread.tolist() == of(x, dim).tolist()
+                assert centre.tolist() == pt.mean(x, dim).tolist() and centre.dtype == dtype
+    with pytest.warns(UserWarning, match="degrees of freedom"):
+        assert pt.std_mean(pt.ones(1))[0].isnan()
+
+
+def test_uniform_fills_are_the_draws_of_rand_and_stay_below_1():
+    for dtype in (np.float32, np.float64):
+        pt.manual_seed(3)
+        want = pt.rand(50, dtype=dtype).tolist()
+        pt.manual_seed(3)
+        assert pt.zeros(50, dtype=dtype).uniform_().tolist() == want
+    assert np.float32(float(_BELOW_ONE)) == np.nextafter(np.float32(1), np.float32(0))
+    assert np.float32(1.0 - 2.0**-53) == 1.0  # what a draw may be, before
 
 
 @pytest.mark.parametrize("number", [6, 9])

@@ -82,6 +82,25 @@ def test_polygamma_and_its_derivative_agree_with_mpmath(n, x):
     assert slope(lambda t: polygamma(n, t), x) == near(mp.polygamma(n + 1, x), 1e-13)
 
 
+def test_trigamma_of_many_numbers_agrees_with_mpmath():
+    x = np.concatenate([10.0 ** np.linspace(-8, 15, 120), [0.5, 1.0, 1.4616321449683622, 30.0]])
+    want = np.array([float(mp.polygamma(1, mp.mpf(v))) for v in x])
+    np.testing.assert_allclose(polygamma(1, tensor(x)).numpy(), want, rtol=1e-15, atol=0)
+    single = polygamma(1, tensor(x[60:].astype(np.float32))).numpy()
+    exact = [float(mp.polygamma(1, mp.mpf(float(v)))) for v in x[60:].astype(np.float32)]
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, np.float32(exact), rtol=1.3e-7)
+
+
+def test_trigamma_of_many_numbers_is_what_it_is_of_one_at_poles_and_ends():
+    ends = [0.0, -1.0, -1.5, math.nan, math.inf, -math.inf, 5e-324]
+    many = polygamma(1, tensor(np.array([*ends, *np.linspace(0.1, 9.0, 100)]))).numpy()
+    single = [polygamma(1, tensor(np.array(x))).item() for x in ends]
+    np.testing.assert_array_equal(many[: len(ends)], single)
+    few = polygamma(1, tensor(np.array([math.inf, 5e-324, 1e-150, *[1.0] * 70]))).numpy()
+    np.testing.assert_allclose(few[:3], [0.0, math.inf, 1e300], rtol=1e-15)
+
+
 @pytest.mark.parametrize("order", [-1, 1.5, True, "1"], ids=repr)
 def test_polygamma_refuses_what_is_no_order(order):
     with pytest.raises(

@@ -189,6 +189,7 @@ class LlvmPrinter(Printer):
             return b.emit(f"call {ty} @{name}({a} {x.name})", ty)
         if a in FLOATS:
             kind = "fpext" if ty == "double" else "fptrunc"
+            return b.emit(f"{kind} {self.types[a]} {x.name} to {self.types[ty]}", ty)
         elif ty in FLOATS:
             kind = "uitofp" if node.unsigned else "sitofp"
         elif int(a[1:]) < int(ty[1:]):

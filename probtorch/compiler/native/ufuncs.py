@@ -72,6 +72,7 @@ ROWS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "added_rows": {
         "added_rows": ("(m),(m,n),(v)->(v,n)", "lrr->r"),
+        "rows_added_to": ("(m),(m,n),(v,n)->(v,n)", "lrr->r"),
     },
     "batch_norm": {
         "batch_norm": ("(m,c,n),(c),(c),()->(m,c,n),(c),(c),(c)", "rrrr->rddd"),
@@ -100,7 +101,7 @@ _ACTIVATIONS = {
     "hardshrink": 1,
     "softshrink": 1,
 }
-ELEMENTS = {name: {name: (1, 0)} for name in ("log_sigmoid", "sigmoid", "softplus")} | {
+ELEMENTS = {name: {name: (1, 0)} for name in ("erf", "log_sigmoid", "sigmoid", "softplus")} | {
     name: {name: (1, more), f"{name}_slope": (2, more)} for name, more in _ACTIVATIONS.items()
 }
 ROWS |= {

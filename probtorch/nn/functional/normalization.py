@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from probtorch.autograd.modes import no_grad
-from probtorch.core.dispatch import mark_changed
+from probtorch.core.dispatch import around, mark_changed, unheard
 from probtorch.core.dtype import finfo, float32, promote_types
 from probtorch.core.in_place import is_plain
 from probtorch.core.making import as_tensor
@@ -235,6 +237,9 @@ def batch_norm(
         channels = (shape[1],)
         w, b = (_laid("batch_norm", *t, channels) for t in (("weight", weight), ("bias", bias)))
         whole = batch_normalised(x, w, b, eps)
+    elif weight is None and bias is None and unheard():
+        ends = np.ones(shape[1], x.array.dtype), np.zeros(shape[1], x.array.dtype)
+        whole = batch_normalised(x, *map(around, ends), eps)
     y, centre, spread = standardise(x, dims, eps) if whole is None else whole
     with no_grad():
         if running_mean is not None:

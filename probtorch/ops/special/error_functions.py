@@ -12,6 +12,8 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, gt
 from probtorch.ops.exponentials import exp
 from probtorch.ops.families import Unary, elementwise
+from probtorch.ops.native_rows import native_elements
+from probtorch.ops.scalar import special_function
 from probtorch.ops.special.declaration import scipy_value
 
 __all__ = ["erf", "erfc", "erfcx", "erfinv", "log_ndtr", "ndtr", "ndtri"]
@@ -20,13 +22,21 @@ SQRT_PI = math.sqrt(math.pi)
 SQRT_2PI = math.sqrt(2.0 * math.pi)
 SQRT_HALF = math.sqrt(0.5)
 
+_scipy_erf = special_function("erf")
+
+
+def _eager_erf(x: np.ndarray) -> np.ndarray:
+    native = native_elements("erf", x)
+    return _scipy_erf(x) if native is None else native(x)
+
+
 erf: Unary = elementwise(
     "erf",
     formula=lambda s, x: s.erf(x),
     partials=(lambda g, x: g * (exp(-x * x) * (2.0 / SQRT_PI)),),
     saves=("x",),
     domain=("real",),
-    eager="special.erf",
+    eager=_eager_erf,
     reference=lambda x: np.vectorize(math.erf, otypes=[float])(x),
     result="float",
     doc="Error function.",

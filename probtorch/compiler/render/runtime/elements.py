@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LlvmPrinter
 from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.routines.doubles import DOUBLES
 from probtorch.compiler.lang.routines.elementary import FUNCTIONS
 from probtorch.compiler.lang.routines.formats import F32, F64, Format
 from probtorch.compiler.lang.types import BYTES
@@ -26,6 +27,8 @@ __all__ = ["FLOATS", "INLINED", "exact", "mode_kept", "write_elements"]
 
 FLOATS = {"d": "double", "f": "float"}
 INLINED = "nounwind willreturn memory(none) alwaysinline"
+# Functions of doubles alone (lang/routines/doubles.py) that call no other function.
+_IN_DOUBLES = frozenset({"erf"})
 
 
 def write_elements(text: LibraryModule, module: str, p: str) -> None:
@@ -39,9 +42,10 @@ def _write_formula(text: LibraryModule, name: str, p: str, arrays: int, more: in
     f = F64 if ty == "double" else F32
     called, count = f"formula_{name}", arrays + more
     kinds = [ty] * count
-    w = _Inlined(
-        text, exact(f), called, ty, kinds, linkage="internal", attributes=INLINED, flags=""
-    )
+    printer = exact(f)
+    if name in _IN_DOUBLES and ty == "float":  # vectors of 1024 bits, which have no instruction
+        printer = LlvmPrinter(printer.width, printer.fuses)
+    w = _Inlined(text, printer, called, ty, kinds, linkage="internal", attributes=INLINED, flags="")
     w.default, w.format = ty, f
     formula = FORMULAS[name] if name in FORMULAS else REGISTRY[name].formula
     assert formula is not None
@@ -111,6 +115,8 @@ class _Inlined(KernelFunction):
     format: Format
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
+        if name in _IN_DOUBLES:
+            return lambda x: self.convert(DOUBLES[name](self, self.convert(x, "double")), x.ty)
         formula = FUNCTIONS.get(name)
         if formula is None:
             return super().__getattr__(name)

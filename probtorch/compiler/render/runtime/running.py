@@ -63,12 +63,26 @@ def _recurrence_back(r: Row, a: Value, b: Value, out: Value) -> None:
 def _added_rows(
     r: Row, index: Value, rows: Value, _: Value, out: Value, count: Value, size: Value
 ) -> None:
-    """Write zeros with rows added at indices, one after the other; negative ones count from the
-    end.
-    """
+    """Write zeros with rows added at indices."""
     w = r.w
     with w.loop(0, size * r.n) as k:
         w.store(out, k, 0.0, r.ty)
+    _add_rows(r, index, rows, out, count, size)
+
+
+def _rows_added_to(
+    r: Row, index: Value, rows: Value, x: Value, out: Value, count: Value, size: Value
+) -> None:
+    """Write `x` with rows added at indices."""
+    w = r.w
+    with w.loop(0, size * r.n) as k:
+        w.store(out, k, w.load(x, k, r.ty), r.ty)
+    _add_rows(r, index, rows, out, count, size)
+
+
+def _add_rows(r: Row, index: Value, rows: Value, out: Value, count: Value, size: Value) -> None:
+    """Add rows at indices, one after the other; negative ones count from the end."""
+    w = r.w
     with w.loop(0, count) as k:
         i = w.load(index, k, "i64")
         i = w.where(i < 0, i + size, i)
@@ -85,4 +99,5 @@ BODIES: dict[str, Callable[..., None]] = {
     "recurrence": _recurrence,
     "recurrence_back": _recurrence_back,
     "added_rows": _added_rows,
+    "rows_added_to": _rows_added_to,
 }
