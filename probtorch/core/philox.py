@@ -49,10 +49,8 @@ ROUNDS = 10
 _LOW = 0xFFFFFFFF
 WORD = 0xFFFFFFFFFFFFFFFF
 
-# Below this many draws plain Python integers (5 us each) beat NumPy's fixed cost (about 90 us for
-# the hundred array calls).
-_FEW = 16
-# Up to this many, counters beside each other in one long Python integer do (see `_lanes`).
+# Up to this many draws, counters beside each other in one long Python integer take less than NumPy,
+# whose hundred calls are 90 us whatever their number (see `_laned`).
 _MANY = 256
 
 # Counters per pass through the rounds: four uint64 work arrays of this length stay in the
@@ -150,13 +148,11 @@ def philox_pairs(
     """
     seed = seed & WORD
     counters = np.broadcast_to(np.asarray(counters).astype(np.uint64), streams.shape)
+    if 0 < streams.size <= _MANY:
+        packed, low = _packed(streams), _LOW * _ones(streams.size)
+        w0, w1, w2, w3 = _laned(seed, packed & low, packed >> 32 & low, counters)
+        return _unpacked(w0 | w1 << 32, streams.size), _unpacked(w2 | w3 << 32, streams.size)
     first, second = np.empty_like(streams), np.empty_like(streams)
-    if streams.size < _FEW:
-        key = seed & _LOW, seed >> 32
-        for i, (s, c) in enumerate(zip(streams.tolist(), counters.tolist(), strict=True)):
-            w = philox_block((c & _LOW, c >> 32, s & _LOW, s >> 32), key)
-            first[i], second[i] = w[0] | w[1] << 32, w[2] | w[3] << 32
-        return first, second
     for start in range(0, streams.size, _BLOCK):
         part = slice(start, start + _BLOCK)
         _rounds(seed, streams[part], counters[part], first[part], second[part])
@@ -269,18 +265,26 @@ def _one(seed: int, stream: int, counter: int) -> int:
 
 
 def _lanes(seed: int, stream: int, counters: np.ndarray) -> np.ndarray:
+    """The draws of a few counters of one stream at once; see `_laned`."""
+    count = counters.size
+    if not count:
+        return np.empty(0, np.uint64)
+    ones = _ones(count)
+    c0, c1, _, _ = _laned(seed, (stream & _LOW) * ones, (stream >> 32) * ones, counters)
+    return _unpacked(c0 | c1 << 32, count)
+
+
+def _laned(seed: int, c2: int, c3: int, counters: np.ndarray) -> tuple[int, int, int, int]:
     """`philox_block` of a few counters at once: a long integer has a word in each 64 of its bits.
 
     Products of 32-bit words fill a lane and no more, so one product of long integers is all of
-    theirs; what a shift brings in from the next lane is masked.
+    theirs; what a shift brings in from the next lane is masked. `c2` and `c3` are the halves of the
+    streams, in lanes.
     """
-    if not counters.size:
-        return np.empty(0, np.uint64)
     ones = _ones(counters.size)
     low = _LOW * ones
-    packed = int.from_bytes(counters.astype("<u8", copy=False).tobytes(), "little")
+    packed = _packed(counters)
     c0, c1 = packed & low, packed >> 32 & low
-    c2, c3 = (stream & _LOW) * ones, (stream >> 32) * ones
     k0, k1 = seed & _LOW, seed >> 32
     m0, m1 = MULTIPLIERS
     for _ in range(ROUNDS):
@@ -288,8 +292,17 @@ def _lanes(seed: int, stream: int, counters: np.ndarray) -> np.ndarray:
         c0, c1 = p1 >> 32 & low ^ c1 ^ k0 * ones, p1 & low
         c2, c3 = p0 >> 32 & low ^ c3 ^ k1 * ones, p0 & low
         k0, k1 = (k0 + INCREMENTS[0]) & _LOW, (k1 + INCREMENTS[1]) & _LOW
-    words = (c0 | c1 << 32).to_bytes(8 * counters.size, "little")
-    return np.frombuffer(words, "<u8").astype(np.uint64)
+    return c0, c1, c2, c3
+
+
+def _packed(words: np.ndarray) -> int:
+    """A uint64 array as one long integer."""
+    return int.from_bytes(words.astype("<u8", copy=False).tobytes(), "little")
+
+
+def _unpacked(lanes: int, count: int) -> np.ndarray:
+    """The uint64 array of a long integer."""
+    return np.frombuffer(lanes.to_bytes(8 * count, "little"), "<u8").astype(np.uint64)
 
 
 @functools.cache

@@ -45,7 +45,7 @@ def test_block_gives_the_published_known_answers(counter, key, expected):
     assert philox_block(counter, key) == expected
 
 
-@pytest.mark.parametrize("count", [1, 40], ids=["integers", "arrays"])
+@pytest.mark.parametrize("count", [1, 40, 300], ids=["one", "long integers", "arrays"])
 @pytest.mark.parametrize(("words", "key", "expected"), KNOWN_ANSWERS)
 def test_pairs_are_the_four_words_of_the_known_answers(words, key, expected, count):
     seed, counter, stream = (w[0] | w[1] << 32 for w in (key, words[:2], words[2:]))
@@ -53,6 +53,19 @@ def test_pairs_are_the_four_words_of_the_known_answers(words, key, expected, cou
     first, second = philox_pairs(seed, streams, np.full(count, counter, np.uint64))
     assert set(first.tolist()) == {expected[0] | expected[1] << 32}
     assert set(second.tolist()) == {expected[2] | expected[3] << 32}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 256, 257, 8193])
+def test_pairs_of_streams_are_those_of_their_blocks(count):
+    rng = np.random.default_rng(count)
+    seed = 2**64 - 3
+    streams, counters = rng.integers(0, 2**64, (2, count), dtype=np.uint64, endpoint=False)
+    found = philox_pairs(seed, streams, counters)
+    for pair, stream, counter in zip(zip(*found), streams.tolist(), counters.tolist()):
+        halves = [(x & 0xFFFFFFFF, x >> 32) for x in (counter, stream, seed)]
+        a, b, c, d = philox_block(halves[0] + halves[1], halves[2])
+        assert pair == (a | b << 32, c | d << 32)
+    assert [x.dtype for x in found] == [np.uint64] * 2
 
 
 @pytest.mark.parametrize(("words", "key", "expected"), KNOWN_ANSWERS)
