@@ -9,6 +9,7 @@ with.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -27,19 +28,36 @@ def _all_sites(name: str, site: Site) -> bool:
 
 
 class _Nodes(dict):
-    """Sites by name; looks up Pyro's "_INPUT" and "_RETURN" too, without listing them."""
+    """Sites by name; looks up Pyro's "_INPUT" and "_RETURN" too, without listing them.
 
-    def __init__(self, trace: Trace) -> None:
+    What these say is kept here, and the trace asks for it: as a reference cycle of the two, all
+    that a run computed would wait for the garbage collector.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self._trace = trace
+        self.args: tuple[object, ...] = ()
+        self.kwargs: dict[str, object] = {}
+        self.returned: Tree = None
 
     def __missing__(self, name: str) -> Site:
         if name == "_INPUT":
-            args, kwargs = self._trace.args, self._trace.kwargs
-            return Site("args", name, args=args, kwargs=kwargs)
+            return Site("args", name, args=self.args, kwargs=self.kwargs)
         if name == "_RETURN":
-            return Site("return", name, value=self._trace.returned)
+            return Site("return", name, value=self.returned)
         raise KeyError(name)
+
+
+def _of_nodes(name: str) -> Any:
+    """A property of a trace that its nodes keep."""
+
+    def fetch(trace: Trace) -> object:
+        return getattr(trace.nodes, name)
+
+    def store(trace: Trace, value: object) -> None:
+        setattr(trace.nodes, name, value)
+
+    return property(fetch, store)
 
 
 class Trace(Mapping):
@@ -54,11 +72,12 @@ class Trace(Mapping):
         The model's arguments and return value.
     """
 
+    args = _of_nodes("args")
+    kwargs = _of_nodes("kwargs")
+    returned = _of_nodes("returned")
+
     def __init__(self) -> None:
-        self.nodes: dict[str, Site] = _Nodes(self)
-        self.args: tuple[object, ...] = ()
-        self.kwargs: dict[str, object] = {}
-        self.returned: Tree = None
+        self.nodes: dict[str, Site] = _Nodes()
 
     def __getitem__(self, name: str) -> Site:
         return self.nodes[name]

@@ -1,6 +1,10 @@
 """Traces: a mapping of sites in two spellings, joint densities, groups and tables."""
 
+import copy
+import gc
 import math
+import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -116,3 +120,33 @@ def test_param_can_be_read_twice_and_plates_and_sites_share_names_with_nothing()
 
 def test_repr_lists_the_sites():
     assert repr(recorded()) == "<trace of 'w', 'tau', 'rows', 'y'>"
+
+
+def test_what_a_run_computed_goes_without_the_garbage_collector():
+    x = tensor(np.ones(1000))
+
+    def moved():
+        return sample("y", Normal(x * 2.0, 1.0), obs=x)
+
+    gc.collect()
+    gc.disable()
+    try:
+        tr = trace(moved).get_trace()
+        held = weakref.ref(tr["y"].fn.loc)
+        assert tr.nodes["_RETURN"]["value"] is tr.returned and held() is not None
+        del tr
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_a_trace_keeps_arguments_and_result_when_it_is_copied_and_pickled():
+    def model_of_two(a, *, b):
+        sample("y", Normal(a, b), obs=tensor(0.5))
+        return 7
+
+    tr = trace(model_of_two).get_trace(1.0, b=2.0)
+    for again in (tr.copy(), pickle.loads(pickle.dumps(tr)), copy.deepcopy(tr)):
+        assert again.args == (1.0,) and again.kwargs == {"b": 2.0} and again.returned == 7
+        assert again.nodes["_INPUT"]["args"] == (1.0,) and again.nodes["_RETURN"]["value"] == 7
+        assert list(again) == ["y"]
