@@ -170,7 +170,8 @@ def _pseudo_huber(delta, r):
     near = u / (1.0 + arithmetic.sqrt(1.0 + u))
     loss = used * used * arithmetic.where(far, size - 1.0, near)
     less = arithmetic.where(delta < 0.0, math.inf, math.nan)
-    return arithmetic.where(delta > 0.0, loss, arithmetic.where(delta == 0.0, 0.0, less))
+    nothing = (delta == 0.0) | (r == 0.0) & ~(delta < 0.0)  # even of what is no number
+    return arithmetic.where(nothing, 0.0, arithmetic.where(delta > 0.0, loss, less))
 
 
 # From where on exprel is computed by logarithms, and from where on it is beyond the numbers, by the

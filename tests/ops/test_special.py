@@ -135,6 +135,19 @@ def test_differences_of_lgamma_and_digamma_do_not_cancel(x, step):
     assert slope(lambda t: lgamma_difference(t, step), x) == near(expected, 1e-12)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("step", [0.7, -6.3, 11.4])
+@pytest.mark.parametrize("x", [-2.5, -7.75, 3.25])
+def test_differences_hold_below_0(x, step, compiled):
+    how = compile if compiled else lambda fn: fn
+    sizes = [mp.log(abs(mp.gamma(t))) for t in (mp.mpf(x) + step, mp.mpf(x))]
+    slopes = [mp.digamma(t) for t in (mp.mpf(x) + step, mp.mpf(x))]
+    values = leaf([x, 2.0]), leaf([step, 1.5])  # beside a positive one
+    assert how(lgamma_difference)(*values)[0].item() == near(sizes[0] - sizes[1], 1e-12)
+    assert how(digamma_difference)(*values)[0].item() == near(slopes[0] - slopes[1], 1e-12)
+    assert slope(lambda t: lgamma_difference(t, step), x) == near(slopes[0] - slopes[1], 1e-12)
+
+
 def test_difference_of_lgammas_keeps_float32_digits_where_subtraction_has_none():
     x, step = tensor(1e7, dtype=float32), tensor(20.0, dtype=float32)
     expected = float(mp.loggamma(1e7 + 20) - mp.loggamma(1e7))

@@ -202,12 +202,31 @@ def _like(array, x):
     return as_tensor(to_device(np.asarray(array, x.array.dtype), device_of(x.array)))
 
 
+# The steps' series hold where both arguments of the functions are positive, which is all that
+# densities have. Below 0 there are reflections, which would only cancel where both are far below.
 def _lgamma_difference(s, x, y):
-    return lgamma_step(s, s.wide(x), s.wide(y))
+    x, y = s.wide(x), s.wide(y)
+    low = s.minimum(x, x + y) < 0.0
+    step = lgamma_step(s, s.where(low, 1.0, x), s.where(low, 1.0, y))
+    return s.where(low, _lgamma(s, x + y) - _lgamma(s, x), step)
 
 
 def _digamma_difference(s, x, y):
-    return digamma_step(s, s.wide(x), s.wide(y))
+    x, y = s.wide(x), s.wide(y)
+    low = s.minimum(x, x + y) < 0.0
+    step = digamma_step(s, s.where(low, 1.0, x), s.where(low, 1.0, y))
+    return s.where(low, s.digamma(x + y) - s.digamma(x), step)
+
+
+def _on_arrays(step, anywhere):
+    """The eager form of a difference: nobody computes the other branch for positive numbers."""
+    steps, others = quiet(lambda s, x, y: step(s, s.wide(x), s.wide(y))), quiet(anywhere)
+
+    def run(x, y):
+        positive = (x >= 0.0) & (x + y >= 0.0)
+        return (steps if positive.all() else others)(x, y)
+
+    return by_counts(run)
 
 
 lgamma_difference: Binary = elementwise(
@@ -219,7 +238,7 @@ lgamma_difference: Binary = elementwise(
     ),
     saves=("x y", "x y"),
     domain=("positive", "positive"),
-    eager=by_counts(quiet(_lgamma_difference)),
+    eager=_on_arrays(lgamma_step, _lgamma_difference),
     reference=lambda x, y: scipy_value("gammaln", x + y) - scipy_value("gammaln", x),
     result="float",
     doc="lgamma(x + y) - lgamma(x), without the cancellation of the difference for large x.",
@@ -233,48 +252,18 @@ digamma_difference: Binary = elementwise(
     ),
     saves=("x y", "x y"),
     domain=("positive", "positive"),
-    eager=by_counts(quiet(_digamma_difference)),
+    eager=_on_arrays(digamma_step, _digamma_difference),
     reference=lambda x, y: scipy_value("psi", x + y) - scipy_value("psi", x),
     result="float",
     doc="digamma(x + y) - digamma(x), without the cancellation of the difference for large x.",
-)
-
-
-def _digamma_change(s, x, y):
-    # The series of the step hold where both digammas are of positive numbers.
-    x, y = s.wide(x), s.wide(y)
-    low = s.minimum(x, x + y) < 0.0
-    step = digamma_step(s, s.where(low, 1.0, x), s.where(low, 1.0, y))
-    return s.where(low, s.digamma(x + y) - s.digamma(x), step)
-
-
-def _eager_digamma_change(x, y):
-    positive = (x >= 0.0) & (x + y >= 0.0)
-    return quiet(_digamma_difference if positive.all() else _digamma_change)(x, y)
-
-
-# Densities have positive arguments and pay for no others: theirs is digamma_difference.
-digamma_change: Binary = elementwise(
-    "digamma_change",
-    formula=_digamma_change,
-    partials=(
-        lambda g, x, y: g * (polygamma(1, tensor_like(x + y, g)) - polygamma(1, x)),
-        lambda g, x, y: g * polygamma(1, tensor_like(x + y, g)),
-    ),
-    saves=("x y", "x y"),
-    domain=("positive", "positive"),
-    eager=_eager_digamma_change,
-    reference=lambda x, y: scipy_value("psi", x + y) - scipy_value("psi", x),
-    result="float",
-    doc="digamma_difference, also where an argument of digamma is below 0.",
 )
 
 betaln: Binary = elementwise(
     "betaln",
     formula=lambda s, a, b: s.betaln(a, b),
     partials=(
-        lambda g, a, b: -(g * digamma_change(a, b)),
-        lambda g, a, b: -(g * digamma_change(b, a)),
+        lambda g, a, b: -(g * digamma_difference(a, b)),
+        lambda g, a, b: -(g * digamma_difference(b, a)),
     ),
     saves=("a b", "a b"),
     domain=("positive", "positive"),
