@@ -262,12 +262,16 @@ def ldexp(input: TensorLike, other: TensorLike, *, out: TensorBase | None = None
         )
     other = to_float(other)
     # The power alone may be beyond the numbers: its largest factor last, so that a result below the
-    # normal numbers is rounded once.
+    # normal numbers is rounded once. That one has the slope.
     info = np.finfo(other.array.dtype)
-    largest = clamp(other, float(info.minexp), float(info.maxexp - 1))
-    larger = clamp(other - largest, float(info.minexp), float(info.maxexp - 1))
-    rest = clamp(other - largest - larger, float(info.minexp), float(info.maxexp - 1))
-    return mul(input * exp2(rest) * exp2(larger), exp2(largest), out=out)
+    low, high = float(info.minexp), float(info.maxexp - 1)
+    infinite = isinf(other.detach())
+    scale = where(infinite, exp2(other.detach()), 1.0)
+    other = clamp(other, 3.0 * low, 3.0 * high)
+    at = other.detach()
+    larger = clamp(at - clamp(at, low, high), low, high)
+    rest = at - clamp(at, low, high) - larger
+    return mul(input * scale * exp2(rest) * exp2(larger), exp2(other - larger - rest), out=out)
 
 
 def add(

@@ -13,6 +13,7 @@ from scipy import special
 from probtorch.array_functions import FUNCTIONS, LOOKS
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
+from probtorch.core.dtype import float64
 from probtorch.errors import AutogradError
 from probtorch.func import vmap
 from probtorch.ops.numeric import ldexp
@@ -287,3 +288,16 @@ def test_average_refuses_weights_that_add_up_to_nothing():
         with pytest.raises(ZeroDivisionError, match="add up to 0"):
             fn(a, none)
     assert vmap(mean)(a, none).tolist() == [1.5, -INF]
+
+
+def test_ldexp_by_an_infinite_power_is_that_power_times_the_number():
+    x = tensor([0.0, 1.5, -2.0, np.inf], requires_grad=True)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(
+            ldexp(x, np.inf).numpy(force=True), x.numpy(force=True) * np.inf
+        )
+        np.testing.assert_array_equal(ldexp(x, -np.inf).numpy(force=True), x.numpy(force=True) * 0)
+    power = tensor([0.5, 300.25, -1040.5], dtype=float64, requires_grad=True)
+    ldexp(tensor([3.0, 1e-80, 1e100], dtype=float64), power).sum().backward()
+    slopes = [3.0 * 2**0.5, 1e-80 * 2**300.25, 1e100 * 2**-1022.0 * 2**-18.5]
+    np.testing.assert_allclose(power.grad, np.log(2.0) * np.array(slopes), rtol=1e-12)
