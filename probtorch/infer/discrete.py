@@ -18,13 +18,19 @@ from probtorch.effects.handlers import trace
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.enumeration.choices import ONE_BY_ONE, Choices, branches_of
 from probtorch.infer.enumeration.decode import decode
 from probtorch.infer.enumeration.enumerated_check import GiveValues
 from probtorch.infer.enumeration.factors import axes_of, compute_densities
+from probtorch.infer.enumeration.summed import marginal_density
 from probtorch.infer.objectives.runs import same_draws
+from probtorch.ops.categories import categorical
+from probtorch.ops.exponential_sums import softmax
+from probtorch.ops.pieces import stack
 
 if TYPE_CHECKING:
+    from probtorch.core.tensor_base import TensorBase
     from probtorch.infer.objectives.protocol import Model
 
 __all__ = ["infer_discrete"]
@@ -73,7 +79,8 @@ def infer_discrete(
     Returns
     -------
     callable
-        Runs the model twice: with all values of the discrete sites at once, and at the chosen ones.
+        Runs the model twice: with all values of the discrete sites at once, and at the chosen ones;
+        for sites with ``infer={"enumerate": "sequential"}`` once more for each of their values.
         Other latent sites keep their values; give them with `substitute`, or they are drawn from
         the prior.
 
@@ -117,22 +124,87 @@ def infer_discrete(
         nonlocal first_dim
         found, enumeration = _enumerated(model, args, kwargs, first_dim)
         first_dim = enumeration.first_dim
+        branch: dict[str, TensorBase] = {}
+        if any("choice" in site.notes for site in found.nodes.values()):
+            found, enumeration = _branch(model, args, kwargs, found, first_dim, temperature)
+            branch = {n: s.value for n, s in found.nodes.items() if "choice" in s.notes}
         values = decode(found, enumeration, axes_of(enumeration, found), temperature)
-        with GiveValues(values, found):
+        with GiveValues(values | branch, found):
             return model(*args, **kwargs)
 
     return run
 
 
-def _enumerated(
-    model: Model, args: tuple[object, ...], kwargs: dict[str, object], first_dim: int
+def _branch(
+    model: Model,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    first: Trace,
+    first_dim: int,
+    temperature: int,
 ) -> tuple[Trace, Enumeration]:
-    """A run of the model with its discrete sites enumerated, to the left of all plates."""
+    """A run along one of the branches of a model, drawn by their densities, or the likeliest."""
+    runs: list[tuple[Trace, Enumeration]] = []
+    weights: list[TensorBase] = []
+    drawn = {n: s.value for n, s in first.nodes.items() if _is_drawn(s)}
+
+    def along(choices: Choices) -> Trace:
+        given = GiveValues(drawn, first)
+        found, enumeration = _enumerated(model, args, kwargs, first_dim, given, choices)
+        met = {n for n, s in found.nodes.items() if _is_drawn(s)}
+        if met != drawn.keys():
+            raise _other_sites(min(met ^ drawn.keys()), found, first)
+        runs.append((found, enumeration))
+        weights.append(marginal_density(found, enumeration, maximum=temperature == 0))
+        return found
+
+    with no_grad():
+        branches_of(along, getattr(model, "__name__", "the model"))
+        logits = stack(weights)
+        chosen = int(logits.argmax(-1) if temperature == 0 else categorical(softmax(logits, -1)))
+    return runs[chosen]
+
+
+def _is_drawn(site: Site) -> bool:
+    latent = site.kind == "sample" and not site.observed
+    return latent and "variable" not in site.notes and "choice" not in site.notes
+
+
+def _other_sites(name: str, found: Trace, first: Trace) -> InferenceError:
+    return InferenceError(
+        f"infer_discrete: site {name!r} is drawn along some branches of the model only",
+        expected="the same other latent sites for all values of the sites that are enumerated "
+        "sequentially",
+        got=f"{name!r} along one of them",
+        fix=f"draw {name!r} before the branch; programs whose sites come and go are for "
+        "ParticleGibbs(model) and Importance(model)",
+        at=(found if name in found else first)[name].location,
+    )
+
+
+def _enumerated(
+    model: Model,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    first_dim: int,
+    *handlers: Handler,
+) -> tuple[Trace, Enumeration]:
+    """A run of the model with its discrete sites enumerated, to the left of all plates.
+
+    Those that are enumerated sequentially have their first values, if `handlers` do not say others.
+    """
+    handlers = handlers or (Choices(()),)
     while True:
         enumeration = Enumeration(first_dim)
+        enumeration.marks.cure = ONE_BY_ONE
+        for handler in handlers:
+            if isinstance(handler, Choices):
+                handler.names.clear()
+                handler.sizes.clear()
         try:
             with enumeration.watch():
-                found = _run(model, args, kwargs, enumerate_sites(None, enumeration, _finite))
+                enumerating = enumerate_sites(None, enumeration, _finite)
+                found = _run(model, args, kwargs, enumerating, *handlers)
                 with no_grad():
                     compute_densities(found)
             if _leftmost_plate(found) > first_dim:

@@ -101,7 +101,7 @@ class DrawMap:
                 out = self._one_by_one(flat, count)
         finally:
             set_grad_enabled(before)
-        return {k: x.reshape(*sizes, *x.shape[1:]) for k, x in out.items()}
+        return {k: x.reshape((*sizes, *x.shape[1:])) for k, x in out.items()}
 
     def _worth_compiling(self, flat: dict[str, np.ndarray], count: int) -> bool:
         if self._eager_only or not settings.jit:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -37,17 +38,19 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
+from probtorch.effects.enumerable import as_annotated
 from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.enumeration.choices import Branch, Choices, branches_of
+from probtorch.infer.enumeration.enumerated_check import GiveValues
 from probtorch.infer.enumeration.summed import (
     OneValue,
     Sums,
     is_summed,
     leftmost_plate,
-    marginal_density,
     marginal_likelihoods,
 )
 from probtorch.infer.forgotten import no_latent_sites, observes_elsewhere, without_data
@@ -240,7 +243,9 @@ class ModelTarget(Target):
         self.observed = tuple(first.observation_nodes)
         self.deterministic = whole_deterministic(first, self.parts)
         evaluation = functools.partial(Evaluation, slots=self.slots, sites=False)
-        self._sums = Sums(self.run, evaluation, leftmost_plate(first) - 1, self.sums_out)
+        branches = self._find_branches(first)
+        leftmost = min((leftmost_plate(b.trace) for b in branches), default=leftmost_plate(first))
+        self._sums = Sums(self.run, evaluation, leftmost - 1, self.sums_out, branches)
         if self.summed:
             self._check_sum()
         shown = (*self.slots, *self.deterministic, *self.summed)
@@ -364,11 +369,24 @@ class ModelTarget(Target):
         if self.parts and not self._in_part:
             raise no_whole_density(self.name, self.parts)
         if self.summed:
-            evaluation, found, enumeration = self._sums.run(q)
-            return evaluation.total() + marginal_density(found, enumeration)
+            return self._sums.log_density(q)
         evaluation = Evaluation(q, self.slots)
         self.run(evaluation)
         return evaluation.total()
+
+    def _find_branches(self, first: Trace) -> list[Branch]:
+        """Paths through the model, where sites are enumerated sequentially."""
+        if not any(as_annotated(first[name]) == "sequential" for name in self.summed):
+            return []
+        values = {name: first[name].value for name in self.slots}
+
+        def run(choices: Choices) -> Trace:
+            tracer = trace()
+            self.run(tracer, GiveValues(values, first), OneValue(0, self.sums_out), choices)
+            return tracer.trace
+
+        found = branches_of(run, self.name)
+        return found if any(branch.names for branch in found) else []
 
     def _check_sum(self) -> None:
         """Sum the discrete sites out once; find the deterministic sites that depend on them.
@@ -383,9 +401,11 @@ class ModelTarget(Target):
             if not self.deterministic:
                 return
             runs = []
-            for position in range(min(max(self.summed.values()), MANY_VALUES)):
+            positions = range(min(max(self.summed.values()), MANY_VALUES))
+            for position, branch in itertools.product(positions, self._sums.branches or (None,)):
                 evaluation = Evaluation(q, self.slots, density=False)
-                self.run(evaluation, *self._discrete(position))
+                choices = () if branch is None else (branch.handler(),)
+                self.run(evaluation, *self._discrete(position), *choices)
                 runs.append(evaluation.computed)
         finally:
             set_grad_enabled(before)
@@ -497,6 +517,8 @@ class ModelTarget(Target):
                 got="rows on the disk, of which blocks are looked at",
                 fix="evaluate the model on the rows that you need, in a loop over the loader",
             )
+        if self._sums.branches:
+            return {}  # data of one run are data of all its branches: rows depend on each other
         if self.summed:
             _, found, enumeration = self._sums.run(q)
             return marginal_likelihoods(found, enumeration)

@@ -15,6 +15,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.effects.handlers import trace
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
+from probtorch.errors import InferenceError
 from probtorch.infer.calibration.simulated import Arrays, SimulatedMixedTarget, SimulatedTarget
 from probtorch.tensor import Tensor
 
@@ -46,6 +47,14 @@ class AugmentedTarget(SimulatedTarget):
     ) -> None:
         self._original = {name: np.asarray(x, data[name].dtype) for name, x in original.items()}
         super().__init__(model, args, kwargs, data)
+        if self._sums.branches:
+            name = self._sums.branches[0].names[0]
+            raise InferenceError(
+                f"posterior_sbc: site {name!r} is enumerated sequentially",
+                expected="sites that are summed out in parallel, or moved by a kernel",
+                got="a model with branches, whose two sets of data would share the branch",
+                fix="write the branch as where(), or take sbc(model), which asks this of none",
+            )
 
     def logdensity(self, q: Tensor) -> Tensor:
         """Return the log density of parameters and both sets of data at `q`."""

@@ -314,10 +314,16 @@ class SimulatedTarget(ModelTarget):
         return {name: cast(x, float64) for name, x in found.items()}
 
     def _likelihood(self, q: Tensor) -> Tensor:
-        """The log likelihood of all data, discrete sites summed out, a 0-d tensor."""
+        """The log likelihood of all data, discrete sites summed out, a 0-d tensor.
+
+        Of a model with branches, sites that are enumerated sequentially, the joint density.
+        """
         if not self.summed:
             terms = self.log_likelihood_at(q).values()
             return sum((x.sum() for x in terms), wrap(np.zeros(())))
+        if self._sums.branches:
+            # With the priors, which may differ from branch to branch.
+            return self._sums.log_joint_at(q)
         _, found, enumeration = self._sums.run(q)
         density = marginal_density(found, enumeration)
         for site in found.values():

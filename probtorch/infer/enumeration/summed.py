@@ -3,7 +3,8 @@
 A sampler moves continuous values only. Where a model has finite discrete latent sites too,
 `marginal_density` sums them out of the joint density, exactly, as `TraceEnum_ELBO` does; all is
 Tensor ops, so the density is compiled like any other. `OneValue` gives such sites one of their
-values where a run is for its shapes or for what does not depend on them.
+values where a run is for its shapes or for what does not depend on them. Sites that are enumerated
+sequentially (choices.py) make several runs of one density, whose sum is taken last.
 
 Read effects/enumeration.py and factors.py first; potential.py is the user.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -31,6 +32,8 @@ from probtorch.effects.handlers import trace
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
+from probtorch.errors import InferenceError
+from probtorch.infer.enumeration.choices import ONE_BY_ONE, Branch
 from probtorch.infer.enumeration.decode import decode_many
 from probtorch.infer.enumeration.enumerated_check import GiveValues, check_against_one
 from probtorch.infer.enumeration.factors import (
@@ -42,7 +45,10 @@ from probtorch.infer.enumeration.factors import (
 )
 from probtorch.infer.enumeration.sum_product import Axes, Eliminated, Factor
 from probtorch.infer.mapping import DrawMap
+from probtorch.ops.categories import categorical
+from probtorch.ops.exponential_sums import logsumexp, softmax
 from probtorch.ops.movement import expand, permute, reshape
+from probtorch.ops.pieces import stack
 from probtorch.ops.reduction import sum as total
 
 __all__ = [
@@ -113,6 +119,8 @@ class Sums(Generic[H]):
         The rightmost dim that no plate takes.
     chosen : callable
         Whether a site is one of them.
+    branches : sequence of Branch
+        Paths through the model, if it has sites that are enumerated sequentially: a run each.
     """
 
     def __init__(
@@ -121,9 +129,11 @@ class Sums(Generic[H]):
         evaluation: Callable[[TensorBase], H],
         first_dim: int,
         chosen: Callable[[Site], bool] = is_summed,
+        branches: Sequence[Branch] = (),
     ) -> None:
         self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
-        self._chosen = chosen
+        self._chosen, self.branches = chosen, tuple(branches)
+        self._along = [self._of_branch(branch) for branch in self.branches]
         self._how = functools.partial(_parallel, chosen)
         self._log_joint_map = DrawMap(self._log_joint_one)
         self._mappable = True
@@ -136,10 +146,32 @@ class Sums(Generic[H]):
 
     def of_run(self, run: Callable[..., object]) -> Sums[H]:
         """Return the same of another run of the model, with other data."""
+        return Sums(run, self._evaluation, self._first_dim, self._chosen, self.branches)
+
+    def _of_branch(self, branch: Branch) -> Sums[H]:
+        """The sums of the other discrete sites along one path."""
+
+        def run(*handlers: Handler) -> object:
+            choices = branch.handler()
+            found = self._run(*handlers, choices)
+            if tuple(choices.names) != branch.names:
+                raise _other_branch(branch, choices.names)
+            return found
+
         return Sums(run, self._evaluation, self._first_dim, self._chosen)
 
+    def log_density(self, q: TensorBase) -> TensorBase:
+        """Return the log density at a point, discrete sites summed out, a 0-d float64 tensor.
+
+        It has the terms of the evaluation: log-determinants.
+        """
+        if self.branches:
+            return logsumexp(stack([sums.log_density(q) for sums in self._along]), 0)
+        evaluation, found, enumeration = self.run(q)
+        return evaluation.total() + marginal_density(found, enumeration)
+
     def _log_joint_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
-        return self._log_joint(inputs["q"])
+        return {"log_joint": self.log_joint_at(inputs["q"])}
 
     def _numbered_one(
         self, temperature: int, inputs: dict[str, TensorBase]
@@ -147,9 +179,15 @@ class Sums(Generic[H]):
         return self._numbered(inputs["q"], temperature)
 
     def run(self, q: TensorBase) -> tuple[H, Trace, Enumeration]:
-        """Run at a point with all values of the discrete sites: evaluation, trace, variables."""
+        """Run at a point with all values of the discrete sites: evaluation, trace, variables.
+
+        Of a model with branches it is a run along the first one.
+        """
+        if self.branches:
+            return self._along[0].run(q)
         while True:
             enumeration = Enumeration(self._first_dim)
+            enumeration.marks.cure = ONE_BY_ONE
             handler = enumerate_sites(None, enumeration, self._how)
             tracer, evaluation = trace(), self._evaluation(q)
             try:
@@ -162,6 +200,10 @@ class Sums(Generic[H]):
 
     def check(self, q: TensorBase) -> None:
         """Sum once, and compare with a run at single values; see enumerated_check.py."""
+        for sums in self._along:
+            sums.check(q)
+        if self.branches:
+            return
         _, found, enumeration = self.run(q)
         tables: list[Eliminated] = []
         marginal_density(found, enumeration, tables)
@@ -178,9 +220,50 @@ class Sums(Generic[H]):
         """Return the log joint density of data and constrained values at points (..., dim)."""
         return self._log_joint_map({"q": draws}, draws.ndim - 1)["log_joint"]
 
-    def _log_joint(self, q: TensorBase) -> dict[str, TensorBase]:
+    def log_joint_at(self, q: TensorBase) -> TensorBase:
+        """Return what `log_joint` does, at one point, as a 0-d tensor."""
+        if self.branches:
+            return logsumexp(stack([sums.log_joint_at(q) for sums in self._along]), 0)
         _, found, enumeration = self.run(q)
-        return {"log_joint": marginal_density(found, enumeration)}
+        return marginal_density(found, enumeration)
+
+    def _branch_weights_one(
+        self, temperature: int, inputs: dict[str, TensorBase]
+    ) -> dict[str, TensorBase]:
+        """The log density of each path at a point: of all other values, or of the best ones."""
+        found = []
+        for sums in self._along:
+            evaluation, trace_, enumeration = sums.run(inputs["q"])
+            best = marginal_density(trace_, enumeration, maximum=temperature == 0)
+            found.append(evaluation.total() + best)
+        return {"branches": stack(found)}
+
+    def _branched_values(
+        self, flat: np.ndarray, temperature: int, generator: Generator | None
+    ) -> dict[str, np.ndarray]:
+        """Values at points (n, dim): of the path first, then of the rest along it.
+
+        Sites that are not on all paths are left out: there is no value for them in some rows.
+        """
+        weigh = DrawMap(functools.partial(self._branch_weights_one, temperature))
+        weights = weigh({"q": flat}, 1)["branches"]
+        if temperature:
+            chosen = categorical(softmax(wrap(weights), -1), generator=generator).array
+        else:
+            chosen = weights.argmax(1)
+        parts: dict[str, np.ndarray] = {}
+        for i, (branch, sums) in enumerate(zip(self.branches, self._along)):
+            rows = np.flatnonzero(chosen == i)
+            if not len(rows):
+                continue
+            found = sums.values_at(flat[rows], temperature, generator)
+            for name in branch.names:
+                value = to_host(branch.trace[name].value.array)
+                found[name] = np.broadcast_to(value, (len(rows), *value.shape))
+            for name, x in found.items():
+                whole = parts.setdefault(name, np.zeros((len(flat), *x.shape[1:]), x.dtype))
+                whole[rows] = x
+        return {n: x for n, x in parts.items() if all(n in b.trace for b in self.branches)}
 
     def values_at(
         self, draws: np.ndarray, temperature: int, generator: Generator | None
@@ -189,6 +272,9 @@ class Sums(Generic[H]):
         flat, lead = draws.reshape(-1, draws.shape[-1]), draws.shape[:-1]
         if not len(flat):
             return {}
+        if self.branches:
+            found = self._branched_values(flat, temperature, generator)
+            return {name: x.reshape(*lead, *x.shape[1:]) for name, x in found.items()}
         if self._table_bytes is None:
             self._table_bytes = _size(self._solved(wrap(flat[0]), temperature).tables)
         block = max(2, TABLE_BYTES // max(self._table_bytes, 1))
@@ -304,15 +390,21 @@ def own_shape(site: Site) -> tuple[int, ...]:
 
 
 def marginal_density(
-    trace: Trace, enumeration: Enumeration, tables: list[Eliminated] | None = None
+    trace: Trace,
+    enumeration: Enumeration,
+    tables: list[Eliminated] | None = None,
+    *,
+    maximum: bool = False,
 ) -> TensorBase:
     """Return the log density of a trace with all variables summed out, a 0-d float64 tensor.
 
-    `tables` is extended by the tables that were summed.
+    `tables` is extended by the tables that were summed. With `maximum` it is that at the most
+    probable values.
     """
     axes = axes_of(enumeration, trace)
     found: Any = 0.0
-    for term in marginal_terms(trace, set(enumeration.variables), axes, tables=tables):
+    variables = set(enumeration.variables)
+    for term in marginal_terms(trace, variables, axes, maximum=maximum, tables=tables):
         if term.factor is None:
             found = found + term.sites[0].compute_log_prob_sum()
         else:
@@ -339,6 +431,16 @@ def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, Te
         elif factor.plates == factor_of(site, unscaled(site), axes).plates:
             found[site.name] = _laid_out(factor, site)
     return found
+
+
+def _other_branch(branch: Branch, names: list[str]) -> InferenceError:
+    return InferenceError(
+        "the sites that are enumerated sequentially",
+        expected=f"{', '.join(map(repr, branch.names))} with these values, as at the first point",
+        got=", ".join(map(repr, names)) or "none",
+        fix="let statements follow from values of discrete sites, and no others; sites that come "
+        "and go with continuous values are for ParticleGibbs(model)",
+    )
 
 
 def _variables(sites: tuple[Site, ...]) -> int:

@@ -9,8 +9,10 @@ The means and the score-function terms of other draws are taken in enumerated_bo
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,10 +28,12 @@ from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.effects.enumerable import as_annotated, can_enumerate
 from probtorch.effects.enumeration import DeeperPlates, Enumeration, enumerate_sites
-from probtorch.effects.placing import PARTICLES, particles
+from probtorch.effects.handlers import trace
+from probtorch.effects.placing import particles
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Frame, Site
 from probtorch.errors import InferenceError
+from probtorch.infer.enumeration.choices import ONE_BY_ONE, Choices
 from probtorch.infer.enumeration.decode import decode
 from probtorch.infer.enumeration.enumerated_check import (
     GiveValues,
@@ -42,6 +46,7 @@ from probtorch.infer.enumeration.factors import (
     factor_of,
     marginal_terms,
 )
+from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.elbo import ELBO, scaled
 from probtorch.infer.objectives.enumerated_bound import (
     EnumeratedRun,
@@ -53,8 +58,16 @@ from probtorch.infer.objectives.enumerated_bound import (
     times,
     weights_of,
 )
+from probtorch.infer.objectives.enumerated_branches import FACTOR, as_one_factor, no_branches
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
-from probtorch.infer.objectives.runs import FEW, plate_depth, run_pair, same_draws
+from probtorch.infer.objectives.runs import (
+    FEW,
+    is_precise,
+    plate_depth,
+    precision,
+    run_pair,
+    same_draws,
+)
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import log
@@ -68,10 +81,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TraceEnum_ELBO"]
 
-SEQUENTIAL = (
-    "; or let the guide have the site, with infer={'enumerate': 'sequential'}: one run per value"
-)
-
 
 class TraceEnum_ELBO(ELBO):
     """The evidence lower bound, with finite discrete sites summed out exactly.
@@ -80,8 +89,8 @@ class TraceEnum_ELBO(ELBO):
       finite; the bound is that of the model without it.
     - A site of the guide with ``infer={"enumerate": "parallel"}`` (see `config_enumerate`) takes
       all its values in one run, each weighted by its probability.
-    - With "sequential" there is one run for each combination of values; control flow of the model
-      may then depend on them.
+    - With "sequential", in guide or model, there is one run for each combination of values; control
+      flow may then depend on them.
     - All other sites are drawn, as in `Trace_ELBO`; several particles may be drawn at once, along a
       dim between those of plates and those of enumerated sites (`vectorize_particles`).
 
@@ -239,8 +248,15 @@ class TraceEnum_ELBO(ELBO):
 
     def _depth(self, model, guide, args, kwargs):
         """Number of batch dims that plates take, from a run without enumeration."""
+
+        def first_branch() -> tuple[Choices, ...]:
+            return (Choices(()),)
+
         with same_draws():
-            return plate_depth(run_pair(model, guide, args, kwargs, allow_missing=True))
+            alone = run_pair(
+                model, guide, args, kwargs, model_handlers=first_branch, allow_missing=True
+            )
+        return plate_depth(alone)
 
     def _enumerated(
         self,
@@ -255,13 +271,14 @@ class TraceEnum_ELBO(ELBO):
     ) -> EnumeratedRun:
         dim = -1 - depth
         enumeration = Enumeration(dim - 1 if size else dim)
-        enumeration.marks.cure = SEQUENTIAL
-        chooser = _Sequential(path)
+        enumeration.marks.cure = ONE_BY_ONE
+        chooser = Choices(path, _in_plate)
+        branching = Choices((), _in_plate)
         guided: list[int] = []
 
-        def in_model() -> tuple[enumerate_sites, ...]:
+        def in_model() -> tuple[Handler, ...]:
             guided.extend(enumeration.variables)
-            return (enumerate_sites(None, enumeration, self._in_model),)
+            return (enumerate_sites(None, enumeration, self._in_model), branching)
 
         with particles(size, dim) if size else nullcontext():
             found = run_pair(
@@ -275,6 +292,18 @@ class TraceEnum_ELBO(ELBO):
             )
         if plate_depth(found) > depth:
             raise DeeperPlates("more plates than the first run had")
+        if branching.names:
+            found, enumeration = self._with_branches(
+                found,
+                branching,
+                bool(guided or chooser.names),
+                size,
+                dim,
+                model,
+                guide,
+                args,
+                kwargs,
+            )
         with enumeration.watch():
             compute_densities(found.guide, found.model)
         for site in found.guide.nodes.values():
@@ -292,10 +321,33 @@ class TraceEnum_ELBO(ELBO):
             chosen=chosen,
         )
 
+    def _with_branches(self, found, branching, guided, size, dim, model, guide, args, kwargs):
+        """The run with the branches of its model summed; see enumerated_branches.py."""
+        site = found.model[branching.names[0]]
+        if guided:
+            raise no_branches(
+                site, "sites that the guide enumerates", "take the annotations out of the guide"
+            )
+        if size:
+            raise no_branches(site, f"{size} particles at once", "leave vectorize_particles out")
+
+        def run(*handlers: Handler) -> Trace:
+            lift = lifted if is_precise(guide) else _as_they_are
+            with trace() as seen, precision(guide), contextlib.ExitStack() as stack:
+                for handler in handlers:
+                    stack.enter_context(handler)
+                model(*lift(args), **lift(kwargs))
+            return seen
+
+        enumeration = Enumeration(dim)
+        check = not self.settled(model, guide)
+        summed = as_one_factor(run, found.model, enumeration, self._in_model, check)
+        return replace(found, model=summed), enumeration
+
     def _in_model(self, site: Site) -> str | None:
         how = as_annotated(site)
         if how == "sequential":
-            raise _refused(site, "sequential enumeration", 'infer={"enumerate": "parallel"}')
+            how = "parallel"  # in a plate: outside, it has one of its values
         if how is not None and site.infer.get("num_samples") is not None:
             raise _refused(site, "a sum over num_samples draws, which is biased", "leave it out")
         if how is None and not self.allow_missing and can_enumerate(site):
@@ -414,50 +466,24 @@ class TraceEnum_ELBO(ELBO):
                 got=f"sites {', '.join(map(repr, sorted(names)))} enumerated in the guide",
                 fix="take infer={'enumerate': ...} out of the guide",
             )
+        if FACTOR in run.model:
+            raise InferenceError(
+                f"TraceEnum_ELBO.{what}",
+                expected="a model whose discrete sites are enumerated in parallel",
+                got="a model with branches, sites that are enumerated sequentially",
+                fix="infer_discrete(model) draws their values from the posterior",
+            )
         return run
-
-
-class _Sequential(Handler):
-    """Give sites that are enumerated sequentially one of their values each, by a path of choices.
-
-    Sites beyond the end of the path take their first value, and `others` are the paths not taken.
-    """
-
-    def __init__(self, path):
-        super().__init__()
-        self.path, self.names, self.sizes = path, [], []
-
-    def on_sample(self, site: Site) -> None:
-        if site.observed or site.value is not None or not hasattr(site.fn, "log_prob"):
-            return
-        if as_annotated(site) != "sequential":
-            return
-        for frame in site.plates:
-            if frame.dim is not None and frame.size > 1 and frame.name != PARTICLES:
-                raise _in_plate(site, frame)
-        values = site.fn.enumerate_support(expand=False)
-        event = tuple(site.fn.event_shape)
-        i = len(self.names)
-        self.names.append(site.name)
-        self.sizes.append(values.shape[0])
-        chosen = self.path[i] if i < len(self.path) else 0
-        values = reshape(values, (values.shape[0], *event))
-        site.value = reshape(values[chosen], (*(1,) * len(site.plate_shape), *event))
-        site.inside = True
-        site.infer["_enum_total"] = values.shape[0]
-
-    def others(self):
-        """Paths that part from this one at a site that its own path does not reach."""
-        for i in range(len(self.path), len(self.names)):
-            stem = self.path + (0,) * (i - len(self.path))
-            for choice in range(1, self.sizes[i]):
-                yield (*stem, choice)
 
 
 def _alike(a, b):
     """Whether two callables run the same code: a function made anew for each call is the same."""
     code = getattr(a, "__code__", None)
     return a is b or (code is not None and code is getattr(b, "__code__", None))
+
+
+def _as_they_are(x):
+    return x
 
 
 def _in_parallel(site: Site) -> str | None:

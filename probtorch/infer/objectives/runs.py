@@ -220,8 +220,8 @@ def _check(model, guide, allow_missing):
             _check_scales(site, guide.nodes[name])
         if name not in mine or name in theirs or isinstance(site.fn, Delta):
             continue
-        if "variable" in site.notes:
-            # Takes all its values in the model: effects/enumeration.py.
+        if "variable" in site.notes or "choice" in site.notes:
+            # Takes all its values in the model: effects/enumeration.py, enumeration/choices.py.
             continue
         if not allow_missing:
             raise _missing(site, mine, theirs)

@@ -22,6 +22,7 @@ from probtorch.infer.enumeration.factors import factor_of, has_variables, margin
 from probtorch.infer.enumeration.sum_product import Factor
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
 from probtorch.infer.objectives.enumerated_bound import EnumeratedRun, means
+from probtorch.infer.objectives.enumerated_branches import no_branches
 from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.score import has_score
 
@@ -83,11 +84,14 @@ class TraceTMC_ELBO(TraceEnum_ELBO):
 
     def _in_model(self, site: Site) -> str | None:
         how = as_annotated(site)
-        if how == "sequential":
-            return super()._in_model(site)
-        if how is None and not self.allow_missing and can_enumerate(site):
+        if how == "sequential" or (how is None and not self.allow_missing and can_enumerate(site)):
             how = "parallel"
         return how
+
+    def _with_branches(self, found, branching, *rest):
+        raise no_branches(
+            found.model[branching.names[0]], "TraceTMC_ELBO", "use TraceEnum_ELBO, or 'parallel'"
+        )
 
     def estimate(self, run: EnumeratedRun) -> Estimate:
         """Return the log of the mean weight of one run."""

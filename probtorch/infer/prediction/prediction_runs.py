@@ -29,7 +29,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.diagnostics.findings import InferenceWarning
-from probtorch.effects.enumerable import can_enumerate
+from probtorch.effects.enumerable import as_annotated, can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.minibatches import AllRows
@@ -39,7 +39,8 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError, users_stacklevel
-from probtorch.infer.enumeration.summed import Sums
+from probtorch.infer.enumeration.choices import Branch, Choices, branches_of
+from probtorch.infer.enumeration.summed import OneValue, Sums
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.prediction.prediction_values import (
@@ -248,7 +249,17 @@ class PredictionRuns:
         # One column more, so that there is one where all latent sites are discrete.
         columns = [*self.samples.values(), np.zeros(self.count)]
         q = np.concatenate([x.reshape(self.count, -1).astype(np.float64) for x in columns], axis=1)
-        sums = Sums(self.run, FromVector.of(self.samples), -1 - self.depth)
+        evaluation = FromVector.of(self.samples)
+
+        def along(choices: Choices) -> Trace:
+            tracer = trace()
+            self.run(tracer, evaluation(wrap(q[0])), OneValue(), choices)
+            return tracer.trace
+
+        branches: list[Branch] = []
+        if any(as_annotated(self.first[name]) == "sequential" for name in wanted):
+            branches = [b for b in branches_of(along, "the model") if b.names]
+        sums = Sums(self.run, evaluation, -1 - self.depth, branches=branches)
         self.samples = self.samples | sums.values_at(q, 1, self.generator)
 
     def returned(self, wanted: Sequence[str]) -> list[str]:

@@ -1,0 +1,142 @@
+"""A model with sites that are enumerated sequentially, as one factor: the sum of its branches.
+
+The model runs once for each combination of values of such sites, at the guide's draws. The runs do
+not meet, so what is left of them in the bound is the logarithm of the sum of their densities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from probtorch.core.tensor_base import TensorBase
+from probtorch.effects.enumeration import DeeperPlates, Enumeration, enumerate_sites
+from probtorch.effects.handlers import trace
+from probtorch.effects.primitives import factor
+from probtorch.errors import InferenceError
+from probtorch.infer.enumeration.choices import Branch, Choices, branches_of
+from probtorch.infer.enumeration.enumerated_check import GiveValues, check_against_one
+from probtorch.infer.enumeration.factors import compute_densities
+from probtorch.infer.enumeration.summed import leftmost_plate, marginal_density
+from probtorch.infer.objectives.runs import is_latent, same_draws
+from probtorch.ops.exponential_sums import logsumexp
+from probtorch.ops.pieces import stack
+
+if TYPE_CHECKING:
+    from probtorch.effects.runtime import Handler
+    from probtorch.effects.site import Site
+    from probtorch.effects.trace import Trace
+
+__all__ = ["as_one_factor", "no_branches"]
+
+FACTOR = "_branches"
+
+
+def as_one_factor(
+    run: Callable[..., Trace],
+    first: Trace,
+    enumeration: Enumeration,
+    choose: Callable[[Site], str | None],
+    check: bool,
+) -> Trace:
+    """Return a trace with one factor, the log density of a model with its branches summed.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(*handlers)`` runs the model under handlers, outermost first.
+    first : Trace
+        Of the model along its first branch, at the guide's draws.
+    enumeration : Enumeration
+        Of the run that the trace is for, without variables.
+    choose : callable
+        Which sites are enumerated at once along each branch; see `enumerate_sites`.
+    check : bool
+        Whether to compare these with runs at single values.
+
+    Raises
+    ------
+    InferenceError
+        If there are latent sites along some branches only, or subsamples.
+    """
+    totals: list[TensorBase] = []
+    values = {n: site.value for n, site in first.nodes.items() if _is_drawn(site)}
+
+    def along(choices: Choices) -> Trace:
+        found, own = _summed_run(run, enumeration, choose, GiveValues(values, first), choices)
+        totals.append(marginal_density(found, own))
+        if check:
+            path = choices.whole()
+
+            def again(handlers: list[GiveValues]) -> tuple[Trace, ...]:
+                return (run(*handlers, Choices(path)),)
+
+            with same_draws():
+                check_against_one((found,), own, again)
+        return found
+
+    branches = branches_of(along, "the model")
+    for branch in branches:
+        _check_latents(branch, set(values))
+    total = logsumexp(stack(totals), 0)
+    with trace() as made, enumerate_sites(None, enumeration, choose):
+        factor(FACTOR, total)
+    for branch in branches:
+        made.nodes.update({n: s for n, s in branch.trace.nodes.items() if s.kind == "param"})
+    return made
+
+
+def _summed_run(
+    run: Callable[..., Trace],
+    enumeration: Enumeration,
+    choose: Callable[[Site], str | None],
+    *handlers: Handler,
+) -> tuple[Trace, Enumeration]:
+    """A run along a branch, and what is enumerated at once in it."""
+    first_dim = enumeration.first_dim
+    while True:
+        own = Enumeration(first_dim)
+        try:
+            with own.watch():
+                found = run(enumerate_sites(None, own, choose), *handlers)
+                if leftmost_plate(found) > first_dim:
+                    compute_densities(found)
+                    return found, own
+        except DeeperPlates:
+            pass
+        first_dim -= 1
+
+
+def _is_drawn(site: Site) -> bool:
+    """Whether a site is latent and has one value, of the guide or of the prior."""
+    return is_latent(site) and "variable" not in site.notes and "choice" not in site.notes
+
+
+def _check_latents(branch: Branch, drawn: set[str]) -> None:
+    """Refuse a latent site that some branches have and others have not."""
+    sites = {n: site for n, site in branch.trace.nodes.items() if _is_drawn(site)}
+    met = set(sites)
+    if met == drawn:
+        return
+    name = min(met ^ drawn)
+    raise InferenceError(
+        f"site {name!r} is drawn along some branches of the model only",
+        expected="the same continuous latent sites for all values of the sites that are "
+        "enumerated sequentially",
+        got=f"{', '.join(map(repr, sorted(met))) or 'none'} along one branch, "
+        f"{', '.join(map(repr, sorted(drawn))) or 'none'} along the first",
+        fix=f"draw {name!r} before the branch; programs whose sites come and go are for "
+        "ParticleGibbs(model) and Importance(model)",
+        at=sites[name].location if name in sites else None,
+    )
+
+
+def no_branches(site: Site, what: str, fix: str) -> InferenceError:
+    """Return the error for a model with branches where they cannot be summed."""
+    return InferenceError(
+        f"site {site.name!r} of the model is enumerated sequentially",
+        expected="runs of the model one by one, at what the guide draws",
+        got=what,
+        fix=fix,
+        at=site.location,
+    )
