@@ -177,6 +177,13 @@ def pointwise_of(
     """
     draws = drawn(draws, subject)
     found = draws.log_likelihood()
+    if not found:
+        raise ArgumentError(
+            subject, expected="densities of single observations", got="none: factors have no rows, "
+            "and data that share a discrete site cannot be told apart once it is summed out",
+            fix="write data as sample statements with obs= in a plate; a discrete site that all "
+            "share can be moved along, by Gibbs(model)",
+        )  # fmt: skip
     if var_name is None and len(found) > 1:
         raise ArgumentError(
             subject, expected="the name of one observed site", got=f"{', '.join(found)}",

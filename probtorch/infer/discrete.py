@@ -24,6 +24,7 @@ from probtorch.infer.enumeration.decode import decode
 from probtorch.infer.enumeration.enumerated_check import GiveValues
 from probtorch.infer.enumeration.factors import axes_of, compute_densities
 from probtorch.infer.enumeration.summed import marginal_density
+from probtorch.infer.model_calls import check_model
 from probtorch.infer.objectives.runs import same_draws
 from probtorch.ops.categories import categorical
 from probtorch.ops.exponential_sums import softmax
@@ -116,6 +117,7 @@ def infer_discrete(
             return infer_discrete(fn, temperature=temperature)
 
         return decorate
+    check_model(fn, "infer_discrete")
     model = fn
     first_dim = -1
 

@@ -20,8 +20,9 @@ __all__ = ["check_model", "check_model_call", "is_rng_key"]
 
 # What people ask runs for that is asked for otherwise.
 _TO_STOP = "where run() has them: until_ess=400, max_seconds=60; until='converged' for SVI"
+_TIMES = ("max_time", "timeout", "time_limit")
 OF_RUNS = {
-    **dict.fromkeys(("stop", "until", "until_ess", "max_time", "timeout", "time_limit"), _TO_STOP),
+    **dict.fromkeys(("stop", "until", "until_ess", *_TIMES), _TO_STOP),
     "blocking": "run it by itself: in_background(engine.run, ...) returns a handle",
 }
 
@@ -78,6 +79,8 @@ def check_model_call(
         return
     unknown = next((n for n in kwargs if n not in signature.parameters), "")
     fix = OF_RUNS.get(unknown, f"write {call}({first}{wanted})")
+    if call == "fit" and unknown in (*_TIMES, "max_seconds"):
+        fix = f"fit calls it seconds: write fit({first}{wanted}, seconds=60)"
     error = misfit(f"model {name}", parameters, args, kwargs, advice=lambda *_: fix)
     if error is not None:
         raise error

@@ -58,7 +58,7 @@ from probtorch.infer.gaps import with_gaps_told
 from probtorch.infer.labels import array_arguments, labels_of, masked_data, with_gaps
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.missing_codes import MissingCodes
-from probtorch.infer.model_calls import check_model_call
+from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import (
     OUTSIDE,
     RunSurroundings,
@@ -224,6 +224,7 @@ class ModelTarget(Target):
     ) -> None:
         self.model = model
         self.name = getattr(model, "__name__", type(model).__name__)
+        check_model(model, "Target.from_model")
         check_model_call(model, args, kwargs, "run")
         self.given = args, kwargs
         with in_float64():

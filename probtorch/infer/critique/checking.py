@@ -31,6 +31,7 @@ from probtorch.infer.critique.check_report import CheckReport, Section, as_svg
 from probtorch.infer.critique.sensitivity import power_sensitivity
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.nuts import NUTS
+from probtorch.infer.model_calls import check_model
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws
 
@@ -135,6 +136,7 @@ def check(
     >>> report["prior"].good
     True
     """
+    check_model(model, "check")
     wanted = (parts,) if isinstance(parts, str) else tuple(parts)
     unknown = [part for part in wanted if part not in PARTS]
     if unknown:

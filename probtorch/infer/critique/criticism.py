@@ -172,7 +172,7 @@ def loo_kfold(
     data = pointwise_of(draws, var_name, "loo_kfold")
     number = math.prod(data.shape)
     if folds is None:
-        if isinstance(k, bool) or not 2 <= k <= number:
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 2 <= k <= number:
             raise ArgumentError(
                 "loo_kfold(k=...)", expected=f"2 to {number} parts of {number} observations",
                 got=repr(k), fix=f"for example k={min(10, max(number, 2))}",

@@ -45,6 +45,7 @@ from probtorch.infer.mcmc.names_of_settings import MEANT, settings_of_others
 from probtorch.infer.mcmc.randomness import Key
 from probtorch.infer.mcmc.warm_up.adaptation import Warmup
 from probtorch.infer.mcmc.warm_up.estimates import Spectrum
+from probtorch.infer.model_calls import check_model
 from probtorch.infer.potential import Target
 from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.starts.path_starts import init_to_typical_set
@@ -417,6 +418,8 @@ class Kernel(_Fields, ABC, Generic[S]):
                 fix=f"write {self.name}(model), the function itself and not what it returns, "
                 f"or {self.name}(potential_fn=minus_log_density)",
             )
+        if self.model is not None and not isinstance(self.model, Target):
+            check_model(self.model, self.name)
         if not callable(self.init_strategy):
             raise ArgumentError(
                 f"{self.name}(init_strategy=...)",

@@ -14,6 +14,7 @@ Read effects/runtime.py first; elbo.py is the first user.
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ from probtorch.effects.plate_rows import give_rows
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
-from probtorch.errors import InferenceError, ModelError
+from probtorch.errors import InferenceError, ModelError, ProbtorchError, is_users
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import sum as total
@@ -371,7 +372,7 @@ class Vectorised:
             if single is None:
                 raise
             # A single particle ran: whatever it is, it says that several cannot.
-            raise self._refusal(f"{type(error).__name__}: {error}".split("\n")[0]) from error
+            raise self._refusal(*_said(error)) from error
         if single is not None and plate_depth(found) <= depth:
             for i in (0, size - 1):
                 self._compare(found, i, single, model, guide, args, kwargs)
@@ -406,9 +407,22 @@ class Vectorised:
             f"vectorize_particles: {self.size} particles cannot be run at once",
             expected="a model and a guide that give the same for a batch of particles as for each",
             got=what,
-            fix="index from the right and write sums with dim=-1, or vectorize_particles=False",
+            fix="index from the right, write sums with dim=-1 and x @ b as (x * b).sum(-1), or "
+            "vectorize_particles=False",
             at=at,
         )
+
+
+def _said(error: Exception) -> tuple[str, str | None]:
+    """What an error of a run says in a line, and where the user's code raised it."""
+    what = f"{type(error).__name__}: {error}".split("\n")[0]
+    if isinstance(error, ProbtorchError):
+        what = f"{type(error).__name__}: {error.subject} of {error.got}"
+        return what, error.location
+    lines = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)
+    ]
+    return what, f"{lines[-1].filename}:{lines[-1].lineno}" if lines else None
 
 
 class _One(Handler):

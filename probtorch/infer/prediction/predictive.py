@@ -298,6 +298,7 @@ def log_likelihood(
     ModelError
         If a latent site has no samples, or a name is unknown.
     """
+    check_model(model, "log_likelihood")
     if isinstance(posterior_samples, Draws):
         posterior_samples, batch_ndims = posterior_samples.posterior, 2
     samples = {n: as_array(x) for n, x in posterior_samples.items()}

@@ -8,6 +8,7 @@ counter, so that a step stays a pure function of them.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 
 from probtorch.autograd.listener import Listener
@@ -17,7 +18,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.errors import ModelError, ShapeError
+from probtorch.errors import ArgumentError, ModelError, ShapeError
 from probtorch.infer.mcmc.randomness import Key
 from probtorch.infer.mixed import MixedTarget
 from probtorch.infer.model_runs import in_float64
@@ -52,6 +53,19 @@ class FullConditional:
     """
 
     fn: Callable[..., Mapping[str, TensorLike]]
+
+    def __post_init__(self) -> None:
+        try:
+            inspect.signature(self.fn).bind(rng_key=0, gibbs_sites=0, hmc_sites=0)
+        except ValueError:
+            return  # builtins and the like do not say
+        except TypeError as error:
+            raise ArgumentError(
+                "the function of a block of Gibbs",
+                expected="a function of rng_key, gibbs_sites and hmc_sites",
+                got=f"{self!r}: {error}",
+                fix="write def draw(rng_key, gibbs_sites, hmc_sites): ..., which returns a dict",
+            ) from None
 
     def __repr__(self) -> str:
         return f"FullConditional({getattr(self.fn, '__name__', type(self.fn).__name__)})"
@@ -116,6 +130,13 @@ class GivenUpdate:
         rest = {name: x for name, x in now.items() if name not in self.names}
         with in_float64(), CountedDraws(key, counter) as draws:
             found = self.given.fn(rng_key=Generator(0), gibbs_sites=own, hmc_sites=rest)
+        if not isinstance(found, Mapping):
+            raise ModelError(
+                "the function of a block of Gibbs",
+                expected=f"a dict with new values of {', '.join(map(repr, self.names))}",
+                got="None" if found is None else type(found).__name__,
+                fix=f"write return {{{self.names[0]!r}: value}}",
+            )
         if set(found) != set(self.names):
             raise ModelError(
                 "the function of a block of Gibbs",
