@@ -19,7 +19,12 @@ from probtorch.core.shape import ALL_DIMS, broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops.accumulate import add_up, floats
 from probtorch.ops.comparisons import eq
-from probtorch.ops.exponential_sums import log_softmax, run_log_softmax, shares
+from probtorch.ops.exponential_sums import (
+    has_few_columns,
+    log_softmax,
+    run_log_softmax,
+    shares,
+)
 from probtorch.ops.exponentials import exp
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.gathering import gather
@@ -35,7 +40,8 @@ __all__ = ["class_log_probs", "class_loss", "class_mean"]
 
 
 def _run_class_log_probs(x: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if index.shape == x.shape[:-1] and index.dtype is dtypes.int64:
+    few = has_few_columns(x, (x.ndim - 1,))
+    if not few and index.shape == x.shape[:-1] and index.dtype is dtypes.int64:
         native = native_rows("class_log_probs", x, (x.ndim - 1,))
         if native is not None:
             at_class, logp = native(x, index)
@@ -80,7 +86,8 @@ def _class_log_probs_vjp(
         and logp.array.ndim == 2
         and x.array.shape == logp.array.shape
     ):
-        native = native_rows("class_slope", logp.array, (1,))
+        few = has_few_columns(logp.array, (1,))
+        native = None if few else native_rows("class_slope", logp.array, (1,))
         if native is not None and index.array.dtype is dtypes.int64:
             return wrap(native(logp.array, index.array, at_class.array)), None
         slope = np.exp(logp.array)

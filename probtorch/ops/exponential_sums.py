@@ -8,7 +8,7 @@ rounded x: at logits of 1e6 in single precision, shares that sum to 0.97.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +41,7 @@ from probtorch.ops.reduction import (
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op
 
-__all__ = ["log_softmax", "logsumexp", "run_log_softmax", "shares", "softmax"]
+__all__ = ["has_few_columns", "log_softmax", "logsumexp", "run_log_softmax", "shares", "softmax"]
 
 
 def _top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
@@ -70,6 +70,9 @@ def _wide_sum(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 def _run_logsumexp(x: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_logsumexp(x.astype(dtypes.float32), dims, keepdim).astype(x.dtype)
+    if has_few_columns(x, dims):
+        out = _run_logsumexp(np.ascontiguousarray(x.reshape(-1, x.shape[-1]).T), (0,), False)
+        return out.reshape(kept_shape(x.shape, dims) if keepdim else x.shape[:-1])
     native = native_rows("logsumexp", x, dims, several=True)
     if native is not None:
         out = np.asarray(native(as_rows(x, dims)))
@@ -171,6 +174,9 @@ def logsumexp(
 
 # Of so many numbers at most, a dim that is not the last is laid along it: rows are native code.
 _FEW = 2**16
+# Rows of so few numbers, if there are so many, are taken column by column: 25,000 rows of 4 take a
+# quarter of the time of native rows, 1000 an eighth; rows of 16 twice as long.
+_FEW_COLUMNS, _MANY_ROWS = 8, 100
 
 
 def _below_top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
@@ -178,13 +184,29 @@ def _below_top(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     return namespace(x).asarray(x - _top(x, dims))  # of no dims a number
 
 
+def has_few_columns(x: np.ndarray, dims: tuple[int, ...]) -> bool:
+    """Whether `x` has many rows of so few numbers that NumPy serves best, column by column: native
+    code takes a row at a time, with most of a vector empty.
+    """
+    width = x.shape[-1] if x.ndim else 0
+    few = type(x) is np.ndarray and dims == (x.ndim - 1,) and 1 < width <= _FEW_COLUMNS
+    return few and x.size >= _MANY_ROWS * width
+
+
+def _by_columns(run: Callable[..., np.ndarray], x: np.ndarray) -> np.ndarray:
+    columns = np.ascontiguousarray(x.reshape(-1, x.shape[-1]).T)
+    return np.ascontiguousarray(run(columns, (0,)).T).reshape(x.shape)
+
+
 def _run_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     if x.dtype == dtypes.float16:
         return _run_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
+    if has_few_columns(x, dims):
+        return _by_columns(_run_softmax, x)
     native = native_rows("softmax", x, dims)
     if native is not None:
         return native(x)
-    if len(dims) == 1 and 0 < x.size <= _FEW:
+    if len(dims) == 1 and 0 < x.size <= _FEW and x.shape[dims[0]] > _FEW_COLUMNS:
         rows = np.ascontiguousarray(x.swapaxes(dims[0], -1))
         native = native_rows("softmax", rows, (x.ndim - 1,))
         if native is not None:
@@ -200,6 +222,8 @@ def run_log_softmax(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     """Return the log softmax of an array."""
     if x.dtype == dtypes.float16:
         return run_log_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
+    if has_few_columns(x, dims):
+        return _by_columns(run_log_softmax, x)
     native = native_rows("log_softmax", x, dims)
     if native is not None:
         return native(x)
@@ -262,7 +286,8 @@ def _log_softmax_vjp(
     if not unseen(g, out):
         return (g - exp(out) * sum(g, attrs["dims"], True),)
     native = native_rows("log_softmax_slope", out.array, attrs["dims"])
-    if native is not None and alike(g.array, out.array):
+    few = has_few_columns(out.array, attrs["dims"])
+    if not few and native is not None and alike(g.array, out.array):
         return (wrap(native(g.array, out.array)),)
     slope = np.asarray(np.exp(out.array))
     slope *= add_up(g.array, attrs["dims"], True)

@@ -20,7 +20,7 @@ from probtorch.tensor import tensor
 
 pytestmark = pytest.mark.skipif(not elf.is_usable(), reason="NumPy serves on this machine")
 
-SHAPES = [(1,), (7,), (3, 16), (2, 17), (4, 3, 33), (5, 300), (2, 9001)]
+SHAPES = [(1,), (7,), (3, 16), (2, 17), (4, 3, 33), (5, 300), (2, 9001), (120, 2), (2, 150, 7)]
 # Of terms that are each exact to a unit or two in the last place, and their differences.
 LIMITS = {np.float64: 4e-15, np.float32: 2e-6}
 INF, NAN = np.inf, np.nan
@@ -73,7 +73,7 @@ def test_shares_and_logarithms_are_exact_to_rounding(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
-@pytest.mark.parametrize("shape", [(7,), (4, 3, 33), (2, 300)], ids=str)
+@pytest.mark.parametrize("shape", [(7,), (4, 3, 33), (2, 300), (300, 4), (3, 50, 2)], ids=str)
 def test_a_class_of_each_row_has_its_logarithm_and_slope(shape, dtype):
     x, g = rows_of(shape, dtype), rows_of(shape[:-1], dtype, 1)
     index = np.random.default_rng(2).integers(0, shape[-1], shape[:-1])
@@ -85,6 +85,20 @@ def test_a_class_of_each_row_has_its_logarithm_and_slope(shape, dtype):
     hot = np.arange(shape[-1]) == index[..., None]
     found = gradient(lambda t: class_log_probs(t, tensor(index))[0], x, g)
     assert_within(found, (hot - np.exp(logs)) * g[..., None], dtype)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_corners_of_a_row_are_the_same_among_many_as_alone(name):
+    rows = [[0.0, INF], [INF, INF], [-INF, -INF], [-INF, 1.0], [NAN, 0.0], [800.0, -800.0]]
+    many, of = np.array(rows * 30), getattr(probtorch, name)
+    alone = np.stack([of(tensor(row), -1).numpy() for row in np.array(rows)] * 30)
+    np.testing.assert_allclose(of(tensor(many), -1).numpy(), alone, rtol=1e-14)
+    slopes = np.stack(
+        [gradient(lambda t: of(t, -1).sum(), row, 1.0) for row in np.array(rows)] * 30
+    )
+    np.testing.assert_allclose(
+        gradient(lambda t: of(t, -1).sum(), many, 1.0), slopes, rtol=1e-14, atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: d.__name__)
